@@ -18,4 +18,4 @@ class MemoryConfig(AppConfig):
         # Discarded memories are kept for ever (seed 003, Clarifications): no road removes a row.
         register(Guard("memory_memory", ("DELETE",), ("agent_id", "number")))
         edited.connect(cache.note_edit, dispatch_uid="memory.search")
-        edited.connect(writer.follow_when_committed, dispatch_uid="memory.vault")
+        edited.connect(writer.sync_after_commit, dispatch_uid="memory.vault")

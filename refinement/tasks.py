@@ -36,6 +36,6 @@ def close_stale() -> str:
     backlog.wake()
     with ExitStack() as each:  # all are called, and then a failure is raised
         each.callback(writer.catch_up)
-        each.callback(automatic.remind)
+        each.callback(automatic.send_notices)
         each.callback(automatic.end_quiet)
     return "closed"

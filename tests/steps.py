@@ -92,7 +92,7 @@ def protect(agent: Agent, *numbers: int) -> None:
 def exported(agent: Agent, *, with_discarded: bool = False) -> list[str]:
     """The memories as JSON Lines."""
     with closing(exporting.memories(agent, with_discarded=with_discarded)) as found:
-        written = writer("jsonl", with_discarded=with_discarded)(agent, found, exporting.NotHeld())
+        written = writer("jsonl", with_discarded=with_discarded)(agent, found, exporting.Losses())
         return [line.decode() for line in written]
 
 

@@ -97,7 +97,7 @@ def _clean(agent: Agent, setting: Collection[str]) -> None:
     if "memory_path" in setting:
         agent.memory_path = runs.path_in_roots(agent.memory_path)
     if "vault_path" in setting:
-        agent.vault_path = base.resolved(agent.vault_path)
+        agent.vault_path = base.resolve_path(agent.vault_path)
     placed = [name for name in FILES if name in setting]
     if placed:
         alone(_PLACES)
@@ -257,7 +257,7 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
 
 def _kept(path: str, *, is_agreed: bool) -> str:
     """A vault's path as it is kept, without links: one that was agreed to leads where it led then. Raises Invalid."""
-    kept = base.resolved(path)
+    kept = base.resolve_path(path)
     if is_agreed and kept != path:
         raise Invalid("vault_path", "leads elsewhere than when it was proposed; propose it anew")
     return kept
@@ -266,7 +266,7 @@ def _kept(path: str, *, is_agreed: bool) -> str:
 def _require_nobody_elses(agent: Agent) -> None:
     """A vault of another service's agent is known by its mark alone. What keeps it from being read is told later."""
     try:
-        base.require_nobody_elses(agent.vault_path, agent)
+        base.require_no_other_owner(agent.vault_path, agent)
     except FileFault as fault:
         if fault.reason in (ANOTHERS, NO_MARK):
             raise Invalid("vault_path", fault.reason) from None
@@ -274,7 +274,7 @@ def _require_nobody_elses(agent: Agent) -> None:
 
 def _require_nothing_owed(agent: Agent) -> None:
     """Files of what was redacted would stay in a folder that nobody looks at any more; unless it is gone."""
-    if removing.owes(agent) and Path(agent.vault_path).is_dir():
+    if removing.has_pending(agent) and Path(agent.vault_path).is_dir():
         why = "must stay as it is until what was redacted is removed from its files: see manage.py vault index"
         raise Invalid("vault_path", why)
 

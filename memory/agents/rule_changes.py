@@ -116,7 +116,7 @@ def _is_readable(rules: Mapping[str, Any]) -> bool:
 
 def _have_files_follow(row: Agent, before: Mapping[str, Any], now: Mapping[str, Any], *, is_on: bool) -> None:
     if is_on:
-        writer.begin_anew(row)  # what happened meanwhile has no file yet
+        writer.reset(row)  # what happened meanwhile has no file yet
     moved = [name for name in SCOPES if paths.is_private(name, before) != paths.is_private(name, now)]
     if moved:
         writer.rewrite(row, moved)

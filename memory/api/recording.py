@@ -80,7 +80,7 @@ class Recordings(AgentView):
         requested = payload.pop("requested")
         interaction = Interaction(**payload | {"tools": tuple(payload["tools"])})
 
-        ready = cache(partial(recorder.ready, self.agent, interaction, requested=requested))
+        ready = cache(partial(recorder.prepare, self.agent, interaction, requested=requested))
 
         def make(agent: Agent) -> list[int]:
             return _numbers(ready().keep(agent, self.actor))

@@ -20,7 +20,7 @@ from memory.api.base.bodies import OPTIONAL_TEXT, Body, BodyParser, Choice, Text
 from memory.api.base.views import AgentView
 from memory.transfer import exporting, importing
 from memory.transfer.export_formats import EXPORTS, HELP, Export, writer
-from memory.transfer.exporting import NotHeld, Writer
+from memory.transfer.exporting import Losses, Writer
 from memory.transfer.importing import IMPORTS
 
 
@@ -105,7 +105,7 @@ class ExportView(AgentView):
 
     def _pieces(self, write: Writer, *, with_discarded: bool) -> Generator[bytes, None, None]:
         with closing(exporting.memories(self.agent, with_discarded=with_discarded)) as memories:
-            yield from write(self.agent, memories, NotHeld())
+            yield from write(self.agent, memories, Losses())
 
 
 class _Begun:
@@ -142,7 +142,7 @@ class Import(AgentView):
         first bad line. In other formats, parts that are not memories are left out with the reason."""
         query = self.query(ImportQuery)
         body = io.BytesIO(cast(bytes, request.data or b""))  # without a body the framework gives an empty object
-        found = importing.surveyed(body, query["format"], project=query["project"])
+        found = importing.check_file(body, query["format"], project=query["project"])
         done = found.store(self.agent, self.actor)
         told: dict[str, Any] = {"imported": done.imported, "tokens": done.tokens, "constitutional": done.constitutional}
         if query["format"] == "jsonl":

@@ -87,5 +87,5 @@ def _figures(agent: Agent, request: int | None, entry: int | None) -> Figures:
         others=keys.wrapped_by(silo_key) - 1,
         file=agent.memory_path,
         vault=agent.vault_path,
-        former_vaults=removing.former(agent),
+        former_vaults=removing.former_paths(agent),
     )

@@ -64,7 +64,7 @@ def _vault(row: Agent, given: str, actor: Actor) -> str:
         allowed = tuple(root / row.tenant.slug for root in allowed)
         if given.startswith("~"):
             raise errors.Invalid("vault_path", "must not begin with ~")
-    return base.resolved(given, allowed[0], allowed)
+    return base.resolve_path(given, allowed[0], allowed)
 
 
 def _require_proposable(settings: dict[str, Any]) -> None:

@@ -136,7 +136,7 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
         tokens_before=agent.core_tokens,
         tokens_after=agent.core_tokens - sum(memory.tokens for memory in active if memory.kind == Kind.CORE),
         related=tuple(_related(agent, numbers)),
-        former_vaults=removing.former(agent),
+        former_vaults=removing.former_paths(agent),
     )
 
 

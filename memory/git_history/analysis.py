@@ -1,6 +1,6 @@
-"""Analyze a repository's history within limits: one walk of the log, and figures of it.
+"""Analyze a repository's history within limits: one walk of the log, and figures from it.
 
-Each figure equals a figure of `git log`; days and weeks are in UTC.
+Each figure equals a figure of `git log`. Days and weeks are in UTC.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from memory.policy import settings_document
 
 DAY = 86_400  # seconds
 LONG = 14  # days after which a branch is long-lived
-_WIDE, _SEVERAL = 20, 3  # files of a commit that reaches far, and of one that is more than a small fix
-_LATEST = 3  # decisions that are compared for each one that is listed
+_WIDE, _SEVERAL = 20, 3  # files of a wide commit, and of one that is more than a small fix
+_LATEST = 3  # decisions that are compared for each listed one
 _SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
 LISTED = 3  # branches that are named
-_BOT_BRANCH = re.compile(r"(?:origin/)?(?:dependabot|renovate|snyk)\b")  # of programs that update dependencies
+_BOT_BRANCH = re.compile(r"(?:origin/)?(?:dependabot|renovate|snyk)\b")  # made by dependency bots
 _IN_LOG = "in the changelog"
-_OBVIOUS = (*_SCORES, _IN_LOG)  # reasons that the subject says, or that say little
+_OBVIOUS = (*_SCORES, _IN_LOG)  # reasons that the subject shows already
 
 
 def day(at: int) -> date:
@@ -44,10 +44,8 @@ def moment(at: int) -> datetime:
 
 
 def significant(commits: Sequence[Commit], most: int) -> list[tuple[Commit, str]]:
-    """The most important commits, the most important first, with the reasons that their subjects do not say.
-
-    Releases, dependencies, tests and documentation do not count, nor do commits that a later one reverted.
-    """
+    """Return the most important commits, most important first, with the reasons that their subjects do not show.
+    Releases, dependencies, tests, documentation and reverted commits do not count."""
     scored = [(_reasons(commit), commit) for commit in _kept(commits)]
     ranked = sorted(
         (
@@ -84,7 +82,7 @@ def _reasons(commit: Commit) -> dict[str, int]:
 
 
 def decisions(commits: Sequence[Commit], most: int) -> list[Commit]:
-    """The most important of the latest decisions about code that no later commit reverted.
+    """Return the most important of the latest decisions about code that were not reverted.
 
     A decision is a commit whose message names one, that removes something in many files, or that reverts a security
     fix. Breaking changes, removals, reverts and those with a reason come first, then changes of several files.
@@ -154,11 +152,11 @@ def branches(repository: Repository, commits: Sequence[Commit], is_late: Callabl
     merged = []
     for commit in reversed(line):
         for parent in commit.parents[1:] if not is_late() else ():
-            if times := repository.beside(parent, commit.parents[0]):
+            if times := repository.times_not_in(parent, commit.parents[0]):
                 merged.append((len(times), max(0, commit.at - min(times)) / DAY))
     found = sorted(_open(repository, commits, squashed, since), key=lambda each: (-each[1].at, each[0]))
     of_people = [each for each in found if not _BOT_BRANCH.match(each[0])][:LISTED]
-    newest = tuple((name, len(repository.beside(tip.id, commits[0].id)), tip.at) for name, tip in of_people)
+    newest = tuple((name, len(repository.times_not_in(tip.id, commits[0].id)), tip.at) for name, tip in of_people)
     return None if is_late() else Branches(tuple(merged), len(squashed), len(found), newest)
 
 
@@ -196,16 +194,16 @@ class Limits:
                 raise Invalid(name, f"must be from 1 to {most:,}")
 
 
-def limits_of(rules: Mapping[str, Any], **asked: float | None) -> Limits:
-    """The limits of the settings, with those of `asked` that are not None. Raises Invalid."""
+def limits_of(rules: Mapping[str, Any], **overrides: float | None) -> Limits:
+    """Return the limits of the settings, replaced by those of `overrides` that are not None. Raises Invalid."""
     keys = ("max_commit_history_days", "max_commits_to_analyze", "analysis_timeout_seconds")
     found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in zip(_MOST, keys, strict=True)}
-    return Limits(**found | {name: value for name, value in asked.items() if value is not None})
+    return Limits(**found | {name: value for name, value in overrides.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What is analyzed. Each part is a switch of the settings."""
+    """The parts to analyze. Each is a switch of the settings."""
 
     messages: bool = True
     files: bool = True
@@ -215,12 +213,12 @@ class Parts:
     authors: bool = False
 
     @classmethod
-    def of(cls, rules: Mapping[str, Any], **asked: bool | None) -> Parts:
-        """The parts that the settings switch on, with those of `asked` that are not None."""
+    def of(cls, rules: Mapping[str, Any], **overrides: bool | None) -> Parts:
+        """Return the parts that are on in the settings, replaced by those of `overrides` that are not None."""
         found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in SWITCHES.items()}
         for name, key in _CATEGORY_SWITCHES.items():
             found[name] = found[name] and settings_document.value(rules, f"{_CATEGORY}.{key}")
-        return cls(**found | {name: value for name, value in asked.items() if value is not None})
+        return cls(**found | {name: value for name, value in overrides.items() if value is not None})
 
     def off(self) -> list[str]:
         """The settings of the parts that are off."""
@@ -240,8 +238,8 @@ _CATEGORY_SWITCHES = {"messages": "analyze_commits", "milestones": "track_milest
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Analysis:
-    """What was found. `facts` are the analyzed commits, newest first. A part that is off, or for which there was no
-    time, is None. `is_older`: no commit is within the days, so that the newest ones were analyzed."""
+    """The result. `facts` are the analyzed commits, newest first. A part that is off, or for which the time ran out, is
+    None. `is_older`: no commit is within the days, so the newest ones were analyzed."""
 
     head: str
     branch: str
@@ -249,7 +247,7 @@ class Analysis:
     limits: Limits
     parts: Parts
     facts: tuple[Commit, ...]
-    is_complete: bool = True  # no commit was left out because of the limits of commits and seconds
+    is_complete: bool = True  # the limits of commits and seconds were not reached
     is_older: bool = False
     tags: tuple[Tag, ...] | None = None
     branches: Branches | None = None
@@ -259,7 +257,7 @@ class Analysis:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the main line began within these. A history that was merged into it has its own first commit."""
+        """Whether the main line begins within these commits."""
         return not self.is_shallow and not main_line(self.facts)[-1].parents
 
     @property

@@ -1,4 +1,4 @@
-"""What the message of a commit says: the type of the change, and what was decided.
+"""Read commit messages: the type of the change, and the decision in it.
 
 Conventional Commits name their type. Other messages are classified by their first words.
 """
@@ -59,7 +59,7 @@ _BREAKING = re.compile(r"^BREAKING[ -]CHANGE: ", re.MULTILINE)
 _TRAILER = re.compile(r"[A-Za-z][A-Za-z-]*(?:: | #)\S")
 _REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b\.?", re.MULTILINE)
 _SQUASHED = re.compile(r"\(#\d+\)\Z")
-# "injection" alone is no attack: dependency injection is a design.
+# "injection" alone is not an attack: dependency injection is a design.
 _SECURITY = re.compile(
     r"\bCVE-\d{4}-\d+|\bGHSA-\w|\bvulnerabilit|\bsecurity (?:fix|patch|issue|hole|bug|flaw|release|advisory)|"
     r"\b(?:fix|clos|prevent|patch|avoid|block|escap|stop)\w*\b.{0,60}"
@@ -72,7 +72,7 @@ _DECIDES = re.compile(
     re.IGNORECASE,
 )
 _EXPLAINS = re.compile(r"\b(?:because|instead of|rather than|so that|given that)\b", re.IGNORECASE)
-# Sentences that need the one before them, or that are about the author or about tests.
+# Sentences that depend on the one before, or that are about the author or tests.
 _UNCLEAR = re.compile(
     r"(?:I have|I've|It|They|That|However|Also|But|And|So|Tests?)\b|.*\b(?:here|above|below|these|those)\b",
     re.DOTALL | re.IGNORECASE,
@@ -107,35 +107,35 @@ class Message:
 
 def read(subject: str, body: str = "", *, is_merge: bool = False) -> Message:
     """A commit with two parents is a merge, whatever its message says."""
-    subject = subject[:1_000]  # the patterns take long for a very long line
+    subject = subject[:1_000]  # the patterns are slow on very long lines
     is_breaking = bool(_BREAKING.search(body))
     body, reverted = without_trailers(body), _REVERTS.search(body)
     first = body.split("\n\n")[0][:1_000]
     name, is_conventional = ("merge", False) if is_merge else _type(subject)
-    said = _CONVENTIONAL.match(subject) if is_conventional else None
+    match = _CONVENTIONAL.match(subject) if is_conventional else None
     is_minor = name in MINOR
     return Message(
         type=name,
         is_conventional=is_conventional,
-        is_breaking=bool(said and said["breaking"]) or is_breaking,
+        is_breaking=bool(match and match["breaking"]) or is_breaking,
         is_security=not is_minor and bool(_SECURITY.search(subject) or _SECURITY.search(first)),
         is_squashed=bool(_SQUASHED.search(subject)),
         is_explained=bool(_REVERTS.sub("", body).strip()),
-        is_removal=bool(_REMOVES.match(_AREA.sub("", said["rest"] if said else subject))),
+        is_removal=bool(_REMOVES.match(_AREA.sub("", match["rest"] if match else subject))),
         decision="" if is_minor or name == "fix" else _decision(subject, body),  # the text of a fix explains the bug
         reverts=reverted[1] if reverted else "",
     )
 
 
 def _type(subject: str) -> tuple[str, bool]:
-    said = _CONVENTIONAL.match(subject)
-    named = _OF_CONVENTIONAL.get(said["type"].lower()) if said else None
-    if said is None or named is None:
+    match = _CONVENTIONAL.match(subject)
+    named = _OF_CONVENTIONAL.get(match["type"].lower()) if match else None
+    if match is None or named is None:
         named = _of_words(subject)  # an area can be a type: "lint: add a flag"
         return named if named in MINOR else _of_words(_AREA.sub("", subject) or subject), False
     if named in ("build", "chore", "fix"):  # these words also stand before releases and dependencies
-        is_release = said["type"].lower() in ("build", "chore") and _of_words(said["rest"]) == "release"
-        named = _OF_SCOPE.get(said["scope"]) or ("release" if is_release else named)
+        is_release = match["type"].lower() in ("build", "chore") and _of_words(match["rest"]) == "release"
+        named = _OF_SCOPE.get(match["scope"]) or ("release" if is_release else named)
     return named, True
 
 

@@ -1,8 +1,7 @@
-"""The memory of an analysis, in the sections of the seed's Git History template.
+"""The memory of an analysis, in the sections of the Git History template.
 
-Each line has a rank. The memory has room for 800 tokens: lines are taken by rank until it is full. Tokenizers of models
-need up to one token for three bytes of ids and paths. An empty field is left out. A line names its commit if it is
-about one.
+Each line has a rank. Lines are added by rank until the memory has 800 tokens. Ids and paths may need one token per
+three bytes. Empty fields are left out. A line about one commit names it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _VERSION = re.compile(r"(?:\A|[^\d.])v?\d{1,6}\.\d{1,6}(?:\.\d{1,6})*(?:-[A-Za-z
 _NIGHTLY = re.compile(
     r"nightly|snapshot|canary|\d{4}-?\d\d-?\d\d|(?:alpha|beta|rc|dev|pre(?:view)?|next)[\d.-]*\Z", re.IGNORECASE
 )
-_IN_SERIES = re.compile(r"(?<![A-Za-z])v(?=\d)|(?<=\d)\.[\d.]+")  # what does not tell one series from another
+_IN_SERIES = re.compile(r"(?<![A-Za-z])v(?=\d)|(?<=\d)\.[\d.]+")  # the part of a name that differs within a series
 _HOT, _FIXING, _TESTED, _CONVENTIONAL, _SMALL = 0.25, 0.4, 0.5, 0.8, 5
 _DEPTH = 3  # levels of folders
 _ENOUGH = 10  # commits for a recommendation
@@ -56,11 +55,11 @@ class Line(NamedTuple):
     text: str
 
 
-_Fields = Iterator[tuple[int, str, str]]  # rank, label and value of each line; one without a value is left out
+_Fields = Iterator[tuple[int, str, str]]  # rank, label and value of each line; lines without a value are left out
 
 
 def render(analysis: Analysis, project: str) -> str:
-    """The text of the memory: without secrets and addresses; without people, unless they were asked for."""
+    """Return the text of the memory, without secrets and addresses. Names of people appear only if requested."""
     found, clean = list(_Report(analysis).lines(project)), _cleaner(analysis)
     texts, _ = masked_together([one_line(clean(line.text), _LINE) for line in found])
     lines = [line._replace(text=text) for line, text in zip(found, texts, strict=True) if text]
@@ -77,7 +76,7 @@ def _composed(lines: list[Line]) -> str:
     for (section, heading), of_it in groupby(lines, key=lambda line: (line.section, line.heading)):
         texts.setdefault(section, []).extend([f"### {heading}"] if heading else [])
         texts[section] += [line.text for line in of_it]
-    return sections.composed({section: "\n".join(text) for section, text in texts.items()})
+    return sections.join({section: "\n".join(text) for section, text in texts.items()})
 
 
 def covered(analysis: Analysis) -> str:
@@ -154,7 +153,8 @@ class _Report:
             yield 2, "Architecture Insights", f"commits by folder: {touched}" if touched else ""
 
     def milestones(self) -> str:
-        """Releases: the newest of each series (v1, v2 and parser-1 are three) in this time, or else the newest."""
+        """Return the releases: the newest of each series (v1, v2 and parser-1 are three) in this time, or else the
+        newest."""
         if not self.releases:
             return ""
         recent = [tag for tag in self.releases if tag.at >= self.analysis.oldest.at]
@@ -247,7 +247,7 @@ class _Report:
         yield 7, "Future Considerations", "; ".join(self.future())
 
     def attention(self) -> Iterator[str]:
-        for path, types in self.files[:2]:  # a changelog is there to change
+        for path, types in self.files[:2]:  # a changelog always changes
             if not CHANGELOG.search(path) and len(self.known) >= _ENOUGH and types.total() >= _HOT * len(self.known):
                 yield f"{of_path(path)} changes in {types.total() / len(self.known):.0%} of the commits (no merges)"
         if self.parts.messages and self.types["fix"] >= max(_FIXING * len(self.plain), _ENOUGH / 2):
@@ -287,7 +287,7 @@ def is_release(name: str) -> bool:
 
 
 def _why(types: Counter[str]) -> str:
-    """In how many commits a file changed, and the type of most of these."""
+    """Return in how many commits a file changed, and their main type."""
     name = _main_type(types)
     mostly = f", mostly {name}" if name not in ("", "other") and types.total() > 1 else ""
     return several(types.total(), "commit") + mostly
@@ -338,13 +338,15 @@ def of_path(path: str) -> str:
 
 
 def one_line(text: str, longest: int = _SUBJECT) -> str:
-    """On one line. A text that is too long ends after a word: half a secret would not be recognized as one."""
+    """Return the text on one line. A text that is too long ends after a word, so that a cut secret is still
+    recognized."""
     text = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return text if len(text) <= longest else f"{text[:longest].rpartition(' ')[0]}…"
 
 
 def _cleaner(analysis: Analysis) -> Callable[[str], str]:
-    """Removes addresses and licence notices; and, unless people were asked for, their names and accounts."""
+    """Return a function that removes addresses and licence notices, and names and accounts of people unless
+    requested."""
     people = {fact.name for fact in analysis.facts if not analysis.parts.authors}
     whole = sorted((name for name in people if " " in name and len(name) > 5), key=len, reverse=True)
     names = re.compile("|".join(map(re.escape, whole)) or r"(?!)", re.IGNORECASE)

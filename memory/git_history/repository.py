@@ -61,16 +61,16 @@ class Tag(NamedTuple):
 
 
 class Repository:
-    """The repository that a folder is in. Raises Invalid if there is none, or if it cannot be read."""
+    """The repository that contains a folder. Raises Invalid if there is none, or if it cannot be read."""
 
     def __init__(self, folder: Path) -> None:
         with readable():
             try:
                 self._repo = Repo.discover(folder)
             except NotGitRepository:
-                raise Invalid("project_dir", "is in no git repository") from None
+                raise Invalid("project_dir", "is not in a git repository") from None
             if not Path(os.fsdecode(self._repo.controldir())).is_dir():
-                raise Invalid("project_dir", "is in a git repository whose files are elsewhere, and not there")
+                raise Invalid("project_dir", "is in a git repository whose .git folder does not exist")
             self._shallow = frozenset(self._repo.get_shallow())
             self.is_shallow = bool(self._shallow)
             self._store = self._repo.object_store
@@ -113,8 +113,8 @@ class Repository:
             for entry in self._repo.get_walker(include=[ObjectID(start.encode())], since=since):
                 yield self._parsed(entry.commit, self._changes(entry) if reads_files else None)
 
-    def beside(self, tip: str, other: str) -> list[int]:
-        """The times of the commits that are ancestors of `tip` and not of `other`."""
+    def times_not_in(self, tip: str, other: str) -> list[int]:
+        """Return the times of the commits that are ancestors of `tip` and not of `other`."""
         names = [ObjectID(name.encode()) for name in (tip, other)]
         with readable():
             try:
@@ -191,8 +191,8 @@ class Repository:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Raises Invalid for a repository that dulwich cannot read, without the text of dulwich's error. A KeyError, for an
-    object that is not in this clone, stays."""
+    """Raise Invalid for errors of dulwich, without their text. A KeyError, for an object that is not in this clone,
+    passes."""
     try:
         yield
     except (Invalid, KeyError):
@@ -202,7 +202,7 @@ def readable() -> Iterator[None]:
 
 
 def damaged() -> Invalid:
-    return Invalid("project_dir", "is a git repository that cannot be read: `git fsck` names the damage")
+    return Invalid("project_dir", "is in a git repository that cannot be read. Run `git fsck` to find the damage")
 
 
 def _text(data: bytes, encoding: bytes | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What a commit's tree consists of: its size and structure, its languages, and the tools that its file names show."""
+"""The tree of a commit: its size and structure, its languages, and the tools that its file names show."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def _extension(path: str) -> str:
 
 
 def description(readme: str, manifests: Iterable[str]) -> str:
-    """What the project is: by the README if a paragraph defines it, else by a manifest, else by the README's first
-    text. News are left out."""
+    """Return what the project is: a defining paragraph of the README, else a manifest's description, else the README's
+    first text. News are skipped."""
     prose = [text for text in _prose(readme) if text and not _NEWS.search(text)][:5]
     defining = [text for text in prose if _DEFINES.match(text)]
     described = [found[1] for manifest in manifests if (found := _DESCRIBED.search(manifest))]

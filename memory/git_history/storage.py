@@ -1,6 +1,6 @@
 """Store an analysis as a memory: one for each project, which the next analysis rewrites.
 
-A memory that was discarded, protected or changed by somebody else is left as it is, and another one is stored.
+A memory that was discarded, protected or changed by somebody else stays as it is, and a new one is stored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CATEGORY = "git_history"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The memory's number, and whether it is a new one. `entry` is None if the memory already had this text."""
+    """The memory's number, and whether it is new. `entry` is None if the memory already had this text."""
 
     number: int
     is_new: bool
@@ -41,11 +41,11 @@ def last(agent: Agent, project: str) -> HistoryAnalysis | None:
 def is_current(
     agent: Agent, done: HistoryAnalysis, head: str, limits: Limits, parts: Parts, rules: Mapping[str, Any]
 ) -> bool:
-    """Whether this head was analyzed with the same limits and parts, and its memory is unchanged. Never, if the
-    settings say that results are not cached."""
+    """Return whether this head was analyzed with the same limits and parts, and its memory is unchanged. False if the
+    settings turn caching off."""
     if not settings_document.value(rules, f"{SETTINGS}.cache_analysis_results"):
         return False
-    return (done.head, done.asked) == (head, _asked(limits, parts)) and _unchanged(agent, done) is not None
+    return (done.head, done.asked) == (head, _request(limits, parts)) and _unchanged(agent, done) is not None
 
 
 def store(agent: Agent, project: str, analysis: Analysis, actor: Actor) -> Stored:
@@ -63,7 +63,7 @@ def store(agent: Agent, project: str, analysis: Analysis, actor: Actor) -> Store
             project=project,
             defaults={
                 "head": analysis.head,
-                "asked": _asked(analysis.limits, analysis.parts),
+                "asked": _request(analysis.limits, analysis.parts),
                 "at": timezone.now(),
                 "memory": memory.number,
                 "version": memory.version,
@@ -81,18 +81,18 @@ def _write(
     return operations.remember(row, [draft], actor)
 
 
-def _asked(limits: Limits, parts: Parts) -> dict[str, Any]:
+def _request(limits: Limits, parts: Parts) -> dict[str, Any]:
     return asdict(limits) | asdict(parts)
 
 
 def _unchanged(agent: Agent, done: HistoryAnalysis) -> Memory | None:
-    """The memory of an analysis, if it is as the analysis wrote it."""
+    """Return the memory of an analysis, if nobody changed it."""
     found = Memory.objects.of(agent).active().filter(number=done.memory, version=done.version)
     return found.filter(constitutional=False).first()
 
 
 def tags_of(analysis: Analysis) -> list[str]:
-    """The fields of the template's head and of its Migration Information."""
+    """Return the tags that fill the template's head and its Migration Information."""
     first, newest = (moment(commit.at) for commit in (analysis.oldest, analysis.newest))
     people = "" if analysis.parts.authors else " and people"
     return [

@@ -22,8 +22,8 @@ from memory.policy import settings_document, switches
 from memory.policy.categories import PRIVATE, SCOPES
 from memory.policy.validation import parse_moment
 from memory.transfer import migration
-from memory.transfer.planning import SETTINGS, Choice, Plan, State, Step, planned
-from memory.transfer.reading import Source, looked_at, unique
+from memory.transfer.planning import SETTINGS, Choice, Plan, State, Step, make_plan
+from memory.transfer.reading import Source, detect, unique
 from memory.transfer.systems import SYSTEMS
 
 _EXCERPT = 60  # characters of each memory in a preview
@@ -71,7 +71,7 @@ def find(
         raise Invalid("plain", "must name the folders whose files are memories, such as --plain notes")
     root, may_read = repository(folder), has_agents_key(agent)
     with (
-        looked_at(folder, systems, plain, own_vault=agent.vault_path, repository=root) as look,
+        detect(folder, systems, plain, own_vault=agent.vault_path, repository=root) as look,
         progress("Reading", unit="memories") as advance,
     ):
         items = []
@@ -79,7 +79,7 @@ def find(
             advance(1)
             if SYSTEMS[item.source.system].group in supported:
                 items.append(item)
-        plan = planned(
+        plan = make_plan(
             agent,
             unique(items),
             project,
@@ -245,7 +245,7 @@ def take_in(command: AgentCommand, agent: Agent, steps: list[Step], how: str, *,
         command.say("Nothing was stored.")
     elif how == "alongside":
         if command.confirms(f"Leave {many} beside, and not ask again? (y/n)", yes=yes):
-            left = several(migration.leave(agent, steps), "memory", "memories")
+            left = several(migration.skip(agent, steps), "memory", "memories")
             command.say(f"{left} left beside: asked about again when a file changes.")
         else:
             command.say("Nothing was noted.")

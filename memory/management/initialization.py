@@ -123,7 +123,7 @@ class Initialization:
     def _new_vault(self) -> str:
         before, given = self.agent.vault_path, self.options["vault"]
         given = given or settings_document.value(self.rules, "storage.base_path")
-        path = base.resolved(given, self.root or self.folder)
+        path = base.resolve_path(given, self.root or self.folder)
         if path == before:
             base.require_usable(path, self.agent)
             return f"{path}, as before"

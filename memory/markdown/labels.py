@@ -1,4 +1,4 @@
-"""The fields in the sections of a memory. Its file names those that the memory's text does not have."""
+"""The fields in the sections of a memory. A file names the fields that the memory does not have."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _missing(fields: Iterable[str]) -> list[str]:
 
 
 def all_of(category: str) -> frozenset[str]:
-    """Every field of a category's memories; none for a category whose text is free."""
+    """Return every field of a category. Empty for a category with free text."""
     return _ALL.get(category, frozenset())
 
 
 def absent(category: str, section: str) -> str:
-    """What a file shows in a section without text."""
+    """Return what a file shows in a section without text."""
     missing = "".join(_missing(templates.required(category, section))) or ABSENT
     if section == "Commit Analysis":
         return f"### Major Commits\n{ABSENT}\n\n### Pattern Insights\n{missing}"
@@ -38,13 +38,13 @@ _ABSENT = {ABSENT, *(absent(category, section) for category, of_kind in template
 
 
 def is_absent(text: str) -> bool:
-    """Whether a section of a file has no text."""
+    """Return whether a section of a file has no text."""
     return text in _ABSENT
 
 
 def completed(text: str, category: str, section: str) -> str:
-    """A section that lists fields, as its file shows it: fields are bold where the template has them bold, and a last
-    line names the fields that are missing."""
+    """Return a section of fields as its file shows it: fields are bold if the template has them bold, and a last line
+    names the missing fields."""
     found = set(_FIELD.findall(text))
     if not found & all_of(category):
         return text
@@ -55,7 +55,7 @@ def completed(text: str, category: str, section: str) -> str:
 
 
 def stored(text: str, *, is_bold: bool) -> str:
-    """What `completed` was given. A section without text stays as it is."""
+    """Reverse `completed`. A section without text stays as it is."""
     if is_absent(text):
         return text
     text = _ADDED.sub("", text)
@@ -63,10 +63,10 @@ def stored(text: str, *, is_bold: bool) -> str:
 
 
 def with_fact(text: str, category: str, section: str, label: str, value: str) -> str:
-    """A memory's text with one more field in a section. A field that has a value keeps it."""
-    found = sections.parted(text, category)
+    """Return a memory's text with one more field in a section. An existing value stays."""
+    found = sections.split(text, category)
     before = found.get(section, "")
     if fact(before, label):
         return text
     found[section] = f"{before}\n- {label}: {value}"
-    return sections.composed({name: found.get(name, "") for name in sections.names(category)})
+    return sections.join({name: found.get(name, "") for name in sections.names(category)})

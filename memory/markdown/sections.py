@@ -1,7 +1,7 @@
-"""What a structured memory says, as markdown in sections: the one text that is sealed, and that its file shows.
+"""The text of a structured memory: Markdown sections, as they are sealed and as the file shows them.
 
-Each category has the sections of its template in seed 004 ("Storage Format"). A memory that was stored as plain text
-is all of its category's main section. In a fence (``` or ~~~) nothing is a heading.
+Each category has the sections of its template. A memory that was stored as plain text is the main section. Inside a
+code fence (``` or ~~~) nothing is a heading.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}(?=[^`]*\Z)|~{3,})(?P<after>[^\n]*)", 
 
 
 def is_mark(line: str) -> bool:
-    """Whether a line would open a fence."""
+    """Return whether a line opens a fence."""
     return _FENCE.match(line) is not None
 
 
 def fenced(lines: Sequence[str]) -> list[bool]:
-    """Of each line whether it is of a fence, its marks included. A mark that no later one closes opens none: it would
-    swallow all that follows."""
+    """Return for each line whether it is part of a fence, including the marks. A mark without a closing one does not
+    open a fence."""
     marks = [_FENCE.match(line) for line in lines]
     if not any(marks):
         return [False] * len(lines)
@@ -44,13 +44,13 @@ def _closes(found: re.Match[str]) -> bool:
 
 
 def _closing_after(marks: Sequence[re.Match[str] | None]) -> list[dict[str, int]]:
-    """Behind each line, how long the longest mark of each kind is that can close a fence."""
-    longest, told = dict.fromkeys(_MARKS, 0), []
+    """Return for each line the length of the longest closing mark of each kind after it."""
+    longest, following = dict.fromkeys(_MARKS, 0), []
     for found in reversed(marks):
-        told.append(longest)
+        following.append(longest)
         if found is not None and _closes(found) and len(found["mark"]) > longest[found["mark"][0]]:
             longest = longest | {found["mark"][0]: len(found["mark"])}
-    return told[::-1]
+    return following[::-1]
 
 
 ABSENT = "Not recorded"  # what a file shows for a section or a field without a value; never in a memory's text
@@ -62,26 +62,26 @@ _LIKE_AN_ESCAPED = re.compile(_LIKE_A_HEADING.pattern.replace(r"^(\\*)", r"^\\(\
 
 
 def names(category: str) -> tuple[str, ...]:
-    """The sections of a category's template, in order, without metadata and tags."""
+    """Return the sections of a category's template, in order, without metadata and tags."""
     return tuple(templates.OF.get(category, templates.STANDARD))
 
 
 def main_section(category: str) -> str:
-    """Where text goes that is in no section."""
+    """Return the section for text outside sections."""
     if category == "user_interaction":
         return "Context"
     return names(category)[0] if category in templates.OF else "Understanding"
 
 
-def composed(sections: Mapping[str, str]) -> str:
-    """Sections as one text, in the order given; empty ones are left out. `parted` finds them again as they were, but
-    for blank space around each."""
-    said = ((name, text.strip()) for name, text in sections.items())
-    return "\n\n".join(f"## {name}\n{escaped(text)}" for name, text in said if text)
+def join(sections: Mapping[str, str]) -> str:
+    """Join sections, in this order, without empty ones. `split` finds them again, except for whitespace around
+    them."""
+    texts = ((name, text.strip()) for name, text in sections.items())
+    return "\n\n".join(f"## {name}\n{escaped(text)}" for name, text in texts if text)
 
 
-def parted(text: str, category: str) -> dict[str, str]:
-    """The sections of a text. What stands before the first is the main section's, or all of it where there is none."""
+def split(text: str, category: str) -> dict[str, str]:
+    """Return the sections of a text. Text before the first heading belongs to the main section."""
     known = set(names(category))
     found: dict[str, list[str]] = {}
     name = main_section(category)
@@ -91,12 +91,12 @@ def parted(text: str, category: str) -> dict[str, str]:
             found.setdefault(name, [])
         else:
             found.setdefault(name, []).append(line)
-    said = {name: unescaped("".join(lines)).strip() for name, lines in found.items()}
-    return {name: text for name, text in said.items() if text}
+    texts = {name: unescaped("".join(lines)).strip() for name, lines in found.items()}
+    return {name: text for name, text in texts.items() if text}
 
 
 def is_plain(text: str, category: str) -> bool:
-    """Whether it begins no section of its category: it is all of its main one."""
+    """Return whether a text has no section heading of its category."""
     known = names(category)
     return not any(begun in known for _, begun in headed(text))
 
@@ -105,7 +105,7 @@ def is_plain(text: str, category: str) -> bool:
 
 
 def filled(category: str, values: Mapping[str, str]) -> dict[str, str]:
-    """The sections with the fields that have a value: `- Field: value`."""
+    """Return the sections with the fields that have a value: `- Field: value`."""
     return {
         section: "\n".join(f"- {field}: {values[field]}" for field in fields if values.get(field))
         for section, fields in templates.OF[category].items()
@@ -114,38 +114,38 @@ def filled(category: str, values: Mapping[str, str]) -> dict[str, str]:
 
 
 def fact(section: str, label: str) -> str:
-    """What a section tells under a label; "" where it tells nothing."""
+    """Return the value of a field in a section, or ""."""
     found = re.search(rf"^- {re.escape(label)}: (.*)$", section, re.MULTILINE)
     return found[1].strip() if found else ""
 
 
-def told(text: str, category: str, section: str, label: str) -> str:
-    """The same, of a memory's text."""
-    return fact(parted(text, category).get(section, ""), label)
+def fact_in(text: str, category: str, section: str, label: str) -> str:
+    """Return the value of a field in a memory's text, or ""."""
+    return fact(split(text, category).get(section, ""), label)
 
 
 # --- lines that look like headings
 
 
 def headed(text: str) -> Iterator[tuple[str, str]]:
-    """Each line, and the name of the section that it begins, "" for any other. In a fence nothing is a heading."""
+    """Yield each line, with the name of the section that it begins, or ""."""
     yield from ((line, begun) for line, begun, _ in parsed(text))
 
 
 def parsed(text: str) -> Iterator[tuple[str, str, bool]]:
-    """The same, and whether the line is part of a fence."""
+    """Do the same, and tell whether the line is in a fence."""
     for line, is_fenced in _with_fences(text):
         yield line, "" if is_fenced else _named(line), is_fenced
 
 
 def _named(line: str) -> str:
-    """The name of the section that a line would begin; "" for any other line."""
+    """Return the name of the section that a line begins, or ""."""
     name = line.removeprefix("## ").removesuffix("\n").removesuffix("\r").rstrip(" \t")
     return name if line.startswith("## ") and name in templates.SECTIONS else ""
 
 
 def lines(text: str) -> list[str]:
-    """Lines with their ends. Only a line feed ends a line, whatever else Unicode takes for an end."""
+    """Split a text into lines with their ends. Only a line feed ends a line."""
     return re.split(r"(?<=\n)", text)
 
 
@@ -155,8 +155,8 @@ def _with_fences(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def escaped(text: str) -> str:
-    """With a backslash before each line that looks like a heading of ours, or opens a fence that nothing closes and
-    would take in the text after it. In a fence only lines that look escaped get one."""
+    """Put a backslash before each line that looks like a section heading, or that opens a fence without an end. Inside
+    a fence, only lines that look escaped get one."""
     return "".join(f"\\{line}" if _is_to_escape(line, is_fenced) else line for line, is_fenced in _with_fences(text))
 
 

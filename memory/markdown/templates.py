@@ -55,15 +55,15 @@ OPTIONAL: dict[str, frozenset[str]] = {
     "user_interaction": frozenset({"Kind", "Significance", "Part", "Continues", "Continued In"}),
     "git_history": frozenset({"Changed Together"}),
 }
-AROUND = ("Metadata", "Migration Information", "Tags", "Sealed")  # what else a file has
+AROUND = ("Metadata", "Migration Information", "Tags", "Sealed")  # other sections of a file
 SECTIONS = frozenset({*STANDARD, *AROUND}.union(*OF.values()))
 
 
 def fields(category: str) -> frozenset[str]:
-    """Every field of a category's memories; none for a category whose text is free."""
+    """Return every field of a category. Empty for a category with free text."""
     return frozenset[str]().union(*OF.get(category, {}).values())
 
 
 def required(category: str, section: str) -> list[str]:
-    """The fields that a file lists as missing if they have no value."""
+    """Return the fields that a file lists as missing if they have no value."""
     return [field for field in OF.get(category, {}).get(section, ()) if field not in OPTIONAL[category]]

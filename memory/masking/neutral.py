@@ -1,6 +1,6 @@
-"""Removes licence notices and the signatures of tools from captured text (seed 004, "Framework Neutrality").
+"""Remove licence notices and the signatures of tools from text.
 
-A notice goes also when other text is in its line: the other text stays. A sentence about a licence, a tool or a person
+A notice is removed from its line, and other text in the line stays. A sentence about a licence, a tool or a person
 stays.
 """
 
@@ -23,7 +23,7 @@ _TOOLS = (
     r"gpt-?\d[\w.]{0,10}|jules|langchain|llamaindex|"
     r"openai(?: codex)?|opencode|openhands|replit agent|roo code|tabnine|windsurf"
 )
-# Names that people and other things have, too.
+# Names that people and other things also have.
 _SHARED = frozenset(("aider", "amp", "claude", "cline", "codex", "cursor", "devin", "gemini", "jules"))
 _MAKERS = "anthropic|openai|cursor|cognition|devin|aider|windsurf|codeium|all-hands|openhands"
 _LEAD = r"[ \t>#*/_;|-]{0,20}"  # quotes, comments, bullets, emphasis
@@ -41,7 +41,7 @@ _NOTICE = re.compile(
     r"SPDX-(?:License-Identifier:[^?\n]{1,100}?|FileCopyrightText:[^?\n]{1,160}?)(?=[ \t]{0,3}(?:\*/|-->|\n|\Z))",
     re.IGNORECASE,
 )
-# Where a notice begins: at the start of its line, behind a sentence, in parentheses or a comment, or with an emoji.
+# Where a notice begins: at the start of its line, after a sentence, in parentheses or a comment, or with an emoji.
 _BEFORE = re.compile(
     rf"(?P<edge>(?P<start>\A{_LEAD})|[.!?)\]>][*_]{{0,2}}[ \t]{{1,3}})?"
     r"(?P<cut>(?:[ \t][|–—-][ \t]{1,3}|\(|[ \t](?:#|//|/\*|--)[ \t]{0,3})?"
@@ -55,7 +55,7 @@ _AFTER = re.compile(
     r"[.!*_)]{0,6}(?:[ \t]{0,3}(?:\*/|-->))?[ \t]{0,6}\Z|"
     r"[*_]{0,2}(?:[.!][*_)]{0,3}(?=[ \t])|\)[.]?)|(?P<goes_on>[*_]{0,2})"
 )
-_PASSES = 5  # without one notice, another can be at the end of its line
+_PASSES = 5  # after a notice is removed, another can end the line
 # A line that names the owner, and the next one, which names the licence.
 _OWNED = re.compile(
     rf"^{_LEAD}(?:copyright[ \t]{{0,3}}(?:\(c\)|©|(?=\d{{4}}))|\(c\)|©)[ \t]{{0,3}}\w[^?\n]{{0,120}}\n"
@@ -73,11 +73,11 @@ _TERMS = re.compile(
     r"spdx-license-identifier|in compliance with the licen[cs]e",
     re.IGNORECASE,
 )
-_HEADER = range(3, 60)  # lines of one
+_HEADER = range(3, 60)  # lines of a header
 
 
 def neutral(text: str) -> str:
-    """The text without notices, "" if there is nothing else. A text without notices is returned as it is."""
+    """Return the text without notices, "" if nothing is left. A text without notices is unchanged."""
     for _ in range(_PASSES):
         before, text = text, _without_some(text)
         if text == before:
@@ -86,7 +86,7 @@ def neutral(text: str) -> str:
 
 
 def neutral_whole(text: str) -> str:
-    """The same for the whole of what somebody said: if it is nothing but notices, it stays."""
+    """Do the same, but return a text that has only notices unchanged."""
     return neutral(text) or text
 
 
@@ -100,19 +100,19 @@ def _without_some(text: str) -> str:
 
 
 def _headers(lines: list[str]) -> set[int]:
-    """The numbers of the lines in a licence's header."""
+    """Return the numbers of the lines in a licence header."""
     found: set[int] = set()
     for is_comment, run in groupby(enumerate(lines), lambda each: _IN_COMMENT.match(each[1]) is not None):
         numbers = [n for n, _ in run] if is_comment else []
-        said = "".join(lines[n] for n in numbers) if len(numbers) in _HEADER else ""
-        is_list = said.lstrip().startswith("*")
-        if _OWNER.search(said) and _TERMS.search(said) and "?" not in said and not is_list:
+        header = "".join(lines[n] for n in numbers) if len(numbers) in _HEADER else ""
+        is_list = header.lstrip().startswith("*")
+        if _OWNER.search(header) and _TERMS.search(header) and "?" not in header and not is_list:
             found.update(numbers)
     return found
 
 
 def _without_notices(line: str) -> str:
-    """The line without the notices in it, "" if nothing else is there."""
+    """Return the line without its notices, "" if nothing is left."""
     body = line.rstrip("\r\n")
     parts, at = [], 0
     for found in _NOTICE.finditer(body):
@@ -140,7 +140,7 @@ def _is_notice(body: str, found: re.Match[str], before: re.Match[str], after: re
 
 
 def _is_signature(found: re.Match[str], before: re.Match[str]) -> bool:
-    """Whether "made with X" is a tool's signature, and not what somebody says about X."""
+    """Return whether "made with X" is a tool's signature, and not a statement about X."""
     if found["unknown"]:
         return "\N{ROBOT FACE}" in (before["emoji"] or "")
     if before["emoji"] or found["at"] or found["how"].lower() == "generated":

@@ -1,8 +1,7 @@
-"""Finds secrets by the name beside them: `DB_PASSWORD=…`, `api_key: …`, `"client_secret": "…"`, `<password>…`, and "my
+"""Find secrets by the name next to them: `DB_PASSWORD=…`, `api_key: …`, `"client_secret": "…"`, `<password>…`, and "my
 password is …".
 
-A value is no secret when it is a placeholder, a type, a variable or code, or when it says something about the secret
-("password: required").
+Placeholders, types, variables, code and descriptions ("password: required") are not secrets.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 Span = tuple[int, int, str]  # begin, end, kind
-HIDDEN = "\ufffc"  # stands for each character that no pattern may match
+HIDDEN = "\ufffc"  # replaces each character that no pattern may match
 
 # --- names and what follows them
 
@@ -85,7 +84,7 @@ _TRAILING = ".,;:!?)]}>*"
 
 # --- values
 
-# Words that are no secret alone: they say something about one, or stand in code. The second part makes sentences.
+# Words that are not a secret alone, because they describe one or are code. Those of the second part form sentences.
 _WORDS_ALONE = (
     "absent all argon2 argon2id base64 bcrypt bool boolean bytes char clear compromised correct default different "
     "disabled empty enabled expired false field file generated hash hashed hidden incorrect input int integer "

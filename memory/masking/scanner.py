@@ -1,6 +1,6 @@
-"""Masks secrets in text (seed 004, the setting `capture_settings.sensitive_data_masking`).
+"""Mask secrets in text.
 
-`tokens` finds secrets by their form, `pairs` by the name beside them. A secret that is found in one place is masked in
+`tokens` finds secrets by their form, `pairs` by the name next to them. A secret that is found in one place is masked in
 all places.
 """
 
@@ -16,25 +16,23 @@ from memory.masking import pairs, tokens
 from memory.masking.pairs import HIDDEN, Span
 
 PLACE = re.compile(r"\[masked: [^\[\]\n]{1,60}\]")
-_PASSES = 5  # a masked secret can uncover another; after these passes nothing new is found
+_PASSES = 5  # masking a secret can reveal another
 _SHORT = 8  # characters: a shorter secret is found again only as a whole word
-_AGAIN = 200  # secrets that are searched for in all texts
+_AGAIN = 200  # secrets that are searched for again in all texts
 # The last one is two characters in lower case.
 _PLAIN = dict.fromkeys("“”„‟«»", '"') | dict.fromkeys("‘’‚‛", "'") | {"İ": "i"}
 _ESCAPED = tuple('"\\/bfnrtu')  # what follows a backslash in JSON
 
 
 def masked(text: str) -> tuple[str, int]:
-    """The text with `[masked: KIND]` for each secret, and the number of secrets."""
+    """Return the text with `[masked: KIND]` for each secret, and the number of secrets."""
     [found], count = masked_together([text])
     return found, count
 
 
 def masked_together(texts: Sequence[str]) -> tuple[list[str], int]:
-    """The same for several texts: a secret that is found in one text is masked in all of them.
-
-    They are masked until nothing more is found, so that masking a masked text changes nothing.
-    """
+    """Mask several texts. A secret that is found in one text is masked in all. Masking is repeated until nothing more
+    is found, so that masking a masked text changes nothing."""
     done, count = list(texts), 0
     for _ in range(_PASSES):
         found = _find(done)
@@ -46,7 +44,7 @@ def masked_together(texts: Sequence[str]) -> tuple[list[str], int]:
 
 
 def holds_token(text: str) -> bool:
-    """Whether anything in the text is masked. Such a text is not stored as a name in clear."""
+    """Return whether the text has a secret. A text with a secret is not stored as an unencrypted name."""
     return masked(text)[1] > 0
 
 
@@ -59,7 +57,7 @@ def _replace(text: str, spans: Iterable[Span]) -> str:
 
 
 def _find(texts: Iterable[str]) -> list[list[Span]]:
-    """The secrets of each text, in order and without overlap."""
+    """Return the secrets of each text, in order and without overlap."""
     views = [_view(text) for text in texts]
     found = [[*tokens.find(view), *pairs.find(view)] for view, _ in views]
     secrets = {
@@ -80,8 +78,8 @@ def _find(texts: Iterable[str]) -> list[list[Span]]:
 
 
 def _view(text: str) -> tuple[str, Sequence[int]]:
-    """The text as a reader sees it, without invisible characters, and the index in `text` of each of its characters.
-    Each place that is masked is hidden."""
+    """Return the text as a reader sees it, without invisible characters, and the index in `text` of each character.
+    Masked places are hidden."""
     text = PLACE.sub(lambda found: HIDDEN * len(found[0]), text.replace(HIDDEN, "\ufffd"))
     if text.isascii():
         return text, range(len(text))
@@ -91,7 +89,7 @@ def _view(text: str) -> tuple[str, Sequence[int]]:
 
 @lru_cache(maxsize=4096)
 def _plain(letter: str) -> str:
-    """The plain form of a wide letter, an odd space or a quote; "" for an invisible character."""
+    """Return the plain form of a wide letter, an unusual space or a quote; "" for an invisible character."""
     if unicodedata.category(letter) == "Cf":
         return ""
     plain = _PLAIN.get(letter) or unicodedata.normalize("NFKC", letter)
@@ -99,7 +97,7 @@ def _plain(letter: str) -> str:
 
 
 def _is_distinctive(secret: str) -> bool:
-    """Whether the secret can mean nothing else where it is found again. A single word can."""
+    """Return whether the secret is unlikely to mean anything else in another place. A single word may."""
     return len(secret) >= (_SHORT if " " in secret else 4) and (" " in secret or pairs.is_opaque(secret))
 
 
@@ -115,7 +113,7 @@ def _find_again(view: str, secrets: dict[str, str]) -> Iterator[Span]:
 
 
 def _merge(spans: Iterable[Span]) -> list[Span]:
-    """One span for those that overlap, with the kind of the first."""
+    """Merge overlapping spans. The kind is that of the first."""
     merged: list[Span] = []
     for begin, end, kind in sorted(spans):
         if merged and begin < merged[-1][1]:
@@ -126,7 +124,7 @@ def _merge(spans: Iterable[Span]) -> list[Span]:
 
 
 def _visible(view: str, span: Span) -> Iterator[Span]:
-    """The parts of a span that are not hidden yet. No part ends inside an escape sequence of JSON."""
+    """Yield the parts of a span that are not hidden. No part ends inside a JSON escape sequence."""
     for part in re.finditer(f"[^{HIDDEN}]+", view[span[0] : span[1]]):
         begin, end = span[0] + part.start(), span[0] + part.end()
         slashes = len(part[0]) - len(part[0].rstrip("\\"))

@@ -1,8 +1,8 @@
-"""Finds secrets by their form: keys and tokens of known services, private-key blocks, `Authorization` headers and
+"""Find secrets by their form: keys and tokens of known services, private-key blocks, `Authorization` headers and
 passwords in URLs.
 
-The plugins of detect-secrets give their patterns. Nothing else of the library runs: no settings, no files, no
-verification over a network. Every pattern has a limited reach, so that the time grows with the length of the text.
+The patterns come from the plugins of detect-secrets. Nothing else of the library runs: no settings, no files, no
+network. Every pattern has a limited reach, so the time is linear.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from detect_secrets.plugins.base import BasePlugin, RegexBasedDetector
 
 from memory.masking.pairs import HIDDEN, Span, is_opaque, is_placeholder
 
-# Plugins that are not used: public addresses are no secrets; two take words for tokens (`keyJobs.run`); npm takes the
-# rest of the line; four try every way to split a row of spaces. The patterns below and `pairs` find what these find.
+# Unused plugins. Public addresses are not secrets. Two plugins find words (`keyJobs.run`), npm matches the rest of the
+# line, and four are slow on rows of spaces. The patterns below and `pairs` find the same secrets.
 _UNUSED = {
     *("ArtifactoryDetector", "BasicAuthDetector", "CloudantDetector", "IbmCloudIamDetector", "IbmCosHmacDetector"),
     *("IPPublicDetector", "JwtTokenDetector", "NpmDetector", "PrivateKeyDetector", "SoftlayerDetector"),
@@ -28,12 +28,12 @@ _PLUGINS = [
     for _, plugin in sorted(_CLASSES.items())
     if issubclass(plugin, RegexBasedDetector) and plugin.__name__ not in _UNUSED
 ]
-_WINDOW, _OVERLAP = 600, 150  # characters that a plugin sees at once
-_RUN = re.compile(r"\S{14}")  # every token has as many characters without a space
-_REST = re.compile(r"[A-Za-z0-9_+/=-]*")  # of a token of which a plugin knows only the beginning
-_WHOLE = 20  # characters: a group of this length is the secret, and not only its prefix
+_WINDOW, _OVERLAP = 600, 150  # characters that a plugin gets at once
+_RUN = re.compile(r"\S{14}")  # every token has at least this many characters without a space
+_REST = re.compile(r"[A-Za-z0-9_+/=-]*")  # the rest of a token, if a plugin matches only its beginning
+_WHOLE = 20  # characters; a shorter group is only the prefix of the secret
 
-# How the tokens begin that no plugin knows, or of which newer ones are longer.
+# Prefixes of tokens that no plugin knows, or whose newer tokens are longer.
 _PREFIXES = (  # noqa: SIM905  a list takes a line for each
     "pal_ palt_ github_pat_ glffct- sk- rk- sk_ rk_ gsk_ csk- pplx- r8_ nvapi- tvly- pcsk_ xai- jina_ lsv2_ PMAK- "
     "xkeysib- EZAK EZTK lin_api_ lin_oauth_ NRAK- HRKU- tskey- shippo_live_ dapi dp.pt. dp.st. dt0c01. npm_ pypi- "
@@ -45,13 +45,13 @@ _PREFIXES = (  # noqa: SIM905  a list takes a line for each
     "https://discord.com/api/webhooks/ https://discordapp.com/api/webhooks/ https://hooks.slack.com/ "
     "https://hooks.zapier.com/hooks/"
 ).split()
-_T = "[A-Za-z0-9_.=+/~-]"  # of a token
+_T = "[A-Za-z0-9_.=+/~-]"  # a character of a token
 _BEGINS = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _KEY_BEGIN = r"(?:-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d:)"
 _KEY_END = r"(?:-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC:[^\n]{0,200})"
-_JSON = r"\"\s{0,9}[,:}\]]"  # ends a string of JSON, and the block in it
+_JSON = r"\"\s{0,9}[,:}\]]"  # the end of a JSON string, and of a block in it
 _BREAK = r"(?:\s|>|\\[nr]){1,20}"
-_KEY_LINES = (  # of a block without an end
+_KEY_LINES = (  # a key block without an end
     rf"(?:{_BREAK}(?:[A-Z][\w-]{{2,20}}: [^\n\\\"]{{1,80}}|[A-Za-z0-9+/=]{{16,}}))*"
     rf"(?:{_BREAK}[A-Za-z0-9+/=]{{1,15}}\Z)?"
 )
@@ -63,7 +63,7 @@ _FORMS = (
         rf"(?={_T}{{40}}|{_T}{{0,60}}?[A-Za-z0-9]{{12}}){_T}{{16,2000}}",
     ),
     (
-        "Private Key",  # without its first line
+        "Private Key",  # a block without its first line
         r"(?<![A-Za-z0-9+/])(?:b3BlbnNzaC1rZXktdjEA|MII[A-Za-z0-9+/]{3,5}(?:IBAAKC|BADANBgkqhkiG9w0BAQEFAASC))"
         rf"[A-Za-z0-9+/=]*{_KEY_LINES}",
     ),
@@ -102,7 +102,8 @@ def find(view: str) -> Iterator[Span]:
 
 
 def _find_by(plugin: RegexBasedDetector, view: str) -> Iterator[Span]:
-    """What a plugin finds. It sees a long text in parts that overlap: some patterns look at each part many times."""
+    """Yield what a plugin finds. It sees a long text in overlapping parts, because some patterns are slow on long
+    texts."""
     for pattern in plugin.denylist:
         done = 0
         for start in range(0, max(len(view) - _OVERLAP, 1), _WINDOW - _OVERLAP):

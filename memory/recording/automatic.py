@@ -1,9 +1,8 @@
-"""Work for an agent that nobody asked for: ending quiet sessions of talk, and telling of memories that are overdue.
+"""Automatic work for agents: end quiet sessions, and send notices about overdue memories.
 
-A session that nobody ended is over after half an hour, and has its memory then, though no other begins in its project
-(seed 004, "Session Memory"). Memories older than is suggested for their category are told of (seed 004, "Cleanup
-Policy"): a retention period is a suggestion, and nothing here, and nothing that calls it, discards anything. What is
-switched off is skipped without a word. No work waits long for an agent, and a fault of one agent stops no other.
+A session ends after half an hour without an interaction. A retention period is a suggestion: nothing here discards a
+memory. Work that is switched off is skipped silently. No task waits long for an agent, and a fault of one agent does
+not stop the others.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from memory.policy.categories import SCOPES
 from memory.recording import sessions
 from memory.writing import edits, operations
 
-PATIENCE = 1  # seconds for an agent that somebody else holds
+PATIENCE = 1  # seconds to wait for an agent's lock
 
 log = structlog.get_logger("palimpsest.recording")
 
 
 def attempt(agent_id: int, act: Callable[[], object], work: str) -> bool:
-    """Whether `act` returns something true. False after a fault, such as a missing key: the log names the `work`, and
-    the next task tries again."""
+    """Return whether `act` returns something true. After a fault, such as a missing key, it logs the `work` and returns
+    False. The next task retries."""
     try:
         with transaction.atomic():
             wait_at_most(PATIENCE)
@@ -47,15 +46,18 @@ def attempt(agent_id: int, act: Callable[[], object], work: str) -> bool:
         return False
 
 
+# --- quiet sessions
+
+
 RECORDING = Actor.system("recording")
 SESSIONS_AT_ONCE = 200  # sessions
-# In rules as they are kept. If an agent has a key of its own by this name, the next session ends the one before it.
+# As stored in the rules. An agent with another key of this name is skipped; its next session ends the one before.
 _UNBOUNDED = '"session_boundary_detection": false'
 
 
 def end_quiet() -> int:
-    """End the sessions that are over, and return how many. For a task that runs every five minutes. One query finds
-    them; those that fell silent last come first, so that one that cannot be ended keeps none waiting."""
+    """End the sessions that are over, and return how many. Runs every five minutes with one query. The most recent come
+    first, so that a session that cannot be ended does not block others."""
     found = list(_due()[:SESSIONS_AT_ONCE])
     return sum(attempt(each.agent_id, partial(_ended, each), "end of a quiet session") for each in found)
 
@@ -67,7 +69,7 @@ def _due() -> QuerySet[RecordedSession]:
 
 
 def _ended(found: RecordedSession) -> bool:
-    """Once its agent is locked: somebody may have gone on with it, or have switched memory off."""
+    """End the session if it is still quiet and memory is still on."""
     with edits.locked(found.agent) as row:
         session = RecordedSession.objects.filter(pk=found.pk, agent_id=row.pk, ended_at=None).first()
         may_be_ended = row.memory_enabled and bool(row.wrapped_key)
@@ -77,20 +79,24 @@ def _ended(found: RecordedSession) -> bool:
         return True
 
 
+# --- overdue memories
+
+
 SYSTEM = Actor.system("cleanup")
-AT_ONCE = 500  # agents looked at, at most
+AT_ONCE = 500  # agents in one run
 _DAY = 24 * 60  # minutes
-_MOST_DAYS = 700_000  # about as many as the calendar has
+_MOST_DAYS = 700_000  # about the length of the calendar
 Days = Mapping[str, int]
 
 
 def is_on(rules: Mapping[str, Any], name: str) -> bool:
-    """A switch of cleanup_guidance. None is on while cleanup_guidance is off as a whole."""
+    """Return a switch of cleanup_guidance. All are off if cleanup_guidance is off."""
     return all(settings_document.is_on(rules, "cleanup_guidance", each) for each in ("enabled", name))
 
 
 def retention(agent: Agent) -> dict[str, int]:
-    """For how many days a category's memories are suggested to be kept; without closed ones, and those for ever (0)."""
+    """Return the suggested retention of each category in days, without closed categories and those without a
+    limit (0)."""
     rules, off = switches.rules_of(agent), switches.closed(agent)
     days = {
         name: settings_document.value(rules, f"memory_rules.categories.{name}.suggested_retention_days")
@@ -100,10 +106,10 @@ def retention(agent: Agent) -> dict[str, int]:
 
 
 def memories(days: Days, now: datetime, *, at_least: int = 0) -> QuerySet[Memory]:
-    """Active memories recorded longer ago than their category's days, and `at_least` so many; of all agents.
+    """Return active memories that are older than their category's days, and than `at_least` days, of all agents.
 
-    Left out is what is never suggested: constitutional ones, notices of the system, and what was decided to be kept
-    until as many days have passed since then. `kept_at` is when that was decided last.
+    Constitutional memories and system notices are left out, and so are memories that were kept less than those days
+    ago. `kept_at` is the time of the last decision to keep.
     """
     decided = CleanupDecision.objects.filter(
         agent_id=OuterRef("agent_id"), number=OuterRef("number"), is_kept=True
@@ -124,16 +130,17 @@ def _ago(now: datetime, days: int) -> datetime:
 
 
 def notify_overdue(agent: Agent, actor: Actor, now: datetime | None = None) -> int | None:
-    """Tell an agent how many of its memories are overdue; the entry's number, None where there is nothing to tell.
+    """Send the agent a notice about its overdue memories. Return the entry's number, or None if there is nothing to
+    report.
 
-    No more often than `notification_frequency_days`, and of memories older than `cleanup_guidance_days`, too. When the
-    last notice was is in its trail. Raises Erased, SiloKeyMissing, SealBroken.
+    The minimum interval is `notification_frequency_days`, and only memories older than `cleanup_guidance_days` count.
+    Raises Erased, SiloKeyMissing, SealBroken.
     """
     now = now or timezone.now()
     with edits.locked(agent) as row:
         edits.require_key(row)
         last_at = _last_notices([row.pk]).get(row.pk)
-        number = _counts([row], now).get(row.pk, 0) if _may_be_told(row, last_at, now) else 0
+        number = _counts([row], now).get(row.pk, 0) if _may_be_notified(row, last_at, now) else 0
         if not number:
             return None
         return operations.notify(
@@ -141,31 +148,30 @@ def notify_overdue(agent: Agent, actor: Actor, now: datetime | None = None) -> i
         ).seq
 
 
-def remind(now: datetime | None = None) -> int:
-    """Tell those who have overdue memories, and were not told lately; how many were. For a task that comes every
-    STALE_MINUTES, and not for the sweep, of which a busy service has one a second.
+def send_notices(now: datetime | None = None) -> int:
+    """Send notices to agents with overdue memories, and return how many. Runs every STALE_MINUTES.
 
-    Each agent has its place in the day, by its id, and is looked at once a day: at a time it is few, by three queries
-    whatever they hold, and no content is read. Whoever has no turn, for no worker looked then, has one the next day.
+    Each agent has a time of the day, by its id, and is checked once a day. Each run checks few agents, with three
+    queries, and reads no content. An agent whose run is missed is checked the next day.
     """
     now = now or timezone.now()
     agents = list(_in_turn(now)[:AT_ONCE])
     last = _last_notices([agent.pk for agent in agents])
-    agents = [agent for agent in agents if _may_be_told(agent, last.get(agent.pk), now)]
+    agents = [agent for agent in agents if _may_be_notified(agent, last.get(agent.pk), now)]
     counts = _counts(agents, now)
     due = [agent for agent in agents if counts.get(agent.pk)]
     return sum(attempt(agent.pk, partial(notify_overdue, agent, SYSTEM, now), "cleanup notice") for agent in due)
 
 
 def _in_turn(now: datetime) -> QuerySet[Agent]:
-    """Those whose place in the day this is."""
+    """Return the agents whose time of the day this is."""
     turns, then = _DAY // STALE_MINUTES, now.astimezone(UTC)
     turn = (then.hour * 60 + then.minute) // STALE_MINUTES % turns
     agents = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
     return agents.annotate(turn=F("pk") % turns).filter(turn=turn).order_by("pk")
 
 
-def _may_be_told(agent: Agent, last_at: datetime | None, now: datetime) -> bool:
+def _may_be_notified(agent: Agent, last_at: datetime | None, now: datetime) -> bool:
     rules = switches.rules_of(agent)
     if not (agent.memory_enabled and is_on(rules, "notify_overdue_memories")):
         return False
@@ -174,7 +180,7 @@ def _may_be_told(agent: Agent, last_at: datetime | None, now: datetime) -> bool:
 
 
 def _last_notices(agents: list[int]) -> dict[int, datetime]:
-    """When each was told last: one query, by the index of what is asked and decided, of which a trail has little."""
+    """Return the time of each agent's last notice. One query."""
     entries = AuditEntry.objects.filter(
         agent_id__in=agents, operation=Operation.AGENT_CHANGED, detail__has_key="cleanup"
     )
@@ -182,7 +188,7 @@ def _last_notices(agents: list[int]) -> dict[int, datetime]:
 
 
 def _counts(agents: list[Agent], now: datetime) -> dict[int, int]:
-    """How many overdue memories each has: one query for all that have the same periods, as nearly all do."""
+    """Return the number of overdue memories of each agent. One query for all agents with the same periods."""
     alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for agent in agents:
         guidance = settings_document.value(switches.rules_of(agent), "memory_rules.cleanup_guidance_days")
@@ -195,9 +201,8 @@ def _counts(agents: list[Agent], now: datetime) -> dict[int, int]:
 
 
 def _text(number: int) -> str:
-    which = "1 memory of yours is" if number == 1 else f"{number:,} memories of yours are"
+    which = "1 of your memories is" if number == 1 else f"{number:,} of your memories are"
     return (
-        f"{which} older than is suggested for their category. That is a suggestion: nothing is discarded unless you "
-        "say so, one by one. You can look through them, and say of each whether to keep or to discard it "
-        "(GET and POST /cleanup, or manage.py cleanup)."
+        f"{which} older than the suggested retention of their category. Nothing is discarded unless you decide so for "
+        "each memory. Review them, and keep or discard each one (GET and POST /cleanup, or manage.py cleanup)."
     )

@@ -1,7 +1,7 @@
-"""Which memories might be cleaned up, and what was decided of them (seed 004, "User-Guided Cleanup Algorithm").
+"""Suggest memories for cleanup, and apply decisions about them.
 
-Nothing is ever cleaned up by itself: the one function that discards takes the numbers of the memories, from the agent's
-side, and discards only what is suggested then. What is discarded is kept, and can be restored.
+Nothing is discarded automatically. `decide` takes the numbers of memories from the agent's side, and discards only
+memories that are suggested at that moment. A discarded memory can be restored.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from memory.recording.interactions import DECIDES
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 
-LOOKED_AT = 10_000  # overdue memories, the oldest, of which suggestions are chosen
+LOOKED_AT = 10_000  # oldest overdue memories from which suggestions are chosen
 OFTEN = 5  # times recalled
 LATELY = timedelta(days=30)
 KEEPING_TAGS = frozenset({"important", "keep"})
-ENOUGH = 5  # decisions in a category, before it is known by them
+ENOUGH = 5  # decisions in a category before they count
 
 
 class Importance(IntEnum):
@@ -40,18 +40,18 @@ class Importance(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What speaks for keeping a memory, in words that say nothing of what it says."""
+    """Reasons to keep a memory. They show nothing of its content."""
 
     recalled: int = 0
     last_at: datetime | None = None
-    is_tagged: bool = False  # important, or keep; known to the agent's side alone
+    is_tagged: bool = False  # tagged important or keep; only the agent's side knows this
     is_merged: bool = False
     was_kept: bool = False
-    decides: bool = False  # it tells of a decision or a preference; known to the agent's side alone
+    decides: bool = False  # mentions a decision or a preference; only the agent's side knows this
 
     def importance(self, now: datetime) -> Importance:
-        """High: tagged so, or recalled often or lately. Medium: ever recalled, made of others, kept before, or about a
-        decision."""
+        """High: tagged as important, or recalled often or recently. Medium: recalled at all, merged from others, kept
+        before, or about a decision."""
         is_used = self.recalled >= OFTEN or (self.last_at is not None and self.last_at > now - LATELY)
         if self.is_tagged or is_used:
             return Importance.HIGH
@@ -60,19 +60,19 @@ class Facts:
 
     def words(self) -> str:
         times = "once" if self.recalled == 1 else f"{self.recalled:,} times"
-        told = {
+        reasons = {
             f"recalled {times}, last on {self.last_at:%Y-%m-%d}" if self.last_at else "never recalled": True,
             "made of other memories": self.is_merged,
-            "decided to be kept before": self.was_kept,
+            "kept in an earlier review": self.was_kept,
             "tagged to be kept": self.is_tagged,
-            "tells of a decision or a preference": self.decides,
+            "mentions a decision or a preference": self.decides,
         }
-        return "; ".join(words for words, is_so in told.items() if is_so)
+        return "; ".join(words for words, is_so in reasons.items() if is_so)
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A memory that might be discarded, without what it says."""
+    """A memory that could be discarded, without its content."""
 
     number: int
     version: int
@@ -86,13 +86,14 @@ class Suggestion:
     reason: str
 
     def as_record(self) -> dict[str, Any]:
-        """As programs read it."""
+        """The fields for programs."""
         return asdict(self) | {"importance": self.importance.name.lower()}
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What is suggested now; how many more would be, and how many are held back as important."""
+    """The current suggestions, the number of further ones, and the number of memories that are held back as
+    important."""
 
     suggestions: tuple[Suggestion, ...] = ()
     more: int = 0
@@ -101,7 +102,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What was decided. `seq` is the trail's entry, None where nothing was discarded."""
+    """The result. `seq` is the audit entry, or None if nothing was discarded."""
 
     kept: tuple[int, ...]
     discarded: tuple[int, ...]
@@ -109,11 +110,11 @@ class Decided:
 
 
 def review(agent: Agent, *, now: datetime | None = None, category: str | None = None, is_read: bool = False) -> Review:
-    """At most `batch_cleanup_limit` suggestions, how many more there are, and how many are held back. With `is_read`,
-    for the agent's side alone, the content of memories counts, too.
+    """Return at most `batch_cleanup_limit` suggestions, least important first, then oldest. Categories whose memories
+    were mostly kept (in at least ENOUGH decisions) come last.
 
-    Least important first, then oldest. Categories of whose memories most were kept (of ENOUGH decisions at least) come
-    last. Raises Invalid, MemoryDisabled, Erased.
+    With `is_read`, which is only for the agent's side, the content of memories counts, too. Raises Invalid,
+    MemoryDisabled, Erased.
     """
     found, kept_back = _found(agent, now or timezone.now(), category, is_read=is_read)
     limit = _limit(agent)
@@ -129,14 +130,14 @@ def decide(
     expect: Mapping[int, int],
     now: datetime | None = None,
 ) -> Decided:
-    """Keep these memories, and discard those, all or none, on the agent's side. Each has to be suggested now.
+    """Keep and discard these memories, all or none, for the agent's side. Each memory must be suggested now, and at
+    most `batch_cleanup_limit` can be decided at once.
 
-    At most `batch_cleanup_limit` at a time. `expect`: the versions at which they were seen, of each that is to be
-    discarded: nothing goes unseen that says something else by now. Raises AgentsSide, Invalid, MemoryDisabled,
-    DiscardShare, Stale.
+    `expect` has the listed version of each memory to discard, so that a memory that changed since then is not
+    discarded. Raises AgentsSide, Invalid, MemoryDisabled, DiscardShare, Stale.
     """
     if actor.kind not in (ActorKind.AGENT, ActorKind.STEWARD):
-        raise AgentsSide("The agent's side alone decides what is cleaned up.")
+        raise AgentsSide("Only the agent or its steward can decide what to clean up.")
     now = now or timezone.now()
     with edits.locked(agent) as row:
         found, _ = _found(row, now, None, is_read=True)
@@ -150,19 +151,22 @@ def decide(
     return Decided(tuple(keep), tuple(discard), seq)
 
 
-def _check(given: Mapping[str, Sequence[int]], suggested: set[int], expect: Mapping[int, int], limit: int) -> None:
-    numbers = [number for each in given.values() for number in each]
-    for field, each in given.items():
+def _check(by_field: Mapping[str, Sequence[int]], suggested: set[int], expect: Mapping[int, int], limit: int) -> None:
+    numbers = [number for each in by_field.values() for number in each]
+    for field, each in by_field.items():
         unknown = sorted(set(each) - suggested)
         if unknown:
-            raise Invalid(field, f"no suggestion now: {', '.join(map(str, unknown[:20]))}")
-    unseen = sorted(set(given["discard"]) - expect.keys())
+            raise Invalid(field, f"has memories that are not suggested now: {', '.join(map(str, unknown[:20]))}")
+    unseen = sorted(set(by_field["discard"]) - expect.keys())
     if unseen:
-        raise Invalid("expect", f"lacks the version of each as it was listed: {', '.join(map(str, unseen[:20]))}")
+        raise Invalid(
+            "expect",
+            f"must have the listed version of each memory in `discard`. Missing: {', '.join(map(str, unseen[:20]))}",
+        )
     if len(set(numbers)) < len(numbers):
-        raise Invalid("discard", "and keep name each memory once")
+        raise Invalid("discard", "and `keep` must not name a memory twice")
     if len(numbers) > limit:
-        raise Invalid("discard", f"and keep name at most {limit:,} memories at a time (batch_cleanup_limit)")
+        raise Invalid("discard", f"and `keep` can have at most {limit:,} memories together (batch_cleanup_limit)")
 
 
 def _remember(agent: Agent, kept: Mapping[int, bool], category_of: Mapping[int, str], now: datetime) -> None:
@@ -186,7 +190,7 @@ def _limit(agent: Agent) -> int:
 
 
 def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) -> tuple[list[Suggestion], int]:
-    """All suggestions in order, and how many are held back. The number of queries does not depend on theirs."""
+    """Return all suggestions in order, and how many are held back. The number of queries is constant."""
     switches.require_on(agent)
     if category is not None:
         scope_of(category)
@@ -226,7 +230,6 @@ def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: b
 
 def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: datetime) -> Suggestion:
     age, suggested = (now - memory.origin).days, days[memory.category]
-    are = "is" if suggested == 1 else "are"
     return Suggestion(
         memory.number,
         memory.version,
@@ -237,12 +240,13 @@ def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: date
         facts.importance(now),
         memory.tokens,
         facts.recalled,
-        f"{several(age, 'day')} old, where {suggested:,} {are} suggested; {facts.words()}",
+        f"{several(age, 'day')} old, suggested retention {several(suggested, 'day')}; {facts.words()}",
     )
 
 
 def _mostly_kept(agent: Agent) -> frozenset[str]:
-    """Categories in which most was decided to be kept. That something be discarded counts as long as it is."""
+    """Return the categories in which most decisions were to keep. A decision to discard counts while the memory is
+    discarded."""
     again = Memory.objects.of(agent).active().filter(number=OuterRef("number"))
     decided = CleanupDecision.objects.filter(agent_id=agent.pk).exclude(Exists(again), is_kept=False)
     counts: dict[str, list[int]] = {}

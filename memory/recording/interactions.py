@@ -1,8 +1,7 @@
-"""One interaction of a person and an agent, as it is given and as its memories show it (seed 004, "User Interaction
-Memory Template"); what kind it is, and how much it matters ("Automatic Interaction Recording Process").
+"""One interaction of a person and an agent: its kind and significance, and the text of its memories.
 
-Pure functions: nothing is stored here. Kind and significance are told by words and length alone, with no model: the
-same text is always judged the same.
+These are pure functions. Kind and significance depend only on words and length, so the same text always gives the same
+result.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ KINDS = ("question", "instruction", "feedback", "correction", "clarification", "
 LEVELS = ("low", "medium", "high")
 _MEDIUM, _HIGH = 2, 4  # points
 
-# Looked for at the beginning of what is asked, in this order: a correction that asks something is a correction.
+# Checked at the beginning of a prompt, in this order: a correction with a question is a correction.
 _HEAD = 400  # characters
 _CORRECTION = re.compile(
     r"\W{0,3}(?:no[,.!:]|nope\b|wrong\b|incorrect\b|correction\b|actually[, ]|not quite\b|i meant\b|"
@@ -81,7 +80,7 @@ _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{2,}")
 
 
 def kind_of(prompt: str, response: str = "") -> str:
-    """One of KINDS. A short prompt whose answer asks back is for clarification."""
+    """Return one of KINDS. A short prompt whose response asks back is a clarification."""
     head = prompt.lstrip()[:_HEAD]
     for kind, pattern in (("correction", _CORRECTION), ("clarification", _CLARIFICATION), ("feedback", _FEEDBACK)):
         if pattern.match(head):
@@ -94,25 +93,25 @@ def kind_of(prompt: str, response: str = "") -> str:
 
 
 def _asks(head: str) -> bool:
-    """It begins as a question does. "Can you write …?" asks for a deed, and "do" and "will" begin both."""
+    """Return whether a prompt begins as a question. "Can you write …?" is an instruction, and "do" can begin both."""
     found = _QUESTION.match(head)
-    is_deed = re.match(
+    is_instruction = re.match(
         r"\W{0,3}(?:(?:can|could|would|will) you|do(?!es)\b(?! (?:you|i|we|they|the|these|those)\b))", head, re.I
     )
-    return found is not None and is_deed is None
+    return found is not None and is_instruction is None
 
 
 def significance(prompt: str, response: str = "") -> str:
-    """low, medium or high: the sum of these points, medium from 2 on and high from 4 on.
+    """Return low, medium (from 2 points on) or high (from 4 points on).
 
     | points | |
     | --- | --- |
-    | 1, 2 | both together have 400 characters, or 2,000 |
-    | 2 | it is a correction |
-    | 1 | it is an instruction or a clarification |
-    | 2 | something is decided, preferred or to be remembered, in words of the prompt; 1 in those of the response |
-    | 1 | there is code |
-    | 1 | two numbers or names, or more, in the prompt |
+    | 1, 2 | prompt and response have 400 characters together, or 2,000 |
+    | 2 | the prompt is a correction |
+    | 1 | the prompt is an instruction or a clarification |
+    | 2 | the prompt states a decision, a preference or something to remember; 1 if only the response does |
+    | 1 | one of them has code |
+    | 1 | the prompt has two or more numbers or names |
     """
     size = len(prompt) + len(response)
     points = (size >= 400) + (size >= 2_000)
@@ -124,7 +123,8 @@ def significance(prompt: str, response: str = "") -> str:
 
 
 def is_worth_recording(rules: Mapping[str, Any], prompt: str, response: str = "") -> bool:
-    """Whether it reaches the threshold of the settings: `min_interaction_length` is of the prompt, in characters."""
+    """Return whether it reaches the threshold of the settings. `min_interaction_length` counts characters of the
+    prompt."""
     recording = "memory_rules.auto_recording"
     if len(prompt.strip()) < settings_document.value(rules, f"{recording}.min_interaction_length"):
         return False
@@ -132,20 +132,22 @@ def is_worth_recording(rules: Mapping[str, Any], prompt: str, response: str = ""
     return LEVELS.index(significance(prompt, response)) >= LEVELS.index(threshold)
 
 
+# --- the interaction
+
+
 CATEGORY = "user_interaction"
 MOST = 200_000  # characters of a prompt, and of a response
 EXCERPT = 200  # characters of a prompt that is not captured in full
 _LINES = {"topic": 58, "context": 1_000, "intent": 500, "effectiveness": 500, "learnings": 500, "metrics": 500}
-_TOOLS, _TOOL = 20, 64  # how many, and characters of each
+_TOOLS, _TOOL = 20, 64  # number of tools, and characters of each
 _LONGEST = 10_000_000  # seconds
-_RESERVED = 300  # characters of a memory for its part, and for references to what comes before and after it
+_RESERVED = 300  # characters of a memory for its part number and references
 _RUN = {mark: re.compile(re.escape(mark) + "+") for mark in "`~"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Interaction:
-    """What was asked and answered, and what is known of it. All but the prompt may be left out; seconds of the
-    response's time."""
+    """A prompt, its response, and what is known of them. Only the prompt is required."""
 
     prompt: str
     response: str = ""
@@ -161,7 +163,7 @@ class Interaction:
     metrics: str = ""
 
     def checked(self) -> Interaction:
-        """The same, with all but prompt and response on one line. Raises Invalid."""
+        """Return it with everything but prompt and response on one line. Raises Invalid."""
         checked_content(self.prompt, "prompt", MOST)
         if self.response != "":
             checked_content(self.response, "response", MOST)
@@ -175,26 +177,27 @@ class Interaction:
         return replace(self, project=checked_project(self.project), session=checked_name(self.session), **lines)
 
 
-# --- what of it is kept
+# --- what is stored
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Captured:
-    """What of an interaction is kept: neutral, masked, and as much as the settings let through."""
+    """The parts of an interaction that are stored: masked, without brands, and as the settings allow."""
 
-    said: Interaction
+    interaction: Interaction
     kind: str
     level: str
     masked: int
     has_metadata: bool
-    preserved: str = "whole"  # or what of it is not kept, in a few words
+    preserved: str = "whole"  # or a short note about what is not kept
 
 
-def captured(given: Interaction, rules: Mapping[str, Any], *, requested: bool) -> Captured:
-    """`given` is checked. What is recorded automatically also follows the settings of `auto_recording`."""
+def capture(interaction: Interaction, rules: Mapping[str, Any], *, requested: bool) -> Captured:
+    """Return what to store of a checked interaction. Automatic recordings also follow the settings of
+    `auto_recording`."""
     is_on = partial(settings_document.is_on, rules)
     names = ("prompt", "response", *_LINES)
-    before = [*(getattr(given, name) for name in names), *given.tools]
+    before = [*(getattr(interaction, name) for name in names), *interaction.tools]
     texts = [*map(neutral_whole, before[:2]), *map(neutral, before[2:])]
     lost, count = ["no branding"] if texts != before else [], 0
     if is_on("capture_settings", "sensitive_data_masking"):
@@ -216,20 +219,21 @@ def captured(given: Interaction, rules: Mapping[str, Any], *, requested: bool) -
         lost.append("no response")
     if count:
         lost.append(f"{count} masked")
-    kind, level = kind_of(given.prompt, given.response), significance(given.prompt, given.response)
+    both = interaction.prompt, interaction.response
+    kind, level = kind_of(*both), significance(*both)
     has_metadata = is_on("categories", CATEGORY, "include_metadata")
-    return Captured(replace(given, **kept), kind, level, count, has_metadata, " and ".join(lost) or "whole")
+    return Captured(replace(interaction, **kept), kind, level, count, has_metadata, " and ".join(lost) or "whole")
 
 
-# --- as memories show it
+# --- the text of its memories
 
 
 def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[[int], str]) -> list[str]:
-    """The texts of its memories, of at most 10,000 characters each: one, or parts of which each begins where the one
-    before it ends. `previous` refers to the interaction before, `parts_at` to a part by its place, from 0 on."""
+    """Return the texts of its memories, of at most 10,000 characters each. A long interaction is split into parts.
+    `previous` refers to the previous interaction, and `parts_at` returns the reference to a part by its index."""
     values = _values(kept, session)
-    room = MAX_CONTENT - len(sections.composed(sections.filled(CATEGORY, values))) - _RESERVED
-    texts = {"User Prompt": kept.said.prompt, "Agent Response": kept.said.response}
+    room = MAX_CONTENT - len(sections.join(sections.filled(CATEGORY, values))) - _RESERVED
+    texts = {"User Prompt": kept.interaction.prompt, "Agent Response": kept.interaction.response}
     parts = _parts(texts, room, MAX_CONTENT - 300 - _RESERVED)
     found = []
     for place, part in enumerate(parts):
@@ -239,31 +243,32 @@ def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[
             values |= {"Part": f"{place + 1} of {len(parts)}"}
         if place + 1 < len(parts):
             values |= {"Continued In": parts_at(place + 1)}
-        found.append(sections.composed(part | sections.filled(CATEGORY, values)))
+        found.append(sections.join(part | sections.filled(CATEGORY, values)))
     return found
 
 
-def followed(text: str, reference: str) -> str:
-    """The memory of an interaction with a reference to the one after it."""
+def with_follow_up(text: str, reference: str) -> str:
+    """Return the memory of an interaction with a reference to the next one."""
     return labels.with_fact(text, CATEGORY, "Related Interactions", "Follow-up", reference)
 
 
 def _values(kept: Captured, session: str) -> dict[str, str]:
-    said = kept.said
-    seconds = "" if said.response_seconds is None else f"{said.response_seconds:.3f}".rstrip("0").rstrip(".") + " s"
+    interaction = kept.interaction
+    time = interaction.response_seconds
+    seconds = "" if time is None else f"{time:.3f}".rstrip("0").rstrip(".") + " s"
     values = {
         "Session": session,
-        "Topic": said.topic,
-        "Previous Context": said.context,
+        "Topic": interaction.topic,
+        "Previous Context": interaction.context,
         "Kind": kept.kind,
         "Significance": kept.level,
-        "User Intent": said.intent,
-        "Response Effectiveness": said.effectiveness,
-        "Key Learnings": said.learnings,
+        "User Intent": interaction.intent,
+        "Response Effectiveness": interaction.effectiveness,
+        "Key Learnings": interaction.learnings,
     }
     if kept.has_metadata:
-        tools = cut(", ".join(said.tools), 500)
-        values |= {"Response Time": seconds, "Tools Used": tools, "Success Metrics": said.metrics}
+        tools = cut(", ".join(interaction.tools), 500)
+        values |= {"Response Time": seconds, "Tools Used": tools, "Success Metrics": interaction.metrics}
     return values
 
 
@@ -283,7 +288,7 @@ def _parts(texts: Mapping[str, str], room: int, room_of_others: int) -> list[dic
 
 
 def _fitting(name: str, text: str, room: int) -> int:
-    """How many of its first characters there is room for, up to the end of a line where one is near."""
+    """Return how many first characters fit, up to a line end if one is near."""
     length = min(len(text), max(room, 0))
     while length and (size := _size(name, text[:length])) > room:
         length = min(length - 1, length * room // size)
@@ -293,11 +298,11 @@ def _fitting(name: str, text: str, room: int) -> int:
 
 
 def _size(name: str, text: str) -> int:
-    return len(sections.composed({name: fenced(text)})) + len("\n\n")
+    return len(sections.join({name: fenced(text)})) + len("\n\n")
 
 
 def fenced(text: str) -> str:
-    """Between lines of a mark that is longer than any in the text."""
+    """Put the text in a code fence that is longer than any in it."""
     longest = {mark: max(map(len, runs.findall(text)), default=0) for mark, runs in _RUN.items()}
     mark = "`" if longest["`"] <= max(longest["~"], 3) else "~"
     fence = mark * max(longest[mark] + 1, 3)

@@ -1,8 +1,8 @@
-"""Recording interactions (seed 004, "Automatic Interaction Recording Process"). Automatic recording skips silently what
-is switched off. A recording that somebody requests raises an error instead.
+"""Record interactions. Automatic recording silently skips what is switched off. A recording that somebody requests
+raises an error instead.
 
-One transaction writes everything that belongs to an interaction: its memories, the memory of a session that is over,
-and the memory of its topic.
+One transaction writes everything of an interaction: its memories, the memory of a session that ends, and the topic's
+memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memory.models import Agent, Kind, RecordedSession
 from memory.policy import paths, settings_document, switches
 from memory.policy.validation import Draft
 from memory.recording import sessions, topics
-from memory.recording.interactions import CATEGORY, Captured, Interaction, captured, contents, is_worth_recording
+from memory.recording.interactions import CATEGORY, Captured, Interaction, capture, contents, is_worth_recording
 from memory.recording.texts import cut, reference
 from memory.recording.topics import MOST_OF_AN_ITEM, Stage, TopicFull
 from memory.writing import edits, operations
@@ -34,7 +34,7 @@ REASONS = ("memory_off", "category_off", "recording_off", "below_threshold")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What became of an interaction: the numbers of its memories, or why it was skipped."""
+    """The result: the numbers of the memories, or the reason why the interaction was skipped."""
 
     numbers: tuple[int, ...] = ()
     session: RecordedSession | None = None
@@ -49,8 +49,9 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Ready:
-    """An interaction that is neutral and masked, which may take a second: the agent is not locked yet."""
+class PreparedInteraction:
+    """An interaction that is already masked and without brands. This may take a second, so it happens before the agent
+    is locked."""
 
     agent: Agent
     interaction: Interaction
@@ -59,13 +60,13 @@ class Ready:
     skipped: str = ""
 
     def keep(self, agent: Agent, actor: Actor) -> Recorded:
-        """Prepares it again if the rules changed meanwhile. Raises what `record` raises."""
+        """Record it. It is prepared again if the rules changed meanwhile. Raises what `record` raises."""
         if self.kept is None:
             return self._skipped()
         with edits.locked(agent) as row:
             now = self
             if (row.memory_enabled, row.rules) != (self.agent.memory_enabled, self.agent.rules):
-                now = ready(row, self.interaction, requested=self.requested)
+                now = prepare(row, self.interaction, requested=self.requested)
             return now._skipped() if now.kept is None else _recorded(row, now.kept, actor)
 
     def _skipped(self) -> Recorded:
@@ -74,29 +75,29 @@ class Ready:
 
 
 def record(agent: Agent, interaction: Interaction, actor: Actor, *, requested: bool = False) -> Recorded:
-    """Record an interaction: in journal memories of the category user_interaction, and in its session.
+    """Record an interaction in journal memories of the category user_interaction, and in its session.
 
-    Unless it is requested, it is skipped if something is switched off, or if it is below the threshold. Raises Invalid;
-    if it is requested, MemoryDisabled and CategoryDisabled, too.
+    Unless it is `requested`, it is skipped if something is switched off or if it is below the threshold. Raises
+    Invalid, and if it is requested MemoryDisabled and CategoryDisabled.
     """
-    return ready(agent, interaction, requested=requested).keep(agent, actor)
+    return prepare(agent, interaction, requested=requested).keep(agent, actor)
 
 
-def ready(agent: Agent, interaction: Interaction, *, requested: bool = False) -> Ready:
-    """Raises what `record` raises."""
-    made = partial(Ready, agent, interaction, requested)
+def prepare(agent: Agent, interaction: Interaction, *, requested: bool = False) -> PreparedInteraction:
+    """Prepare an interaction. Raises what `record` raises."""
+    prepared = partial(PreparedInteraction, agent, interaction, requested)
     if reason := _closed(agent, requested=requested):
-        return made(skipped=reason)
-    given = interaction.checked()
-    given = replace(given, topic=topics.checked_topic(given.topic)) if given.topic else given
+        return prepared(skipped=reason)
+    checked = interaction.checked()
+    checked = replace(checked, topic=topics.checked_topic(checked.topic)) if checked.topic else checked
     rules = switches.rules_of(agent)
-    if not (requested or is_worth_recording(rules, given.prompt, given.response)):
-        return made(skipped="below_threshold")
-    return made(kept=captured(given, rules, requested=requested))
+    if not (requested or is_worth_recording(rules, checked.prompt, checked.response)):
+        return prepared(skipped="below_threshold")
+    return prepared(kept=capture(checked, rules, requested=requested))
 
 
 def _closed(agent: Agent, *, requested: bool) -> str:
-    """Why nothing is recorded, or "". Raises MemoryDisabled and CategoryDisabled if it is requested."""
+    """Return why nothing is recorded, or "". Raises MemoryDisabled and CategoryDisabled if it is requested."""
     if requested:
         switches.require(agent, CATEGORY)
         return ""
@@ -110,22 +111,22 @@ def _closed(agent: Agent, *, requested: bool) -> str:
 
 def _recorded(row: Agent, kept: Captured, actor: Actor) -> Recorded:
     now = timezone.now()
-    session, before = sessions.join(row, kept.said.session, kept.said.project, actor, now)
+    session, before = sessions.join(row, kept.interaction.session, kept.interaction.project, actor, now)
     to, first = partial(_refer, row, session), row.next_number
     previous = to(before.number, before.origin) if before else ""
-    told = contents(kept, session.name, previous=previous, parts_at=lambda place: to(first + place, now))
-    besides = sessions.followed(row, before, to(first, now)) if before else {}
+    texts = contents(kept, session.name, previous=previous, parts_at=lambda place: to(first + place, now))
+    besides = sessions.with_follow_up(row, before, to(first, now)) if before else {}
     tags = [sessions.tag_of(session.name), f"kind:{kept.kind}", f"significance:{kept.level}"]
     tags.append(f"preserved:{kept.preserved}")
-    tags += [topics.tag_of(kept.said.topic)] if kept.said.topic else []
+    tags += [topics.tag_of(kept.interaction.topic)] if kept.interaction.topic else []
     drafts = [
         Draft(text, kind=Kind.JOURNAL, category=CATEGORY, project=session.project, tags=tuple(tags), origin=now)
-        for text in told
+        for text in texts
     ]
     edited = operations.remember(row, drafts, actor, besides=besides)
     numbers = [memory.number for memory in edited.memories[-len(drafts) :]]
     sessions.note(session, numbers, now)
-    if kept.said.topic and _evolves(switches.rules_of(row)):
+    if kept.interaction.topic and _evolves(switches.rules_of(row)):
         _evolve(row, kept, session, actor)
     return Recorded(tuple(numbers), session, kept.kind, kept.level, kept.masked)
 
@@ -141,17 +142,17 @@ def _evolves(rules: Mapping[str, Any]) -> bool:
 
 
 def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) -> None:
-    """An interaction is recorded even where its topic's memory must stay as it is."""
-    said = kept.said
-    asked, learned = topics.short(said.prompt), cut(said.learnings, MOST_OF_AN_ITEM)
+    """Update the topic's memory. If that is not possible, the interaction is recorded without it."""
+    interaction = kept.interaction
+    question, learning = topics.short(interaction.prompt), cut(interaction.learnings, MOST_OF_AN_ITEM)
     stage = Stage(
         project=session.project,
         session=session.name,
-        stage=": ".join(part for part in (kept.kind, said.intent or asked) if part),
-        questions=(asked,) if kept.kind == "question" and asked else (),
-        insights=(learned,) if learned else (),
+        stage=": ".join(part for part in (kept.kind, interaction.intent or question) if part),
+        questions=(question,) if kept.kind == "question" and question else (),
+        insights=(learning,) if learning else (),
     )
     try:
-        topics.go_on(row, said.topic, actor, stage)
+        topics.evolve_locked(row, interaction.topic, actor, stage)
     except (Constitutional, DiscardShare, TopicFull) as refused:
         log.info("topic not evolved", agent=row.pk, reason=refused.code)

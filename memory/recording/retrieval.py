@@ -1,8 +1,8 @@
-"""What of an agent's memory bears on a question, for its prompt (seed 004, "Memory Retrieval Process").
+"""Find the memories that answer a question, for the agent's prompt.
 
-In a project one sees what is common, what is private, and what is the project's: never another project's. A memory's
-scope is its category's (memory/policy/categories.py); what is common, or private, and names a project is seen from
-others if `share_across_projects` of its category says so. Without a project it is the default one.
+In a project, the agent sees common and private memories and those of the project. A common or private memory that names
+another project is visible if `share_across_projects` of its category is on. Without a project, the default project is
+used.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from memory.search.query import Query, parse
 from memory.search.selection import Filters
 from memory.silo.silo import Read
 
+# --- times in a question
+
+
 Period = tuple[datetime, datetime]  # from, and before
 
 _MONTHS = [
@@ -38,7 +41,7 @@ _MONTHS = [
 ]
 _YEAR = r"(?P<year>(?:19|20)\d\d)(?!\d)"
 _DAY = r"[0-3]?\d(?:st|nd|rd|th)?"
-# "may" and "march" are verbs, too.
+# "may" and "march" are also verbs.
 _NAMES = "|".join(f"(?-i:{name.capitalize()})" if name in ("may", "march") else name for name in _MONTHS)
 _ISO = re.compile(r"(?<!\d)(?P<year>(?:19|20)\d\d)-(?P<month>[01]\d)(?:-(?P<day>[0-3]\d))?(?!\d)")
 _MONTH = re.compile(
@@ -47,13 +50,14 @@ _MONTH = re.compile(
 )
 _ALONE = re.compile(rf"(?<![\d.,:/-]){_YEAR}(?![.,:/-]\d)")
 _RELATIVE = re.compile(r"\b(?:(today|yesterday)|(this|last) (week|month|year))\b", re.IGNORECASE)
-_LATER = timedelta(days=7)  # what happened is often told some days later
-_YEARS = 50  # of a month that names none
+_LATER = timedelta(days=7)  # events are often recorded some days later
+_YEARS = 50  # past years of a month without a year
 _DAYS = {"week": 7, "month": 31, "year": 366}
 
 
 def periods(question: str, now: datetime) -> list[Period]:
-    """What the question names, in UTC; a month without a year is that of any. Dates that there are not are none."""
+    """Return the times that a question names, in UTC. A month without a year stands for that month of any year. Dates
+    that do not exist are ignored."""
     text = f" {question}"
     return [*_calendar(text, now), *_relative(text, now)]
 
@@ -90,9 +94,12 @@ def _relative(text: str, now: datetime) -> Iterator[Period]:
             yield today - span * (1 + (which.lower() == "last")), today + timedelta(days=1)
 
 
-MOST_FOR_RECENCY = 0.1  # that a score gains for a memory of today
-HALF_LIFE = timedelta(days=90)  # of that gain
-FOR_A_DATE = 1.0  # that it gains for a memory of a time that the question names
+# --- retrieval
+
+
+MOST_FOR_RECENCY = 0.1  # bonus of a memory of today
+HALF_LIFE = timedelta(days=90)  # of that bonus
+FOR_A_DATE = 1.0  # bonus of a memory of a time that the question names
 _TITLE = "# What you remember of this"
 _SWITCHES = {
     "topic": "search.enable_topic_search",
@@ -103,8 +110,8 @@ _SWITCHES = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Retrieved:
-    """What is handed out, best first. `times`: how often each was by now, by number. What `max_tokens` left no room
-    for is counted in `left_out`."""
+    """The memories, best first. `times` has the number of recalls of each. `left_out` counts the memories that did not
+    fit in `max_tokens`."""
 
     reads: tuple[Read, ...]
     times: Mapping[int, int]
@@ -114,7 +121,7 @@ class Retrieved:
 
     @property
     def block(self) -> str:
-        """As a prompt takes it, best first; "" for nothing."""
+        """The text for a prompt, or ""."""
         if not self.reads:
             return ""
         parts = ["\n".join([_TITLE, *map(_line, self.reads)])]
@@ -133,15 +140,15 @@ def retrieve(
     max_tokens: int | None = None,
     now: datetime | None = None,
 ) -> Retrieved:
-    """What answers a query in a project, best first, and noted as used. For the agent's own side.
+    """Return the memories that answer a query in a project, best first, and count them as used. For the agent's side.
 
-    `limit` is at most `search.max_results`, which it also defaults to. `max_tokens` bounds what the memories weigh:
-    in order, each that still fits is handed out. Raises Invalid, MemoryDisabled.
+    `limit` is at most `search.max_results`, which is also its default. `max_tokens` limits the tokens of the memories:
+    each that still fits is added. Raises Invalid, MemoryDisabled.
     """
     switches.require_on(agent)
     now = now or timezone.now()
     rules = switches.rules_of(agent)
-    asked = _asked(rules, query, tags)
+    parsed = _allowed_query(rules, query, tags)
     most = _most(rules, limit)
     if max_tokens is not None and max_tokens < 0:
         raise Invalid("max_tokens", "must be 0 or more")
@@ -152,38 +159,38 @@ def retrieve(
         with_notices=False,
     )
     found: list[Read] = []
-    if asked is not None:
-        found = reading.search(agent, asked, filters=filters, limit=most, favour=_favour(query, now))
+    if parsed is not None:
+        found = reading.search(agent, parsed, filters=filters, limit=most, favour=_favour(query, now))
     reads = _within(found, max_tokens)
-    tokens = sum(map(_weighs, reads))
+    tokens = sum(map(_tokens, reads))
     return Retrieved(
         tuple(reads),
         usage.note(agent, [read.memory.number for read in reads], now) if reads else {},
         tokens,
         len(found) - len(reads),
-        sum(map(_weighs, found)) - tokens,
+        sum(map(_tokens, found)) - tokens,
     )
 
 
 def recency(origin: datetime, *, now: datetime) -> float:
-    """What a search's score is multiplied by: 1.1 for what was recorded today, 1.05 after 90 days, and so on to 1."""
+    """Return the factor for a search score: 1.1 for a memory of today, 1.05 after 90 days, down to 1."""
     age = max(now - origin, timedelta())
     return 1.0 + MOST_FOR_RECENCY * float(0.5 ** (age / HALF_LIFE))
 
 
 def _favour(query: str, now: datetime) -> Callable[[datetime], float]:
-    """What is new; or, where the question names a time, what was recorded then."""
+    """Favour new memories, or if the question names a time, memories of that time."""
     named = periods(query, now)
     if not named:
         return partial(recency, now=now)
     return lambda origin: 1.0 + FOR_A_DATE * any(begin <= origin < end for begin, end in named)
 
 
-# --- what is seen
+# --- visible categories
 
 
 def left_out(rules: Mapping[str, Any]) -> frozenset[str]:
-    """The categories that retrieval does not look at, closed ones aside."""
+    """Return the categories that retrieval skips, besides closed ones."""
     off = {name for name, switch in _SWITCHES.items() if not settings_document.is_on(rules, *switch.split("."))}
     for scope, switch in ((COMMON, "common_memory_enabled"), (PRIVATE, "private_memory_enabled")):
         if not settings_document.is_on(rules, "project_support", switch):
@@ -191,20 +198,20 @@ def left_out(rules: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(off)
 
 
-# --- what is asked
+# --- the query
 
 
-def _asked(rules: Mapping[str, Any], query: str, tags: Sequence[str]) -> Query | None:
-    """The query as the settings allow it; None for one of which nothing is left to look for. Raises Invalid."""
-    asked, by_text, by_tag = parse(query), *(_is_searched(rules, what) for what in ("full_text", "tag_search"))
+def _allowed_query(rules: Mapping[str, Any], query: str, tags: Sequence[str]) -> Query | None:
+    """Return the query as the settings allow it. None if nothing is left to search for. Raises Invalid."""
+    parsed, by_text, by_tag = parse(query), *(_is_searched(rules, what) for what in ("full_text", "tag_search"))
     if not by_tag:
         if tags:
-            raise Invalid("tags", "are not searched by: memory_rules.search.enable_tag_search is off")
-        asked = replace(asked, text=" ".join([asked.text, *asked.tags]).strip(), tags=(), without_tags=())
+            raise Invalid("tags", "cannot be used: memory_rules.search.enable_tag_search is off")
+        parsed = replace(parsed, text=" ".join([parsed.text, *parsed.tags]).strip(), tags=(), without_tags=())
     if not by_text:
-        asked = Query("", (), (), asked.tags, asked.without_tags)
-        return asked if tags or asked.tags else None
-    return asked
+        parsed = Query("", (), (), parsed.tags, parsed.without_tags)
+        return parsed if tags or parsed.tags else None
+    return parsed
 
 
 def _is_searched(rules: Mapping[str, Any], what: str) -> bool:
@@ -218,7 +225,7 @@ def _most(rules: Mapping[str, Any], limit: int | None) -> int:
     return allowed if limit is None else min(limit, allowed)
 
 
-# --- what is handed out
+# --- the result
 
 
 def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
@@ -226,7 +233,7 @@ def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
         return list(found)
     room, kept = max_tokens, []
     for read in found:
-        weight = _weighs(read)
+        weight = _tokens(read)
         if weight <= room:
             room -= weight
             kept.append(read)
@@ -234,16 +241,16 @@ def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
 
 
 def _line(read: Read) -> str:
-    """A dated entry of the journal says its day, as in the agent's context."""
+    """Return the line of a memory. A journal entry has its date, as in the agent's context."""
     day = f"{read.memory.origin:%Y-%m-%d}: " if read.memory.kind == Kind.JOURNAL else ""
-    return f"- {day}{context.said(replace(read.opened, content=_told(read)))}"
+    return f"- {day}{context.said(replace(read.opened, content=_text(read)))}"
 
 
-def _told(read: Read) -> str:
+def _text(read: Read) -> str:
     return to_be_told(read.opened.content, read.memory.category)
 
 
-def _weighs(read: Read) -> int:
-    """Tokens of what is handed out of a memory: less than it has where nobody told all that it could."""
-    told = _told(read)
-    return read.memory.tokens if told == read.opened.content else count(told)
+def _tokens(read: Read) -> int:
+    """Return the tokens of the text that is handed out."""
+    text = _text(read)
+    return read.memory.tokens if text == read.opened.content else count(text)

@@ -1,8 +1,7 @@
-"""Sessions of talk: which one an interaction belongs to, and what is kept of one that is over (seed 004, "Session
-Memory").
+"""Conversation sessions: to which one an interaction belongs, and the memory of a session that ended.
 
-A session's name, times and numbers are kept in clear; what was said in it is not. Its memory is made of its
-recordings, and of what is told of it ("Session Memory Template"): what nobody told is not guessed.
+A session's name, times and memory numbers are stored unencrypted, its content is not. Its memory is made from its
+recordings and from outcomes that the caller sets. Missing values are not guessed.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ from memory.writing.edits import Edited
 CATEGORY = "session"
 Recordings = Sequence[Mapping[str, str]]  # the sections of each interaction, in order
 NEXT = ("Session Overview", "Next Session")
-_MOST = 500  # characters of what is told of it, each
-_QUOTED, _SEVERAL = 160, 5  # characters of what is quoted, and how many of a kind
+_MOST = 500  # characters of an outcome
+_QUOTED, _SEVERAL = 160, 5  # characters of a quotation, and quotations of a kind
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _OPEN = re.compile(
     r"\b(?:todo|still (?:need|have) to|open question|unresolved|not sure yet|next time|later on|follow up)\b", re.I
@@ -47,7 +46,7 @@ _OPEN = re.compile(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Outcomes:
-    """What came of a session, by whoever knows: each up to 500 characters."""
+    """What a session achieved, as the caller sets it. Each text has up to 500 characters."""
 
     goal: str = ""
     achieved: str = ""
@@ -59,18 +58,17 @@ class Outcomes:
     depth: str = ""
 
     def checked(self) -> Outcomes:
-        """Each on one line, neutral and masked. Raises Invalid."""
+        """Return each text on one line, masked and without brands. Raises Invalid."""
         return Outcomes(**cleaned(asdict(self), _MOST))
 
-    def going_on(self, text: str) -> Outcomes:
-        """With the outcomes of an earlier end; `text` is the session's memory, "" if it has none."""
-        return replace(
-            self, **{name: getattr(self, name) or sections.told(text, CATEGORY, *_TOLD[name]) for name in _TOLD}
-        )
+    def filled_from(self, text: str) -> Outcomes:
+        """Fill empty fields from the session's earlier memory `text`, or ""."""
+        earlier = {name: sections.fact_in(text, CATEGORY, *place) for name, place in _OUTCOME_FIELDS.items()}
+        return replace(self, **{name: getattr(self, name) or value for name, value in earlier.items()})
 
 
-# Outcomes that are only in what is told: section and field.
-_TOLD = {
+# Outcomes that only the caller sets: section and field.
+_OUTCOME_FIELDS = {
     "goal": ("Session Overview", "Session Goal"),
     "achieved": ("Outcomes", "Goals Achieved"),
     "follow_up": ("Outcomes", "Follow-up Needed"),
@@ -82,38 +80,38 @@ _TOLD = {
 _SWITCHES = {"Topic Evolution": "topic_tracking", "Session Quality Metrics": "quality_metrics"}
 
 
-def composed(
+def render(
     session: RecordedSession,
     recordings: Recordings,
-    told: Outcomes,
+    outcomes: Outcomes,
     rules: Mapping[str, Any],
     *,
     titles: Mapping[str, str],
     before: tuple[str, str],
 ) -> str:
-    """The text of a session's memory. `titles` are the names of its topics, by folded name. `before` is the session
-    before it in its project: a reference to its memory, and what was left open in it."""
+    """Return the text of a session's memory. `titles` has the names of its topics by folded name. `before` describes
+    the previous session of the project: a reference to its memory, and its open items."""
     values = {
         "Session": session.name,
         "Period": f"{_moment(session.began_at)} to {_moment(session.last_at)}",
         "Duration": _duration(session.last_at - session.began_at),
-        "Session Goal": told.goal,
+        "Session Goal": outcomes.goal,
         "Previous Session": before[0],
         "Carried Over": before[1],
-        "Depth Reached": told.depth,
-        "Goals Achieved": told.achieved,
-        "New Understandings": told.understandings or _joined(_each(recordings, "Analysis", "Key Learnings")),
-        "Follow-up Needed": told.follow_up,
-        "Clarity of Communication": told.clarity,
-        "Problem Resolution": told.resolution or _joined(_each(recordings, "Analysis", "Response Effectiveness")),
-        "User Satisfaction": told.satisfaction,
+        "Depth Reached": outcomes.depth,
+        "Goals Achieved": outcomes.achieved,
+        "New Understandings": outcomes.understandings or _joined(_each(recordings, "Analysis", "Key Learnings")),
+        "Follow-up Needed": outcomes.follow_up,
+        "Clarity of Communication": outcomes.clarity,
+        "Problem Resolution": outcomes.resolution or _joined(_each(recordings, "Analysis", "Response Effectiveness")),
+        "User Satisfaction": outcomes.satisfaction,
     }
     values |= _of_topics([titles[folded(name)] for name in topics_of(recordings)])
     found = sections.filled(CATEGORY, values | _of_kinds(recordings) | _of_exchanges(recordings))
     for section, switch in _SWITCHES.items():
         if not settings_document.is_on(rules, "categories", CATEGORY, switch):
             del found[section]
-    return sections.composed(found)
+    return sections.join(found)
 
 
 def _of_topics(flow: Sequence[str]) -> dict[str, str]:
@@ -146,8 +144,8 @@ def _of_exchanges(recordings: Recordings) -> dict[str, str]:
 
 
 def type_of(kinds: Sequence[str]) -> str:
-    """INFORMATIONAL where most is asked, COLLABORATIVE where people correct and comment on what they ordered, else
-    INTERACTIVE; "" where nothing is known of it."""
+    """Return INFORMATIONAL if most prompts are questions, COLLABORATIVE if instructions come with corrections or
+    comments, else INTERACTIVE. "" without prompts."""
     if not kinds:
         return ""
     counted = Counter(kinds)
@@ -158,18 +156,18 @@ def type_of(kinds: Sequence[str]) -> str:
 
 
 def topics_of(recordings: Recordings) -> list[str]:
-    """What each of them was about, in order and as it was written."""
+    """Return the topic of each recording, in order and in its original spelling."""
     return _each(recordings, "Context", "Topic")
 
 
 def left_open(text: str) -> str:
-    """What a session's memory says that there is still to do."""
+    """Return the open items in a session's memory."""
     where = (("Key Interactions", "Unresolved Items"), ("Outcomes", "Follow-up Needed"))
-    return "; ".join(filter(None, (sections.told(text, CATEGORY, *each) for each in where)))
+    return "; ".join(filter(None, (sections.fact_in(text, CATEGORY, *each) for each in where)))
 
 
 def with_next(text: str, reference: str) -> str:
-    """What it says once there is a session after it."""
+    """Return the text with a reference to the next session."""
     return labels.with_fact(text, CATEGORY, *NEXT, reference) if reference else text
 
 
@@ -190,14 +188,14 @@ def _quoted(text: str) -> str:
 
 
 def _exchange(recordings: Recordings) -> str:
-    """What was asked last, and the answer; of one in parts, how each of the two begins."""
+    """Return the last prompt and its response. If they were split, the beginning of each."""
     begins = next((at for at in reversed(range(len(recordings))) if "Analysis" in recordings[at]), 0)
     parts = recordings[begins:]
-    said = [
+    texts = [
         _quoted(unfenced(next((each[section] for each in parts if section in each), "")))
         for section in ("User Prompt", "Agent Response")
     ]
-    return " / ".join(text or "no answer" for text in said) if any(said) else ""
+    return " / ".join(text or "no answer" for text in texts) if any(texts) else ""
 
 
 def _sentences(texts: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
@@ -210,27 +208,31 @@ def _duration(time: timedelta) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
-QUIET = timedelta(minutes=30)  # after so long without a word, another session begins
-READ = 500  # memories of a session that are looked through: its first, and its last
+# --- the current session
+
+
+QUIET = timedelta(minutes=30)  # without an interaction, then a session is over
+READ = 500  # memories of a session that are read: the first, and the last ones
 
 
 def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> RecordedSession:
-    """Begin a session; older ones of the project are ended. Without a name it is named by the time.
-
-    Raises Invalid, Taken, MemoryDisabled.
-    """
+    """Begin a session, and end open ones of the project. Without a name, it is named by the time. Raises Invalid,
+    Taken, MemoryDisabled."""
     name, project = checked_name(name), checked_project(project) or DEFAULT_PROJECT
     with edits.locked(agent) as row:
         switches.require_on(row)
         if name and RecordedSession.objects.filter(agent_id=row.pk, project=project, name=name).exists():
-            raise Taken("There is, or was, a session of this name in the project. Choose another.")
+            raise Taken("The project already has a session with this name. Choose another name.")
         return _begun(row, name, project, actor, timezone.now())
 
 
 def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> tuple[RecordedSession, Memory | None]:
-    """The session of this project to record in, of an agent that is locked: the named one, else the one that goes on,
-    else a new one; and the last interaction in the project, if its memory is there. A session that is over has its
-    memory first, and goes on if it is named."""
+    """Return the session to record in, and the last interaction of the project if its memory exists. The agent is
+    locked.
+
+    The session is the named one, else the current one, else a new one. A named session that was quiet too long ends
+    first, so that it has its memory, and then continues.
+    """
     project = project or DEFAULT_PROJECT
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=project)
     last = mine.order_by("-last_at", "-pk").first()
@@ -251,7 +253,7 @@ def _goes_on(row: Agent, last: RecordedSession, now: datetime) -> bool:
 
 
 def is_quiet(row: Agent, last: RecordedSession, now: datetime) -> bool:
-    """Whether nothing was said for so long that it is over."""
+    """Return whether the session had no interaction for so long that it is over."""
     has_bounds = settings_document.is_on(switches.rules_of(row), "capture_settings", "session_boundary_detection")
     return has_bounds and now - last.last_at >= QUIET
 
@@ -259,12 +261,12 @@ def is_quiet(row: Agent, last: RecordedSession, now: datetime) -> bool:
 def _begun(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> RecordedSession:
     for older in RecordedSession.objects.filter(agent_id=row.pk, project=project, ended_at__isnull=True):
         end(row, older, actor)
-    name = name or _called(row, now)
+    name = name or _generated_name(row, now)
     return RecordedSession.objects.create(agent_id=row.pk, name=name, project=project, began_at=now, last_at=now)
 
 
-def _called(row: Agent, now: datetime) -> str:
-    """20261122-143000, or with a number behind it where that is taken."""
+def _generated_name(row: Agent, now: datetime) -> str:
+    """Return a name such as 20261122-143000, with a number if it is taken."""
     plain = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}"
     taken = set(RecordedSession.objects.filter(agent_id=row.pk, name__startswith=plain).values_list("name", flat=True))
     names = (plain, *(f"{plain}-{number}" for number in range(2, len(taken) + 2)))
@@ -272,93 +274,97 @@ def _called(row: Agent, now: datetime) -> str:
 
 
 def note(session: RecordedSession, numbers: list[int], now: datetime) -> None:
-    """That these memories record an interaction of it: from the first to the last. One that was over goes on."""
+    """Add the memories of an interaction to the session. A session that ended is open again."""
     session.began_at = session.began_at if session.numbers else now
     session.numbers = [*session.numbers, *numbers]
     session.last_at, session.ended_at = now, None
     session.save(update_fields=["numbers", "began_at", "last_at", "ended_at"])
 
 
-def followed(row: Agent, memory: Memory, reference: str) -> dict[int, str]:
-    """What the memory of an interaction says once there is one after it, by its number."""
-    return {memory.number: interactions.followed(Silo.for_agent(row).open(memory).content, reference)}
+def with_follow_up(row: Agent, memory: Memory, reference: str) -> dict[int, str]:
+    """Return the memory of an interaction with a reference to the next one, by its number."""
+    return {memory.number: interactions.with_follow_up(Silo.for_agent(row).open(memory).content, reference)}
 
 
 def tag_of(name: str) -> str:
-    """session:NAME; of a name that is too long for a tag its beginning and a digest."""
+    """Return session:NAME. A name that is too long is cut and gets a digest."""
     tag = f"session:{name}"
     if len(tag) > MAX_TAG:
         tag = f"{tag[: MAX_TAG - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return tag
 
 
-# --- when it is over
+# --- ending a session
 
 
 def end_session(
     agent: Agent, name: str, actor: Actor, *, project: str = "", outcomes: Outcomes | None = None
 ) -> Edited | None:
-    """End a session, without a name the one that is open, and keep its session memory; None where none is kept:
-    nothing was recorded in it, or session memories are switched off. What it was for, and what came of it, is told by
-    whoever knows, and not of one that is over.
+    """End a session, by default the open one, and store its memory. `outcomes` can only be set while it is open.
 
-    Raises Invalid, NotFound, NotOpen, MemoryDisabled.
+    Returns None if no memory is stored, because it has no recordings or session memories are off. Raises Invalid,
+    NotFound, NotOpen, MemoryDisabled.
     """
-    given = (outcomes or Outcomes()).checked()
+    outcomes = (outcomes or Outcomes()).checked()
     with edits.locked(agent) as row:
         switches.require_on(row)
-        session = meant(row, name, project)
+        session = find(row, name, project)
         if session.ended_at is None:
-            return end(row, session, actor, given)
+            return end(row, session, actor, outcomes)
         raise NotOpen(
-            f"This session was over at {session.ended_at:%Y-%m-%d %H:%M} UTC: nothing more is told of it, unless it "
-            "goes on, by recording in it."
+            f"This session ended at {session.ended_at:%Y-%m-%d %H:%M} UTC. To add outcomes, record another "
+            "interaction in it first."
         )
 
 
-def meant(agent: Agent, name: str, project: str = "") -> RecordedSession:
-    """The session of this name; without a name, the one that is open. Each project may have one. Raises NotFound;
-    Invalid, also if there are several."""
+def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
+    """Return the session with this name, or without a name the open one. Each project can have one. Raises NotFound,
+    and Invalid also if there are several."""
     name, project = checked_name(name), checked_project(project)
     mine = RecordedSession.objects.filter(agent_id=agent.pk).order_by("project")
     mine = mine.filter(project=project) if project else mine
     found = list(mine.filter(name=name) if name else mine.filter(ended_at__isnull=True))
     if not found:
-        raise NotFound("There is no recorded session of this name." if name else "No recorded session is open.")
+        raise NotFound("No recorded session has this name." if name else "No recorded session is open.")
     if len(found) == 1:
         return found[0]
     if name:
-        raise Invalid("project", f"is needed: {', '.join(each.project for each in found)} have a session of this name")
-    raise Invalid("session", f"is needed; open are {', '.join(f'{each.name} of {each.project}' for each in found)}")
+        raise Invalid(
+            "project",
+            f"is required: the projects {', '.join(each.project for each in found)} have a session with this name",
+        )
+    raise Invalid(
+        "session", f"is required: open sessions are {', '.join(f'{each.name} of {each.project}' for each in found)}"
+    )
 
 
 def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes | None = None) -> Edited | None:
-    """Of an agent that is locked, and has memory on."""
+    """End a session. The agent is locked and has memory on."""
     edited = None
     if CATEGORY not in switches.closed(row) and session.numbers:
-        edited = _kept(row, session, actor, outcomes or Outcomes())
+        edited = _store(row, session, actor, outcomes or Outcomes())
         session.memory = edited.memory.number if edited.memories else session.memory
     session.ended_at = timezone.now()
     session.save(update_fields=["memory", "ended_at"])
     return edited
 
 
-def _kept(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited:
-    """Its memory, made; or said anew, where the session was over before and went on. It is of the moment of the last
-    record. What comes before it, and its topics, refer to it from then on."""
+def _store(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited:
+    """Store the session's memory, or rewrite it if the session ended before and continued. It is dated by the last
+    interaction. The previous session and the topics get references to it."""
     rules, recordings = switches.rules_of(row), _recordings(row, session)
     talked_of = topics.discussed(row, topics_of(recordings), session.project)
     earlier, before = _before(row, session)
     own = _active(row, session.memory)
-    said = Silo.for_agent(row).open(own).content if own is not None else ""
-    outcomes = outcomes.going_on(said)
-    text = composed(session, recordings, outcomes, rules, titles=talked_of.titles, before=before)
-    text = with_next(text, sections.told(said, CATEGORY, *NEXT))
+    before_text = Silo.for_agent(row).open(own).content if own is not None else ""
+    outcomes = outcomes.filled_from(before_text)
+    text = render(session, recordings, outcomes, rules, titles=talked_of.titles, before=before)
+    text = with_next(text, sections.fact_in(before_text, CATEGORY, *NEXT))
     number = own.number if own is not None and not own.constitutional else None
     besides = talked_of.referring(row, session.name, _refer(row, number or row.next_number, session, within="topic"))
     if earlier is not None:
-        said = Silo.for_agent(row).open(earlier).content
-        besides[earlier.number] = with_next(said, _refer(row, number or row.next_number, session))
+        earlier_text = Silo.for_agent(row).open(earlier).content
+        besides[earlier.number] = with_next(earlier_text, _refer(row, number or row.next_number, session))
     if number is not None:
         return operations.revise(row, number, actor, content=text, origin=session.last_at, besides=besides)
     draft = Draft(
@@ -368,7 +374,7 @@ def _kept(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes
 
 
 def _before(row: Agent, session: RecordedSession) -> tuple[Memory | None, tuple[str, str]]:
-    """The memory of the session before it in its project, and what is told of that."""
+    """Return the memory of the previous session in the project, with its reference and open items."""
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=session.project, pk__lt=session.pk)
     earlier = mine.filter(memory__isnull=False).order_by("-pk").first()
     memory = _active(row, earlier.memory) if earlier is not None else None
@@ -388,10 +394,10 @@ def _refer(row: Agent, number: int, session: RecordedSession, *, within: str = C
 
 
 def _recordings(row: Agent, session: RecordedSession) -> list[dict[str, str]]:
-    """The sections of its recordings, in order: of those that are there, and read back."""
+    """Return the sections of the session's readable recordings, in order."""
     if "user_interaction" in switches.closed(row):
         return []
     numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]
     memories = Memory.objects.of(row).active().numbered(numbers).filter(category="user_interaction")
     silo = Silo.for_agent(row)
-    return [sections.parted(silo.open(memory).content, "user_interaction") for memory in memories.order_by("number")]
+    return [sections.split(silo.open(memory).content, "user_interaction") for memory in memories.order_by("number")]

@@ -1,4 +1,4 @@
-"""Texts that describe a conversation: on one line, and without secrets, brands and licences."""
+"""Texts that describe a conversation: on one line, without secrets, brands and licences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memory.policy.validation import checked_content
 
 
 def one_line(text: object, field: str, most: int) -> str:
-    """Text on one line, or none. Raises Invalid."""
+    """Return a text on one line, or "". Raises Invalid."""
     return " ".join(checked_content(text, field, most).split()) if text != "" else ""
 
 
@@ -25,34 +25,34 @@ def cut(text: str, most: int) -> str:
 
 
 def checked_name(name: object) -> str:
-    """A session's name, or none. It is kept in clear, so it must not look like a secret. Raises Invalid."""
+    """Return a session's name, or "". It is stored unencrypted, so it must not look like a secret. Raises Invalid."""
     if name == "":
         return ""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
-        raise Invalid("session", "is up to 64 letters, digits and . _ -")
+        raise Invalid("session", "must be 1 to 64 characters: letters, digits and . _ -")
     if holds_token(name):
-        raise Invalid("session", "looks like a secret, and a session's name is kept in clear: give it another")
+        raise Invalid("session", "looks like a secret. Session names are not encrypted: choose another name")
     return name
 
 
 def cleaned(fields: Mapping[str, str | tuple[str, ...]], most: int) -> dict[str, Any]:
-    """Fields of at most `most` characters, or of a list of such texts: neutral, and masked together. Raises Invalid."""
+    """Return texts, and lists of texts, without brands and secrets, each cut to `most` characters. Raises Invalid."""
     texts: dict[str, list[str]] = {}
     for name, value in fields.items():
-        given = value if isinstance(value, tuple) else (value,)
-        texts[name] = [neutral(one_line(text, name, most)) for text in given]
+        items = value if isinstance(value, tuple) else (value,)
+        texts[name] = [neutral(one_line(text, name, most)) for text in items]
     masked = iter(masked_together([text for each in texts.values() for text in each])[0])
     clean = {name: tuple(cut(next(masked), most) for _ in each) for name, each in texts.items()}
     return {name: each if isinstance(fields[name], tuple) else each[0] for name, each in clean.items()}
 
 
 def reference(row: Agent, number: int, category: str, project: str, title: str, *, within: str) -> str:
-    """`memory 3`, or `[memory 3](000003-tea.md)`: from the file of a memory of the category `within`, in the same
-    project. `title` is what its file is called by."""
-    told = f"memory {number}"
+    """Return `memory 3`, or a link `[memory 3](000003-tea.md)` if the agent has a vault. The link is relative to the
+    files of the category `within` in the same project. `title` is the title in the file's name."""
+    label = f"memory {number}"
     if not row.vault_path:
-        return told
+        return label
     rules = switches.rules_of(row)
     folder, here = (paths.folder(each, project, rules) for each in (category, within))
     file = folder / paths.name_of(number, category, title, rules)
-    return f"[{told}]({posixpath.relpath(file, here)})"
+    return f"[{label}]({posixpath.relpath(file, here)})"

@@ -1,8 +1,5 @@
-"""Topic memories: one for each topic of a project, said anew as the topic goes on (seed 004, "Topic Memory" and "Topic
-Memory Template").
-
-What it said before is in the memory's history, which the trail keeps.
-"""
+"""Topic memories: each topic of a project has one, which is rewritten as the topic evolves. Earlier texts stay in the
+audit trail."""
 
 from __future__ import annotations
 
@@ -30,9 +27,9 @@ from memory.writing.edits import Edited
 
 CATEGORY = "topic"
 MOST_OF_AN_ITEM = 300  # characters
-_TEXT, _ITEMS = 1_000, 50  # characters of a text, items that are given at once
+_TEXT, _ITEMS = 1_000, 50  # characters of a text, and items in one call
 _EARLIER, _EARLIER_ITEMS = "Earlier Stages", "Earlier Items"
-_REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # as `references` writes them
+_REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # in the form of `reference`
 _COUNT = re.compile(r"(\d+) in this memory's history")
 # Attribute of a stage → its field. A text replaces the earlier one; items are added to a list.
 _FIELDS = {
@@ -54,7 +51,7 @@ _LISTS = (
     *("Pitfalls to Avoid", "Resources Referenced", "Development Stages", "Notes", "Related Sessions"),
     "Connected Topics",
 )
-Told = dict[str, list[str]]  # field → its texts
+Values = dict[str, list[str]]  # field → its texts
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -78,12 +75,12 @@ class Stage:
     resources: tuple[str, ...] = ()
 
     def checked(self) -> Stage:
-        """The same, on one line each, neutral and masked. Raises Invalid."""
+        """Return each text on one line, masked and without brands. Raises Invalid."""
         project, session = checked_project(self.project), checked_name(self.session)
         values = {name: value for name, value in asdict(self).items() if name not in ("project", "session")}
         for name, value in values.items():
             if isinstance(value, tuple) and len(value) > _ITEMS:
-                raise Invalid(name, f"are {len(value)}; at most {_ITEMS} are allowed at once")
+                raise Invalid(name, f"has {len(value)} items; at most {_ITEMS} are allowed at once")
         clean = cleaned(values, _TEXT)
         for name, value in clean.items():
             if isinstance(value, tuple):
@@ -92,65 +89,67 @@ class Stage:
 
 
 def folded(name: str) -> str:
-    """A name as it is compared: without case, Unicode form, blanks, and marks that nobody sees."""
+    """Return a name in the form that is compared: without case, Unicode variants, extra spaces and invisible
+    characters."""
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).casefold()
     seen = "".join(letter for letter in plain if unicodedata.category(letter) != "Cf")
     return " ".join(unicodedata.normalize("NFKC", seen).split())
 
 
-def gone_on(text: str, name: str, given: Stage, day: str) -> str:
-    """A topic's memory with what is new. `text` is the memory, "" for a new one. Raises TopicFull."""
-    told = _read(text)
-    where = f"{day}, session {given.session}" if given.session else day
-    told["Topic"] = told["Topic"] or [name]
-    told["Project Context"] = [given.project]
-    told["First Discussed"] = told["First Discussed"] or [where]
+def evolved(text: str, name: str, stage: Stage, day: str) -> str:
+    """Return a topic's memory with the new stage. `text` is the current memory, or "". Raises TopicFull."""
+    values = _read(text)
+    where = f"{day}, session {stage.session}" if stage.session else day
+    values["Topic"] = values["Topic"] or [name]
+    values["Project Context"] = [stage.project]
+    values["First Discussed"] = values["First Discussed"] or [where]
     for attribute, field in _FIELDS.items():
-        value = getattr(given, attribute)
+        value = getattr(stage, attribute)
         if field in _LISTS:
-            told[field] = _united([*told[field], *value])
+            values[field] = _united([*values[field], *value])
         elif value:
-            told[field] = [value]
-    told["Related Sessions"] = _united([*told["Related Sessions"], given.session])
-    if given.stage:
-        told["Development Stages"] = _united([*told["Development Stages"], f"{where}: {given.stage}"])
-    return _composed(told)
+            values[field] = [value]
+    values["Related Sessions"] = _united([*values["Related Sessions"], stage.session])
+    if stage.stage:
+        values["Development Stages"] = _united([*values["Development Stages"], f"{where}: {stage.stage}"])
+    return _composed(values)
 
 
 def connected(text: str, session: str, topics: Iterable[str]) -> str:
-    """A topic's memory with references to a session and to other topics. Raises TopicFull."""
-    told = _read(text)
-    told["Related Sessions"] = _united([*told["Related Sessions"], session])
-    told["Connected Topics"] = _united([*told["Connected Topics"], *topics])
-    return _composed(told)
+    """Return a topic's memory with references to a session and to other topics. Raises TopicFull."""
+    values = _read(text)
+    values["Related Sessions"] = _united([*values["Related Sessions"], session])
+    values["Connected Topics"] = _united([*values["Connected Topics"], *topics])
+    return _composed(values)
 
 
 def title(text: str) -> str:
-    """The topic's name, as it was written first."""
+    """Return the topic's name in its first spelling."""
     return " ".join(_read(text)["Topic"])
 
 
-def _read(text: str) -> Told:
-    """The texts of each field. Lines that somebody wrote otherwise are kept as notes."""
-    told: Told = {field: [] for field in chain(*templates.OF[CATEGORY].values())}
-    for section in sections.parted(text, CATEGORY).values():
+def _read(text: str) -> Values:
+    """Return the texts of each field. Lines in another format become notes."""
+    values: Values = {field: [] for field in chain(*templates.OF[CATEGORY].values())}
+    for section in sections.split(text, CATEGORY).values():
         current = "Notes"
         for line in section.splitlines():
             found = re.match(r"- ([^:]+):(?: (.*))?\Z", line)
             if found and found[1] == sections.ABSENT:
                 current = "Notes"
-            elif found and found[1] in told:
+            elif found and found[1] in values:
                 current = found[1]
-                told[current] += [found[2]] if found[2] else []
+                values[current] += [found[2]] if found[2] else []
             elif line.startswith("  - ") and current in _LISTS:
-                told[current].append(line[4:])
+                values[current].append(line[4:])
             elif line.strip():
-                told["Notes"].append(cut(" ".join(line.split()), MOST_OF_AN_ITEM))
-    return told
+                values["Notes"].append(cut(" ".join(line.split()), MOST_OF_AN_ITEM))
+    return values
 
 
 def _united(texts: Iterable[str]) -> list[str]:
-    """Without repeats, whatever their case; each as it was written first, and with its reference once it has one."""
+    """Remove repeats. Texts are compared without case, and keep their first spelling. A text with a reference replaces
+    one without."""
     found: dict[str, str] = {}
     for text in filter(None, texts):
         key = folded(_REFERENCE.sub("", text))
@@ -159,30 +158,30 @@ def _united(texts: Iterable[str]) -> list[str]:
 
 
 class TopicFull(Invalid):
-    """A topic's memory has no room for what is new, and no item that could be left out."""
+    """A topic's memory is full, and has no item to remove."""
 
 
-def _composed(told: Told) -> str:
-    """The memory's text. If it is too long, the oldest stages are left out, then the oldest items of the longest list,
-    and the text says how many. Raises TopicFull if nothing is left to leave out."""
-    while len(text := _as_text(told)) > MAX_CONTENT:
-        stages = told["Development Stages"]
-        longest = stages if len(stages) > 1 else max((told[field] for field in _LISTS), key=len)
+def _composed(values: Values) -> str:
+    """Return the memory's text. If it is too long, remove the oldest stages, then the oldest items of the longest list,
+    and add their number to the text. Raises TopicFull if nothing can be removed."""
+    while len(text := _as_text(values)) > MAX_CONTENT:
+        stages = values["Development Stages"]
+        longest = stages if len(stages) > 1 else max((values[field] for field in _LISTS), key=len)
         if not longest:
-            raise TopicFull("topic", f"has more than {MAX_CONTENT:,} characters in its memory; say it in fewer")
+            raise TopicFull("topic", f"needs more than {MAX_CONTENT:,} characters in its memory; shorten the text")
         del longest[0]
         field = _EARLIER if longest is stages else _EARLIER_ITEMS
-        before = _COUNT.match("".join(told[field]))
-        told[field] = [f"{int(before[1]) + 1 if before else 1} in this memory's history"]
+        before = _COUNT.match("".join(values[field]))
+        values[field] = [f"{int(before[1]) + 1 if before else 1} in this memory's history"]
     return text
 
 
-def _as_text(told: Told) -> str:
+def _as_text(values: Values) -> str:
     found = {
-        section: "\n".join(_line(field, told[field]) for field in fields if told[field])
+        section: "\n".join(_line(field, values[field]) for field in fields if values[field])
         for section, fields in templates.OF[CATEGORY].items()
     }
-    return sections.composed(found)
+    return sections.join(found)
 
 
 def _line(field: str, texts: list[str]) -> str:
@@ -191,43 +190,44 @@ def _line(field: str, texts: list[str]) -> str:
     return f"- {field}: {' '.join(texts)}"
 
 
-_SHORT = 160  # characters of what was asked, as an item
-_CONNECTED = 5  # topics that a session connects one with
+# --- storing topics
+
+
+_SHORT = 160  # characters of a prompt, as an item
+_CONNECTED = 5  # topics that a session connects with a topic
 
 
 def evolve(agent: Agent, topic: str, actor: Actor, stage: Stage | None = None) -> Edited:
-    """Make a topic's memory, or say it anew with what is new to it. What is known already is no edit.
-
-    Raises Invalid, MemoryDisabled, CategoryDisabled, Constitutional, DiscardShare.
-    """
+    """Create a topic's memory, or add what is new. A stage without news is not an edit. Raises Invalid, MemoryDisabled,
+    CategoryDisabled, Constitutional, DiscardShare."""
     name = checked_topic(topic)
-    given = (stage or Stage()).checked()
-    project = given.project or DEFAULT_PROJECT
+    stage = (stage or Stage()).checked()
+    project = stage.project or DEFAULT_PROJECT
     with edits.locked(agent) as row:
         switches.require(row, CATEGORY)
-        return go_on(row, name, actor, replace(given, project=project))
+        return evolve_locked(row, name, actor, replace(stage, project=project))
 
 
 def number_of(agent: Agent, topic: str, project: str) -> int | None:
-    """Of the topic's memory in a project; None where it has none. Raises Invalid."""
+    """Return the number of the topic's memory in a project, or None. Raises Invalid."""
     name = checked_topic(topic)
     memory = _found(agent, Silo.for_agent(agent), [name], project or DEFAULT_PROJECT).get(folded(name))
     return None if memory is None else memory.number
 
 
-def go_on(row: Agent, name: str, actor: Actor, given: Stage) -> Edited:
-    """The same, of an agent that is locked, with a name and a stage that were checked, and masked, before."""
+def evolve_locked(row: Agent, name: str, actor: Actor, stage: Stage) -> Edited:
+    """Do the same for a locked agent, with a checked name and stage."""
     silo, day = Silo.for_agent(row), f"{timezone.now():%Y-%m-%d}"
-    memory = _found(row, silo, [name], given.project).get(folded(name))
-    text = gone_on(silo.open(memory).content if memory else "", name, given, day)
+    memory = _found(row, silo, [name], stage.project).get(folded(name))
+    text = evolved(silo.open(memory).content if memory else "", name, stage, day)
     if memory is not None:
         return operations.revise(row, memory.number, actor, content=text)
-    draft = Draft(text, category=CATEGORY, project=given.project, tags=(tag_of(name),))
+    draft = Draft(text, category=CATEGORY, project=stage.project, tags=(tag_of(name),))
     return operations.remember(row, [draft], actor)
 
 
 def checked_topic(topic: object) -> str:
-    """A topic's name, masked. Raises Invalid."""
+    """Return a topic's name, masked. Raises Invalid."""
     name = neutral(checked_words(topic, "topic"))
     name = masked_together([name])[0][0]
     if not name or len(tag_of(name)) > MAX_TAG:
@@ -236,18 +236,18 @@ def checked_topic(topic: object) -> str:
 
 
 def tag_of(name: str) -> str:
-    """By which a topic is found again, however it is written."""
+    """Return the tag that finds a topic in any spelling."""
     return f"topic:{folded(name)}"
 
 
 def short(text: str) -> str:
-    """A text on one line, as an item."""
+    """Return a text on one line, short enough for an item."""
     return cut(" ".join(text[: 8 * _SHORT].split()), _SHORT)
 
 
 def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[str, Memory]:
-    """The memories of these topics, by their folded names. They are sealed, so that the tags of all topics of the
-    project are opened."""
+    """Return the memories of these topics, by folded name. Tags are sealed, so this opens those of all topics in the
+    project."""
     wanted = {tag_of(name): folded(name) for name in names}
     mine = Memory.objects.of(row).active().filter(category=CATEGORY, project=project)
     found: dict[str, Memory] = {}
@@ -259,34 +259,33 @@ def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[s
     return found
 
 
-# --- what is told of them in a session's memory, and of the session in theirs
+# --- references between sessions and topics
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Discussed:
-    """The topics of a session: as one went over to another, what each is called, by its name folded, and those that
-    have memories."""
+    """The topics of a session: their order, their titles and their memories, by folded name."""
 
     flow: tuple[str, ...]
     titles: dict[str, str]
     memories: dict[str, Memory]
 
     def referring(self, row: Agent, session: str, to_session: str) -> dict[int, str]:
-        """What their memories say once they refer to the session's, and to those of topics that were talked of right
-        before or after them (`cross_topic_linking`)."""
+        """Return the text of each topic's memory with references to the session, and (if `cross_topic_linking` is on)
+        to the topics right before and after it."""
         is_linking = settings_document.is_on(switches.rules_of(row), "categories", CATEGORY, "cross_topic_linking")
-        silo, told = Silo.for_agent(row), {}
+        silo, texts = Silo.for_agent(row), {}
         for name, memory in self.memories.items():
             others = [self._reference(row, other) for other in self._beside(name)] if is_linking else []
             before = silo.open(memory).content
             try:
-                told[memory.number] = connected(before, f"{session}, {to_session}", others)
+                texts[memory.number] = connected(before, f"{session}, {to_session}", others)
             except TopicFull:
-                continue  # it says what it said
-        return told
+                continue  # its memory stays as it is
+        return texts
 
     def _beside(self, name: str) -> list[str]:
-        """The topics right before and after a topic, without itself."""
+        """Return the topics right before and after a topic."""
         pairs = list(pairwise(self.flow))
         found = [after for before, after in pairs if before == name]
         found += [before for before, after in pairs if after == name]
@@ -298,7 +297,8 @@ class Discussed:
 
 
 def discussed(row: Agent, names: Sequence[str], project: str) -> Discussed:
-    """Of an agent that is locked. A topic is called as its memory has it, else as it was written first."""
+    """Return the topics of a session. The agent is locked. A topic's title is that of its memory, else its first
+    spelling."""
     titles: dict[str, str] = {}
     for name in names:
         titles.setdefault(folded(name), name)

@@ -1,4 +1,4 @@
-"""How often memories were handed out (seed 004, "Usage Logging"): numbers, counts and dates, and no word of them."""
+"""Count how often memories are handed out: numbers, counts and dates, without content."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from memory.models import Agent, Recall
 
 log = structlog.get_logger("palimpsest.memory")
 
-PATIENCE = 1  # seconds that noting a use waits for its turn to write
+PATIENCE = 1  # seconds to wait for a lock
 
 
 def note(agent: Agent, numbers: Sequence[int], now: datetime) -> dict[int, int]:
-    """Note that these were handed out; how often each was by now, this time included. Rows are locked in order of
-    number, so that two notes never wait for each other.
+    """Count that these memories were handed out. Return the new count of each. Rows are locked in order of number, so
+    that two calls cannot deadlock.
 
-    What was found is worth more than its being counted: while somebody else's import holds the database, or the
-    database refuses, nothing is noted, the log says so, and the answer is empty.
+    If the database is busy or refuses, nothing is counted, a warning is logged, and the result is empty: the search
+    result matters more than the count.
     """
     new = [Recall(agent_id=agent.pk, number=number, times=0, first_at=now, last_at=now) for number in sorted(numbers)]
     used = Recall.objects.filter(agent_id=agent.pk, number__among=list(numbers))
@@ -39,7 +39,8 @@ def note(agent: Agent, numbers: Sequence[int], now: datetime) -> dict[int, int]:
 
 
 def times(agent: Agent, numbers: Sequence[int] | None = None) -> dict[int, int]:
-    """How often each of these was handed out, or of all; none that never was. One query."""
+    """Return how often each of these memories (default: all) was handed out, without those that never were. One
+    query."""
     rows = Recall.objects.filter(agent_id=agent.pk)
     if numbers is not None:
         rows = rows.filter(number__among=list(numbers))

@@ -39,4 +39,4 @@ def to_be_told(text: str, category: str) -> str:
     kept = "".join(line for line, _, is_fenced in sections.parsed(text) if is_fenced or not _ABSENT.match(line))
     if sections.is_plain(kept, category):
         return kept
-    return sections.composed(sections.parted(kept, category))
+    return sections.join(sections.split(kept, category))

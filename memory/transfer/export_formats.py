@@ -1,4 +1,4 @@
-"""The formats that memories leave in."""
+"""The export formats."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from memory.transfer.formats import axe, jsonl, letta, mem0, tree
 
 
 class Export(NamedTuple):
-    """A format, named as --format and ?format= have it. `write` gives its bytes as they are made, with few memories
-    held."""
+    """An export format. `write` yields its bytes, with only a few memories in memory at once."""
 
     media_type: str
     ending: str  # of a file's name
@@ -27,19 +26,19 @@ EXPORTS = {
     "letta": Export("application/json", ".af", letta.write),
 }
 _ABOUT = {
-    "jsonl": "JSON Lines, a memory a line, with all that it has",
-    "markdown": "a folder of markdown in the structure of the memory rules, with their settings",
-    "axe": "a log of runs as axe keeps it: an entry for each memory, with its date to the second",
-    "mem0": "JSON as mem0 answers it; what mem0 has no field for goes along as metadata",
-    "letta": "a Letta agent file, each memory a block; what a block has no field for goes along as its metadata",
+    "jsonl": "JSON Lines, one memory per line, with every field",
+    "markdown": "a folder of Markdown files in the structure of the memory rules, with their settings",
+    "axe": "an axe run log: one entry per memory, with its date to the second",
+    "mem0": "JSON as mem0's API returns it; fields that mem0 does not have are metadata",
+    "letta": "a Letta agent file with one block per memory; fields that a block does not have are its metadata",
 }
 HELP = "; ".join(f"{name}: {about}" for name, about in _ABOUT.items())
 
 
 def writer(name: str, *, with_discarded: bool) -> Writer:
-    """What writes a format. Raises Invalid where it has no place for what was discarded."""
+    """Return the writer of a format. Raises Invalid if the format cannot show which memories are discarded."""
     if not with_discarded:
         return EXPORTS[name].write
     if name != "jsonl":
-        raise Invalid("discarded", f"is for jsonl alone: {name} would not say which memories were discarded")
+        raise Invalid("discarded", f"is only for jsonl: {name} cannot show which memories are discarded")
     return partial(jsonl.write, with_discarded=True)

@@ -1,4 +1,4 @@
-"""What all export formats share: the memories they are made of, and what they had no place for."""
+"""What all export formats use: the memories, and the notes about what a format cannot hold."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from config.wording import several
 from memory.models import Agent, Memory
 from memory.silo.silo import Read, Silo
 
-AT_ONCE = 1_000  # memories held
-OURS = "palimpsest"  # under which another system's format carries what it has no field for
+AT_ONCE = 1_000  # memories in memory at once
+OWN_KEY = "palimpsest"  # the metadata key for fields that another system's format does not have
 
-
-NotHeld = Counter[str]  # what a format had no place for: of how many memories
+Losses = Counter[str]  # what a format cannot hold → number of memories
 
 
 def counted(what: Counter[str]) -> Iterator[str]:
-    """For people, the most frequent first."""
+    """Yield one line per note for people, the most frequent first."""
     for each, count in what.most_common():
         yield f"{several(count, 'memory', 'memories')}: {each}"
 
 
-Writer = Callable[[Agent, Iterable[Read], NotHeld], Iterator[bytes]]
+Writer = Callable[[Agent, Iterable[Read], Losses], Iterator[bytes]]
 
 
 def memories(agent: Agent, *, with_discarded: bool = False) -> Generator[Read, None, None]:
-    """The silo's memories in order of number; redacted ones say nothing, and are left out. For the agent's side alone;
-    while memory is switched off, too."""
+    """Yield the silo's memories by number, without redacted ones. For the agent's side only. Works while memory
+    is off."""
     silo = Silo.for_agent(agent)
     wanted = Memory.objects.of(agent).filter(redacted_at__isnull=True).order_by("number")
     if not with_discarded:
@@ -51,6 +50,6 @@ def record(read: Read, *, with_discarded: bool = False) -> dict[str, Any]:
 
 
 def own_fields(read: Read) -> dict[str, Any]:
-    """All of a memory but its words: whoever comes back finds it again."""
+    """All fields of a memory except its text, so that a later import restores them."""
     fields = record(read)
     return {name: value for name, value in fields.items() if name not in ("content", "tokens")}

@@ -1,4 +1,4 @@
-"""The formats that memories come in, and how they are taken in: all of a file's, or none."""
+"""Import files of memories: all memories of a file, or none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import IO
 
 from audit.models import Operation
 from audit.trail import Actor
+from config.wording import several
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.policy.categories import DEFAULT_PROJECT
@@ -20,52 +21,57 @@ from memory.transfer.formats.gathering import WAS_CONSTITUTIONAL
 from memory.transfer.formats.parts import EMPTY, HERE, NO_TEXT, Found, LeftOut, Part, Reader, one_line
 from memory.writing import edits, operations
 
-BATCH = 1_000  # memories held, and stored as one audited edit
-NAMED = 100  # of what was left out, and of what was done, that are told by name
-KEY, NAME = 200, 64  # characters of a key that are told, and of the name of an unknown key
-MOST_LEFT_OUT = 100_000  # of a file: what holds so many is no file of memories
-_OTHER = "other things"
-# Why something is no entry of the format at all: where a file has nothing else, it is another format's.
-_STRANGE = frozenset({NO_TEXT, axe.BEFORE, tree.NO_MARKDOWN, "is no object"})
+BATCH = 1_000  # memories in memory, and in one audit entry
+NAMED = 100  # left-out parts, and kinds of changes, that are listed
+KEY, NAME = 200, 64  # characters of a listed key, and of an unknown key
+MOST_LEFT_OUT = 100_000  # left-out parts of a file before the import fails
+_OTHER = "other changes"
+# Reasons that show another format: if a file has only these, it is refused.
+_STRANGE = frozenset({NO_TEXT, axe.BEFORE, tree.NO_MARKDOWN, "is not an object"})
 
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """A format that memories come in."""
+    """An import format."""
 
-    name: str  # as --format and ?format= have it
+    name: str  # in --format and ?format=
     media_type: str
     what: str  # for help texts
-    read: Reader  # given no path, it gives the keys of parts alone, and "" for the file
+    read: Reader  # with the path "", keys have no path
 
 
 IMPORTS = {
     each.name: each
     for each in (
-        Import("jsonl", "application/x-ndjson", "JSON Lines, a memory a line, as we write it", jsonl.parts),
-        Import("markdown", "application/gzip", "a packed folder of markdown (.tar.gz), as we write it", tree.parts),
-        Import("axe", "text/markdown", "a log of runs as axe keeps it", axe.parts),
-        Import("mem0", "application/json", "JSON as mem0 answers it, or as OpenMemory exports it", mem0.parts),
-        Import("letta", "application/json", "a Letta agent file, or its archive as the API lists it", letta.parts),
-        Import("memory-store", "application/json", "the list of an Anthropic memory store", memory_store.parts),
+        Import("jsonl", "application/x-ndjson", "Palimpsest's JSON Lines export, one memory per line", jsonl.parts),
+        Import(
+            "markdown",
+            "application/gzip",
+            "Palimpsest's export as a packed folder of Markdown (.tar.gz)",
+            tree.parts,
+        ),
+        Import("axe", "text/markdown", "an axe run log", axe.parts),
+        Import("mem0", "application/json", "JSON from mem0's API, or an OpenMemory export", mem0.parts),
+        Import("letta", "application/json", "a Letta agent file, or archive passages from Letta's API", letta.parts),
+        Import("memory-store", "application/json", "the memory list of an Anthropic memory store", memory_store.parts),
     )
 }
 
 
 @dataclass(slots=True)
 class Imported:
-    """What an import did: figures, and keys, which may hold words of a heading: they are for whoever sent the file."""
+    """The result of an import. Keys may contain words of a heading: they are only for the sender of the file."""
 
     imported: int = 0
     tokens: int = 0
     constitutional: int = 0
-    discarded: int = 0  # JSON Lines: left out, because they were discarded where they come from
+    discarded: int = 0  # JSON Lines: left out, because the file marks them as discarded
     ignored: int = 0  # JSON Lines: values of unknown keys
-    names: set[str] = field(default_factory=set)  # of unknown keys, the first that came
-    left_out: int = 0  # other formats
-    strange: int = 0  # of those: no entries of the format
-    named: list[LeftOut] = field(default_factory=list)  # the first that were left out
-    transformed: Counter[str] = field(default_factory=Counter)  # what was done, to how many
+    names: set[str] = field(default_factory=set)  # the first unknown keys
+    left_out: int = 0  # other formats: parts without a memory
+    strange: int = 0  # of these: parts of another format
+    named: list[LeftOut] = field(default_factory=list)  # the first parts that were left out
+    transformed: Counter[str] = field(default_factory=Counter)  # change → number of memories
 
     def ignore(self, name: str) -> None:
         self.ignored += 1
@@ -76,7 +82,7 @@ class Imported:
         self.left_out += 1
         self.strange += part.why in _STRANGE
         if self.left_out > MOST_LEFT_OUT:
-            raise Invalid("file", f"more than {MOST_LEFT_OUT:,} of what it holds are no memories. Nothing was imported")
+            raise Invalid("file", f"has more than {MOST_LEFT_OUT:,} entries without a memory. Nothing was imported")
         if len(self.named) < NAMED:
             self.named.append(LeftOut(one_line(part.key, KEY), one_line(part.why, KEY)))
 
@@ -87,13 +93,15 @@ class Imported:
         self.constitutional = self.transformed[WAS_CONSTITUTIONAL]
 
     def warnings(self) -> Iterator[str]:
-        """For people."""
+        """Yield the warnings for people."""
         if self.ignored:
-            yield f"{self.ignored:,} values of unknown keys were ignored"
+            ignored = several(self.ignored, "value of an unknown key was", "values of unknown keys were")
+            yield f"{ignored} ignored"
         if self.constitutional and not self.transformed:
-            yield f"{self.constitutional:,} memories were constitutional there: here the agent or an admin sets that"
+            were = several(self.constitutional, "memory was", "memories were")
+            yield f"{were} constitutional: the agent or an admin can set that again"
         if self.discarded:
-            yield f"{self.discarded:,} discarded memories were left out"
+            yield f"{several(self.discarded, 'discarded memory was', 'discarded memories were')} left out"
         yield from counted(self.transformed)
         for part in self.named:
             yield f"left out: {part.key.removeprefix('#') or 'the file'} {part.why}"
@@ -102,17 +110,17 @@ class Imported:
 
 
 @dataclass(slots=True, repr=False)
-class Surveyed:
-    """A file that was looked through. Its first thousand memories are held, the others are read as they are stored."""
+class CheckedFile:
+    """A file that was checked. Its first thousand memories are in memory, the others are read while they are stored."""
 
     drafts: Iterator[Draft]
     done: Imported
 
     def store(self, agent: Agent, actor: Actor, advance: Callable[[int], None] = lambda _: None) -> Imported:
-        """Store every memory that was found, or none: one transaction, with an audited edit for each BATCH. Raises
-        Invalid where the file is another meanwhile, BadLine, MemoryDisabled, CategoryDisabled."""
+        """Store every memory, or none: one transaction, with one audit entry for each BATCH. Raises Invalid if the file
+        changed meanwhile, BadLine, MemoryDisabled, CategoryDisabled."""
         with edits.locked(agent) as row:
-            detail = {"import": row.audit_seq + 1}  # a rollback of the import finds its entries by it
+            detail = {"import": row.audit_seq + 1}  # a rollback of the import finds its entries by this
             while batch := list(islice(self.drafts, BATCH)):
                 edited = operations.remember(row, batch, actor, operation=Operation.IMPORTED, detail=detail)
                 self.done.imported += len(batch)
@@ -121,33 +129,31 @@ class Surveyed:
         return self.done
 
 
-def surveyed(file: IO[bytes], format: str, *, project: str = "") -> Surveyed:
-    """Look through a file, which may take minutes, before anything is locked that others wait for; JSON Lines are read
-    as they are stored. `project` is what memories of a project get that name none.
-
-    Raises Invalid where the file is none of its format.
-    """
+def check_file(file: IO[bytes], format: str, *, project: str = "") -> CheckedFile:
+    """Check a file before the agent is locked, which may take minutes. JSON Lines are checked while they are stored.
+    `project` is set for memories of a project category that name no project. Raises Invalid if the file does not have
+    this format."""
     if format == "jsonl":
         if project:
-            raise Invalid("project", "is for other formats: a line of JSON Lines names its own")
-        return of_lines(jsonl.lines_of("the file", file))
-    return of_parts(IMPORTS[format].read(file, ""), project=project, expected=IMPORTS[format].what)
+            raise Invalid("project", "cannot be set for JSON Lines: each line names its own project")
+        return check_lines(jsonl.lines_of("the file", file))
+    return check_parts(IMPORTS[format].read(file, ""), project=project, expected=IMPORTS[format].what)
 
 
-def of_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memories") -> Surveyed:
-    """What a reader found in a file. Raises Invalid where it is none of its format."""
+def check_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memories") -> CheckedFile:
+    """Check what a reader found in a file. Raises Invalid if nothing has the expected format."""
     done = Imported()
     drafts = _drafts(parts, checked_project(project) or DEFAULT_PROJECT, done)
     first = list(islice(drafts, BATCH))
     if not first and done.strange and done.strange == done.left_out:
-        raise Invalid("file", f"holds nothing that is expected: {expected}. Nothing was imported")
-    return Surveyed(chain(first, drafts), done)
+        raise Invalid("file", f"has no entry in the expected format: {expected}. Nothing was imported")
+    return CheckedFile(chain(first, drafts), done)
 
 
-def of_lines(lines: Iterable[bytes]) -> Surveyed:
-    """JSON Lines: one bad line, and nothing is stored."""
+def check_lines(lines: Iterable[bytes]) -> CheckedFile:
+    """Prepare JSON Lines. One bad line, and nothing is stored."""
     done = Imported()
-    return Surveyed(_of_lines(lines, done), done)
+    return CheckedFile(_of_lines(lines, done), done)
 
 
 def _of_lines(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:

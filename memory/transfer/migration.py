@@ -1,5 +1,5 @@
-"""A migration carried out: one transaction, whose entries name the first of them, so that it is rolled back as one
-(seed 004, "Cross-System Migration")."""
+"""Carry out a migration in one transaction. All its audit entries name the first one, so that a rollback undoes them
+together."""
 
 from __future__ import annotations
 
@@ -16,30 +16,28 @@ from memory.silo.silo import Silo
 from memory.transfer.planning import State, Step
 from memory.writing import edits, operations
 
-AT_ONCE = 1_000  # memories of an entry
+AT_ONCE = 1_000  # memories in one audit entry
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a migration did."""
+    """The result of a migration."""
 
-    entry: int | None  # the first of its entries, by which it is rolled back; None if nothing was stored
+    entry: int | None  # the first audit entry, which a rollback names; None if nothing was stored
     stored: int = 0
     revised: int = 0
     tokens: int = 0
 
 
 class NotAsWritten(RuntimeError):
-    """A memory that was read back is not what was written. Nothing was stored."""
+    """A memory that was read back differs from what was written. Nothing was stored."""
 
 
 def migrate(
     agent: Agent, steps: Sequence[Step], actor: Actor, *, advance: Callable[[int], None] = lambda _: None
 ) -> Figures:
-    """Store what is new and revise what changed: all or nothing. What was stored is read back and compared.
-
-    Raises MemoryDisabled, CategoryDisabled, Moved if another migration came between, NotAsWritten.
-    """
+    """Store new pieces and revise changed ones: all or none. Each memory is read back and compared. Raises
+    MemoryDisabled, CategoryDisabled, Moved after another migration of these pieces, NotAsWritten."""
     steps = [step for step in steps if step.state is not State.SAME]
     if not steps:
         return Figures(None)
@@ -62,8 +60,8 @@ def migrate(
     return Figures(detail["import"], len(stored), len(revised), tokens)
 
 
-def leave(agent: Agent, steps: Sequence[Step]) -> int:
-    """Note that these stay where they are, and are not offered again until they change. Returns how many."""
+def skip(agent: Agent, steps: Sequence[Step]) -> int:
+    """Note that these pieces are skipped. They are offered again when they change. Return how many."""
     steps = [step for step in steps if step.state is not State.SAME and not step.replaces]
     with edits.locked(agent) as row:
         _require_as_planned(row, steps)
@@ -75,7 +73,7 @@ def _require_as_planned(row: Agent, steps: Sequence[Step]) -> None:
     pieces = ImportedPiece.objects.filter(agent_id=row.pk, source_digest__among={step.source for step in steps})
     there = {bytes(piece.source_digest): bytes(piece.text_digest) for piece in pieces}
     if any(there.get(step.source) != step.known for step in steps):
-        raise errors.Moved("Some of it was migrated meanwhile: look again. Nothing was stored.")
+        raise errors.Moved("Another migration stored some of these pieces. Detect them again. Nothing was stored.")
 
 
 def _store(row: Agent, batch: Sequence[Step], actor: Actor, detail: Mapping[str, Any]) -> int:
@@ -100,15 +98,15 @@ def _revise(row: Agent, step: Step, actor: Actor, detail: Mapping[str, Any]) -> 
 
 
 def _require_as_written(row: Agent, steps: Sequence[Step]) -> None:
-    """Validation (seed 004, "Cross-System Migration", 5)."""
+    """Read the memories back and compare them."""
     silo, numbers = Silo.for_agent(row), [step.number or 0 for step in steps]
     rows = {memory.number: memory for memory in Memory.objects.of(row).numbered(numbers)}
     for step in steps:
         memory, draft = rows.get(step.number or 0), step.draft
         opened = None if memory is None else silo.open(memory)
-        said = None if opened is None else (opened.content, opened.tags)
-        if memory is None or said != (draft.content, tuple(draft.tags)) or memory.origin != draft.origin:
-            raise NotAsWritten(f"memory {step.number} is not what was to be stored")
+        written = None if opened is None else (opened.content, opened.tags)
+        if memory is None or written != (draft.content, tuple(draft.tags)) or memory.origin != draft.origin:
+            raise NotAsWritten(f"memory {step.number} differs from what was written")
 
 
 def _note(row: Agent, steps: Sequence[Step]) -> None:
@@ -130,5 +128,5 @@ def _note(row: Agent, steps: Sequence[Step]) -> None:
 
 
 def forget(agent: Agent) -> None:
-    """Before an erasure."""
+    """Delete the digests of an agent that is erased."""
     ImportedPiece.objects.filter(agent_id=agent.pk).delete()

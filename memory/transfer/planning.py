@@ -1,8 +1,8 @@
-"""What a migration would do: which memory each piece would become, and whether it is new, the same, or changed since an
-earlier migration (seed 004, "Migration Prompting" and "Cross-System Migration").
+"""Plan a migration: the memory that each piece becomes, and whether it is new, unchanged or changed since an earlier
+migration.
 
-Nothing is stored here. A plan holds content: it is for whoever may read it. Pieces of earlier migrations are recognized
-by keyed digests alone (`memory.models.ImportedPiece`).
+Nothing is stored here. A plan has the contents of memories, so only people who may read them get it. Pieces of earlier
+migrations are recognized by keyed digests (`memory.models.ImportedPiece`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from memory.time_machine.selection import Undone
 from memory.transfer.formats.parts import HERE, Found, LeftOut
 from memory.transfer.reading import Item
 
+# --- the plan
+
 
 class State(StrEnum):
     """A piece compared with earlier migrations."""
@@ -39,27 +41,27 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Step:
-    """A piece of another system's memory, and the memory it would be. The digests are keyed."""
+    """A piece of another system, and the memory it becomes. The digests are keyed."""
 
     system: str
     key: str
     draft: Draft  # checked
-    origin: datetime  # its own date, or that of its file
+    origin: datetime  # the piece's date, or the file's
     transformed: tuple[str, ...]
-    source: bytes  # digest of its place: the file, and the id, the part or the words
+    source: bytes  # digest of the file, and of the id, the part or the text
     file: bytes  # digest of its file
-    text: bytes  # digest of what it says there
+    text: bytes  # digest of the original text
     has_id: bool
     state: State = State.NEW
-    number: int | None = None  # of its memory
-    version: int = 0  # of that memory, as the migration wrote it
-    known: bytes | None = None  # the text's digest at the earlier migration
-    replaces: bool = False  # the memory of `number` is discarded, for its category, project or kind is another now
+    number: int | None = None  # of the memory from an earlier migration
+    version: int = 0  # of that memory, as the earlier migration wrote it
+    known: bytes | None = None  # the text's digest in the earlier migration
+    replaces: bool = False  # discard the old memory: category, project or kind changed
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which pieces are wanted. An empty field means all."""
+    """Which pieces to migrate. An empty field means all."""
 
     categories: frozenset[str] = frozenset()
     paths: tuple[str, ...] = ()  # shell patterns; `*` crosses folders
@@ -77,7 +79,7 @@ class Choice:
 
 @dataclass(slots=True, repr=False)
 class Plan:
-    """In order of path, then of place in the file."""
+    """The steps in order of path and position in the file."""
 
     steps: list[Step] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -87,19 +89,22 @@ class Plan:
 
     @property
     def open(self) -> list[Step]:
-        """What a migration would store or change."""
+        """The steps that a migration stores or changes."""
         return self.of(State.NEW, State.CHANGED)
 
 
-_BOTH = "says something else now, and so does memory {}, which is left: revise or discard that one yourself"
-_REDACTED = "was redacted, or is in a file of which something was redacted: it is not taken again"
-_OFF = "is of category {}, which is off"
-_LIKE = "says the same as memory {} here"
-_BEFORE = "was taken in before, as memory {}"
+# --- comparing with earlier migrations
+
+
+_CONFLICT = "changed, and memory {} changed here, too. That memory stays as it is: revise or discard it yourself"
+_REDACTED = "was redacted, or is in a file with a redacted piece: it is not imported again"
+_CATEGORY_OFF = "has the category {}, which is off"
+_DUPLICATE = "has the same text as memory {}"
+_ALREADY_IMPORTED = "was imported before, as memory {}"
 
 
 def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compares: bool) -> None:
-    """Give each step its state, and leave out what must not be taken."""
+    """Set the state of each step, and leave out what must not be imported."""
     pieces = ImportedPiece.objects.filter(agent_id=agent.pk)
     of_files = list(pieces.filter(file_digest__among={step.file for step in plan.steps}))
     alike = list(pieces.filter(text_digest__among={step.text for step in plan.steps})) if compares else []
@@ -111,7 +116,7 @@ def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compare
     closed = switches.closed(agent)
 
     def compared(step: Step) -> Step | str:
-        """The step with its state, or why it is left out."""
+        """Return the step with its state, or the reason to leave it out."""
         if not compares:
             step = replace(step, state=State.SAME if step.file in migrated_files else State.NEW)
         elif (piece := known.get(step.source)) is not None:
@@ -123,7 +128,7 @@ def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compare
             return step
         if step.text in redacted_texts or (step.file in redacted_files and not step.has_id):
             return _REDACTED
-        return _OFF.format(step.draft.category) if step.draft.category in closed else step
+        return _CATEGORY_OFF.format(step.draft.category) if step.draft.category in closed else step
 
     _keep(plan, compared)
     if compares:
@@ -131,7 +136,7 @@ def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compare
 
 
 def _keep(plan: Plan, choose: Callable[[Step], Step | str]) -> None:
-    """Each step as it is chosen. One for which there is a reason is left out."""
+    """Replace each step by the chosen one. A step with a reason is left out."""
     steps, plan.steps = plan.steps, []
     for step in steps:
         chosen = choose(step)
@@ -142,7 +147,7 @@ def _keep(plan: Plan, choose: Callable[[Step], Step | str]) -> None:
 
 
 class _Past:
-    """What became of the memories of earlier migrations."""
+    """The memories of earlier migrations, as they are now."""
 
     def __init__(self, agent: Agent, digest: Callable[[str], bytes], numbers: set[int]) -> None:
         self.digest = digest
@@ -158,20 +163,20 @@ class _Past:
         return memory is not None and memory.redacted_at is not None
 
     def _rollback(self, memory: Memory, piece: ImportedPiece) -> int | None:
-        """The rollback that made the memory what it is now, if it took back what the migration wrote."""
+        """Return the rollback that gave the memory its current version, if it undid the migration."""
         by = self._undone.by(piece.version) if self._undone else None
         return by if memory.version == by else None
 
     def stands(self, piece: ImportedPiece) -> bool:
-        """Whether no rollback took its memory back."""
+        """Return whether the memory was not removed by a rollback."""
         memory = self.memory(piece)
         return memory is None or memory.discarded_at is None or self._rollback(memory, piece) is None
 
     def compared(self, step: Step, piece: ImportedPiece) -> Step | str:
-        """The step with its state, or why it is left out."""
+        """Return the step with its state, or the reason to leave it out."""
         is_same, memory = bytes(piece.text_digest) == step.text, self.memory(piece)
         step = replace(step, known=bytes(piece.text_digest))
-        if memory is None:  # it was left where it is
+        if memory is None:  # it was skipped, and has no memory
             return replace(step, state=State.SAME if is_same else State.NEW)
         if not self.stands(piece):
             return step
@@ -179,31 +184,33 @@ class _Past:
             return _REDACTED
         step, rollback = replace(step, number=piece.number, version=piece.version), self._rollback(memory, piece)
         is_active = memory.discarded_at is None
-        is_ours = is_active and memory.version in (piece.version, rollback) and not memory.constitutional
+        is_unedited = is_active and memory.version in (piece.version, rollback) and not memory.constitutional
         has_moved = _place(memory) != _place(step.draft)
         says_it = is_active and bytes(memory.digest) == self.digest(step.draft.content)
-        if ((is_same and rollback is None) or says_it) and not (has_moved and is_ours):
+        if ((is_same and rollback is None) or says_it) and not (has_moved and is_unedited):
             return replace(step, state=State.SAME)
-        return replace(step, state=State.CHANGED, replaces=has_moved) if is_ours else _BOTH.format(memory.number)
+        return (
+            replace(step, state=State.CHANGED, replaces=has_moved) if is_unedited else _CONFLICT.format(memory.number)
+        )
 
 
 def _place(of: object) -> tuple[str, str, str]:
-    """Where a memory, or a draft, belongs."""
+    """The place of a memory or draft."""
     return of.category, of.project, of.kind  # type: ignore[attr-defined]
 
 
 def _leave_out_repeats(agent: Agent, plan: Plan, past: _Past, alike: Iterable[ImportedPiece]) -> None:
-    """New pieces that a memory says already, or that were taken in by another name, whatever became of their memory."""
+    """Leave out new pieces whose text a memory has already, or which were imported under another name."""
     changing = {step.number for step in plan.of(State.CHANGED)}
     digests = {step.source: past.digest(step.draft.content) for step in plan.of(State.NEW)}
     known: dict[tuple[bytes, str, str], str] = {}
     for piece in alike:
         was = past.memory(piece)
         if was is not None and past.stands(piece) and was.number not in changing:
-            known[bytes(piece.text_digest), was.category, was.project] = _BEFORE.format(was.number)
+            known[bytes(piece.text_digest), was.category, was.project] = _ALREADY_IMPORTED.format(was.number)
     for memory in Memory.objects.of(agent).active().filter(digest__among=set(digests.values())):
         if memory.number not in changing:
-            known[bytes(memory.digest), memory.category, memory.project] = _LIKE.format(memory.number)
+            known[bytes(memory.digest), memory.category, memory.project] = _DUPLICATE.format(memory.number)
 
     def unless_known(step: Step) -> Step | str:
         if step.source not in digests:
@@ -214,13 +221,16 @@ def _leave_out_repeats(agent: Agent, plan: Plan, past: _Past, alike: Iterable[Im
     _keep(plan, unless_known)
 
 
+# --- making the steps
+
+
 SETTINGS = "memory_rules.migration_settings"
-_STAYS = "its file was left as it is"
-_MAX_NOTES = 16  # of what was done to a piece, that become tags
-_MAX_TAGS_KNOWN = 1_000  # tags whose masked form is remembered
+_SOURCE_KEPT = "its file was left as it is"
+_MAX_NOTES = 16  # changes of a piece that become tags
+_MAX_TAGS_KNOWN = 1_000  # tags whose masked form is cached
 
 
-def planned(
+def make_plan(
     agent: Agent,
     items: Iterable[Item],
     project: str,
@@ -230,11 +240,11 @@ def planned(
     masks: bool | None = None,
     where: str = "",
 ) -> Plan:
-    """What each piece would become. `project` is the folder's project, `where` the folder's path in it.
+    """Plan what each piece becomes. `project` is the folder's project, `where` the folder's path in it.
 
-    `compares` is for the agent's side alone: pieces are compared with what memories say. Otherwise all pieces of a file
-    that was migrated before are the same, for a difference would let somebody try guesses. `masks`: whether secrets are
-    masked in what is not private; None means as the settings say.
+    `compares` is only for the agent's side: pieces are compared with memories. Otherwise every piece of a file that was
+    migrated before counts as unchanged, because a difference would let a person guess contents. `masks`: whether
+    secrets are masked in memories that are not private; None follows the settings.
     """
     silo, plan = Silo.for_agent(agent), Plan()
     # Most tags belong to many pieces, and masking takes most of the time of a plan.
@@ -264,11 +274,11 @@ class _Shaping:
     _seen: Counter[str] = field(default_factory=Counter)
 
     def at_home(self, key: str) -> str:
-        """A key, seen from the root of the project: the folder of an AGENTS.md is its scope."""
+        """Return a key relative to the project's root: the folder of an AGENTS.md is its scope."""
         return "/".join(filter(None, (self.where, key)))
 
     def step(self, item: Item, found: Found) -> Step:
-        """The memory, what was done to make it, and the digests that recognize it. Raises Invalid."""
+        """Return the memory, the changes that were made, and the digests that recognize it. Raises Invalid."""
         content, done = self._content(found)
         done = (*found.transformed, *done, *(() if found.date else ("dated by its file",)))
         project = checked_project(self.project if found.project == HERE else found.project)
@@ -278,12 +288,14 @@ class _Shaping:
         file = f"piece\0{self.project}\0{self.at_home(item.source.path)}"
         source = f"{file}\0{found.id}\0{found.part}\0{text.hex() if found.by_words else ''}"
         self._seen[source] += 1
-        numbered = source if self._seen[source] == 1 else f"{source}\0{self._seen[source]}"  # two may have one name
+        numbered = (
+            source if self._seen[source] == 1 else f"{source}\0{self._seen[source]}"
+        )  # two pieces may have the same key
         digests = (self.silo.digest(numbered), self.silo.digest(file), text)
         return Step(item.source.system, found.key, draft, draft.origin or origin, done, *digests, bool(found.id))
 
     def _content(self, found: Found) -> tuple[str, tuple[str, ...]]:
-        """Without brands and licences, and without secrets if the memory is not private."""
+        """Return the text without brands and licences, and without secrets unless the memory is private."""
         content, done = neutral_whole(found.content), []
         if content != found.content:
             done.append("licence or brand left out")
@@ -293,13 +305,13 @@ class _Shaping:
         return content, tuple(done)
 
     def _tags(self, item: Item, found: Found, done: Sequence[str]) -> tuple[str, ...]:
-        """Its own, and the migration notes, which its file shows (`memory/vault/rendering.py`)."""
+        """Return the piece's own tags and the migration notes, which the memory's file shows."""
         notes = [f"source-system:{item.source.system}", f"migrated:{self.now:%Y-%m-%dT%H:%M:%SZ}"]
         if settings_document.value(self.rules, f"{SETTINGS}.migration_notes_inclusion"):
             notes += _in_tags("migration:", f"from {self.at_home(found.key)}")
             notes += [_cut(f"transformed:{each}") for each in done[:_MAX_NOTES]]
         if settings_document.value(self.rules, f"{SETTINGS}.cross_system_compatibility"):
-            notes.append(f"compatibility:{_STAYS}")
+            notes.append(f"compatibility:{_SOURCE_KEPT}")
         tags = (*found.tags[: MAX_TAGS - len(notes)], *notes)
         return tuple(map(self.masked_tag, tags)) if self._is_masked(found) else tags
 
@@ -311,7 +323,7 @@ class _Shaping:
 
 
 def _in_tags(before: str, text: str) -> list[str]:
-    """A text in as many tags as it needs, but its middle if it needs more than eight. It is cut behind a slash."""
+    """Split a text into as many tags as it needs, after slashes. A text that needs more than eight loses its middle."""
     text, tags, room = " ".join(text.split()), [], MAX_TAG - len(before)
     if len(text) > 8 * room - 1:
         text = f"{text[: 4 * room - 1]}…{text[-2 * room :]}"

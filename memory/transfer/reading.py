@@ -1,7 +1,7 @@
-"""What other systems left in a folder: which files hold memories, and the memories, one at a time.
+"""Detect memories of other systems in a folder, and read them one at a time.
 
-The whole folder is looked at before any file is read. The date of a file of a git repository is that of the commit that
-last changed it: a checkout gives every file its own time.
+The whole folder is listed before any file is read. A file in a git repository is dated by the last commit that changed
+it, because a checkout sets all file times.
 """
 
 from __future__ import annotations
@@ -31,20 +31,26 @@ from memory.transfer import walk
 from memory.transfer.formats.pages import LARGEST, page
 from memory.transfer.formats.parts import Found, LeftOut, Names, Part, Reader, Unfit, decoded
 from memory.transfer.systems import MAX_HEAD, PLAIN, SYSTEMS, WHOLE, Form, System, base_of, tree_reader, trees_in
-from memory.transfer.walk import NO_FILE, NO_TEXT_NAME, UNREADABLE, Kind, Tree, is_text, shown
+from memory.transfer.walk import NO_FILE, NO_TEXT_NAME, UNREADABLE, Kind, Tree, as_text, is_text
+
+# --- dates of files in git
+
 
 MAX_SECONDS = 20.0
 _CACHED = 10_000  # objects
 
 
 def last_changes(root: Path, paths: Collection[str]) -> dict[str, datetime]:
-    """The date of the last commit that changed each path, as `git log -1 -- PATH` finds it. After MAX_SECONDS, the date
-    of the oldest commit that was looked at. Paths are seen from the root of the repository. Files that git does not
-    have, and repositories that cannot be read, give nothing."""
+    """Return the date of the last commit that changed each path, as `git log -1 -- PATH` finds it. Paths are relative
+    to the repository's root.
+
+    After MAX_SECONDS, the date is that of the oldest commit that was read. Files outside git, and repositories that
+    cannot be read, give no date.
+    """
     try:
         with Repo(str(root)) as repository:
             return _History(repository).last_changes(paths)
-    except (NotGitRepository, KeyError, OSError, ValueError, AssertionError):  # broken, or without a commit
+    except (NotGitRepository, KeyError, OSError, ValueError, AssertionError):  # damaged, or without a commit
         return {}
 
 
@@ -55,10 +61,10 @@ class _History:
         self._object: Any = lru_cache(_CACHED)(repository.__getitem__)
 
     def last_changes(self, paths: Collection[str]) -> dict[str, datetime]:
-        """All paths go back from commit to commit, each to a parent that has the same file, until no parent has."""
+        """Follow all paths from commit to commit, each to a parent with the same file, until no parent has it."""
         found: dict[str, datetime] = {}
         there = {path: file for path in paths if (file := self._file(self._head, path))}
-        waiting, ordered = {self._head: there}, [(0, self._head)]  # the newest commit first
+        waiting, ordered = {self._head: there}, [(0, self._head)]  # newest commit first
         until = time.monotonic() + MAX_SECONDS
         while ordered:
             _, number = heapq.heappop(ordered)
@@ -80,45 +86,50 @@ class _History:
         return None
 
 
-MAX_PIECES = 200_000  # that are held together
+# --- finding and reading memories
+
+
+MAX_PIECES = 200_000  # in memory at once
 LARGEST_EXPORT = 2**30  # bytes; exports are read as a stream
-# Tools' own folders, with settings in them, and keys in those: their files are not opened to look for a form.
+# Folders of tools, whose settings may contain keys: their files are not opened to recognize them by content.
 _FENCE = re.compile(r"^([ \t]*(?:`{3,}|~{3,})).*$", re.MULTILINE)
 _TOOLS = frozenset({".cursor", ".claude", ".github", ".windsurf", ".devin", ".codeium", ".copilot", ".vscode", ".idea"})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that holds memories."""
+    """A file that contains memories."""
 
     system: str
     path: str
-    modified: datetime  # by git, or by the file itself if git does not have it
+    modified: datetime  # from git, or else from the file system
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Item:
-    """A memory, or something that is left out, and its file."""
+    """A memory, or something that is left out, with its file."""
 
     source: Source
     part: Part
 
 
 @dataclass(slots=True, repr=False)
-class Look:
-    """What lies in a folder. Each file belongs to one system, the first that claims it."""
+class Detection:
+    """What a folder contains. Each file belongs to the first system that claims it."""
 
     tree: Tree
-    named: Collection[str]  # systems that were asked for by name
+    named: Collection[str]  # systems that are requested by name
     sources: list[Source] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     _files: dict[str, tuple[System, Reader]] = field(default_factory=dict)
     _tags: dict[str, list[str]] = field(default_factory=dict)
-    _reasons: dict[str, str] = field(default_factory=dict)  # why what is no memory is left out
-    _linked: dict[str, tuple[System, Reader]] = field(default_factory=dict)  # read if nobody claims them
+    _reasons: dict[str, str] = field(default_factory=dict)  # path → why it is left out
+    _linked: dict[str, tuple[System, Reader]] = field(
+        default_factory=dict
+    )  # targets of symlinks, unless a system claims them
 
     def parts(self) -> Iterator[Item]:
-        """In order of path, then of place in the file. Raises FileFault."""
+        """Yield the parts in order of path and position in the file. Raises FileFault."""
         for source in self.sources:
             names, tags = Names(), self._tags.get(source.path, [])
             read = self._files[source.path][1]
@@ -158,7 +169,7 @@ class Look:
             rules = WHOLE[:1] if any(f"/{path}".endswith("/memories") for path in entries) else WHOLE[1:]
         above = "Cline/Rules" if self.tree.root.parts[-2:] == ("Cline", "Rules") else self.tree.root.name
         for path, kind in entries.items():
-            own = f"{above}/{path}"  # the folder may be the tool's own
+            own = f"{above}/{path}"  # the folder itself may be a tool's folder
             rule = next((each for each in rules if each.matches(path) or each.matches(own)), None)
             if rule:
                 self._claim(system, path, kind, rule.read, rule.why)
@@ -166,7 +177,7 @@ class Look:
                 self._link(system, path, None)
 
     def _by_tree(self, system: System) -> None:
-        """The framework's trees, and the vaults of other agents."""
+        """Claim files in the framework's memory folders and in the vaults of other agents."""
         bases = self.tree.vaults if system.name == "own" else []
         if system.name == "framework":
             bases, left_out = trees_in(self.tree, is_named=system.name in self.named)
@@ -178,7 +189,7 @@ class Look:
 
     def _claim(self, system: System, path: str, kind: Kind, read: Reader | None, why: str = "") -> None:
         if not is_text(path):
-            self._reasons.setdefault(shown(path), NO_TEXT_NAME)
+            self._reasons.setdefault(as_text(path), NO_TEXT_NAME)
         elif kind is Kind.LINK:
             self._link(system, path, read)
         elif kind is Kind.FILE and read:
@@ -193,10 +204,12 @@ class Look:
         is_file = self.tree.entries.get(target) is Kind.FILE and is_text(target)
         if is_file and read is None:
             return
-        self._reasons.setdefault(path, why or f"is a link to {shown(target) if target != '.' else 'the folder itself'}")
+        self._reasons.setdefault(
+            path, why or f"is a symlink to {as_text(target) if target != '.' else 'the folder itself'}"
+        )
         if is_file and read:
             self._linked.setdefault(target, (system, read))
-            if Path(path).parent != Path(target).parent:  # it counts for another folder than its own
+            if Path(path).parent != Path(target).parent:  # it applies to another folder than its own
                 self._tags.setdefault(target, []).append(f"linked-from:{path}")
 
     def _by_form(self, systems: Sequence[System]) -> None:
@@ -219,7 +232,7 @@ class Look:
                 self._files[path] = (system, form.read)
 
     def _data(self, path: str, size: int) -> bytes:
-        """The beginning of a file, or nothing: `_sources` says why it cannot be read."""
+        """Return the beginning of a file, or nothing if it cannot be read. `_sources` reports why."""
         try:
             with self.tree.open(path) as file:
                 return file.read(size)
@@ -229,7 +242,7 @@ class Look:
     def _plain(self, folder: str) -> None:
         name = "/".join(part for part in folder.split("/") if part not in ("", "."))
         if name and self.tree.entries.get(name) is not Kind.FOLDER:
-            raise Invalid("plain", "must be a folder below the one that is looked at, and no link")
+            raise Invalid("plain", "must be a folder inside the scanned folder, and not a symlink")
         for path, kind in self.tree.entries.items():
             inner = path.removeprefix(f"{name}/") if name else path
             rule = next((each for each in PLAIN if each.matches(inner.lower())), None)
@@ -239,7 +252,7 @@ class Look:
 
     def _imports(self) -> None:
         roots = [path for path, (owner, _) in self._files.items() if owner.name == "claude" and "CLAUDE." in path]
-        imported, left_out = walk.followed(self.tree, roots, self._text)
+        imported, left_out = walk.follow_imports(self.tree, roots, self._text)
         self._leave_out(left_out)
         for path, by in imported.items():
             self._files.setdefault(path, (SYSTEMS["claude"], page))
@@ -252,7 +265,7 @@ class Look:
             return ""
 
     def _sources(self, repository: Path | None) -> Iterator[Source]:
-        """In order of path."""
+        """Yield the files in order of path."""
         root = repository.resolve() if repository else None
         where = os.path.relpath(self.tree.root, root) if root else ""
         names = {path: os.path.normpath(f"{where}/{path}") for path in self._files}
@@ -274,7 +287,8 @@ class Look:
 
 
 def unique(items: Iterable[Item]) -> list[Item]:
-    """Each text once in one place, with the tags of all files that say it. Raises Invalid if there are too many."""
+    """Leave out repeated texts of the same place. The first one gets the tags of all. Raises Invalid if there are too
+    many."""
     found: list[Item] = []
     first: dict[bytes, int] = {}
     for item in items:
@@ -286,23 +300,24 @@ def unique(items: Iterable[Item]) -> list[Item]:
                 if isinstance(known, Found):
                     tags = tuple(dict.fromkeys((*known.tags, *part.tags)))
                     found[place] = replace(found[place], part=replace(known, tags=tags))
-                part = LeftOut(part.key, f"says the same as {known.key}")
+                part = LeftOut(part.key, f"has the same text as {known.key}")
         found.append(replace(item, part=part))
         if len(found) > MAX_PIECES:
-            why = f"more than {MAX_PIECES:,} pieces are there: name fewer, or give the file to import_memories"
+            why = f"have more than {MAX_PIECES:,} pieces. Name fewer sources, or import the file with import_memories"
             raise Invalid("sources", why)
     return [replace(item, part=item.part.bounded()) if isinstance(item.part, Found) else item for item in found]
 
 
 def _digest(part: Found) -> bytes:
-    """The digest of a text, its category and its project. Whitespace and the languages of code blocks do not count."""
+    """Return the digest of a text with its category and project. It ignores whitespace and the languages of code
+    blocks."""
     words = " ".join(_FENCE.sub(r"\1", part.content).split())
-    said = f"{part.category}\0{part.project}\0{part.part}\0{words}"
-    return hashlib.blake2b(said.encode(), digest_size=16).digest()
+    place_and_text = f"{part.category}\0{part.project}\0{part.part}\0{words}"
+    return hashlib.blake2b(place_and_text.encode(), digest_size=16).digest()
 
 
 def _tagged(part: Part, tags: Sequence[str]) -> Part:
-    """With further tags, if they fit."""
+    """Return the part with further tags, if they fit."""
     if not tags or isinstance(part, LeftOut):
         return part
     lost = dict.fromkeys(f"not kept: {tag.partition(':')[0]}" for tag in tags if len(tag) > MAX_TAG)
@@ -311,15 +326,15 @@ def _tagged(part: Part, tags: Sequence[str]) -> Part:
 
 
 @contextmanager
-def looked_at(
+def detect(
     folder: Path,
     systems: Sequence[str] = (),
     plain: Sequence[str] = (),
     *,
     own_vault: str = "",
     repository: Path | None = None,
-) -> Iterator[Look]:
-    """What the systems of these names, or all systems, left in a folder, and what lies in its plain folders.
+) -> Iterator[Detection]:
+    """Detect the memories of these systems (default: all) in a folder, and those in its plain folders.
 
     A system that is named also reports files that belong to no system. "plain" without a folder means the folder
     itself. `own_vault` is skipped. `repository` is the root of the git repository that dates the files. Raises Invalid,
@@ -327,6 +342,6 @@ def looked_at(
     """
     folders = list(plain) or ([""] if "plain" in systems else [])
     with walk.opened(folder, own_vault) as tree:
-        look = Look(tree, systems)
+        look = Detection(tree, systems)
         look.find([each for each in SYSTEMS.values() if not systems or each.name in systems], folders, repository)
         yield look

@@ -1,5 +1,8 @@
-"""The systems whose files are read: which files are their own, by place, by form or by tree, and how they are read
-(docs/reference/import-formats.md)."""
+"""The systems whose memories are detected, and how their files are recognized and read
+(docs/reference/import-formats.md).
+
+A file is recognized by its place, by its content, or because it is in a memory tree.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ from memory.transfer.formats.parts import LeftOut, Part, Reader, parsed
 from memory.transfer.walk import UNREADABLE, Kind, Tree
 from memory.vault.disk import ASIDE
 
-MAX_HEAD = 2**16  # bytes that are looked at
-_MAX_DEPTH = 6  # objects and lists within each other
-Outline = frozenset[str]  # `results[].memory`: a member `memory` of an object in the list `results`
+MAX_HEAD = 2**16  # bytes that are read to recognize a file
+_MAX_DEPTH = 6  # nested objects and lists
+Outline = frozenset[str]  # names with their paths, such as `results[].memory`
 
 _ENTRY = re.compile(rb"^## [^\r\n]+\r?\n\*\*Task:\*\* ", re.MULTILINE)
 _HEADING = re.compile(rb"^#{1,6} ", re.MULTILINE)
@@ -32,6 +35,8 @@ _FENCE = re.compile(rb"^ {0,3}(?:```|~~~)", re.MULTILINE)
 
 
 def outline(head: bytes) -> Outline:
+    """Return the names in the beginning of a JSON text, each with its path: `results[].memory` is a member `memory` of
+    an object in the list `results`."""
     found: set[str] = set()
     if has_long_number(head):
         return frozenset()
@@ -39,41 +44,44 @@ def outline(head: bytes) -> Outline:
         for prefix, event, value in ijson.parse(io.BytesIO(head.removeprefix(b"\xef\xbb\xbf")), buf_size=2**10):
             if event == "map_key" and prefix.count(".") < _MAX_DEPTH:
                 found.add(f"{prefix}.{value}".removeprefix(".").replace(".item", "[]").replace("item.", "[]."))
-    except (ijson.JSONError, ValueError, ArithmeticError):  # cut off, or no JSON
+    except (ijson.JSONError, ValueError, ArithmeticError):  # incomplete, or not JSON
         pass
     return frozenset(found)
 
 
 def first_line(head: bytes) -> Outline:
-    """The members of the object in the first line, each as `[].content`."""
+    """Return the names in the JSON object on the first line, each as `[].content`."""
     line = next((line for line in head.splitlines() if line.strip(b"\xef\xbb\xbf \t")), b"")
     return frozenset(f"[].{name}" for name in outline(line))
 
 
 def log(head: bytes) -> Outline:
-    """`entry` for a log of axe. A page that shows what a log looks like has other headings, or shows it in a fence."""
+    """Return `entry` for an axe log. A page about logs has other headings too, or shows a log in a code fence."""
     first, fence = _ENTRY.search(head), _FENCE.search(head)
     if first is None or (fence is not None and fence.start() < first.start()):
         return frozenset()
     return frozenset({"entry"} if 2 * len(_ENTRY.findall(head)) >= len(_HEADING.findall(head)) else ())
 
 
-_LAYOUTS = ("modules/memory-rules/settings.json", "memory-rules/settings.json")  # the longer first
+# --- memory trees, which a settings file names
+
+
+_LAYOUTS = ("modules/memory-rules/settings.json", "memory-rules/settings.json")  # the longer one first
 _DEFAULT = "memory"
 _MAX_SETTINGS, _MAX_TREES = 2**20, 20  # bytes; in one folder
 _PARTS = ("common", "private", "projects")
 
 
 def trees_in(tree: Tree, *, is_named: bool) -> tuple[list[str], list[LeftOut]]:
-    """The folders that settings lead to, and the settings that lead to none. If there are no settings and the system is
-    asked for by name, the folder `memory`, or the folder itself."""
+    """Return the memory folders that settings files name, and the settings files that are left out. Without settings,
+    if the system is requested by name, the memory folder is `memory`, or the folder itself."""
     bases: list[str] = []
     left_out: list[LeftOut] = []
     for path, kind in tree.entries.items():
         layout = next((each for each in _LAYOUTS if f"/{path}".endswith(f"/{each}")), "")
         if kind is not Kind.FILE or not layout:
             continue
-        full = LeftOut(path, f"is one of more than {_MAX_TREES} settings")
+        full = LeftOut(path, f"exceeds the limit of {_MAX_TREES} settings files")
         base = _base(tree, path, path[: -len(layout)].rstrip("/")) if len(bases) < _MAX_TREES else full
         if isinstance(base, LeftOut):
             left_out.append(base)
@@ -85,7 +93,7 @@ def trees_in(tree: Tree, *, is_named: bool) -> tuple[list[str], list[LeftOut]]:
 
 
 def base_of(path: str, bases: list[str]) -> str | None:
-    """The tree that a file or folder belongs to, if it is one of its memories."""
+    """Return the memory folder that a path belongs to, or None."""
     for base in bases:
         inner = path.removeprefix(f"{base}/") if base else path
         if (base and path == base) or ((inner != path or not base) and (base or inner.partition("/")[0] in _PARTS)):
@@ -107,32 +115,35 @@ def _base(tree: Tree, path: str, root: str) -> str | LeftOut:
     except (OSError, FileFault):
         return LeftOut(path, UNREADABLE)
     if not isinstance(settings, dict):
-        return LeftOut(path, "is not JSON, so that nobody knows where memories are")
+        return LeftOut(path, "is not valid JSON, so the folder of its memories is unknown")
     storage = settings.get("storage")
-    given = storage.get("base_path") if isinstance(storage, dict) else None
-    if not isinstance(given, str) or not given.strip() or "\0" in given:
-        given = f"./{_DEFAULT}"
-    is_absolute = given.startswith("/")
-    base = posixpath.relpath(given, tree.root) if is_absolute else posixpath.normpath(f"{root or '.'}/{given}")
+    base_path = storage.get("base_path") if isinstance(storage, dict) else None
+    if not isinstance(base_path, str) or not base_path.strip() or "\0" in base_path:
+        base_path = f"./{_DEFAULT}"
+    is_absolute = base_path.startswith("/")
+    base = posixpath.relpath(base_path, tree.root) if is_absolute else posixpath.normpath(f"{root or '.'}/{base_path}")
     if base == ".." or base.startswith("../"):
-        return LeftOut(path, "names a base_path outside the folder")
+        return LeftOut(path, "sets base_path to a place outside the folder")
     return "" if base == "." else base
+
+
+# --- recognizing files
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Files by their place. `**/` stands for any folders, `*` for any characters of one name."""
+    """Recognizes files by their path. `**/` stands for any folders, `*` for any characters of a name."""
 
-    globs: str  # with blanks between them
+    globs: str  # separated by spaces
     read: Reader | None = page
-    why: str = ""  # if they are left out
-    hidden: bool = True  # whether parts of the path that are no part of the globs may begin with a dot
+    why: str = ""  # the reason, if the files are left out
+    hidden: bool = True  # whether the wildcards match names that begin with a dot
 
     def matches(self, path: str) -> bool:
         return any(_pattern(glob, self.hidden).fullmatch(path) for glob in self.globs.split())
 
     def may_hold(self, folder: str) -> bool:
-        """Whether files of the rule may lie in the folder."""
+        """Return whether the folder may contain files of the rule."""
         return any(
             _pattern(above, self.hidden).fullmatch(folder) for glob in self.globs.split() for above in _folders(glob)
         )
@@ -148,23 +159,23 @@ def _pattern(glob: str, hidden: bool) -> re.Pattern[str]:
 
 @cache
 def _folders(glob: str) -> tuple[str, ...]:
-    """The folders on the way to a glob: `.a`, `.a/b` and `.a/b/**` of `.a/b/**/*.md`."""
+    """Return the parent folders of a glob: `.a`, `.a/b` and `.a/b/**` for `.a/b/**/*.md`."""
     parts = glob.split("/")
     return tuple("/".join(parts[:count]) for count in range(1, len(parts)) if parts[:count] != ["**"])
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Files by what stands in their first 64 kB, wherever they lie. If the system is asked for by name, its reader also
-    gets files with these endings that do not have the form, and says what is wrong."""
+    """Recognizes files in any folder by their first 64 kB. If the system is requested by name, its reader also gets
+    files with these endings that do not match, and reports what is wrong with them."""
 
     read: Reader
     endings: tuple[str, ...]
-    holds: tuple[bytes, ...]  # one of these stands in the file, or it is not looked at more closely
+    holds: tuple[bytes, ...]  # a file without any of these is not checked further
     fits: Callable[[Outline], bool]
     outline: Callable[[bytes], Outline] = outline
-    certain: tuple[str, ...] = ()  # endings that no other program's files have
-    unknown: str = ""  # why a file without the form is left out, if its reader would take it
+    certain: tuple[str, ...] = ()  # endings that only this system uses
+    unknown: str = ""  # the reason to leave out a file that the reader accepts but that does not match
 
     def is_of(self, head: bytes) -> bool:
         return any(word in head for word in self.holds) and self.fits(self.outline(head))
@@ -172,15 +183,18 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    name: str  # of --from and of the tag `source-system:`
+    name: str  # in --from and in the tag `source-system:`
     title: str  # for people
     group: str  # one of supported_source_systems in the settings
     what: str  # for help texts
-    rules: tuple[Rule, ...] = ()  # the first that matches counts
+    rules: tuple[Rule, ...] = ()  # the first match counts
     form: Form | None = None
 
 
-_OTHERS, _LEGACY = "custom_agent_frameworks", "legacy_memory_systems"  # as the settings call them
+# --- the systems
+
+
+_OTHERS, _LEGACY = "custom_agent_frameworks", "legacy_memory_systems"  # names in the settings
 
 
 def _is_mem0(outline: Outline) -> bool:
@@ -205,19 +219,19 @@ def _is_store(outline: Outline) -> bool:
     return "data[].memory_version_id" in outline or {"data[].memory_store_id", "data[].path"} <= outline
 
 
-def _is_ours(outline: Outline) -> bool:
-    ours = {"[].kind", "[].category", "[].scope", "[].origin", "[].constitutional", "[].tokens", "[].created_at"}
-    return "[].content" in outline and len(ours & outline) > 3
+def _is_own(outline: Outline) -> bool:
+    fields = {"[].kind", "[].category", "[].scope", "[].origin", "[].constitutional", "[].tokens", "[].created_at"}
+    return "[].content" in outline and len(fields & outline) > 3
 
 
 _CURSOR = (
     Rule(".cursorrules **/.cursor/rules/**/*.mdc **/.cursor/rules/**/RULE.md"),
-    Rule("**/.cursor/rules/**", None, "is no rule file", hidden=False),
+    Rule("**/.cursor/rules/**", None, "is not a rule file", hidden=False),
 )
 _COPILOT = (
     Rule("**/.github/copilot-instructions.md .github/instructions/**/*.instructions.md"),
     Rule(".copilot/copilot-instructions.md .copilot/instructions/**/*.instructions.md"),
-    Rule(".github/instructions/**", None, "is no instruction file", hidden=False),
+    Rule(".github/instructions/**", None, "is not an instruction file", hidden=False),
 )
 _CLAUDE = (
     Rule("**/CLAUDE.local.md", reader("local")),
@@ -232,12 +246,12 @@ _CLINE = (
 )
 _ROO = (Rule(".roorules **/.roo/rules/**/*.md **/.roo/rules/**/*.txt **/.roo/rules-*/**/*.md"),)
 _TOOL = (Rule("memories/**/*.md memories/**/*.txt memories/**/*.xml", hidden=False),)
-_AXE = Form(axe.parts, (".md",), (b"**Task:**",), bool, log, unknown="is no log of axe")
+_AXE = Form(axe.parts, (".md",), (b"**Task:**",), bool, log, unknown="is not an axe log")
 _MEM0 = Form(mem0.parts, (".json",), (b'"memory"', b'"memories"'), _is_mem0)
 _LETTA_HOLDS = (b'"core_memory"', b'"agents"', b'"archive_id"', b'"embedding_config"', b'"is_deleted"')
 _LETTA = Form(letta.parts, (".af", ".json"), _LETTA_HOLDS, _is_letta, certain=(".af",))
 _STORE = Form(memory_store.parts, (".json",), (b'"memory_store_id"', b'"memory_version_id"'), _is_store)
-_OURS = Form(jsonl.parts, (".jsonl", ".ndjson"), (b'"content"',), _is_ours, first_line)
+_OWN = Form(jsonl.parts, (".jsonl", ".ndjson"), (b'"content"',), _is_own, first_line)
 
 # fmt: off
 _ALL = (
@@ -255,22 +269,22 @@ _ALL = (
     System("continue", "Continue", _OTHERS, "rules in .continue/rules", (Rule("**/.continue/rules/**/*.md"),)),
     System("kiro", "Kiro", _OTHERS, "files of .kiro/steering", (Rule("**/.kiro/steering/**/*.md"),)),
     System("framework", "The framework of the memory rules", _OTHERS,
-           "the tree that memory-rules/settings.json or modules/memory-rules/settings.json leads to"),
+           "the folder that memory-rules/settings.json or modules/memory-rules/settings.json names"),
     System("memory-tool", "Anthropic's memory tool", _OTHERS,
-           "files of the folder memories, as Anthropic's memory tool has them", _TOOL),
-    System("axe", "axe", _LEGACY, "logs of runs as axe keeps them, wherever they lie", form=_AXE),
+           "files in the folder `memories` of Anthropic's memory tool", _TOOL),
+    System("axe", "axe", _LEGACY, "axe run logs, in any folder", form=_AXE),
     System("mem0", "mem0", _LEGACY,
-           "JSON files of mem0's memories, and OpenMemory's memories.json, wherever they lie", form=_MEM0),
+           "JSON files of mem0's memories, and OpenMemory's memories.json, in any folder", form=_MEM0),
     System("letta", "Letta", _LEGACY,
-           "agent files (.af), and passages of an archive as JSON, wherever they lie", form=_LETTA),
+           "agent files (.af), and archive passages as JSON, in any folder", form=_LETTA),
     System("memory-store", "Anthropic's memory stores", _OTHERS,
-           "JSON files of what a memory store answers, wherever they lie", form=_STORE),
+           "saved JSON responses of a memory store, in any folder", form=_STORE),
     System("own", "Palimpsest", _LEGACY,
-           "our own exports as JSON Lines, wherever they lie, and vaults of other agents", form=_OURS),
-    System("plain", "Plain folders", _LEGACY, "markdown, text and JSON of the folders that are named"),
+           "Palimpsest's JSON Lines exports, in any folder, and vaults of other agents", form=_OWN),
+    System("plain", "Plain folders", _LEGACY, "Markdown, text and JSON files in the folders that you name"),
 )
 # fmt: on
 SYSTEMS: dict[str, System] = {each.name: each for each in _ALL}
 
 PLAIN = (Rule("**/*.md **/*.markdown **/*.txt", page, hidden=False), Rule("**/*.json", pages.read_json, hidden=False))
-WHOLE = (Rule("**/memories/**", hidden=False), Rule("**", hidden=False))  # the memory tool, asked for by name
+WHOLE = (Rule("**/memories/**", hidden=False), Rule("**", hidden=False))  # for the memory tool, if requested by name

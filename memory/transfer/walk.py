@@ -1,8 +1,8 @@
-"""What lies in a folder of somebody else, its files opened, and the `@path` imports that a file of instructions follows
+"""List and open the files of a folder that this service does not own, and follow `@path` imports
 (docs/reference/import-formats.md, "Claude Code").
 
-Symlinks are never followed: each part of a path is opened in the one before it with O_NOFOLLOW. Only plain files and
-folders are opened. The number of entries and the depth are bounded.
+Symlinks are not followed: each part of a path is opened in the part before it with O_NOFOLLOW. Only regular files and
+folders are opened. The number of entries and the depth are limited.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from memory.transfer.formats.parts import LeftOut, unfenced
 from memory.vault.disk import LOCK
 
 MAX_ENTRIES, MAX_DEPTH = 200_000, 128
-# Packages, environments, histories, data of tests, and skills that other people wrote.
+# Packages, environments, version control, test data, and skills of other people.
 _NOT_ENTERED = frozenset(
     {"node_modules", "bower_components", "vendor", "third_party", "venv", ".venv", "virtualenv", "site-packages"}
     | {"__pycache__", ".tox", ".nox", ".git", ".hg", ".svn", "fixtures", "__fixtures__", "testdata"}
 )
 _SKILLS = ("/.agents/skills", "/.claude/skills")
-_ENVIRONMENT = "pyvenv.cfg"  # in a virtual environment, whatever its name
-NO_FILE, UNREADABLE, NO_TEXT_NAME = "is no file", "cannot be read", "has a name that is no text"
-OUTSIDE, NOWHERE = "is a link that leads out of the folder", "is a link that leads nowhere"
+_ENVIRONMENT = "pyvenv.cfg"  # marks a virtual environment
+NO_FILE, UNREADABLE, NO_TEXT_NAME = "is not a file", "cannot be read", "has a name that is not valid text"
+OUTSIDE, NOWHERE = "is a symlink that points outside the folder", "is a symlink whose target is missing or skipped"
 
 
 class Kind(Enum):
@@ -44,16 +44,16 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Tree:
-    """An open folder. `entries` in order of path, with `/`."""
+    """An open folder. `entries` are its paths, in order, with `/`."""
 
-    root: Path  # real
+    root: Path  # without symlinks
     number: int
     entries: dict[str, Kind] = field(default_factory=dict)
-    vaults: list[str] = field(default_factory=list)  # folders in which this service keeps files for agents
+    vaults: list[str] = field(default_factory=list)  # folders of agents' vaults
     left_out: list[LeftOut] = field(default_factory=list)
 
     def open(self, path: str) -> BinaryIO:
-        """Raises OSError, FileFault for what is no file."""
+        """Raises OSError, and FileFault if it is not a file."""
         *folders, name = path.split("/")
         with closing(Folder(self.root, walked(os.dup(self.number), tuple(folders), create=False), name)) as folder:
             file = open_file(folder, os.O_RDONLY, Place(Path(path)))
@@ -62,7 +62,8 @@ class Tree:
         return file
 
     def target(self, path: str) -> tuple[str, str]:
-        """The path in the folder that a path with links leads to, or "" and why it leads to none. Nothing is opened."""
+        """Return the target of a path with symlinks as a path in the folder; or "" and the reason if it has none. Opens
+        nothing."""
         real = os.path.relpath(os.path.realpath(self.root / path), self.root)
         if real == ".." or real.startswith("../"):
             return "", OUTSIDE
@@ -70,18 +71,19 @@ class Tree:
         return (real, "") if is_there else ("", NOWHERE)
 
 
-def shown(path: str) -> str:
-    """A path as text: bytes that are no text are replaced."""
+def as_text(path: str) -> str:
+    """Return a path as valid text. Invalid bytes are replaced."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def is_text(path: str) -> bool:
-    return shown(path) == path
+    return as_text(path) == path
 
 
 @contextmanager
 def opened(folder: Path, own_vault: str = "") -> Iterator[Tree]:
-    """Everything in a folder, except the vault at this path. Raises FileFault if it is no folder or cannot be read."""
+    """List a folder, without the vault at the path `own_vault`. Raises FileFault if it is not a folder or cannot be
+    read."""
     with told("read", folder):
         root = Path(os.path.realpath(folder))
         tree = Tree(root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -93,16 +95,16 @@ def opened(folder: Path, own_vault: str = "") -> Iterator[Tree]:
 
 
 def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
-    """Each folder before the folders in it, so that a bound cuts off what is far away."""
+    """Yield each folder before its contents, so that the limit cuts off the deepest entries."""
     waiting, left = deque([""]), MAX_ENTRIES
     while waiting:
         path = waiting.popleft()
         if own_vault and str(tree.root / path) == own_vault:
-            tree.left_out.append(LeftOut(shown(path) or ".", "is this agent's own vault"))
+            tree.left_out.append(LeftOut(as_text(path) or ".", "is this agent's own vault"))
             continue
         found = _listed(tree, path, left)
         if len(found) > left:
-            tree.left_out.append(LeftOut(".", f"holds more than {MAX_ENTRIES:,} entries; the rest is not looked at"))
+            tree.left_out.append(LeftOut(".", f"has more than {MAX_ENTRIES:,} entries; the others are skipped"))
             return
         if path and _ENVIRONMENT in found:
             continue
@@ -116,11 +118,11 @@ def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
                 if below.count("/") + 1 < MAX_DEPTH:
                     waiting.append(below)
                 else:
-                    tree.left_out.append(LeftOut(shown(below), f"lies {MAX_DEPTH} folders deep"))
+                    tree.left_out.append(LeftOut(as_text(below), f"is nested too deeply ({MAX_DEPTH} folders)"))
 
 
 def _listed(tree: Tree, path: str, most: int) -> dict[str, Kind]:
-    """The entries of a folder in order of name: one more than `most` if there are more."""
+    """Return the entries of a folder by name. Stops after `most` + 1 entries."""
     found: dict[str, Kind] = {}
     try:
         number = walked(os.dup(tree.number), tuple(path.split("/")) if path else (), create=False)
@@ -133,7 +135,7 @@ def _listed(tree: Tree, path: str, most: int) -> dict[str, Kind]:
         finally:
             os.close(number)
     except OSError:
-        tree.left_out.append(LeftOut(shown(path) or ".", UNREADABLE))
+        tree.left_out.append(LeftOut(as_text(path) or ".", UNREADABLE))
     return dict(sorted(found.items()))
 
 
@@ -145,19 +147,22 @@ def _kind(entry: os.DirEntry[str]) -> Kind:
     return Kind.FILE if entry.is_file(follow_symlinks=False) else Kind.OTHER
 
 
-MAX_HOPS = 4  # imports from one file to the next
+# --- following imports of a page
+
+
+MAX_HOPS = 4  # imports in a chain
 MAX_IMPORTS = 1_000  # of one file
 MAX_LINE = 2_000  # characters of a line that are searched
 _AT = re.compile(r"(?<!\S)@(?!['\"])((?:[^\s\\]|\\[ ]|\\(?![ ]))+)")
 _CODE = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
-_PUNCTUATION = ".,;:!?)]}>'\"*_"  # what ends a sentence, and no path
+_PUNCTUATION = ".,;:!?)]}>'\"*_"  # not part of a path at its end
 
 
-def followed(
+def follow_imports(
     tree: Tree, roots: Iterable[str], text_of: Callable[[str], str]
 ) -> tuple[dict[str, list[str]], list[LeftOut]]:
-    """The files that are imported, each with the files that import it, and the imports that are left out. `text_of`
-    returns the text of a file, or "" if it has none."""
+    """Return the imported files, each with the files that import it, and the imports that are left out. `text_of`
+    returns the text of a file, or ""."""
     imported: dict[str, list[str]] = {}
     left_out: list[LeftOut] = []
     hops = dict.fromkeys(sorted(roots), 0)
@@ -166,7 +171,7 @@ def followed(
         path = waiting.popleft()
         for number, written in enumerate(dict.fromkeys(_written(text_of(path)))):
             if number == MAX_IMPORTS:
-                left_out.append(LeftOut(f"{path}#@", f"has more than {MAX_IMPORTS:,} imports; the rest is not read"))
+                left_out.append(LeftOut(f"{path}#@", f"has more than {MAX_IMPORTS:,} imports; the others are skipped"))
                 break
             target = _target(tree, path, written)
             if not isinstance(target, LeftOut) and target not in hops and hops[path] == MAX_HOPS:
@@ -184,16 +189,16 @@ def followed(
 
 
 def _target(tree: Tree, path: str, written: str) -> str | LeftOut:
-    """The file that is meant; "" if the text is no import but a name."""
-    key, told = f"{path}#@{written}", written.replace("\\ ", " ")
-    if told == "~" or told.startswith("~/"):
-        told = str(Path.home()) + told[1:]
-    target, why = tree.target(posixpath.join(posixpath.dirname(path), told))
+    """Return the imported file. "" if the text is a name and not an import."""
+    key, path_text = f"{path}#@{written}", written.replace("\\ ", " ")
+    if path_text == "~" or path_text.startswith("~/"):
+        path_text = str(Path.home()) + path_text[1:]
+    target, why = tree.target(posixpath.join(posixpath.dirname(path), path_text))
     if target and tree.entries.get(target) is Kind.FILE and is_text(target):
         return target
     if why == OUTSIDE:
-        return LeftOut(key, "imported file lies outside the folder")
-    return LeftOut(key, "imported file is missing") if "/" in told or "." in told else ""
+        return LeftOut(key, "points to a file outside the folder")
+    return LeftOut(key, "points to a missing file") if "/" in path_text or "." in path_text else ""
 
 
 def _written(text: str) -> Iterator[str]:

@@ -1,5 +1,4 @@
-"""The folder of a vault (seed 004, "Storage Path Handling"): where a path leads, whether a vault can be there, and who
-holds it: one writer at a time."""
+"""The folder of a vault: checks its path, opens it, and locks it for one writer at a time."""
 
 from __future__ import annotations
 
@@ -21,39 +20,39 @@ from memory.models import Agent
 from memory.run_log.files import Folder, Place, lock, opened_below, told
 from memory.vault.disk import LOCK, Disk
 
-ROOM = 10_000_000  # bytes that have to be free where one is begun
+ROOM = 10_000_000  # free bytes that a new vault needs
 LONGEST = 1_000  # bytes
 FIELD = "vault_path"
-PATIENCE = 1.0  # seconds for which whoever edits a memory waits for its vault: what is missed is caught up with
+PATIENCE = 1.0  # seconds that an edit waits for the lock; the next sync writes what it misses
 
 
 def roots() -> tuple[Path, ...]:
     return tuple(Path(root) for root in settings.VAULT_ROOTS)
 
 
-def resolved(given: str, beside: Path | None = None, allowed: Sequence[Path] = ()) -> str:
-    """The absolute path: of a relative one below `beside` (the project's root), of ~ in the home, of an absolute one as
-    it is. It lies under one of the `allowed` folders (default: the roots, relative ones in the first) wherever links
-    lead, and is told without them, so that two names of one folder are seen to be one. Raises Invalid."""
-    if not given:
+def resolve_path(path: str, beside: Path | None = None, allowed: Sequence[Path] = ()) -> str:
+    """Return the absolute path of a vault, without symlinks, or "" for "". A relative path starts at `beside` (default:
+    the first allowed folder), and ~ is the home folder. The path must be inside one of the `allowed` folders (default:
+    VAULT_ROOTS), also after symlinks are resolved. Raises Invalid."""
+    if not path:
         return ""
     allowed = allowed or roots()
     beside = beside or allowed[0]
-    if not given.isprintable() or any(part != part.strip() for part in Path(given).parts):
-        raise Invalid(FIELD, "has a control character in it, or a name that begins or ends with a blank")
+    if not path.isprintable() or any(part != part.strip() for part in Path(path).parts):
+        raise Invalid(FIELD, "must not contain a control character, or a name that begins or ends with a space")
     try:
-        real = Path(os.path.realpath(os.path.normpath(beside / Path(given).expanduser())))
+        real = Path(os.path.realpath(os.path.normpath(beside / Path(path).expanduser())))
         is_file = any(each.is_file() for each in (real, *real.parents))
     except (OSError, RuntimeError):
-        raise Invalid(FIELD, "is no path that the system can follow") from None
+        raise Invalid(FIELD, "is not a valid path") from None
     if len(os.fsencode(real)) > LONGEST:
         raise Invalid(FIELD, f"must have at most {LONGEST:,} bytes")
     if ".git" in real.parts:
-        raise Invalid(FIELD, "lies in what git keeps for itself; name a folder beside .git")
+        raise Invalid(FIELD, "must not be inside a .git folder; name a folder next to it")
     if not any(_is_below(real, root) for root in allowed):
-        raise Invalid(FIELD, f"must lie under {' or '.join(map(str, allowed))} (VAULT_ROOTS)")
+        raise Invalid(FIELD, f"must be inside {' or '.join(map(str, allowed))} (setting VAULT_ROOTS)")
     if is_file:
-        raise Invalid(FIELD, "is a file, or lies below one; name a folder")
+        raise Invalid(FIELD, "is a file, or is inside one; name a folder")
     return str(real)
 
 
@@ -63,8 +62,8 @@ def _is_below(real: Path, root: Path) -> bool:
 
 
 def mark_of(agent: Agent) -> str:
-    """By which a vault's folder is known to be this agent's: opaque, and the same for ever, for it is how its trail
-    begins."""
+    """Return the mark that identifies the agent's vault. It is opaque and never changes: it comes from the first entry
+    of the audit trail."""
     return _mark(agent.pk, agent.created_at)
 
 
@@ -75,32 +74,33 @@ def _mark(agent_id: int, _: datetime) -> str:
 
 
 def require_usable(path: str, agent: Agent) -> None:
-    """That it is there or can be made, is nobody else's vault, can be written to, and has room. What is made to find
-    out is removed again. Raises FileFault, FileElsewhere."""
+    """Require that the vault can be at this path: the folder exists or can be created, is writable, has no other
+    agent's mark, and has enough free space. Whatever this check creates it removes again. Raises FileFault,
+    FileElsewhere."""
     folder = Path(path)
     missing = [each for each in (folder / LOCK, folder, *folder.parents) if not each.exists()]
     try:
-        with held(folder) as disk:  # makes it, and writes to it
-            disk.require_nobody_elses(mark_of(agent))
+        with locked(folder) as disk:  # creates the folder, and writes to it
+            disk.require_no_other_owner(mark_of(agent))
             free = shutil.disk_usage(path).free
     finally:
         with suppress(OSError):
             for each in missing:
                 each.unlink() if each.name == LOCK else each.rmdir()
     if free < ROOM:
-        raise FileFault(f"{path}: has {free:,} bytes left; {ROOM:,} are needed", "no space left")
+        raise FileFault(f"{path}: only {free:,} bytes are free; {ROOM:,} are needed", "no space left")
 
 
-def require_nobody_elses(path: str, agent: Agent) -> None:
-    """That the folder, where there is one, has no mark but this agent's. Changes nothing. Raises FileFault,
+def require_no_other_owner(path: str, agent: Agent) -> None:
+    """Require that the folder, if it exists, has no other agent's mark. Changes nothing. Raises FileFault,
     FileElsewhere."""
-    with looked_at(Path(path)) as disk:
+    with unlocked(Path(path)) as disk:
         if disk is not None:
-            disk.require_nobody_elses(mark_of(agent))
+            disk.require_no_other_owner(mark_of(agent))
 
 
 def alternatives(agent: Agent) -> list[str]:
-    """Other places where a vault could be."""
+    """Return other paths where the vault could be."""
     found = []
     for root in roots():
         path = str(root / agent.tenant.slug / agent.slug)
@@ -112,17 +112,18 @@ def alternatives(agent: Agent) -> list[str]:
     return found
 
 
-# --- held
+# --- opening and locking
 
 
 @contextmanager
-def held(base: Path) -> Iterator[Disk]:
-    """A vault's folder, locked against other writers of ours. Raises FileFault, FileElsewhere, VaultBusy."""
+def locked(base: Path) -> Iterator[Disk]:
+    """Open a vault's folder and lock it against other writers of this service. Raises FileFault, FileElsewhere,
+    VaultBusy."""
     with _folder_at(base, create=True) as folder:
         if folder is None:
-            raise FileFault(f"open {base}: there is no such folder", "there is no such folder")
+            raise FileFault(f"open {base}: the folder does not exist", "the folder does not exist")
         with told("lock", base):
-            number = _locked(folder)
+            number = _lock_descriptor(folder)
         disk = Disk(folder, number)
         try:
             yield disk
@@ -132,18 +133,19 @@ def held(base: Path) -> Iterator[Disk]:
 
 
 @contextmanager
-def looked_at(base: Path) -> Iterator[Disk | None]:
-    """A vault's folder without its lock, to read; None if it does not exist. Raises FileFault, FileElsewhere."""
+def unlocked(base: Path) -> Iterator[Disk | None]:
+    """Open a vault's folder to read it, without the lock. None if the folder does not exist. Raises FileFault,
+    FileElsewhere."""
     with _folder_at(base) as folder:
         yield None if folder is None else Disk(folder, -1)
 
 
 @contextmanager
 def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
-    """A folder below the operator's roots. From the root downward each part is opened in the one before it: no link
-    that was put there since the folder was chosen is followed."""
+    """Open a folder inside VAULT_ROOTS. Each part of the path is opened in the part before it, so a symlink that was
+    created later is not followed."""
     if os.path.realpath(base) != str(base):
-        raise FileElsewhere(f"{base}: a link leads elsewhere since it was chosen", "a link leads elsewhere")
+        raise FileElsewhere(f"{base}: a symlink in the path now points elsewhere", "a symlink points elsewhere")
     trusted, below = Place(base, roots()).real()
     with told("open", base):
         folder = opened_below(trusted, below / LOCK, create=create)
@@ -154,22 +156,23 @@ def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
             folder.close()
 
 
-def _locked(folder: Folder) -> int:
-    """The lock, held: another one where it was removed while it was waited for, which others would not see."""
+def _lock_descriptor(folder: Folder) -> int:
+    """Return the locked lock file. If it is removed while this waits, other writers do not see it, so a new one is
+    locked."""
     while True:
         number = _lock_file(folder)
         is_held = False
         try:
             there = os.fstat(number)
             if not stat.S_ISREG(there.st_mode):
-                raise FileFault(f"{folder.path}: its {LOCK} is no file", "its mark is no file")
-            if there.st_nlink > 1:  # what is written to it would be written to the other
-                raise FileFault(f"{folder.path}: its {LOCK} has another name, too", "its mark has another name, too")
+                raise FileFault(f"{folder.path}: its {LOCK} is not a file", "its mark is not a file")
+            if there.st_nlink > 1:  # a write changes the other file, too
+                raise FileFault(f"{folder.path}: its {LOCK} has a second hard link", "its mark has a second hard link")
             lock(number, PATIENCE)
             is_held = folder.has(LOCK, number)
         except BlockingIOError:
             reason = "is locked by another program"
-            raise VaultBusy(f"{folder.path}: {reason}, which writes there. Try again.", reason) from None
+            raise VaultBusy(f"{folder.path}: {reason}. Try again.", reason) from None
         finally:
             if not is_held:
                 os.close(number)
@@ -183,4 +186,4 @@ def _lock_file(folder: Folder) -> int:
     except OSError as problem:
         if problem.errno != errno.ELOOP:
             raise
-    raise FileElsewhere(f"{folder.path}: its {LOCK} is a link, which leads elsewhere", "a link leads elsewhere")
+    raise FileElsewhere(f"{folder.path}: its {LOCK} is a symlink", "its mark is a symlink")

@@ -1,7 +1,8 @@
-"""Finds the differences between a vault and its silo, without a lock, so that no edit waits for it; and repairs them.
+"""Find the differences between a vault and its silo, and repair them.
 
-Each difference is looked for twice: a file may just be on its way. A repair writes again from the silo what differs. A
-file that somebody changed is moved aside first, and kept.
+The comparison takes no lock, so edits do not wait. It looks at each difference twice, because a writer may just be
+writing the file. A repair writes the differing files again from the silo. A file that somebody changed is moved to
+.discarded/ first.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from memory.models import Agent, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
 from memory.run_log.files import Folder
 from memory.vault import base, layout, rendering, writer
-from memory.vault.base import looked_at
+from memory.vault.base import unlocked
 from memory.vault.disk import LARGEST, NEW, Disk
 from memory.vault.files import Files
 from memory.vault.layout import Line
@@ -33,7 +34,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Difference:
-    """A file that differs. `number` is the memory's, 0 for none. `path` is below the vault's folder, "" for none."""
+    """A file that differs. `number` is the memory's number, or 0. `path` is relative to the vault's folder, or ""."""
 
     number: int
     kind: str
@@ -42,8 +43,8 @@ class Difference:
 
 @dataclass(slots=True)
 class Compared:
-    """What was found. `unknown` counts files that are not the vault's. `after` is the last number of a page, None after
-    the last page."""
+    """The result. `unknown` counts files that do not belong to the vault. `after` is the last number of a page, or None
+    after the last page."""
 
     differences: list[Difference] = field(default_factory=list)
     unknown: int = 0
@@ -51,13 +52,14 @@ class Compared:
 
 
 def whole(agent: Agent, progress: Progress = lambda _: None) -> Compared:
-    """All differences, by number. Changes nothing. Raises MemoryDisabled, FileFault, FileElsewhere."""
+    """Return all differences, by number. Changes nothing. Raises MemoryDisabled, FileFault, FileElsewhere."""
     with _files(agent) as now:
         return all_of(now, progress)
 
 
 def page(agent: Agent, *, after: int = 0, limit: int = _ROWS) -> Compared:
-    """Differences of the next `limit` memories, and on the last page of other files. Raises what `whole` does."""
+    """Return the differences of the next `limit` memories. The last page also has those of other files. Raises what
+    `whole` raises."""
     with _files(agent) as now:
         return _page(now, after, limit, lambda _: None)
 
@@ -67,9 +69,9 @@ def _files(agent: Agent) -> Iterator[Files]:
     """The agent's vault, without its lock."""
     switches.require_on(agent)
     path = Path(agent.vault_path)
-    with looked_at(path) as there:
+    with unlocked(path) as there:
         disk = _Gone(Folder(path, -1, ""), -1) if there is None else there
-        disk.require_nobody_elses(base.mark_of(agent))
+        disk.require_no_other_owner(base.mark_of(agent))
         yield Files(Agent.objects.select_related("tenant").get(pk=agent.pk), disk)
 
 
@@ -81,7 +83,7 @@ class _Gone(Disk):
 
 
 def all_of(now: Files, progress: Progress = lambda _: None) -> Compared:
-    """All differences of a vault that is held, or looked at."""
+    """Return all differences of an open vault."""
     found = Compared(after=0)
     while found.after is not None:
         page = _page(now, found.after, _ROWS, progress)
@@ -119,7 +121,7 @@ def _of_memories(now: Files, numbers: Collection[int]) -> Iterator[Difference]:
     files = {row.number: row for row in rows.iterator()}
     for memory in memories.order_by("number"):
         file = files.get(memory.number)
-        if memory.category in now.closed:  # nothing of it is written or told
+        if memory.category in now.closed:  # such files are neither written nor reported
             continue
         if file is not None:
             path = Line.open(now.silo, file).path
@@ -130,7 +132,7 @@ def _of_memories(now: Files, numbers: Collection[int]) -> Iterator[Difference]:
 
 
 def _kind(now: Files, file: VaultFile, memory: Memory, path: PurePosixPath) -> str:
-    """How a file differs, "" if it does not."""
+    """Return how a file differs, or "" if it does not."""
     try:
         data = now.read(path)
     except FileFault:
@@ -155,7 +157,8 @@ def _kind(now: Files, file: VaultFile, memory: Memory, path: PurePosixPath) -> s
 
 
 def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
-    """Index pages that differ, copies of memories' files, and files that cannot be read. Collects other files."""
+    """Yield index pages that differ, copies of memories' files, and unreadable files. Adds all other files to
+    `unknown`."""
     faults: list[FileFault] = []
     there = {str(path) for path in now.disk.files(faults)}
     pages: dict[PurePosixPath, set[str]] = defaultdict(set)
@@ -175,10 +178,10 @@ def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
         except FileFault:
             yield Difference(0, UNREADABLE, name)
             continue
-        said = rendering.read_again(data) if path.suffix == ".md" else None
-        if said is not None:
-            if categories.get(said.number) not in now.closed:
-                yield Difference(said.number, COPY, name)
+        info = rendering.read_file(data) if path.suffix == ".md" else None
+        if info is not None:
+            if categories.get(info.number) not in now.closed:
+                yield Difference(info.number, COPY, name)
         elif not layout.is_page(path, data) and not path.name.startswith(NEW):
             unknown.add(name)
 
@@ -197,8 +200,9 @@ def _differs(now: Files, page: PurePosixPath, pages: dict[PurePosixPath, set[str
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """How many differences were repaired, how many lines the index pages have, what is left, how many files are not the
-    vault's, and which files were moved aside: from where to where."""
+    """`repaired` counts the repaired differences, `indexed` the lines of the index pages, and `unknown` the files that
+    do not belong to the vault. `left` are the differences that remain. `aside` has the old and new path of each file
+    that was moved to .discarded/."""
 
     repaired: int
     indexed: int
@@ -212,11 +216,11 @@ class Repaired:
 
 
 def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
-    """Make the vault say what the silo says. Copies that people made stay; so does what cannot be written. Raises
-    MemoryDisabled, FileFault, VaultBusy."""
+    """Write the files and index pages that differ again. Copies that people made stay, and so do differences that
+    cannot be repaired. Raises MemoryDisabled, FileFault, VaultBusy."""
     switches.require_on(agent)
     with writer.opened(agent) as disk:
-        require_valid_key()  # it may have ended, or memory been switched off, while the lock was waited for
+        require_valid_key()  # the key or memory may be switched off while this waits for the lock
         row = Agent.objects.select_related("tenant").get(pk=agent.pk)
         switches.require_on(row)
         for path in list(disk.files()):
@@ -225,17 +229,17 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
         found = all_of(Files(row, disk), progress).differences
         differing = [each.number for each in found if each.number and each.kind != COPY]
         VaultFile.objects.filter(agent_id=row.pk, number__among=differing).update(rules_version="")
-        writer.begin_anew(row)
+        writer.reset(row)
         with writer.faults_noted(row.pk):
-            writer.bring_held(row, disk)
+            writer.sync_locked(row, disk)
         indexed = Files(row, disk).rebuild()
         left = all_of(Files(row, disk))
-        aside = tuple((str(path), str(kept)) for path, kept in disk.put_aside)
+        aside = tuple((str(path), str(kept)) for path, kept in disk.moved_aside)
         return Repaired(len(set(found) - set(left.differences)), indexed, tuple(left.differences), left.unknown, aside)
 
 
 def older(agent: Agent) -> int:
-    """How many files were written under another version of the rules. `repair` writes them again."""
+    """Return how many files were written under another version of the rules. `repair` writes them again."""
     version = settings_document.value(switches.rules_of(agent), "version")
     rows = VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE)
     return rows.exclude(rules_version=version).count()

@@ -1,6 +1,6 @@
-"""The files in a vault's folder: written whole or not at all, read, moved, removed.
+"""The files in a vault's folder: write them atomically, read, move and remove them.
 
-All paths are below the folder. Each part of a path is opened in the part before it, so that no symlink is followed.
+All paths are relative to the folder. Each part of a path is opened in the part before it, so symlinks are not followed.
 """
 
 from __future__ import annotations
@@ -24,50 +24,52 @@ from memory.run_log.files import Folder, is_file, is_written, told, walked, writ
 LOCK = ".palimpsest"
 ASIDE = ".discarded"
 NEW = ".palimpsest-new-"
-ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is no mark of a vault"
-LARGEST = 4_000_000  # bytes of a file that is read: ours have some 200,000 at most
-_SYNCED_AT_ONCE = 16  # syncs that wait for the disk together are as quick as one
+ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is not the mark of a vault"
+LARGEST = 4_000_000  # bytes of a file that is read; files of memories have at most about 200,000
+_SYNCED_AT_ONCE = 16  # parallel syncs take as long as one
 _BLOCK = 4_096  # bytes
 _MARK = re.compile(r"[0-9a-f]{32}")
 _MOST_OF_MARK = 1_000  # bytes
-_OPEN = 64  # files at once: a system has a limit
+_OPEN = 64  # open files at once
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # a link; a socket
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
-_PATIENCE = 1.0  # seconds for somebody who opened a file just before another took its place
+_PATIENCE = 1.0  # seconds to wait for a program that still writes to a replaced file
 
 
 @dataclass(slots=True)
 class _Staged:
     path: PurePosixPath
     temporary: str
-    expected: bytes | None  # what the file says now; None where there is none
+    expected: bytes | None  # the file's current content; None if there is no file
     replaces_all: bool
 
 
 class Disk:
-    """A vault's folder, open, and locked by its holder (-1: it is only looked at). Raises FileFault where the system
-    refuses something: it names a folder, and no file, whose name has words of its memory in it."""
+    """An open vault folder. `lock` is the descriptor of the locked lock file, or -1 if the folder is only read.
+
+    Raises FileFault if the system refuses an operation. The error names the folder and not the file, because a file's
+    name has words of its memory.
+    """
 
     def __init__(self, folder: Folder, lock: int) -> None:
         self.path = folder.path
         self._lock = lock
         self._base = folder
         self._staged: list[_Staged] = []
-        self.put_aside: list[tuple[PurePosixPath, PurePosixPath]] = []  # from where to where, by `out_of_the_way`
+        self.moved_aside: list[tuple[PurePosixPath, PurePosixPath]] = []  # old and new path of each file set aside
 
     def whose(self) -> str:
-        """What its mark says: that of the agent whose vault this is; "" of one that nobody has begun, or that nobody
-        has any more."""
+        """Return the vault's mark, or "" if it has none."""
         if self._lock < 0:
-            said = self.read(PurePosixPath(LOCK), _MOST_OF_MARK) or b""
+            data = self.read(PurePosixPath(LOCK), _MOST_OF_MARK) or b""
         else:
             with told("read", self.path):
-                said = os.pread(self._lock, _MOST_OF_MARK, 0)
-        return said.decode("ascii", "replace").strip()  # an editor ends it with a line
+                data = os.pread(self._lock, _MOST_OF_MARK, 0)
+        return data.decode("ascii", "replace").strip()  # an editor may add a line end
 
-    def require_nobody_elses(self, mark: str) -> bool:
-        """Whether it is this agent's already; half of its mark is a killed writer's. Raises FileFault where it is
-        another's, of this service or another, or something that is no mark: who writes there is not known."""
+    def require_no_other_owner(self, mark: str) -> bool:
+        """Return whether the vault has this mark. Half of the mark, from a killed writer, counts as no mark. Raises
+        FileFault for another agent's mark or an unknown one."""
         whose = self.whose()
         if not mark.startswith(whose):
             why = ANOTHERS if _MARK.fullmatch(whose) else NO_MARK
@@ -75,8 +77,8 @@ class Disk:
         return whose == mark
 
     def claim(self, mark: str) -> None:
-        """Have it be this agent's. Raises FileFault where it is another's."""
-        if self.require_nobody_elses(mark):
+        """Write this mark. Raises FileFault if the vault has another agent's mark."""
+        if self.require_no_other_owner(mark):
             return
         with told("write", self.path):
             os.ftruncate(self._lock, 0)
@@ -84,30 +86,30 @@ class Disk:
             os.fsync(self._lock)
 
     def give_up(self) -> None:
-        """Have it be nobody's, without the folder where nothing is left in it."""
+        """Remove the mark, and the folder if it is empty."""
         with suppress(OSError):
             self._base.remove(LOCK)
             self.path.rmdir()
 
     def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:
-        """What a file says, up to so many bytes; None if it does not exist. Raises NoFile if it is not a file."""
+        """Return up to `most` bytes of a file, or None if it does not exist. Raises NoFile if it is not a file."""
         with told("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             number = _opened(folder, path.name)
             try:
-                return None if number is None else _said(number, most)
+                return None if number is None else _read_all(number, most)
             finally:
                 if number is not None:
                     os.close(number)
         return None
 
     def is_free(self, path: PurePosixPath) -> bool:
-        """Whether nothing has this name, be it no file."""
+        """Return whether nothing has this name, not even a symlink or a folder."""
         with told("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             return not folder.exists(path.name)
         return True
 
     def is_written(self, path: PurePosixPath) -> bool:
-        """Whether another program has a file open for writing, as far as the system tells."""
+        """Return whether another program has the file open for writing, as far as the system knows."""
         with told("read", self._folder_of(path)), self._in(path) as folder:
             number = _opened(folder, path.name)
             if number is None:
@@ -118,8 +120,8 @@ class Disk:
                 os.close(number)
 
     def stage(self, path: PurePosixPath, data: bytes, *, expected: bytes | None, replaces_all: bool = False) -> None:
-        """Write a temporary file beside the path. `publish` gives it its place if the file there still says what is
-        `expected`, or anything with `replaces_all`."""
+        """Write a temporary file next to the path. `publish` moves it to the path if the file there still has the
+        `expected` content (None: if there is no file). With `replaces_all` it replaces any file."""
         with told("write", self._folder_of(path)), self._in(path, create=True) as folder:
             temporary = NEW + hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
             number = _created(folder, temporary)
@@ -133,8 +135,8 @@ class Disk:
                 os.close(number)
 
     def publish(self) -> list[PurePosixPath]:
-        """Give every staged file its place. They are on the disk when this returns. Returns the paths that were left
-        out, because somebody changed the file there or has it open for writing."""
+        """Move every staged file to its path and sync them to the disk. Return the paths that were skipped because
+        somebody changed the file there or has it open for writing."""
         try:
             with told("write", self.path):
                 for start in range(0, len(self._staged), _OPEN):
@@ -160,14 +162,15 @@ class Disk:
                 os.close(number)
 
     def _put(self, each: _Staged) -> bool:
-        """Give a file its place. False if the file there is not as expected, or somebody has it open for writing."""
+        """Move one staged file to its path. Return False if the file there is not as expected or is open for
+        writing."""
         name = each.path.name
         with self._in(each.path) as folder:
             if each.replaces_all:
                 return self._replaced(folder, each)
             if each.expected is None:
                 return _linked(folder, each.temporary, name) or (
-                    not folder.exists(name) and self._replaced(folder, each)  # where there are no links
+                    not folder.exists(name) and self._replaced(folder, each)  # without hard links
                 )
             old = _opened(folder, name)
             if old is None:
@@ -185,48 +188,49 @@ class Disk:
         return True
 
     def _keep_what_came_last(self, path: PurePosixPath, expected: bytes, old: BinaryIO) -> None:
-        """What somebody wrote to a file that was replaced or removed, and that was opened before."""
+        """Save what another program wrote to an old file that it had open while the file was replaced or removed."""
         until = time.monotonic() + _PATIENCE
         while is_written(old.fileno()) and time.monotonic() < until:
             time.sleep(0.005)
         old.seek(0)
-        said = old.read(LARGEST)
-        if said != expected:
+        data = old.read(LARGEST)
+        if data != expected:
             free = self.free_aside(path)
-            self.append(free, said)
-            self.put_aside.append((path, free))
+            self.append(free, data)
+            self.moved_aside.append((path, free))
 
-    def out_of_the_way(self, path: PurePosixPath) -> PurePosixPath:
-        """What nobody knows where it comes from is kept, beside what was discarded. Where it is."""
+    def set_aside(self, path: PurePosixPath) -> PurePosixPath:
+        """Move a file of unknown origin to .discarded/. Return its new path."""
         free = self.free_aside(path)
         self.move(path, free)
-        self.put_aside.append((path, free))
+        self.moved_aside.append((path, free))
         return free
 
     def free_aside(self, path: PurePosixPath) -> PurePosixPath:
-        """A name for what was found there, which nothing has."""
+        """Return a free name in .discarded/ for a file that is set aside."""
         target = path if path.parts[0] == ASIDE else PurePosixPath(ASIDE, path)
         for nth in range(1, 1_000):
             free = target.with_name(f"{target.stem}-found-{nth}{target.suffix}")
             if self.is_free(free):
                 return free
-        raise FileFault(f"{self.path}: too many files that were found", "no free name")
+        raise FileFault(f"{self.path}: too many files were set aside", "no free name")
 
     def move(self, path: PurePosixPath, to: PurePosixPath) -> None:
-        """To another folder or name of the vault. Raises FileFault if there is a file already."""
+        """Move a file to another folder or name in the vault. Raises FileFault if the target exists."""
         with told("move", self._folder_of(path)), self._in(path) as folder, self._in(to, create=True) as target:
             folder.move(path.name, target, to.name)
             target.sync()
             folder.sync()
 
     def remove(self, path: PurePosixPath) -> None:
-        """One that is not there is removed already."""
+        """Remove a file, if it exists."""
         with told("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             folder.remove(path.name)
             folder.sync()
 
     def retire(self, path: PurePosixPath, expected: bytes) -> bool:
-        """Remove a file that says what is expected. False if somebody changed it, or has it open for writing."""
+        """Remove a file that has the expected content. Return False if somebody changed it or has it open for
+        writing."""
         with told("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             number = _opened(folder, path.name)
             if number is None:
@@ -240,7 +244,7 @@ class Disk:
         return True
 
     def append(self, path: PurePosixPath, data: bytes) -> None:
-        """To a file that can be made from others: not synced. What ends in the midst of a line is ended first."""
+        """Append to a file. It is not synced, because it can be rebuilt. Ends an incomplete last line first."""
         with told("write", self._folder_of(path)), self._in(path, create=True) as folder:
             number = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
@@ -253,8 +257,8 @@ class Disk:
                 os.close(number)
 
     def files(self, faults: list[FileFault] | None = None) -> Iterator[PurePosixPath]:
-        """Every file, those that were set aside included; the lock is not, nor what is no file: a link, a pipe. Folders
-        that cannot be looked into are added to `faults`, where it is given."""
+        """Yield every file, including those in .discarded/, without the lock file, symlinks and special files.
+        Unreadable folders are added to `faults`, if it is passed."""
 
         def unless_gone(problem: OSError) -> None:
             if isinstance(problem, FileNotFoundError):
@@ -273,7 +277,7 @@ class Disk:
         return self.path / path.parent
 
     def _in(self, path: PurePosixPath, *, create: bool = False) -> closing[Folder]:
-        """The open folder of a file. Raises OSError."""
+        """Open the folder of a file. Raises OSError."""
         number = walked(os.dup(self._base.number), path.parent.parts, create=create)
         return closing(Folder(self._folder_of(path), number, ""))
 
@@ -289,7 +293,7 @@ class Disk:
 
 
 def _opened(folder: Folder, name: str) -> int | None:
-    """A file, open to read; None where there is none. Raises FileFault for what is no file."""
+    """Open a file to read. None if it does not exist. Raises NoFile if it is not a file."""
     try:
         number = folder.open(name, os.O_RDONLY)
     except FileNotFoundError:
@@ -301,11 +305,11 @@ def _opened(folder: Folder, name: str) -> int | None:
         if stat.S_ISREG(os.fstat(number).st_mode):
             return number
         os.close(number)
-    raise NoFile(f"read {folder.path}: what has the name of a file of ours is none", "is not a file")
+    raise NoFile(f"read {folder.path}: something that is not a file has a vault file's name", "is not a file")
 
 
-def _said(number: int, most: int) -> bytes:
-    """What the rest of an open file says, up to so many bytes. It may grow meanwhile."""
+def _read_all(number: int, most: int) -> bytes:
+    """Read the rest of an open file, up to `most` bytes. The file may grow meanwhile."""
     found = [os.read(number, min(most, os.fstat(number).st_size + 1))]
     while found[-1] and (most := most - len(found[-1])) > 0:
         found.append(os.read(number, min(most, _BLOCK)))
@@ -313,7 +317,7 @@ def _said(number: int, most: int) -> bytes:
 
 
 def _created(folder: Folder, name: str) -> int:
-    """A new file, open for writing. One that a killed writer left under this name is removed."""
+    """Create a file and open it for writing. Removes a file of this name that a killed writer left."""
     try:
         return folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
@@ -322,7 +326,7 @@ def _created(folder: Folder, name: str) -> int:
 
 
 def _linked(folder: Folder, name: str, as_: str) -> bool:
-    """Whether a file has a second name now, which nothing had; not where a file has one name only."""
+    """Give a file a second name. Return False if that name exists, or if the file system has no hard links."""
     try:
         folder.link(name, as_)
     except FileExistsError:

@@ -1,7 +1,8 @@
-"""Brings the files of memories to what the silo says: writes, moves, sets aside and removes them.
+"""Sync the files of memories with the silo: write, move, set aside and remove them.
 
-A file that somebody changed is moved to .discarded/ first, and kept there. Nothing of a category that is off is written
-or moved. A redacted memory's files are removed all the same, and files in clear that would be sealed now.
+A file that somebody changed is moved to .discarded/ first. Files of a category that is off are neither written nor
+moved, with two exceptions: the files of a redacted memory are removed, and so are unencrypted files of a memory that is
+private now.
 """
 
 from __future__ import annotations
@@ -26,20 +27,21 @@ from memory.silo.silo import Opened, Silo
 from memory.vault import layout, removing, rendering
 from memory.vault.disk import ASIDE, LARGEST, Disk
 from memory.vault.layout import Line
-from memory.vault.rendering import shown
+from memory.vault.rendering import mask_for_file
 from memory.writing import edits
 from memory.writing.edits import fields_of
 
-AT_ONCE = 250  # files written before their rows are
+AT_ONCE = 250  # files that are written before their rows
 There, SetAside = VaultFile.State.THERE, VaultFile.State.SET_ASIDE
 _CHANGEABLE = ("version", "rules_version", "state", "sealed_path", "digest")
-_BACK = 50  # versions in which a file is looked for that a killed writer left
-_IS_CHANGING = "somebody is writing to a file"
+_BACK = 50  # last versions that are compared with a file
+_IS_CHANGING = "another program is writing to a file"
 
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A staged file. `file` is its row, `before` its line in an index page until now. `replaces` is removed then."""
+    """A staged file. `file` is its row, `before` its current line in an index page. `replaces` is the old file, which
+    is removed afterwards, and `replaced` its content."""
 
     memory: Memory
     line: Line
@@ -55,8 +57,8 @@ class _Write:
 
 
 class Files:
-    """An agent's vault, as its folder, its rows and its trail have it. `fault` is the first fault of a file: it keeps
-    no other file waiting."""
+    """An agent's vault: its folder and its database rows. `fault` is the first fault of a file. Other files are still
+    written after a fault."""
 
     def __init__(self, agent: Agent, disk: Disk) -> None:
         self.agent, self.disk = agent, disk
@@ -64,32 +66,32 @@ class Files:
         self.version: str = settings_document.value(self.rules, "version")
         self.closed = switches.closed(agent) if agent.memory_enabled else frozenset(SCOPES)
         self.fault: FileFault | None = None
-        self.are_pages_stale = False  # a struck line would still say something of a memory: write the pages again
+        self.are_pages_stale = False  # struck lines may show a memory: rewrite the pages
         self._writes: list[_Write] = []
 
-    # --- many
+    # --- batches
 
-    def bring(self, numbers: Iterable[int]) -> None:
-        """Bring the files of these memories to what the silo says. Faults are noted in `fault`."""
+    def sync(self, numbers: Iterable[int]) -> None:
+        """Sync the files of these memories. Faults are kept in `fault`."""
         remaining = iter(numbers)
         while batch := list(islice(remaining, AT_ONCE)):
             try:
-                self._bring_together(batch)
-            except FileFault:  # one by one, then
+                self._sync_batch(batch)
+            except FileFault:  # retry one by one
                 self.drop()
                 for number in batch:
                     try:
-                        self._bring_together([number])
+                        self._sync_batch([number])
                     except FileFault as fault:
                         self._note(fault)
                         self.drop()
 
-    def _bring_together(self, numbers: Sequence[int]) -> None:
+    def _sync_batch(self, numbers: Sequence[int]) -> None:
         self.take(numbers)
         self.finish()
 
     def rebuild(self) -> int:
-        """Write the index pages again. Returns how many lines they have, 0 after a fault."""
+        """Write the index pages again. Return their number of lines, 0 after a fault."""
         rows = VaultFile.objects.filter(agent_id=self.agent.pk, state=There).order_by("number")
         if self.closed:
             mine = Memory.objects.of(self.agent).filter(category__in=self.closed)
@@ -103,17 +105,17 @@ class Files:
             return 0
 
     def drop(self) -> None:
-        """Forget what is staged."""
+        """Discard the staged files."""
         self.disk.drop_staged()
         self._writes = []
 
     def _note(self, fault: FileFault) -> None:
         self.fault = self.fault or fault
 
-    # --- one
+    # --- staging one memory's file
 
     def take(self, numbers: Sequence[int]) -> None:
-        """Stage the files of at most AT_ONCE memories. `finish` gives them their places."""
+        """Stage the files of at most AT_ONCE memories. `finish` publishes them."""
         memories = Memory.objects.of(self.agent).numbered(numbers)
         rows = VaultFile.objects.filter(agent_id=self.agent.pk, number__among=list(numbers))
         files = {row.number: row for row in rows}
@@ -133,7 +135,7 @@ class Files:
                 self._note(fault)
 
     def _times(self, memories: Iterable[Memory]) -> dict[int, datetime]:
-        """When the topics among them last changed: their files say so."""
+        """Return when each topic memory last changed. Its file shows that time."""
         versions = [memory.version for memory in memories if memory.category == "topic"]
         entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=versions) if versions else None
         return dict(entries.values_list("seq", "at")) if entries is not None else {}
@@ -151,15 +153,15 @@ class Files:
             if not self.is_anothers(memory, there):
                 self.keep(memory, old)
             there = None
-        opened = shown(memory, self.silo.open(memory), self.rules)
+        opened = mask_for_file(memory, self.silo.open(memory), self.rules)
         if memory.discarded_at is not None and file is None:
             old, there = self._left_by_a_killed_writer(memory, opened)
-            self.are_pages_stale |= there is not None  # they may list it
+            self.are_pages_stale |= there is not None  # the pages may list it
         path, expected = self._place(memory, opened, file, old, there)
         if memory.discarded_at is not None and file is None and expected is None and there is None:
             return  # it never had a file
         is_private = paths.is_private(memory.category, self.rules)
-        data = rendering.rendered(memory, None if is_private else opened, self.version, changed_at)
+        data = rendering.render(memory, None if is_private else opened, self.version, changed_at)
         self.disk.stage(path, data, expected=expected)
         line = Line.of(memory, path, layout.title_in_index(memory, opened, path, self.rules))
         replaces = old if there is not None and old != path else None
@@ -167,14 +169,15 @@ class Files:
         self._writes.append(_Write(memory, line, data, file, listed, replaces, there))
 
     def _where(self, memory: Memory, path: PurePosixPath) -> tuple[PurePosixPath, bytes | None]:
-        """Where its file is, and what it says. A killed writer may have moved it without its row."""
+        """Return where a memory's file is, and its content. A killed writer may have moved it without updating
+        its row."""
         there = self.read(path)
         other = layout.back(path) if layout.aside(path) == path else layout.aside(path)
         moved = self.read(other) if there is None else None
         return (other, moved) if moved is not None and self.as_written(memory, moved) else (path, there)
 
     def _left_by_a_killed_writer(self, memory: Memory, opened: Opened) -> tuple[PurePosixPath | None, bytes | None]:
-        """The file of a memory that was discarded before its file had a row."""
+        """Find the file of a discarded memory that has no row."""
         for path in layout.candidates(memory, opened, self.rules):
             found = self.read(path)
             if found is None:
@@ -186,8 +189,8 @@ class Files:
     def _place(
         self, memory: Memory, opened: Opened, file: VaultFile | None, old: PurePosixPath | None, there: bytes | None
     ) -> tuple[PurePosixPath, bytes | None]:
-        """Where its file goes, and what is there now: the file itself, or one that a killed writer left. A file keeps
-        its name while its folder stays the same."""
+        """Choose the path of a memory's file. Return it with the current content there: the file itself, or one that a
+        killed writer left. A file keeps its name while its folder stays the same."""
         candidates = layout.candidates(memory, opened, self.rules)
         folder = paths.folder(memory.category, memory.project, self.rules)
         if file and old and file.rules_version and layout.back(old).parent == folder:
@@ -205,19 +208,19 @@ class Files:
 
     def keep(self, memory: Memory, path: PurePosixPath) -> None:
         """Move a file that somebody changed to .discarded/. The copy is sealed if the memory is private."""
-        self.disk.out_of_the_way(path)
-        self._seal_copies({path: memory}, since=len(self.disk.put_aside) - 1)
+        self.disk.set_aside(path)
+        self._seal_copies({path: memory}, since=len(self.disk.moved_aside) - 1)
 
     def _seal_copies(self, memories: Mapping[PurePosixPath, Memory], *, since: int) -> None:
-        for nth, (path, kept) in enumerate(self.disk.put_aside[since:], since):
+        for nth, (path, kept) in enumerate(self.disk.moved_aside[since:], since):
             memory = memories.get(path)
             if memory is not None and paths.is_private(memory.category, self.rules):
                 target = self._seal_copy(memory, kept)
-                self.disk.put_aside[nth] = path, target
+                self.disk.moved_aside[nth] = path, target
 
     def _seal_copy(self, memory: Memory, path: PurePosixPath) -> PurePosixPath:
-        """Put a sealed file in the place of a copy in .discarded/. Returns its path: that of the copy as it is, if
-        somebody is writing to it or if it is too large. Raises FileFault."""
+        """Replace a copy in .discarded/ with a sealed file. Return its path. The copy stays as it is if it is too large
+        or another program is writing to it. Raises FileFault."""
         data = self.disk.read(path) or b""
         if len(data) >= LARGEST or self.disk.is_written(path):
             return path
@@ -229,8 +232,8 @@ class Files:
         folder = paths.folder(memory.category, memory.project, self.rules)
         is_in_place = path.parent == PurePosixPath(ASIDE, folder)
         target = path if is_in_place else self.disk.free_aside(folder / paths.file_name(memory.number))
-        shown = rendering.rendered(kept, None, self.version, timezone.now())
-        self.disk.stage(target, shown, expected=data if is_in_place else None)
+        sealed_file = rendering.render(kept, None, self.version, timezone.now())
+        self.disk.stage(target, sealed_file, expected=data if is_in_place else None)
         if target in self.disk.publish():
             return path
         if not is_in_place and self.disk.read(path) == data:
@@ -238,8 +241,8 @@ class Files:
         return target
 
     def _retire(self, memory: Memory, path: PurePosixPath, expected: bytes) -> None:
-        """Remove a file from its old place. One that somebody just changed is kept."""
-        since = len(self.disk.put_aside)
+        """Remove a file from its old path. If somebody has just changed it, move it to .discarded/."""
+        since = len(self.disk.moved_aside)
         if self.disk.retire(path, expected):
             self._seal_copies({path: memory}, since=since)
         else:
@@ -257,12 +260,12 @@ class Files:
         else:
             known.delete()
 
-    # --- to their places
+    # --- publishing
 
     def finish(self, *, again: bool = False) -> None:
-        """Publish the staged files and read them back, then write their lines and rows. A file that somebody changed
-        meanwhile is taken once more. Raises FileFault."""
-        since = len(self.disk.put_aside)
+        """Publish the staged files, read them back, and write their index lines and rows. Retries a file that somebody
+        changed meanwhile once. Raises FileFault."""
+        since = len(self.disk.moved_aside)
         refused = set(self.disk.publish())
         self._seal_copies({each.line.path: each.memory for each in self._writes}, since=since)
         done = [each for each in self._writes if each.line.path not in refused]
@@ -272,7 +275,7 @@ class Files:
             raise FileFault(f"{self.disk.path}: {_IS_CHANGING}", _IS_CHANGING)
         for each in done:
             if self.disk.read(each.line.path) != each.data:
-                reason = "not read back as it was written"
+                reason = "changed right after it was written"
                 raise FileFault(f"{self.disk.path}: a file was {reason}", reason)
             if each.replaces is not None:
                 self._retire(each.memory, each.replaces, each.replaced or b"")
@@ -281,7 +284,7 @@ class Files:
             added = [each.line for each in changed if each.state == There]
             gone = [each.before for each in changed if each.before is not None]
             layout.add(self.disk, added, gone)
-        with not_awaited():  # a lost row does no harm: the file is found again
+        with not_awaited():  # a lost row is harmless: the next sync finds the file
             VaultFile.objects.bulk_create([self._row(each) for each in done if each.file is None])
             update_many([self._row(each) for each in done if each.file is not None], _CHANGEABLE)
         if left:
@@ -300,34 +303,35 @@ class Files:
             digest=self.silo.digest_of_file(each.data),
         )
 
-    # --- what a file says
+    # --- reading a file
 
     def read(self, path: PurePosixPath) -> bytes | None:
-        """None if there is no file, or something that is not a file."""
+        """Return a file's content. None if it does not exist or is not a file."""
         try:
             return self.disk.read(path)
         except NoFile:
             return None
 
     def is_in_clear(self, memory: Memory, path: PurePosixPath) -> bool:
-        """Whether the path is outside private/, and the memory is private now."""
+        """Return whether the file is outside private/ although its memory is private now."""
         return paths.is_private(memory.category, self.rules) and layout.back(path).parts[0] != PRIVATE
 
     def is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:
-        """Whether this service wrote the file, and nobody changed it."""
+        """Return whether this service wrote the file, and nobody has changed it."""
         return self.silo.digest_of_file(data) == bytes(file.digest) or self.as_written(memory, data)
 
     def is_anothers(self, memory: Memory, data: bytes) -> bool:
-        """Whether a file names another memory. If it names none, an edit has removed the number."""
+        """Return whether the file names another memory. False if it names none: an edit removed the number."""
         return rendering.number_in(data.decode(errors="replace")) not in (None, memory.number)
 
     def as_written(self, memory: Memory, data: bytes) -> bool:
-        """Whether a file is one of the last versions of a memory: a killed writer left it without its row."""
-        said = rendering.read_again(data)
-        if said is None or said.number != memory.number:
+        """Return whether the file is one of the last versions of the memory. A killed writer may leave such a file
+        without a row."""
+        info = rendering.read_file(data)
+        if info is None or info.number != memory.number:
             return False
         return any(
-            rendering.rendered(before, opened if said.sealed is None else None, said.version, at) == data
+            rendering.render(before, opened if info.sealed is None else None, info.version, at) == data
             for before, opened, at in self._versions(memory)
         )
 
@@ -339,19 +343,19 @@ class Files:
             before = copy(memory)
             for name, value in fields_of(bytes(change.after or b"")).items():
                 setattr(before, name, value)
-            if before.sealed:  # its body was not redacted
-                yield before, shown(before, self.silo.open(before), self.rules), times[change.seq]
+            if before.sealed:  # not redacted
+                yield before, mask_for_file(before, self.silo.open(before), self.rules), times[change.seq]
 
 
 def open_file(agent: Agent, data: bytes) -> Opened:
-    """What the sealed block of a file says, for the agent itself. Raises Invalid, SealBroken, Erased, MemoryDisabled,
+    """Open the sealed block of a file, for the agent itself. Raises Invalid, SealBroken, Erased, MemoryDisabled,
     CategoryDisabled."""
     edits.require_key(agent)
     switches.require_on(agent)
-    said = rendering.read_again(data)
-    if said is None:
+    info = rendering.read_file(data)
+    if info is None:
         raise Invalid("file", "is not the file of a memory")
-    if said.sealed is None:
-        raise Invalid("file", "is not sealed: read it as it is")
-    switches.require_readable(agent, edits.fetch(agent, [said.number]))
-    return Silo.for_agent(agent).open_sealed(said.number, said.sealed)
+    if info.sealed is None:
+        raise Invalid("file", "is not sealed: you can read it directly")
+    switches.require_readable(agent, edits.fetch(agent, [info.number]))
+    return Silo.for_agent(agent).open_sealed(info.number, info.sealed)

@@ -1,7 +1,7 @@
-"""Where files are in a vault: the name of a memory's file, its folder, and the index pages that list it.
+"""Where files are in a vault: file names, folders, and index pages.
 
-There is an index page for the whole vault, one for each project, and one for what is private. A page has a line for
-each file. The writer adds new lines at the end; `rebuild` writes a page whole.
+The vault, each project and the private folder have an index page with one line per file. The writer appends new lines.
+`rebuild` writes a page again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from memory.policy.categories import NAMED_BY_SERVICE
 from memory.silo.silo import Opened, Silo
 from memory.vault.disk import ASIDE, Disk
 
-_WORDS = 8  # of a memory's beginning, in its title
+_WORDS = 8  # first words of a memory that are its title
 _BEGAN = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d):(\d\d):(\d\d)Z to ")
 
 
 def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iterator[PurePosixPath]:
-    """The path of its file, then other paths in case that one is taken."""
+    """Yield the path of a memory's file, then other paths in case it is taken."""
     folder = paths.folder(memory.category, memory.project, rules)
     first = _name(memory, opened, rules)
     yield folder / first
@@ -38,8 +38,7 @@ def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iter
 
 
 def title_in_index(memory: Memory, opened: Opened, path: PurePosixPath, rules: Mapping[str, Any]) -> str:
-    """What its index calls the file: its title, which the file shows as well, or the name of the file if it is
-    private."""
+    """Return the file's title in the index: its title, or the file's name if the memory is private."""
     if paths.is_private(memory.category, rules):
         return path.stem
     return paths.file_name(memory.number, _title(memory, opened)).removesuffix(".md")
@@ -67,8 +66,8 @@ def _tags(opened: Opened) -> dict[str, str]:
 
 
 def _title(memory: Memory, opened: Opened) -> str:
-    if memory.category == "session":  # when it began: its end may still change
-        period = sections.told(opened.content, memory.category, "Session Overview", "Period")
+    if memory.category == "session":  # by its start, because its end may change
+        period = sections.fact_in(opened.content, memory.category, "Session Overview", "Period")
         began = _BEGAN.match(period)
         return f"{began[1]}-{began[2]}{began[3]}{began[4]}" if began else paths.dated(memory.origin)
     if memory.category == "user_interaction":
@@ -78,8 +77,8 @@ def _title(memory: Memory, opened: Opened) -> str:
         return tags["topic"]
     if memory.category == "git_history" and tags.get("analysis"):
         return f"git {tags['analysis']}"
-    said = sections.parted(opened.content[:2_000], memory.category)
-    text = said.get(sections.main_section(memory.category)) or next(iter(said.values()), "")
+    texts = sections.split(opened.content[:2_000], memory.category)
+    text = texts.get(sections.main_section(memory.category)) or next(iter(texts.values()), "")
     return " ".join(text.split()[:_WORDS])
 
 
@@ -87,9 +86,9 @@ TOP = PurePosixPath(paths.INDEX)
 LARGEST = 1_000_000_000  # bytes of a page that is read
 _TITLE = "# Memory Index"
 _ABOUT = (
-    "A line for each file, in the order in which they were written. A struck line names a file that was moved, or set "
-    "aside in .discarded/. If it came back, a later line names it again. `manage.py vault index` writes this "
-    "page again without struck lines."
+    "One line per file, in the order in which the files were written. A struck line names a file that was moved, or "
+    "set aside in .discarded/. If the file came back, a later line names it again. `manage.py vault index` writes "
+    "this page again without struck lines."
 )
 _BEGINNING = 100  # bytes that show whether a file is a page
 _OF_FILE = re.compile(
@@ -99,8 +98,8 @@ _OF_FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A file's line: where the file is, the date and category of its memory, and its title. The row of a file keeps
-    it sealed, because a title says something of the memory."""
+    """The index line of a file: its path, the date and category of its memory, and its title. It is stored sealed in
+    the file's row, because the title has words of the memory."""
 
     path: PurePosixPath
     about: str
@@ -130,7 +129,7 @@ class Line:
 
 
 def _link(text: str, path: PurePosixPath, page: PurePosixPath) -> str:
-    """A link to a path below the folder of the page. Our names have no letters that need escaping."""
+    """A link relative to the page's folder. The names have no letters that need escaping."""
     return f"[{text}]({path.relative_to(page.parent)})"
 
 
@@ -144,7 +143,7 @@ def _head(page: PurePosixPath) -> str:
 
 
 def add(disk: Disk, added: Sequence[Line], gone: Sequence[Line]) -> None:
-    """Add the lines of new files, and struck lines for those that left their place."""
+    """Append the lines of new files, and struck lines of files that were moved or set aside."""
     texts: dict[PurePosixPath, str] = defaultdict(str)
     for page, text in [(line.page(), line.gone()) for line in gone] + [(line.page(), line.there()) for line in added]:
         texts[page] += text
@@ -156,35 +155,35 @@ def add(disk: Disk, added: Sequence[Line], gone: Sequence[Line]) -> None:
 
 
 def rebuild(disk: Disk, lines: Iterable[Line]) -> int:
-    """Write every page whole, with these lines. Returns how many lines there are."""
+    """Write every page again with these lines. Return the number of lines."""
     texts: dict[PurePosixPath, list[str]] = {TOP: []}
     for line in lines:
         texts.setdefault(line.page(), []).append(line.there())
     counted = sum(map(len, texts.values()))
     texts[TOP][:0] = [_to_page(page) for page in sorted(texts) if page != TOP]
-    for page, told in texts.items():
+    for page, page_lines in texts.items():
         _is_there(disk, page)
-        disk.stage(page, "".join([_head(page), *told]).encode(), expected=None, replaces_all=True)
+        disk.stage(page, "".join([_head(page), *page_lines]).encode(), expected=None, replaces_all=True)
     disk.publish()
     for path in list(disk.files()):
         if path.name == paths.INDEX and path not in texts and is_page(path, disk.read(path, _BEGINNING) or b""):
-            disk.remove(path)  # of a project that has no files any more
+            disk.remove(path)  # its project has no files now
     return counted
 
 
 def _is_there(disk: Disk, page: PurePosixPath) -> bool:
-    """Whether the page exists. Something else with its name is kept in .discarded/."""
+    """Return whether the page exists. Anything else with its name is moved to .discarded/."""
     try:
         data = disk.read(page, _BEGINNING)
     except NoFile:
-        disk.out_of_the_way(page)
+        disk.set_aside(page)
         return False
     if data is None or is_page(page, data):
         return data is not None
     if _TITLE.encode().startswith(data):  # left by a killed writer
         disk.remove(page)
     else:
-        disk.out_of_the_way(page)
+        disk.set_aside(page)
     return False
 
 
@@ -195,8 +194,8 @@ def is_page(path: PurePosixPath, data: bytes) -> bool:
 def lists(
     text: str, page: PurePosixPath, pages: Mapping[PurePosixPath, Collection[str]], closed: Collection[str]
 ) -> bool:
-    """Whether a page has exactly its lines. Lines of closed categories do not count. The top page also links to every
-    other page."""
+    """Return whether a page has exactly these lines. Lines of closed categories do not count. The top page must also
+    link to every other page."""
     if page == TOP and any(f"]({other})\n" not in text for other in pages if other != page):
         return False
     there: dict[str, str] = {}

@@ -1,6 +1,4 @@
-"""What is removed for good is in no file of the vault either, whatever somebody made of the files; what is a person's
-own stays.
-"""
+"""Remove every file of erased or redacted memories from the vault, also copies. People's own files stay."""
 
 from __future__ import annotations
 
@@ -19,10 +17,10 @@ from memory.models import Agent, Memory, VaultFile
 from memory.vault import layout
 from memory.vault.disk import NEW, Disk
 
-# What editors put before the name of a file for its backup, or for what is not saved yet.
+# Prefixes that editors add to a file's name for backups and unsaved changes.
 _BEFORE = r"(?:\.~lock\.|\.#|~\$|[.#~])?"
 _NUMBERED = re.compile(rf"{_BEFORE}(\d{{6,}})(?![^\W_])")
-_NAMED = re.compile(rf"{_BEFORE}(.+?)(?:-found-\d+)?\.md(?![^\W_])")  # … and behind it
+_NAMED = re.compile(rf"{_BEFORE}(.+?)(?:-found-\d+)?\.md(?![^\W_])")  # with an editor's suffix
 _NUMBER_IN = re.compile(r"(?<!\d)(\d{6,})-")
 _METADATA = re.compile(r"^[ \t>]*## Metadata[ \t]*$", re.MULTILINE)
 _ID = re.compile(r"^[ \t>]*- \*\*(?:Memory|Interaction|Topic) ID\*\*: *(\d{1,18})[ \t]*$", re.MULTILINE)
@@ -37,31 +35,35 @@ Paths = Mapping[int, PurePosixPath | None]
 
 
 def remove(disk: Disk, paths: Paths) -> None:
-    """Every file of these memories: at its path (by number; None where none is known), or put aside from there; called
-    by a memory's number, or as its file is but for what an editor adds; or saying it, be it a copy; and what a killed
-    writer left, which may be of any. Raises FileFault where one of them cannot be removed, after all others are."""
+    """Remove every file of these memories. `paths` has the known path of each memory by number, or None.
+
+    A file belongs to a memory if it is at its path or was set aside from there, has its number or its file name in the
+    name (also with an editor's additions), or names the memory in its metadata. Temporary files of killed writers are
+    removed, too. Raises FileFault after all others if a file cannot be removed.
+    """
     stems = {path.stem: path for path in paths.values() if path is not None}
 
     def is_of_them(path: PurePosixPath) -> bool:
         if path.name.startswith(NEW) or _number_of(path) in paths or _was_at(path, stems) or _has_name_of(path, paths):
             return True
-        return _said(disk, path) in paths  # where one cannot be read it may be a copy: the removal is owed
+        # An unreadable file may be a copy: the fault keeps the removal pending.
+        return _number_inside(disk, path) in paths
 
     _remove_each(disk, is_of_them)
 
 
 def remove_all(disk: Disk, agent: Agent) -> None:
-    """Every file that is a memory's, or an index, or is called as one of this agent's is: what is somebody else's
-    stays. Raises FileFault where one of them cannot be removed, after all others are."""
+    """Remove every file of the agent's memories and every index page. Other files stay. Raises FileFault after all
+    others if a file cannot be removed."""
 
     def is_of_agent(path: PurePosixPath) -> bool:
-        # A person's file may begin with a date: no number of a memory there was.
+        # A person's file may begin with a date, which is no memory's number.
         is_called_so = 0 < _number_of(path) < agent.next_number
-        return path.name.startswith(NEW) or is_called_so or _is_ours(disk, path)
+        return path.name.startswith(NEW) or is_called_so or _is_own(disk, path)
 
     _remove_each(disk, is_of_agent)
     for above, _, _ in sorted(os.walk(disk.path), reverse=True):
-        with suppress(OSError):  # what is not empty stays
+        with suppress(OSError):  # not empty
             if Path(above) != disk.path:
                 Path(above).rmdir()
 
@@ -78,61 +80,61 @@ def _remove_each(disk: Disk, is_to_go: Callable[[PurePosixPath], bool]) -> None:
         raise faults[0]
 
 
-def owes(agent: Agent) -> bool:
-    """Whether its vault has still a file, as far as is known, of what was redacted."""
-    return owed(agent).exists()
+def has_pending(agent: Agent) -> bool:
+    """Return whether the vault still has a known file of a redacted memory."""
+    return pending(agent).exists()
 
 
-def owed(agent: Agent) -> QuerySet[VaultFile]:
-    """Those files."""
+def pending(agent: Agent) -> QuerySet[VaultFile]:
+    """Return the rows of these files."""
     redacted = Memory.objects.of(agent).filter(redacted_at__isnull=False).values("number")
     return VaultFile.objects.filter(agent_id=agent.pk, number__in=redacted)
 
 
-def former(agent: Agent) -> tuple[str, ...]:
-    """Folders that were its vault once, and are not: what they hold is not looked at, and no removal reaches it."""
+def former_paths(agent: Agent) -> tuple[str, ...]:
+    """Return the agent's earlier vault folders. They are neither compared nor cleaned."""
     changes = AuditEntry.objects.filter(
         agent_id=agent.pk, operation__in=(Operation.AGENT_CREATED, Operation.AGENT_CHANGED)
     )
-    told = changes.order_by("seq").values_list("detail", flat=True)
-    paths = dict.fromkeys(detail.get("vault_path") or detail.get("changed", {}).get("vault_path") for detail in told)
+    details = changes.order_by("seq").values_list("detail", flat=True)
+    paths = dict.fromkeys(detail.get("vault_path") or detail.get("changed", {}).get("vault_path") for detail in details)
     return tuple(path for path in paths if path and path != agent.vault_path)
 
 
 def _number_of(path: PurePosixPath) -> int:
-    """The number that a file's name begins with, as ours do; 0 where it has none."""
+    """Return the number that a file's name begins with, or 0."""
     named = _NUMBERED.match(path.name)
     return int(named[1]) if named is not None and named[1] == f"{int(named[1]):06}" else 0
 
 
 def _was_at(path: PurePosixPath, stems: Mapping[str, PurePosixPath]) -> bool:
-    """Whether a file is at one of these paths, is an editor's of one, or was put aside from there
-    (`Disk.out_of_the_way`)."""
+    """Return whether a file is at one of these paths, is an editor's copy of it, or was set aside from there."""
     named = _NAMED.match(path.name)
     known = stems.get(named[1]) if named is not None else None
     return known is not None and path.parent in {known.parent, layout.aside(known).parent, layout.back(known).parent}
 
 
 def _has_name_of(path: PurePosixPath, paths: Paths) -> bool:
-    """Whether one of the numbered names is in its own, as in that of a copy."""
+    """Return whether the file's name contains the name of one of the memories' files, as a copy's does."""
     known = (paths.get(int(number)) for number in _NUMBER_IN.findall(path.name))
     return any(each is not None and each.stem in path.name for each in known)
 
 
-def _is_ours(disk: Disk, path: PurePosixPath) -> bool:
+def _is_own(disk: Disk, path: PurePosixPath) -> bool:
     try:
-        return _said(disk, path) is not None or layout.is_page(path, disk.read(path) or b"")
-    except FileFault:  # that nobody lets this process read
+        return _number_inside(disk, path) is not None or layout.is_page(path, disk.read(path) or b"")
+    except FileFault:  # not readable by this process
         return False
 
 
-def _said(disk: Disk, path: PurePosixPath) -> int | None:
-    """The number of the memory that a file says it is of, however it is encoded by now, or quoted. Raises FileFault."""
+def _number_inside(disk: Disk, path: PurePosixPath) -> int | None:
+    """Return the number of the memory that a file's metadata names, in any encoding and also if quoted. Raises
+    FileFault."""
     data = disk.read(path)
     if data is None:
         return None
     encoding = next((encoding for begun, encoding in _UTF_16 if data.startswith(begun)), "utf-8")
     text = re.sub(r"\r\n?", "\n", data.decode(encoding, "replace"))
     begun = _METADATA.search(text)
-    said = _ID.search(text, begun.end()) if begun is not None else None
-    return int(said[1]) if said is not None else None
+    named = _ID.search(text, begun.end()) if begun is not None else None
+    return int(named[1]) if named is not None else None

@@ -1,10 +1,10 @@
-"""A memory as the file that a person opens (seed 004, "Storage Format"), and what such a file says, read again.
+"""Render a memory as its file, and read such a file.
 
-The templates are the seed's five, and a sixth for what is private, which shows metadata and a sealed block. The same
-memory gives the same bytes whenever it is rendered: a file is known again after a crash.
+Each structured category has its own template. A sixth template, for private memories, shows the metadata and a sealed
+block. The same memory always gives the same bytes, so that a file is recognized after a crash.
 
-Control characters command a terminal, and those that turn the direction of writing (U+202E) show a text as it is not.
-They stand in a file as `\\u{202E}`; backslashes that a text has before one, or before what looks so, are doubled.
+Control characters can command a terminal, and characters that change the writing direction (U+202E) can hide text. A
+file shows them as `\\u{202E}`. Backslashes before them, or before text in this form, are doubled.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _IS_UNSEEN = re.compile(rf"{_UNSEEN}|\r")
 
 
 def visible(text: str) -> str:
-    """`restored` gives it back as it was."""
+    """Escape these characters. `restored` reverses it."""
     return _TO_SHOW.sub(_shown, text)
 
 
@@ -46,19 +46,19 @@ def _shown(found: re.Match[str]) -> str:
     before, letter, code = found.groups()
     if letter:
         return f"{before * 2}\\u{{{ord(letter):X}}}"
-    return f"{before}{found[0]}" if _is_ours(code) else found[0]
+    return f"{before}{found[0]}" if _is_escaped(code) else found[0]
 
 
 def _as_it_was(found: re.Match[str]) -> str:
     before, code = found.groups()
-    if not _is_ours(code):
+    if not _is_escaped(code):
         return found[0]
     half, is_letter = divmod(len(before), 2)
     return "\\" * half + (chr(int(code, 16)) if is_letter else f"u{{{code}}}")
 
 
-def _is_ours(code: str) -> bool:
-    """Whether it is how one of those characters is written."""
+def _is_escaped(code: str) -> bool:
+    """Return whether this is the escaped form of one of these characters."""
     letter = chr(int(code, 16))
     return f"{ord(letter):X}" == code and _IS_UNSEEN.fullmatch(letter) is not None
 
@@ -70,12 +70,12 @@ _LABEL = re.compile(r"- \*\*(.+?)\*\*: ")
 _BLOCK = re.compile(r"^```\s*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _ENDS_TAG = re.compile(r"(?<!\\)(\\*+)(,|\Z)")
 _FOLDED = 76  # characters of a line of the sealed block
-_LONGEST = 200  # characters of what a title says
+_LONGEST = 200  # characters of a title's value
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Said:
-    """Which memory a file is of, under which version of the rules it was written, and its sealed block if it is
+class FileInfo:
+    """What a file says of itself: the number of its memory, the version of the rules, and the sealed block if it is
     private."""
 
     number: int
@@ -83,30 +83,29 @@ class Said:
     sealed: bytes | None
 
 
-def shown(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Opened:
-    """What the file of a memory says and is called by: no secret, for whoever opens the folder reads it. The silo keeps
-    what was said."""
+def mask_for_file(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Opened:
+    """Return a memory with its secrets masked, for its file and the file's name. The silo keeps the original text."""
     if not settings_document.is_on(rules, *MASKING):
         return opened
-    from memory.masking.scanner import masked_together  # its detectors bring requests with them
+    from memory.masking.scanner import masked_together  # imported late: its detectors import requests
 
-    if paths.is_private(memory.category, rules):  # its content is sealed there, too; its tags may name the file
+    if paths.is_private(memory.category, rules):  # the content is sealed; tags may be in the file's name
         return Opened(opened.content, tuple(masked_together(opened.tags)[0]))
     content, *tags = masked_together([opened.content, *opened.tags])[0]
     return Opened(content, tuple(tags))
 
 
-def rendered(memory: Memory, opened: Opened | None, version: str, changed_at: datetime) -> bytes:
-    """The file of a memory; without `opened` it is sealed there, too. `version` is the rules', `changed_at` when it
-    became what it is. What nobody told is in one line of each list, and claimed nowhere."""
+def render(memory: Memory, opened: Opened | None, version: str, changed_at: datetime) -> bytes:
+    """Return the file of a memory, sealed if `opened` is None. `version` is that of the rules, `changed_at` the time of
+    the last change. A last line of each list names the fields without a value."""
     values = _metadata(memory, version, changed_at)
     if opened is None:
         block = base64.b64encode(bytes(memory.sealed)).decode()
         return _filled("sealed", values | {"sealed": "\n".join(textwrap.wrap(block, _FOLDED))})
-    said = sections.parted(opened.content, memory.category)
-    values |= _of_tags(opened.tags) | _of_sections(said)
+    texts = sections.split(opened.content, memory.category)
+    values |= _of_tags(opened.tags) | _of_sections(texts)
     for name in sections.names(memory.category):
-        text = labels.completed(visible(said.get(name, "")), memory.category, name)
+        text = labels.completed(visible(texts.get(name, "")), memory.category, name)
         values[name] = sections.escaped(text) if text else labels.absent(memory.category, name)
     return _filled(memory.category if memory.category in templates.OF else "standard", values)
 
@@ -129,9 +128,9 @@ _TAGS = {
     *("session", "session-type", "topic", "analysis", "range", "method", "privacy", "source-system", "migrated"),
     *("migration", "transformed", "compatibility", "preserved"),
 }
-# What sections say in a list that stands at another place of the file, too: placeholder → section and label.
-_TOLD_IN_SECTIONS = {
-    "topic": ("Topic Definition", "Topic"),  # as it is written; its tag is folded
+# Fields that the file shows in another place, too: placeholder → section and label.
+_REPEATED_FIELDS = {
+    "topic": ("Topic Definition", "Topic"),  # in its original spelling; its tag is folded
     "session-type": ("Session Overview", "Session Type"),
     "period": ("Session Overview", "Period"),
 }
@@ -140,22 +139,22 @@ _TOLD_IN_SECTIONS = {
 def _of_tags(tags: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, _, value in (tag.partition(":") for tag in tags):
-        if name in _TAGS:  # several of one name stand behind one another
+        if name in _TAGS:  # values of the same name are joined
             found[name] = "; ".join(filter(None, (found.get(name), visible(_one_line(value)))))
     if "method" in found:
         found.setdefault("source-system", "git_history_analysis")
     return found | {"tags": sections.escaped(visible(tags_line(tags)))}
 
 
-def _of_sections(said: Mapping[str, str]) -> dict[str, str]:
-    named = [(said.get("Context", ""), "Session"), (said.get("Session Overview", ""), "Session")]
-    found = {name: sections.fact(said.get(section, ""), label) for name, (section, label) in _TOLD_IN_SECTIONS.items()}
-    found["session"] = next(filter(None, (sections.fact(*each) for each in named)), "")  # whole; its tag may be cut
+def _of_sections(texts: Mapping[str, str]) -> dict[str, str]:
+    named = [(texts.get("Context", ""), "Session"), (texts.get("Session Overview", ""), "Session")]
+    found = {name: sections.fact(texts.get(section, ""), label) for name, (section, label) in _REPEATED_FIELDS.items()}
+    found["session"] = next(filter(None, (sections.fact(*each) for each in named)), "")  # complete; the tag may be cut
     return {name: visible(value[:_LONGEST]) for name, value in found.items() if value}
 
 
 def tags_line(tags: Iterable[str]) -> str:
-    """`tags_of` finds each of them again: a comma within one has a backslash before it."""
+    """Join tags with commas. Commas in a tag are escaped, so that `tags_of` finds the same tags again."""
     return ", ".join(_ENDS_TAG.sub(_quoted, _one_line(tag)) for tag in tags) or "none"
 
 
@@ -164,15 +163,15 @@ def _quoted(found: re.Match[str]) -> str:
 
 
 def tags_of(line: str) -> tuple[str, ...]:
-    """The tags of a line, whoever wrote it."""
-    tags, told, at = [], "", 0
+    """Split a line of tags."""
+    tags, tag, at = [], "", 0
     for found in _ENDS_TAG.finditer(line):
         half, odd = divmod(len(found[1]), 2)
-        told += line[at : found.start()] + "\\" * (half + (odd and not found[2])) + ("," if odd and found[2] else "")
+        tag += line[at : found.start()] + "\\" * (half + (odd and not found[2])) + ("," if odd and found[2] else "")
         at = found.end()
         if not (odd and found[2]):
-            tags.append(told.strip())
-            told = ""
+            tags.append(tag.strip())
+            tag = ""
     return tuple(tag for tag in tags if tag and tag != "none")
 
 
@@ -181,12 +180,12 @@ def _one_line(text: str) -> str:
 
 
 def _moment(at: datetime) -> str:
-    return f"{at.replace(tzinfo=None).isoformat(timespec='seconds')}Z"  # strftime has years before 1000 short
+    return f"{at.replace(tzinfo=None).isoformat(timespec='seconds')}Z"  # strftime does not pad years before 1000
 
 
 def _filled(template: str, values: Mapping[str, str]) -> bytes:
-    """The template with its values. A value is never searched for placeholders. A list has the lines that have a value,
-    and a last line names the others."""
+    """Fill a template. Values are not searched for placeholders. Lines of a list without a value are replaced by one
+    line that names them."""
     lines: list[str] = []
     missing: list[str] = []
     for line in _lines(template):
@@ -202,7 +201,7 @@ def _filled(template: str, values: Mapping[str, str]) -> bytes:
 
 
 def _value(values: Mapping[str, str], place: re.Match[str]) -> str:
-    """If a title has no value, it says what is known of every memory. A section always has one."""
+    """The value of a placeholder. A title without a value shows the memory's date or number."""
     return values.get(place[1]) or (values["recorded"] if place[1] == "period" else f"memory {values['number']}")
 
 
@@ -212,11 +211,11 @@ def _lines(template: str) -> list[str]:
     return path.read_text("utf-8").splitlines(keepends=True)
 
 
-# --- read again
+# --- reading a file
 
 
-def read_again(data: bytes) -> Said | None:
-    """What a file says; None where it is none of ours: no text, or without the number of a memory."""
+def read_file(data: bytes) -> FileInfo | None:
+    """Read a file. None if it is not text, or has no memory's number."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -225,16 +224,16 @@ def read_again(data: bytes) -> Said | None:
     if number is None:
         return None
     found = blocks(text)
-    return Said(number, _fields(found.get("Metadata", "")).get("Version", ""), _sealed(found.get("Sealed", "")))
+    return FileInfo(number, _fields(found.get("Metadata", "")).get("Version", ""), _sealed(found.get("Sealed", "")))
 
 
 def number_in(text: str) -> int | None:
-    """The number of the memory that a file is of; None where it says none."""
+    """Return the memory's number in a file's text, or None."""
     return number_of(blocks(text).get("Metadata", ""))
 
 
 def number_of(metadata: str) -> int | None:
-    """The same, of what stands below that heading."""
+    """Return the memory's number in a metadata section, or None."""
     fields = _fields(metadata)
     number = next((fields[name] for name in ("Memory ID", "Interaction ID", "Topic ID") if name in fields), "")
     return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else None
@@ -246,7 +245,7 @@ def _fields(metadata: str) -> dict[str, str]:
 
 
 def blocks(text: str) -> dict[str, str]:
-    """What stands below each heading, without what the file's template has filled in."""
+    """Return the text below each heading, without what the template added."""
     is_bold = text.startswith("# Git History")
     found: dict[str, list[str]] = {}
     name = ""
@@ -262,8 +261,8 @@ def blocks(text: str) -> dict[str, str]:
     }
 
 
-def _sealed(said: str) -> bytes | None:
-    found = _BLOCK.search(said)
+def _sealed(section: str) -> bytes | None:
+    found = _BLOCK.search(section)
     try:
         return base64.b64decode("".join(found[1].split()), validate=True) if found else None
     except ValueError:

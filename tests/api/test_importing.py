@@ -118,31 +118,43 @@ def test_what_is_asked_wrongly_is_told(runtime: Caller, ada: Agent) -> None:
 
 # What is sent → what is said of it. Nothing of it is stored, and nothing of it is said again.
 HOSTILE: dict[str, tuple[str, bytes, str]] = {
-    "no json": ("mem0", SAID, "is not JSON"),
-    "cut off": ("mem0", b'{"results": [{"memory": "good"}, {"memory": "' + SAID, "is not JSON"),
-    "more behind it": ("mem0", b'[{"memory": "good"}] ' + SAID, "is not JSON"),
-    "nan": ("mem0", b'[{"memory": "' + SAID + b'", "score": NaN}]', "is not JSON"),
-    "deep": ("mem0", b'[{"memory": "' + SAID + b'", "x": ' + b"[" * 100_000, "is not JSON"),
-    "deep and closed": ("letta", b"[" * 100_000 + b"]" * 100_000, "is not JSON"),
-    "a long number": ("mem0", b'[{"memory": "' + SAID + b'", "id": ' + b"7" * 5_000 + b"}]", "is not JSON"),
-    "utf-16": ("mem0", f'[{{"memory": "{MARKER}"}}]'.encode("utf-16"), "is not JSON"),
-    "latin-1": ("letta", b'{"blocks": [{"value": "caf\xe9 ' + SAID + b'"}]}', "is not JSON"),
-    "a text": ("mem0", json.dumps(MARKER).encode(), "form of its own"),
-    "a number": ("memory-store", b"7", "is no list"),
-    "an object of its own": ("mem0", json.dumps({MARKER: MARKER}).encode(), "form of its own"),
-    "no agent": ("letta", json.dumps({MARKER: [MARKER]}).encode(), "is no agent file"),
-    "a text within a text": ("letta", json.dumps(json.dumps(json.dumps({"blocks": []}))).encode(), "is no agent file"),
-    "broken within a text": ("letta", json.dumps('{"blocks": [' + MARKER).encode(), "is not JSON"),
-    "no object": ("mem0", json.dumps([MARKER]).encode(), "expected: JSON as mem0 answers it"),
-    "numbers for texts": ("mem0", b'[{"memory": 7}, 7]', "expected: JSON as mem0 answers it"),
-    "a list of another system": ("letta", json.dumps([{"memory": MARKER}]).encode(), "expected: a Letta agent file"),
-    "a list without words": ("memory-store", b'{"data": [{"id": "x"}]}', "expected: the list of an Anthropic"),
-    "no log": ("axe", FILE, "expected: a log of runs as axe keeps it"),
-    "no markdown": ("markdown", archive((f"{IN}.exe", FILE)), "expected: a packed folder of markdown"),
-    "no archive": ("markdown", FILE, "is no whole tar archive"),
-    "no tar in it": ("markdown", gzip.compress(FILE * 100), "is no whole tar archive"),
-    "an archive cut off": ("markdown", archive((IN, FILE))[:-20], "is no whole tar archive"),
-    "bytes changed": ("markdown", archive((IN, FILE))[:-8] + b"\0" * 8, "is no whole tar archive"),
+    "no json": ("mem0", SAID, "is not valid JSON"),
+    "cut off": ("mem0", b'{"results": [{"memory": "good"}, {"memory": "' + SAID, "is not valid JSON"),
+    "more behind it": ("mem0", b'[{"memory": "good"}] ' + SAID, "is not valid JSON"),
+    "nan": ("mem0", b'[{"memory": "' + SAID + b'", "score": NaN}]', "is not valid JSON"),
+    "deep": ("mem0", b'[{"memory": "' + SAID + b'", "x": ' + b"[" * 100_000, "is not valid JSON"),
+    "deep and closed": ("letta", b"[" * 100_000 + b"]" * 100_000, "is not valid JSON"),
+    "a long number": ("mem0", b'[{"memory": "' + SAID + b'", "id": ' + b"7" * 5_000 + b"}]", "is not valid JSON"),
+    "utf-16": ("mem0", f'[{{"memory": "{MARKER}"}}]'.encode("utf-16"), "is not valid JSON"),
+    "latin-1": ("letta", b'{"blocks": [{"value": "caf\xe9 ' + SAID + b'"}]}', "is not valid JSON"),
+    "a text": ("mem0", json.dumps(MARKER).encode(), "without a list of memories"),
+    "a number": ("memory-store", b"7", "store's list of memories"),
+    "an object of its own": ("mem0", json.dumps({MARKER: MARKER}).encode(), "without a list of memories"),
+    "no agent": ("letta", json.dumps({MARKER: [MARKER]}).encode(), "neither an agent file"),
+    "a text within a text": (
+        "letta",
+        json.dumps(json.dumps(json.dumps({"blocks": []}))).encode(),
+        "neither an agent file",
+    ),
+    "broken within a text": ("letta", json.dumps('{"blocks": [' + MARKER).encode(), "is not valid JSON"),
+    "no object": ("mem0", json.dumps([MARKER]).encode(), "expected format: JSON from mem0"),
+    "numbers for texts": ("mem0", b'[{"memory": 7}, 7]', "expected format: JSON from mem0"),
+    "a list of another system": (
+        "letta",
+        json.dumps([{"memory": MARKER}]).encode(),
+        "expected format: a Letta agent file",
+    ),
+    "a list without words": (
+        "memory-store",
+        b'{"data": [{"id": "x"}]}',
+        "expected format: the memory list of an Anthropic",
+    ),
+    "no log": ("axe", FILE, "expected format: an axe run log"),
+    "no markdown": ("markdown", archive((f"{IN}.exe", FILE)), "as a packed folder of Markdown"),
+    "no archive": ("markdown", FILE, "is not a complete tar archive"),
+    "no tar in it": ("markdown", gzip.compress(FILE * 100), "is not a complete tar archive"),
+    "an archive cut off": ("markdown", archive((IN, FILE))[:-20], "is not a complete tar archive"),
+    "bytes changed": ("markdown", archive((IN, FILE))[:-8] + b"\0" * 8, "is not a complete tar archive"),
     "a name without end": (
         "markdown",
         gzip.compress(header("x", tarfile.XHDTYPE, size=2**33 - 1).tobuf() + b"\0" * 2**20),
@@ -151,7 +163,7 @@ HOSTILE: dict[str, tuple[str, bytes, str]] = {
     "a negative size": (
         "markdown",
         gzip.compress(header("x", tarfile.REGTYPE, size=-5).tobuf(tarfile.GNU_FORMAT) + b"\0" * 2_048),
-        "is no whole tar archive",
+        "is not a complete tar archive",
     ),
 }
 
@@ -170,16 +182,16 @@ def test_a_file_that_is_none_is_refused_and_not_repeated(runtime: Caller, ada: A
 
 # An entry that is none, of a file that is well: why it is left out.
 LEFT_OUT: dict[str, tuple[str, bytes, str]] = {
-    "deleted": ("mem0", json.dumps([{"memory": MARKER, "state": "deleted"}]).encode(), "was deleted there"),
-    "nul": ("mem0", json.dumps([{"memory": f"{MARKER}\0"}]).encode(), "holds a NUL character"),
+    "deleted": ("mem0", json.dumps([{"memory": MARKER, "state": "deleted"}]).encode(), "is marked as deleted"),
+    "nul": ("mem0", json.dumps([{"memory": f"{MARKER}\0"}]).encode(), "contains a NUL character"),
     "a link": ("markdown", archive((header(IN, tarfile.SYMTYPE, linkname="/etc/passwd"), b"")), "is a link"),
     "a hard link": ("markdown", archive((header(IN, tarfile.LNKTYPE, linkname="../x"), b"")), "is a link"),
-    "a device": ("markdown", archive((header(IN, tarfile.CHRTYPE), b"")), "is no file"),
-    "an absolute path": ("markdown", archive((f"/{IN}", FILE)), "leads out"),
-    "a path that climbs": ("markdown", archive((f"../../{IN}", FILE)), "leads out"),
+    "a device": ("markdown", archive((header(IN, tarfile.CHRTYPE), b"")), "is not a file"),
+    "an absolute path": ("markdown", archive((f"/{IN}", FILE)), "outside the folder"),
+    "a path that climbs": ("markdown", archive((f"../../{IN}", FILE)), "outside the folder"),
     "large": ("markdown", archive((IN, SAID * (2**20 // len(SAID) + 1))), "is too large"),
     "no text at all": ("markdown", archive((IN, b"\xff" + FILE)), "is not UTF-8 text"),
-    "an odd name": ("markdown", archive((f"memory/\udcff{IN}", FILE)), "no text"),
+    "an odd name": ("markdown", archive((f"memory/\udcff{IN}", FILE)), "not valid text"),
     "of nothing": ("axe", b"## 2026-01-05T08:00:00Z\n**Task:** (none)\n**Result:** (none)\n", "neither"),
     "nul in a log": ("axe", b"## 2026-01-05T08:00:00Z\n" + FILE + b"\0\n", "NUL"),
 }
@@ -209,7 +221,7 @@ def test_a_file_is_looked_through_before_anything_is_locked(
         return locked(agent)
 
     monkeypatch.setattr(edits, "locked", noting)
-    importing.surveyed(body, name).store(ada, PERSON)
+    importing.check_file(body, name).store(ada, PERSON)
     assert places[0] == len(body.getvalue()), "read to its end by then"
 
 

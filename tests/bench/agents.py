@@ -23,7 +23,7 @@ def with_key(slug: str, lines: Iterable[bytes] = (), **settings: Any) -> tuple[A
     """A new agent that has imported these lines, and its key."""
     agent, key = lifecycle.create("acme", slug, actor=ME, **{"model": "builtin/dedupe"} | settings)
     if lines:
-        importing.of_lines(lines).store(agent, ME)
+        importing.check_lines(lines).store(agent, ME)
     return fresh(agent), key
 
 

@@ -15,7 +15,7 @@ from memory.access.authentication import agent_named
 from memory.models import Agent
 from memory.transfer import exporting, importing
 from memory.transfer.export_formats import EXPORTS
-from memory.transfer.exporting import NotHeld
+from memory.transfer.exporting import Losses
 from memory.transfer.formats import jsonl
 from memory.transfer.importing import IMPORTS
 from tests.bench import child, texts
@@ -72,13 +72,13 @@ def do(way: str, name: str, slug: str, file: str) -> dict[str, float]:
 
 def _write(agent: Agent, name: str, file: Path) -> None:
     with file.open("wb") as written:
-        for piece in EXPORTS[name].write(agent, exporting.memories(agent), NotHeld()):
+        for piece in EXPORTS[name].write(agent, exporting.memories(agent), Losses()):
             written.write(piece)
 
 
 def _read(agent: Agent, name: str, file: Path) -> None:
     with file.open("rb") as read:
         if name == "jsonl":
-            importing.of_lines(jsonl.lines_of("the file", read)).store(agent, ME)
+            importing.check_lines(jsonl.lines_of("the file", read)).store(agent, ME)
         else:
-            importing.surveyed(read, name).store(agent, ME)
+            importing.check_file(read, name).store(agent, ME)

@@ -29,7 +29,7 @@ def run(*, quick: bool) -> Iterator[Figure]:
         agent = created(f"ada{turn}")
 
         def ours(agent=agent, given=given) -> None:
-            importing.of_lines(given).store(agent, ME)
+            importing.check_lines(given).store(agent, ME)
 
         def theirs(contents=contents) -> None:
             plain.store_batches(contents, BATCH)

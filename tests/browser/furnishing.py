@@ -75,7 +75,7 @@ def _fresh(agent: Agent) -> Agent:
 
 def _agent(tenant: str, slug: str, mark: str, *, lines: slice = slice(None), **settings: Any) -> Agent:
     agent, _ = lifecycle.create(tenant, slug, model=MODEL, actor=OPERATOR, **settings)
-    importing.of_lines(_marked(LEDGER.read_bytes().splitlines()[lines], mark)).store(agent, OPERATOR)
+    importing.check_lines(_marked(LEDGER.read_bytes().splitlines()[lines], mark)).store(agent, OPERATOR)
     return _fresh(agent)
 
 

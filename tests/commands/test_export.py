@@ -144,7 +144,7 @@ def test_each_format_is_printed_or_written_where_it_is_told(
 def test_what_a_format_loses_is_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     steps.remember(house.ada, f"{MARKER} tea", f"{MARKER} rum", tags=["a"])
     ran = export(monkeypatch, house.ada_key, "--format", "axe")
-    assert "warning: 2 memories: its tags are not held\n" in ran.err
+    assert "warning: 2 memories: tags are not exported\n" in ran.err
     assert MARKER not in ran.err
     assert export(monkeypatch, house.ada_key, "--format", "mem0").err == ""
 
@@ -164,7 +164,7 @@ def test_a_path_that_will_not_do_is_told_and_nothing_is_left(
 
 def test_a_folder_of_files_wants_a_path(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     failed(export(monkeypatch, house.ada_key, "--format", "markdown"), 2, "to: must name the new folder")
-    failed(export(monkeypatch, house.ada_key, "--format", "axe", "--with-discarded"), 2, "jsonl alone")
+    failed(export(monkeypatch, house.ada_key, "--format", "axe", "--with-discarded"), 2, "only for jsonl")
 
 
 def test_an_export_that_breaks_off_leaves_no_file(

@@ -45,7 +45,7 @@ def line(**values: Any) -> bytes:
 
 # What is wrong with a line, and the word that says so. tests/unit/test_intake.py has the values that are refused.
 BAD = [
-    (b'{"content": "' + SAID, "not JSON"),
+    (b'{"content": "' + SAID, "not valid JSON"),
     (b'{"content": "' + SAID + b' \xff"}', "not UTF-8"),
     (f'{{"content": "{MARKER}"}}'.encode("utf-16-le").replace(b"\n", b""), "line 2"),
     (told([MARKER]), "not a JSON object"),
@@ -61,8 +61,8 @@ BAD = [
     (line(kind=MARKER), "kind: is 'core' or 'journal'"),
     (line(category=MARKER), "category: unknown"),
     (line(project=f"../{MARKER}"), "project:"),
-    (b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON"),
-    (b'{"content": "' + SAID + b'", "id": ' + b"9" * 10_000 + b"}", "not JSON"),
+    (b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not valid JSON"),
+    (b'{"content": "' + SAID + b'", "id": ' + b"9" * 10_000 + b"}", "not valid JSON"),
     (line(pad="x" * jsonl.MAX_LINE), "longer than 1,000,000 bytes"),
 ]
 
@@ -129,8 +129,8 @@ def test_what_was_constitutional_or_discarded_is_reported_and_not_so_here(ada: A
     ran = put(line(constitutional=True), line(constitutional=False), gone, line(), more=("--json",))
     assert ran.json["imported"] == 3
     assert ran.err == (
-        "warning: 1 memories were constitutional there: here the agent or an admin sets that\n"
-        "warning: 1 discarded memories were left out\n"
+        "warning: 1 memory was constitutional: the agent or an admin can set that again\n"
+        "warning: 1 discarded memory was left out\n"
     )
     assert not Memory.objects.filter(constitutional=True).exists()
 
@@ -198,9 +198,9 @@ def test_what_is_exported_is_imported_as_it_was(rows: list[dict[str, Any]]) -> N
     name = next(_NAMES)
     ada, _ = lifecycle.create("acme", f"a-{name}", model="builtin/dedupe", actor=OPERATOR)
     bob, _ = lifecycle.create("globex", f"b-{name}", model="builtin/dedupe", actor=OPERATOR)
-    importing.of_lines([told(row) for row in rows]).store(ada, OPERATOR)
+    importing.check_lines([told(row) for row in rows]).store(ada, OPERATOR)
     exported = steps.exported(ada)
-    done = importing.of_lines([text.encode() for text in exported]).store(bob, OPERATOR)
+    done = importing.check_lines([text.encode() for text in exported]).store(bob, OPERATOR)
     again = [json.loads(text) for text in steps.exported(bob)]
     gone = {"created_at"}
     assert [{k: v for k, v in json.loads(text).items() if k not in gone} for text in exported] == [
@@ -231,5 +231,5 @@ def test_a_named_pipe_is_read_to_its_end_too(tmp_path: Path) -> None:
 
 def test_more_than_can_be_held_is_to_come_as_a_file(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonl, "MAX_HELD", 2**20)
-    failed(put(line(), b" " * 2**20), 2, "file: more than 1 MB", "give it as a file")
-    failed(run("import_memories", "acme/ada", "/dev/zero"), 2, "file: more than 1 MB")
+    failed(put(line(), b" " * 2**20), 2, "file: is larger than 1 MB", "use a regular file")
+    failed(run("import_memories", "acme/ada", "/dev/zero"), 2, "file: is larger than 1 MB")

@@ -47,7 +47,7 @@ def served(ada: Agent, settings: Any) -> Iterator[ModelServer]:
 
 def fill(agent: Agent) -> None:
     lines = [json.dumps(row).encode() for row in scripted.LEDGER]
-    importing.of_lines(lines).store(agent, steps.SYSTEM)
+    importing.check_lines(lines).store(agent, steps.SYSTEM)
 
 
 def refine(*more: str) -> Ran:

@@ -141,7 +141,7 @@ def is_whole(path: Path) -> bool:
     data = path.read_bytes()
     if path.name == "index.md":
         return data.startswith(b"# Memory Index") and data.endswith(b"\n")
-    said = rendering.read_again(data)
+    said = rendering.read_file(data)
     return said is not None and data.endswith((b"```\n", b"\n")) and (said.sealed != b"")
 
 
@@ -154,7 +154,7 @@ def not_said(vault: Path) -> list[str]:
     silo, wrong = Silo.for_agent(agent()), []
     files: dict[int, list[Path]] = {}
     for path in vault.rglob("*.md"):
-        said = rendering.read_again(path.read_bytes())
+        said = rendering.read_file(path.read_bytes())
         if said is not None:
             files.setdefault(said.number, []).append(path)
     listed = "".join(path.read_text() for path in vault.rglob("index.md"))
@@ -167,7 +167,7 @@ def not_said(vault: Path) -> list[str]:
         if is_there != [True]:
             wrong.append(f"memory {memory.number} has {len(found)} files")
             continue
-        said, opened = rendering.read_again(found[0].read_bytes()), silo.open(memory)
+        said, opened = rendering.read_file(found[0].read_bytes()), silo.open(memory)
         words = silo.open_sealed(memory.number, said.sealed).content if said and said.sealed else found[0].read_text()
         wrong += [f"memory {memory.number} is not what its file says"] * (opened.content.strip() not in words)
         wrong += [f"memory {memory.number} is not listed"] * (found[0].name not in listed)

@@ -72,7 +72,7 @@ def agrees(agent: Agent, edited: frozenset[int] = frozenset()) -> None:
         assert file is not None
         path = Path(agent.vault_path) / Line.open(silo, file).path
         said = rendering.blocks(path.read_text())
-        told = sections.parted(silo.open(memory).content, memory.category)
+        told = sections.split(silo.open(memory).content, memory.category)
         assert {name: said.get(name) for name in told} == told
     assert not list(Path(agent.vault_path).rglob(f"{disk.NEW}*"))
     whole(agent)
@@ -261,7 +261,7 @@ def test_who_has_a_file_open_to_write_is_not_overtaken(eve: Agent) -> None:
     with path.open("a") as file:
         operations.revise(eve, number, PERSON, content="changed")
         assert "changed" not in path.read_text()
-        assert Vault.objects.get().fault == "somebody is writing to a file"
+        assert Vault.objects.get().fault == "another program is writing to a file"
         file.write("by hand")
     following.catch_up()
     assert Vault.objects.get().fault == ""

@@ -125,7 +125,7 @@ def test_so_are_memory_and_its_category(ada: Agent, site: Path, off: str) -> Non
 
 
 def test_where_there_is_nothing(ada: Agent, site: Path, tmp_path: Path) -> None:
-    assert "is in no git repository" in analyze("--project-dir", str(tmp_path)).err
+    assert "is not in a git repository" in analyze("--project-dir", str(tmp_path)).err
     assert "is not a folder" in analyze("--project-dir", str(tmp_path / "no")).err
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -76,7 +76,7 @@ def test_most_changed_files_and_folders(both: Both) -> None:
 
 def test_velocity_and_quality(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "MOST_TOKENS", 5_000)
-    insights = sections.parted(report.render(both.found, "x"), "git_history")["Development Insights"]
+    insights = sections.split(report.render(both.found, "x"), "git_history")["Development Insights"]
     times = plain_git.times(both.folder, both.these)
     days = sorted({date.fromisoformat(day) for day in plain_git.days(both.folder, both.these)})
     span, pauses = (days[-1] - days[0]).days + 1, [(later - day).days - 1 for day, later in pairwise(days)]

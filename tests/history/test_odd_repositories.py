@@ -46,7 +46,7 @@ def test_from_a_folder_within(work: Path) -> None:
 
 
 def test_no_repository_and_an_empty_one(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="is in no git repository"):
+    with pytest.raises(Invalid, match="is not in a git repository"):
         Repository(tmp_path)
     (tmp_path / ".git").write_text("gitdir: /nowhere/at/all")
     with pytest.raises(Invalid, match="project_dir"):
@@ -184,7 +184,7 @@ def test_a_damaged_one(work: Path, damage: str) -> None:
             path.write_bytes(b"no object")
     else:
         (work / ".git" / "refs" / "heads" / "main").write_text(f"{'1' * 40}\n")
-    with pytest.raises(Invalid, match="cannot be read: `git fsck` names the damage") as refused:
+    with pytest.raises(Invalid, match=r"cannot be read\. Run `git fsck` to find the damage") as refused:
         analysis(work)
     assert "Error" not in str(refused.value)
     assert "Exception" not in str(refused.value)

@@ -16,7 +16,7 @@ from tests.history.repositories import DAY, NOW, analysis, commit, git
 
 
 def section(found: Analysis, name: str) -> str:
-    return sections.parted(report.render(found, "x"), "git_history").get(name, "")
+    return sections.split(report.render(found, "x"), "git_history").get(name, "")
 
 
 def below(found: Analysis, heading: str) -> list[str]:
@@ -32,7 +32,7 @@ def subjects(found: Analysis, heading: str) -> list[str]:
 def test_in_the_sections_of_its_template(harbour: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "MOST_TOKENS", 5_000)
     said = report.render(analysis(harbour), "harbour")
-    assert list(sections.parted(said, "git_history")) == list(sections.names("git_history"))
+    assert list(sections.split(said, "git_history")) == list(sections.names("git_history"))
     for label in (
         "### Major Commits", "### Decisions", "### Pattern Insights",
         "Project Evolution", "Development Patterns", "Milestones", "Architecture Insights", "Most Changed Files",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from memory.transfer.formats.parts import Found
-from memory.transfer.reading import looked_at
+from memory.transfer.reading import detect
 from tests.moving.test_systems import read
 
 
@@ -19,6 +19,6 @@ def put(folder: Path, path: str, text: str) -> Path:
 def found(
     folder: Path, systems: tuple[str, ...] = (), plain: tuple[str, ...] = ()
 ) -> tuple[dict[str, Found], dict[str, str]]:
-    with looked_at(folder, systems, plain) as look:
+    with detect(folder, systems, plain) as look:
         memories, left_out = read(look)
     return {memory.key: memory for memory in memories}, left_out

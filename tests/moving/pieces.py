@@ -8,7 +8,7 @@ from typing import Any
 from memory.models import Agent
 from memory.transfer import migration
 from memory.transfer.formats.parts import HERE, Found, LeftOut
-from memory.transfer.planning import Plan, State, Step, planned
+from memory.transfer.planning import Plan, State, Step, make_plan
 from memory.transfer.reading import Item, Source
 from tests.steps import ME, fresh
 
@@ -27,7 +27,7 @@ def no_piece(key: str = "empty.md", why: str = "is empty") -> Item:
 
 
 def plan(agent: Agent, *items: Item, compares: bool = True, **values: Any) -> Plan:
-    return planned(fresh(agent), items, values.pop("project", HARBOUR), now=NOW, compares=compares, **values)
+    return make_plan(fresh(agent), items, values.pop("project", HARBOUR), now=NOW, compares=compares, **values)
 
 
 def steps(agent: Agent, *items: Item, **values: Any) -> list[Step]:

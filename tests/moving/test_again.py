@@ -14,7 +14,7 @@ from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
 from memory.transfer import migration
 from memory.transfer.planning import Plan, State
-from memory.transfer.reading import looked_at, unique
+from memory.transfer.reading import detect, unique
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.moving import pieces
@@ -26,7 +26,7 @@ NOTHING = migration.Figures(None)
 
 
 def plan(agent: Agent, folder: Path, *systems: str, compares: bool = True) -> Plan:
-    with looked_at(folder, systems, ("notes",) if (folder / "notes").exists() and not systems else ()) as look:
+    with detect(folder, systems, ("notes",) if (folder / "notes").exists() and not systems else ()) as look:
         return pieces.plan(agent, *unique(look.parts()), compares=compares)
 
 
@@ -114,7 +114,7 @@ def test_a_file_that_got_another_name_is_not_taken_again(ada: Agent, tmp_path: P
         pieces.move(ada, pieces.piece("b", "Other. " * 200))
         operations.consolidate(ada, [1, 2], "Ferries, tides and quays. " * 100, ME)
     found = page(ada, tmp_path, SHORT, ".cursorrules")
-    why = "was taken in before, as memory 1" if edit else "says the same as memory 1 here"
+    why = "was imported before, as memory 1" if edit else "has the same text as memory 1"
     assert (found.steps, [each.why for each in found.left_out]) == ([], [why])
 
 
@@ -224,7 +224,7 @@ def test_what_was_taken_back_is_new_again(listed: Listed) -> None:
 
 
 def test_what_was_left_beside_is_not_asked_about_in_another_place(listed: Listed) -> None:
-    migration.leave(fresh(listed.agent), listed.plan(A, B).steps)
+    migration.skip(fresh(listed.agent), listed.plan(A, B).steps)
     assert by_content(listed.plan(C, B, A)) == {A: State.SAME, B: State.SAME, C: State.NEW}
 
 

@@ -233,11 +233,11 @@ def test_what_cannot_be_taken_is_told(ada: Agent, site: Path) -> None:
     operations.revise(fresh(ada), number, OPERATOR, content="Of my own.")
     (site / "CLAUDE.md").write_text("Ferries wait for nobody.\n")
     ran = migrate()
-    assert f"CLAUDE.md says something else now, and so does memory {number}, which is left" in ran.out
+    assert f"CLAUDE.md changed, and memory {number} changed here, too" in ran.out
     assert says(ada, number).content == "Of my own."
     talking.off(ada, "contextual")
     (site / "CLAUDE.md").rename(site / "CLAUDE.local.md")
-    assert "CLAUDE.local.md is of category contextual, which is off" in migrate().out
+    assert "CLAUDE.local.md has the category contextual, which is off" in migrate().out
 
 
 def test_memory_off_is_asked_about(ada: Agent, site: Path) -> None:

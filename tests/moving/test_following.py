@@ -23,9 +23,9 @@ def test_imports_are_paths_and_nothing_else(tmp_path: Path) -> None:
     memories, left_out = found(tmp_path)
     assert list(memories) == ["CLAUDE.md", "Makefile", "docs/a.md", "docs/b c.md"]
     assert left_out == {
-        "CLAUDE.md#@/etc/hostname": "imported file lies outside the folder",
-        "CLAUDE.md#@../x.md": "imported file lies outside the folder",
-        "CLAUDE.md#@types/node": "imported file is missing",
+        "CLAUDE.md#@/etc/hostname": "points to a file outside the folder",
+        "CLAUDE.md#@../x.md": "points to a file outside the folder",
+        "CLAUDE.md#@types/node": "points to a missing file",
     }
 
 
@@ -37,7 +37,7 @@ def test_an_import_by_a_link_that_leads_out_is_told(tmp_path: Path) -> None:
     memories, left_out = found(tmp_path / "in")
     assert list(memories) == ["CLAUDE.md"]
     assert left_out == {
-        "CLAUDE.md#@docs/secret.md": "imported file lies outside the folder",
+        "CLAUDE.md#@docs/secret.md": "points to a file outside the folder",
     }
 
 
@@ -55,9 +55,9 @@ def test_imports_of_a_file_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(walk, "MAX_IMPORTS", 2)
     put(tmp_path, "CLAUDE.md", "See @a.md @b.md @c.md @d.md\n")
     assert found(tmp_path)[1] == {
-        "CLAUDE.md#@a.md": "imported file is missing",
-        "CLAUDE.md#@b.md": "imported file is missing",
-        "CLAUDE.md#@": "has more than 2 imports; the rest is not read",
+        "CLAUDE.md#@a.md": "points to a missing file",
+        "CLAUDE.md#@b.md": "points to a missing file",
+        "CLAUDE.md#@": "has more than 2 imports; the others are skipped",
     }
 
 

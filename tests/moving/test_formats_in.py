@@ -13,7 +13,7 @@ from memory.errors import Invalid
 from memory.transfer.formats import letta, mem0
 from memory.transfer.formats.json_file import MAX_ENTRY as MOST
 from memory.transfer.formats.parts import Found, LeftOut
-from memory.transfer.reading import looked_at
+from memory.transfer.reading import detect
 
 
 def test_an_agent_may_have_more_to_say_than_an_entry_holds_and_no_block() -> None:
@@ -42,7 +42,7 @@ def test_blocks_of_a_letta_agent_that_has_them_itself(tmp_path: Path) -> None:
     }
     (tmp_path / "desk.af").write_text(json.dumps(file))
     (tmp_path / "desk.json").write_text(json.dumps(file).replace("desk", "quay").replace("six", "seven"))
-    with looked_at(tmp_path) as look:
+    with detect(tmp_path) as look:
         found = [item.part for item in look.parts() if isinstance(item.part, Found)]
     assert [(part.key, part.content, part.category, part.tags) for part in found[:2]] == [
         ("desk.af#memory_blocks/persona", "I keep the desk.", "behavioral", ("label:persona",)),
@@ -54,7 +54,7 @@ def test_blocks_of_a_letta_agent_that_has_them_itself(tmp_path: Path) -> None:
 def test_what_openmemory_packed_is_told_as_such() -> None:
     for packed in (gzip.compress(b"{}"), b"PK\x03\x04\x14\0"):
         [part] = mem0.parts(io.BytesIO(packed), "export")
-        assert part == LeftOut("export", "is packed: unpack it, and take OpenMemory's memories.json")
+        assert part == LeftOut("export", "is an archive: unpack it, and import OpenMemory's memories.json")
 
 
 class Written(io.BytesIO):
@@ -69,7 +69,7 @@ class Written(io.BytesIO):
 
 def test_a_file_that_is_another_when_it_is_read_again_is_refused() -> None:
     file = Written(json.dumps({"results": [{"memory": "marker-words"}] * 9}).encode())
-    with pytest.raises(Invalid, match="was changed while it was read: it is not JSON") as refused:
+    with pytest.raises(Invalid, match="changed while it was read: it is not valid JSON") as refused:
         list(mem0.parts(file, "a.json"))
     assert "marker-words" not in repr(refused.value)
     assert refused.value.__context__ is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memory.policy.validation import Draft
 from memory.transfer.formats.parts import HERE, Found
-from memory.transfer.reading import looked_at
+from memory.transfer.reading import detect
 from memory.transfer.systems import SYSTEMS
 from tests.moving.test_systems import TREES
 
@@ -33,7 +33,7 @@ data = st.lists(st.sampled_from(BITS) | st.binary(max_size=8), max_size=25).map(
 
 
 def _are_fit(folder: Path, systems: tuple[str, ...]) -> None:
-    with looked_at(folder, systems, ("notes",)) as look:
+    with detect(folder, systems, ("notes",)) as look:
         for item in look.parts():
             if isinstance(item.part, Found):
                 part = item.part

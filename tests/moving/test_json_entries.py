@@ -81,7 +81,7 @@ def test_it_takes_nothing_that_a_parser_refuses(value: Any, cut: int, put: str) 
     try:
         json.loads(broken)
     except ValueError:
-        assert refused(broken.encode()) in ("is not JSON", "is empty", "has a text with half a character")
+        assert refused(broken.encode()) in ("is not valid JSON", "is empty", "has a text with an incomplete character")
     else:
         with suppress(Unfit):  # half a character
             read(broken.encode())
@@ -107,7 +107,7 @@ def test_what_is_no_json_is_refused_by_name() -> None:
         json.dumps([SAID]).encode("utf-16"),
     ]
     for data in wrong:
-        assert refused(data) == "is not JSON", data[:20]
+        assert refused(data) == "is not valid JSON", data[:20]
 
 
 def test_what_other_programs_write_is_read() -> None:
@@ -115,7 +115,7 @@ def test_what_other_programs_write_is_read() -> None:
     assert read(b'\xef\xbb\xbf{"a": [1.5e3, "\\ud83e\\udd86"]}\n') == [("a", 0, []), ("a", 1, 1500.0), ("a", 2, "🦆")]
     done: set[str] = set()
     assert [entry.value for entry in entries(io.BytesIO(b'["\\ud83d"]'), (), done)] == [[], "?"]
-    assert done == {"half a character became ?"}
+    assert done == {"incomplete character replaced by ?"}
     assert read(b'{"a": 1, "a": 2}') == [("a", 0, 1), ("a", 0, 2)]
     assert read(b'[{"a": 1, "a": 2}]') == [("", 0, []), ("", 1, {"a": 2})]
     assert read(b"12") == [("", 0, 12)]
@@ -175,7 +175,7 @@ def test_no_more_is_held_than_an_entry_takes() -> None:
         why = unfit.why
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert why == "is not JSON"
+    assert why == "is not valid JSON"
     assert count > 150_000
     assert peak < 4_000_000
 

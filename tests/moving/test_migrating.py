@@ -86,7 +86,7 @@ def test_who_comes_between_is_told_and_nothing_is_stored_twice(ada: Agent) -> No
     with refused(ada, errors.Moved):
         migration.migrate(fresh(ada), planned, ME)
     with refused(ada, errors.Moved):
-        migration.leave(fresh(ada), planned)
+        migration.skip(fresh(ada), planned)
     before = state(ada)
     assert move(ada, piece("a")) == migration.Figures(None)
     assert state(ada) == before
@@ -129,7 +129,7 @@ def test_a_few_queries_however_many(ada: Agent) -> None:
 
 def test_what_is_left_beside_is_asked_about_again_once_it_changes(ada: Agent) -> None:
     before = state(ada)
-    assert migration.leave(fresh(ada), steps(ada, piece("a"), piece("b", "two"))) == 2
+    assert migration.skip(fresh(ada), steps(ada, piece("a"), piece("b", "two"))) == 2
     assert state(ada) == before
     assert states(ada, piece("a"), piece("b", "two now"), piece("c", "three")) == [State.SAME, State.NEW, State.NEW]
     assert move(ada, piece("a"), piece("b", "two now")).stored == 1
@@ -139,7 +139,7 @@ def test_what_is_left_beside_is_asked_about_again_once_it_changes(ada: Agent) ->
 def test_what_was_taken_back_can_be_left_beside(ada: Agent) -> None:
     done = move(ada, piece("a"))
     roll_back(fresh(ada), What.imported(done.entry or 0), OPERATOR)
-    assert migration.leave(fresh(ada), steps(ada, piece("a"))) == 1
+    assert migration.skip(fresh(ada), steps(ada, piece("a"))) == 1
     assert states(ada, piece("a")) == [State.SAME]
 
 
@@ -162,7 +162,7 @@ def test_what_was_redacted_comes_back_by_no_name_and_in_no_other_words_of_its_fi
 
 
 def test_what_was_left_beside_is_not_found_by_its_words_when_those_are_redacted(ada: Agent) -> None:
-    migration.leave(fresh(ada), steps(ada, piece("c", "of Ines")))
+    migration.skip(fresh(ada), steps(ada, piece("c", "of Ines")))
     move(ada, piece("a", "of Ines"))
     redact(ada, 1)
     assert states(ada, piece("c", "of Ines")) == [State.SAME]

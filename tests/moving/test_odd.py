@@ -9,7 +9,7 @@ from pathlib import Path
 
 from memory.policy.validation import MAX_CONTENT, checked_tags
 from memory.transfer.formats.parts import Found
-from memory.transfer.reading import looked_at
+from memory.transfer.reading import detect
 from tests.moving.looking import put as _put
 from tests.moving.test_systems import read
 
@@ -23,7 +23,7 @@ def agrees(
     folder: Path, keys: list[str], left_out: dict[str, str] | None = None, systems: tuple[str, ...] = ()
 ) -> list[Found]:
     """The keys of the memories to be found, and of what is left out, with why."""
-    with looked_at(folder, systems) as look:
+    with detect(folder, systems) as look:
         memories, why = read(look)
     assert [memory.key for memory in memories] == keys
     assert why == (left_out or {})
@@ -134,11 +134,11 @@ def test_import_chain(tmp_path: Path) -> None:
 def test_binary_files(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_bytes(b"\x00\x01quay\x00")
     (tmp_path / "CLAUDE.md").write_bytes(bytes(range(128, 256)))
-    agrees(tmp_path, [], {"AGENTS.md": "holds a NUL character", "CLAUDE.md": "is not UTF-8 text"})
+    agrees(tmp_path, [], {"AGENTS.md": "contains a NUL character", "CLAUDE.md": "is not UTF-8 text"})
 
 
 def test_link_loop(tmp_path: Path) -> None:
-    """A folder that holds itself, and a file that is a link to itself."""
+    """A folder that holds itself, and a file that is a symlink to itself."""
     _put(tmp_path, ".cursor/rules/quays.mdc", "A quay has a letter.\n")
     (tmp_path / ".cursor/rules/again").symlink_to(tmp_path / ".cursor/rules", target_is_directory=True)
     (tmp_path / "CLAUDE.md").symlink_to(tmp_path / "CLAUDE.md")
@@ -146,8 +146,8 @@ def test_link_loop(tmp_path: Path) -> None:
         tmp_path,
         [".cursor/rules/quays.mdc"],
         {
-            "CLAUDE.md": "is a link that leads nowhere",
-            ".cursor/rules/again": "is a link to .cursor/rules",
+            "CLAUDE.md": "is a symlink whose target is missing or skipped",
+            ".cursor/rules/again": "is a symlink to .cursor/rules",
         },
     )
 
@@ -156,7 +156,7 @@ def test_link_within(tmp_path: Path) -> None:
     """One file under two names, as Claude Code's documentation advises: taken once."""
     _put(tmp_path, "AGENTS.md", "One text for both.\n")
     (tmp_path / "CLAUDE.md").symlink_to("AGENTS.md")
-    agrees(tmp_path, ["AGENTS.md"], {"CLAUDE.md": "is a link to AGENTS.md"})
+    agrees(tmp_path, ["AGENTS.md"], {"CLAUDE.md": "is a symlink to AGENTS.md"})
 
 
 def test_a_link_that_leads_out_is_not_followed(tmp_path: Path) -> None:
@@ -167,19 +167,19 @@ def test_a_link_that_leads_out_is_not_followed(tmp_path: Path) -> None:
     (inside / ".cursor").mkdir(parents=True)
     (inside / ".cursor/rules").symlink_to(outside / "rules", target_is_directory=True)
     (inside / "CLAUDE.md").symlink_to(outside / "secret.md")
-    why = "is a link that leads out of the folder"
+    why = "is a symlink that points outside the folder"
     agrees(inside, [], {".cursor/rules": why, "CLAUDE.md": why})
 
 
 def test_pipe(tmp_path: Path) -> None:
     """Who opens it waits for ever."""
     os.mkfifo(tmp_path / "CLAUDE.md")
-    agrees(tmp_path, [], {"CLAUDE.md": "is no file"})
+    agrees(tmp_path, [], {"CLAUDE.md": "is not a file"})
 
 
 def test_folder_for_a_file(tmp_path: Path) -> None:
     _put(tmp_path, "AGENTS.md/README.md", "A folder with a file's name.\n")
-    agrees(tmp_path, [], {"AGENTS.md": "is no file"})
+    agrees(tmp_path, [], {"AGENTS.md": "is not a file"})
 
 
 def test_odd_names(tmp_path: Path) -> None:
@@ -197,4 +197,4 @@ def test_odd_names(tmp_path: Path) -> None:
         _put(rules, name, f"{n}: {_NAMED}")
     Path(os.fsdecode(os.fsencode(rules) + b"/\xff.mdc")).write_text(_NAMED, "utf-8")
     keys = sorted(f".cursor/rules/{name}" for name in names)
-    agrees(tmp_path, keys, {".cursor/rules/\N{REPLACEMENT CHARACTER}.mdc": "has a name that is no text"})
+    agrees(tmp_path, keys, {".cursor/rules/\N{REPLACEMENT CHARACTER}.mdc": "has a name that is not valid text"})

@@ -105,15 +105,15 @@ def test_what_is_no_text_is_told() -> None:
     for data, why in (
         (b"", "is empty"),
         (b"\xef\xbb\xbf \r\n", "is empty"),
-        (b"a\0", "holds a NUL character"),
+        (b"a\0", "contains a NUL character"),
         (b"\xff\xfea\0", "is not UTF-8 text"),
         (b"\xed\xa0\xbd", "is not UTF-8 text"),
     ):
         with pytest.raises(Unfit) as told:
             decoded(data)
         assert (told.value.why, told.value.__context__) == (why, None)
-    for value, why in ((7, "has no text"), (" \n", "has no text"), ("a\0", "holds a NUL character")):
+    for value, why in ((7, "has no text"), (" \n", "has no text"), ("a\0", "contains a NUL character")):
         with pytest.raises(Unfit, match=why):
             fit(value)
-    with pytest.raises(Unfit, match="holds half a character"):
+    with pytest.raises(Unfit, match="contains an incomplete character"):
         fit("\ud83d")

@@ -8,7 +8,7 @@ import pytest
 
 from memory.errors import Invalid
 from memory.transfer import reading
-from memory.transfer.reading import looked_at
+from memory.transfer.reading import detect
 from tests.moving.looking import found, put
 
 
@@ -37,11 +37,11 @@ def test_settings_lead_to_a_tree_in_the_folder(tmp_path: Path) -> None:
     put(tmp_path, "notes/common/technical/a.md", "Tides.\n")
     put(tmp_path, "memory-rules/settings.json", '{"storage": {"base_path": "./notes"}}')
     assert (list(found(tmp_path)[0]), found(tmp_path)[1]) == (["notes/common/technical/a.md"], {})
-    outside = "names a base_path outside the folder"
+    outside = "sets base_path to a place outside the folder"
     for settings, why in (
         ('{"storage": {"base_path": "../other"}}', outside),
         ('{"storage": {"base_path": "/etc"}}', outside),
-        ("{", "is not JSON, so that nobody knows where memories are"),
+        ("{", "is not valid JSON, so the folder of its memories is unknown"),
     ):
         put(tmp_path, "memory-rules/settings.json", settings)
         assert found(tmp_path) == ({}, {"memory-rules/settings.json": why})
@@ -64,14 +64,14 @@ def test_trees_of_a_folder_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         put(tmp_path, f"{name}/memory/common/technical/{name}.md", name)
     memories, left_out = found(tmp_path)
     assert list(memories) == ["a/memory/common/technical/a.md"]
-    assert left_out == {"b/memory-rules/settings.json": "is one of more than 1 settings"}
+    assert left_out == {"b/memory-rules/settings.json": "exceeds the limit of 1 settings files"}
 
 
 def test_a_folder_that_is_plain_is_one_below(tmp_path: Path) -> None:
     put(tmp_path, "notes/a.md", "A.\n")
     (tmp_path / "link").symlink_to("notes")
     for folder in ("none", "notes/a.md", "link", "..", "../x"):
-        with pytest.raises(Invalid), looked_at(tmp_path, (), (folder,)):
+        with pytest.raises(Invalid), detect(tmp_path, (), (folder,)):
             pass
     assert list(found(tmp_path, (), ("./notes/",))[0]) == ["notes/a.md"]
     assert list(found(tmp_path, ("plain",))[0]) == ["notes/a.md"]
@@ -80,15 +80,15 @@ def test_a_folder_that_is_plain_is_one_below(tmp_path: Path) -> None:
 def test_a_systems_own_files_are_its_own_in_a_plain_folder(tmp_path: Path) -> None:
     put(tmp_path, "AGENTS.md", "A.\n")
     put(tmp_path, "b.md", "B.\n")
-    with looked_at(tmp_path, (), (".",)) as look:
+    with detect(tmp_path, (), (".",)) as look:
         assert {source.path: source.system for source in look.sources} == {"AGENTS.md": "agents-md", "b.md": "plain"}
 
 
 def test_json_of_any_kind_is_held_or_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for text, told in (
         ("{}", "is empty"),
-        ('{"a": "\\ud83d"}', "holds half a character"),
-        ("[" * 100_000, "is not JSON"),
+        ('{"a": "\\ud83d"}', "contains an incomplete character"),
+        ("[" * 100_000, "is not valid JSON"),
     ):
         put(tmp_path, "a.json", text)
         assert found(tmp_path, ("plain",)) == ({}, {"a.json": told})
@@ -110,5 +110,5 @@ def test_a_page_that_shows_what_a_log_looks_like_is_none(tmp_path: Path) -> None
     (tmp_path / "fenced.md").write_text(f"Logs:\n\n```\n{entry}```\n")
     (tmp_path / "guide.md").write_text(f"# Logs\n\n## Intro\n\nSo:\n\n## How\n\nLike this.\n\n{entry}\n## More\n")
     (tmp_path / "log.md").write_text(entry * 3)
-    with looked_at(tmp_path) as look:
+    with detect(tmp_path) as look:
         assert [source.path for source in look.sources] == ["log.md"]

@@ -144,7 +144,7 @@ def test_a_file_that_changed_is_left_where_its_memory_did_too(ada: Agent, edit: 
         protect(ada, 1)
     else:
         operations.discard(ada, [1], ME)
-    assert reasons(ada, piece("a", "two"))[0].startswith("says something else now, and so does memory 1")
+    assert reasons(ada, piece("a", "two"))[0].startswith("changed, and memory 1 changed here, too")
     assert states(ada, piece("a", "one")) == [State.SAME]
 
 
@@ -177,7 +177,7 @@ def test_nothing_of_a_category_that_is_off(ada: Agent) -> None:
     talking.off(ada, "contextual")
     pieces = (piece("a"), piece("b", "Other.", category="technical", project=""))
     assert states(ada, *pieces) == [State.NEW]
-    assert reasons(ada, *pieces) == ["is of category contextual, which is off"]
+    assert reasons(ada, *pieces) == ["has the category contextual, which is off"]
 
 
 def test_what_a_memory_says_already_is_told_to_the_agents_side_alone(ada: Agent) -> None:
@@ -187,7 +187,7 @@ def test_what_a_memory_says_already_is_told_to_the_agents_side_alone(ada: Agent)
     remember(ada, "Ferries wait.", category="contextual", project=HARBOUR)
     found = plan(ada, piece("a"))
     assert found.steps == []
-    assert [(each.key, each.why) for each in found.left_out] == [("a", "says the same as memory 3 here")]
+    assert [(each.key, each.why) for each in found.left_out] == [("a", "has the same text as memory 3")]
     assert states(ada, piece("a"), compares=False) == [State.NEW]
 
 

@@ -14,7 +14,7 @@ from memory.errors import FileFault
 from memory.transfer import walk
 from memory.transfer.formats import parts
 from memory.transfer.formats.parts import Found
-from memory.transfer.reading import Item, looked_at
+from memory.transfer.reading import Item, detect
 from tests.history.repositories import git
 from tests.history.test_odd_repositories import commit
 from tests.moving.looking import found, put
@@ -26,7 +26,7 @@ def test_sources_are_told_before_anything_is_read(tmp_path: Path) -> None:
     place = put(tmp_path, "AGENTS.md", "Say quay.\n")
     os.utime(place, (1_700_000_000, 1_700_000_000))
     put(tmp_path, ".cursorrules", "Say sailing.\n")
-    with looked_at(tmp_path) as look:
+    with detect(tmp_path) as look:
         assert [(source.system, source.path) for source in look.sources] == [
             ("cursor", ".cursorrules"),
             ("agents-md", "AGENTS.md"),
@@ -50,7 +50,7 @@ def test_a_systems_name_leaves_the_others_alone(tmp_path: Path) -> None:
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     for place in (tmp_path / "none", put(tmp_path, "file", "x")):
-        with pytest.raises(FileFault), looked_at(place):
+        with pytest.raises(FileFault), detect(place):
             pass
 
 
@@ -64,7 +64,7 @@ def test_ordinary_files_are_nobodys(tmp_path: Path) -> None:
     put(tmp_path, ".claude/settings.json", '{"results": [{"id": "1", "memory": "x"}]}')
     assert found(tmp_path) == ({}, {})
     assert found(tmp_path / ".claude") == ({}, {})
-    assert found(tmp_path, ("axe",)) == ({}, {"README.md": "is no log of axe"})
+    assert found(tmp_path, ("axe",)) == ({}, {"README.md": "is not an axe log"})
 
 
 def test_a_file_of_one_systems_form_is_not_anothers(tmp_path: Path) -> None:
@@ -100,10 +100,10 @@ def test_entries_and_depth_are_bounded_and_what_is_near_comes_first(
     put(tmp_path, "service/AGENTS.md", "Near.\n")
     put(tmp_path, "data/deep/a/AGENTS.md", "Far.\n")
     monkeypatch.setattr(walk, "MAX_DEPTH", 2)
-    assert found(tmp_path)[1] == {"data/deep": "lies 2 folders deep"}
+    assert found(tmp_path)[1] == {"data/deep": "is nested too deeply (2 folders)"}
     monkeypatch.setattr(walk, "MAX_ENTRIES", 6)
     memories, left_out = found(tmp_path)
-    assert left_out == {".": "holds more than 6 entries; the rest is not looked at"}
+    assert left_out == {".": "has more than 6 entries; the others are skipped"}
     assert "data/deep/a/AGENTS.md" not in memories
 
 
@@ -136,8 +136,8 @@ def test_a_link_to_what_is_nobodys_is_read_once_as_what_it_leads_to(tmp_path: Pa
         ".agents/AGENTS.md": ("linked-from:AGENTS.md",),
         "docs/rules.md": ("linked-from:CLAUDE.md", "linked-from:GEMINI.md"),
     }
-    assert left_out == dict.fromkeys(("CLAUDE.md", "GEMINI.md"), "is a link to docs/rules.md") | dict.fromkeys(
-        ("AGENTS.md", ".agents/CLAUDE.md"), "is a link to .agents/AGENTS.md"
+    assert left_out == dict.fromkeys(("CLAUDE.md", "GEMINI.md"), "is a symlink to docs/rules.md") | dict.fromkeys(
+        ("AGENTS.md", ".agents/CLAUDE.md"), "is a symlink to .agents/AGENTS.md"
     )
 
 
@@ -148,7 +148,7 @@ def test_a_folder_that_is_a_link_is_told_where_rules_would_be(tmp_path: Path) ->
     (tmp_path / "docs").symlink_to("shared")
     (tmp_path / ".claude").mkdir()
     (tmp_path / ".claude/skills").symlink_to("/usr")
-    assert found(tmp_path) == ({}, {".cursor/rules": "is a link to shared"})
+    assert found(tmp_path) == ({}, {".cursor/rules": "is a symlink to shared"})
 
 
 def test_a_link_put_there_between_look_and_read_leads_nowhere(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_link_put_there_between_look_and_read_leads_nowhere(tmp_path: Path) ->
     for swapped in (".cursor/rules/a.mdc", ".cursor/rules", ".cursor"):
         shutil.rmtree(tmp_path / "in", ignore_errors=True)
         put(tmp_path / "in", ".cursor/rules/a.mdc", "A rule that is ours.\n")
-        with looked_at(tmp_path / "in") as look:
+        with detect(tmp_path / "in") as look:
             (tmp_path / "in" / swapped).rename(tmp_path / "in/was")
             (tmp_path / "in" / swapped).symlink_to(tmp_path / "out" / swapped.removeprefix(".cursor").removeprefix("/"))
             with pytest.raises(FileFault):
@@ -173,7 +173,7 @@ def test_blanks_and_the_language_of_code_make_no_other_text(tmp_path: Path) -> N
     memories, left_out = found(tmp_path)
     assert (list(memories), left_out) == (
         ["AGENTS.md", "GEMINI.md"],
-        {"CLAUDE.md": "says the same as AGENTS.md"},
+        {"CLAUDE.md": "has the same text as AGENTS.md"},
     )
 
 
@@ -197,7 +197,7 @@ def test_one_text_in_three_systems_has_the_tags_of_all(tmp_path: Path) -> None:
     memories, left_out = found(tmp_path)
     assert list(memories) == [".cursor/rules/a.mdc"]
     assert memories[".cursor/rules/a.mdc"].tags == ("glob:a/**", "glob:b/**", "local")
-    says = "says the same as .cursor/rules/a.mdc"
+    says = "has the same text as .cursor/rules/a.mdc"
     assert left_out == {".windsurf/rules/b.md": says, "CLAUDE.local.md": says}
 
 
@@ -207,7 +207,7 @@ def test_a_long_text_twice_is_the_same_part_by_part(tmp_path: Path) -> None:
     put(tmp_path, "CLAUDE.md", text)
     memories, left_out = found(tmp_path)
     assert list(memories) == ["AGENTS.md#a", "AGENTS.md#b"]
-    assert left_out == {f"CLAUDE.md#{slug}": f"says the same as AGENTS.md#{slug}" for slug in "ab"}
+    assert left_out == {f"CLAUDE.md#{slug}": f"has the same text as AGENTS.md#{slug}" for slug in "ab"}
 
 
 def test_many_memories_are_not_held(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_many_memories_are_not_held(tmp_path: Path) -> None:
         file.write("]}")
     tracemalloc.start()
     try:
-        with looked_at(tmp_path) as look:
+        with detect(tmp_path) as look:
             assert sum(1 for _ in look.parts()) == 5_000
         assert tracemalloc.get_traced_memory()[1] < 5 * 2**20 < (tmp_path / "mem0.json").stat().st_size
     finally:
@@ -231,7 +231,7 @@ def test_a_disk_that_fails_is_told_as_such(tmp_path: Path, monkeypatch: pytest.M
     def failing(*_: object) -> object:
         raise OSError(5, "Input/output error")
 
-    with looked_at(tmp_path) as look:
+    with detect(tmp_path) as look:
         monkeypatch.setattr(parts, "decoded", failing)
         with pytest.raises(FileFault, match=r"AGENTS.md: input/output error"):
             list(look.parts())
@@ -249,7 +249,7 @@ def test_the_same_words_of_two_projects_and_in_private_are_memories_of_their_own
 @pytest.mark.parametrize("change", ["gone", "pipe", "link"])
 def test_a_file_that_is_none_any_more_is_refused_by_name_alone(change: str, tmp_path: Path) -> None:
     place = put(tmp_path, "AGENTS.md", "Say quay.\n")
-    with looked_at(tmp_path) as look:
+    with detect(tmp_path) as look:
         place.unlink()
         if change == "pipe":
             os.mkfifo(place)
@@ -283,7 +283,7 @@ def test_further_systems_are_found(tmp_path: Path) -> None:
         put(tmp_path, path, "Say quay.\n")
     put(tmp_path, "modules/memory-rules/settings.json", "{}")
     put(tmp_path, "memory/common/technical/a.md", "Tides.\n")
-    with looked_at(tmp_path) as look:
+    with detect(tmp_path) as look:
         found = {source.path: source.system for source in look.sources}
     assert found == files | {"memory/common/technical/a.md": "framework"}
 
@@ -295,10 +295,10 @@ def test_a_file_is_dated_by_the_commit_that_changed_it_last(tmp_path: Path) -> N
     commit(tmp_path, "three", {"GEMINI.md": "Tides turn.\n"}, at=1_767_323_045)
     put(tmp_path, "CLAUDE.md", "Not yet in git.\n")
     os.utime(tmp_path / "CLAUDE.md", (1_700_000_000, 1_700_000_000))
-    with looked_at(tmp_path, repository=tmp_path) as look:
+    with detect(tmp_path, repository=tmp_path) as look:
         years = {source.path: source.modified.year for source in look.sources}
     assert years == {"CLAUDE.md": 2023, "GEMINI.md": 2026, "web/AGENTS.md": 2024}
-    with looked_at(tmp_path / "web", repository=tmp_path) as look:
+    with detect(tmp_path / "web", repository=tmp_path) as look:
         assert [source.modified.year for source in look.sources] == [2024]
 
 
@@ -310,7 +310,7 @@ def test_a_file_of_a_merged_branch_is_dated_as_git_log_does(tmp_path: Path) -> N
     git(tmp_path, "checkout", "--quiet", "main")
     commit(tmp_path, "three", {"sub/GEMINI.md": "Tides turn.\n"}, at=1_767_323_045)
     git(tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.c", "merge", "--quiet", "--no-ff", "-m", "merge", "side")
-    with looked_at(tmp_path, repository=tmp_path) as look:
+    with detect(tmp_path, repository=tmp_path) as look:
         dates = {source.path: str(int(source.modified.timestamp())) for source in look.sources}
     assert dates == {path: git(tmp_path, "log", "-1", "--format=%ct", "--", path).strip() for path in dates}
     assert len(dates) == 2
@@ -320,5 +320,5 @@ def test_a_repository_that_cannot_be_read_dates_nothing(tmp_path: Path) -> None:
     put(tmp_path, "AGENTS.md", "Say quay.\n")
     for broken in ("", "gitdir: nowhere\n"):
         put(tmp_path, ".git", broken)
-        with looked_at(tmp_path, repository=tmp_path) as look:
+        with detect(tmp_path, repository=tmp_path) as look:
             assert [source.path for source in look.sources] == ["AGENTS.md"]

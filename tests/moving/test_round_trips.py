@@ -23,9 +23,9 @@ from memory.policy.validation import Draft, scope_of
 from memory.silo.silo import Opened, Read
 from memory.transfer import exporting
 from memory.transfer.export_formats import EXPORTS
-from memory.transfer.exporting import NotHeld
+from memory.transfer.exporting import Losses
 from memory.transfer.formats.parts import HERE, Found, LeftOut, Part
-from memory.transfer.importing import IMPORTS, of_parts
+from memory.transfer.importing import IMPORTS, check_parts
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.steps import ME, fresh, problems, protect
@@ -121,7 +121,7 @@ def reads(agent: Agent, given: Iterable[Draft | Found], *, constitutional: bool 
 
 
 def out(name: str, agent: Agent, given: Sequence[Read]) -> tuple[bytes, Counter[str]]:
-    noted = NotHeld()
+    noted = Losses()
     return b"".join(EXPORTS[name].write(agent, given, noted)), noted
 
 
@@ -179,21 +179,23 @@ def test_a_folder_gives_back_what_its_writer_did_not_say_is_lost(
     [read] = reads(ada, [draft], constitutional=constitutional)
     data, noted = out("markdown", ada, [read])
     found = back("markdown", data)
-    assert noted["its file does not say that it is of the journal"] == (draft.kind == "journal")
-    assert noted["its file does not say that it is constitutional"] == constitutional
-    if "its file says nothing, for each of its sections says what stands for nothing" in noted:
+    assert noted["the file does not show that the memory is a journal entry"] == (draft.kind == "journal")
+    assert noted["the file does not show that the memory is constitutional"] == constitutional
+    if "every section has the placeholder of an empty section, so the file has no text" in noted:
         assert isinstance(found[0], LeftOut)
         return
-    if "its file says more than one memory holds, and becomes several" in noted:
+    if "the file is too long for one memory, and is imported as several" in noted:
         assert len(found) > 1
         return
     [part] = found
     assert isinstance(part, Found)
-    said = [sections.parted(text, draft.category) for text in (part.content, draft.content)]
-    assert (said[0] == said[1]) is not noted["a section says what stands for nothing"]
-    assert noted["a section says what stands for nothing"] == ("Not recorded" in draft.content and said[0] != said[1])
+    said = [sections.split(text, draft.category) for text in (part.content, draft.content)]
+    assert (said[0] == said[1]) is not noted["a section has the placeholder of an empty section"]
+    assert noted["a section has the placeholder of an empty section"] == (
+        "Not recorded" in draft.content and said[0] != said[1]
+    )
     tags = tuple(dict.fromkeys(" ".join(tag.split()) for tag in draft.tags))
-    assert (part.tags == tags) is not noted["a tag of it says what stands for nothing"]
+    assert (part.tags == tags) is not noted["a tag has the placeholder of an empty list of tags"]
     assert part.tags == tags or "none" in tags
     assert part.category == draft.category
     assert part.project == draft.project or draft.project == "none"
@@ -208,18 +210,18 @@ def test_a_folder_gives_back_what_its_writer_did_not_say_is_lost(
 def test_a_log_gives_back_what_is_not_said_to_be_lost(draft: Draft, ada: Agent) -> None:
     data, noted = out("axe", ada, reads(ada, [draft]))
     found = back("axe", data)
-    if noted["it says what a log says of nothing, and is no memory there"]:
+    if noted["the text is what a log shows for an empty entry, so it cannot be imported again"]:
         assert [part.why for part in found if isinstance(part, LeftOut)] == ["has neither task nor result"]
         return
     [part] = found
     assert isinstance(part, Found)
-    has_posed = noted["what a line says of a run has a backslash before it, for it would begin another"]
+    has_posed = noted["lines that look like the start of a run get a backslash"]
     assert (part.content == draft.content) is not has_posed
     assert (part.kind, part.category, part.project, part.tags) == ("journal", "behavioral", "", ())
     assert part.date == draft.origin.replace(microsecond=0)  # type: ignore[union-attr]
-    assert noted["its tags are not held"] == bool(draft.tags)
-    assert noted["its category and project are not held"] == ((draft.category, draft.project) != ("behavioral", ""))
-    assert noted["it is of the core, and a log has but runs"] == (draft.kind == "core")
+    assert noted["tags are not exported"] == bool(draft.tags)
+    assert noted["category and project are not exported"] == ((draft.category, draft.project) != ("behavioral", ""))
+    assert noted["the kind, core, is not exported"] == (draft.kind == "core")
     the_same(data, out("axe", ada, reads(ada, [part]))[0], "axe")
 
 
@@ -241,7 +243,7 @@ def test_from_an_agent_to_another(name: str, house: Any, ada: Agent) -> None:
     data, noted = out(name, ada, list(exporting.memories(fresh(ada))))
     eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
     steps: list[int] = []
-    done = of_parts(back(name, data)).store(eve, ME, steps.append)
+    done = check_parts(back(name, data)).store(eve, ME, steps.append)
     assert (done.imported, done.left_out, sum(steps)) == (len(GIVEN), 0, len(GIVEN))
     assert done.tokens == sum(read.memory.tokens for read in exporting.memories(fresh(eve)))
     assert problems(eve) == []
@@ -250,7 +252,7 @@ def test_from_an_agent_to_another(name: str, house: Any, ada: Agent) -> None:
     assert not any(read.memory.constitutional for read in exporting.memories(fresh(eve)))
     again, _ = out(name, fresh(eve), list(exporting.memories(fresh(eve))))
     third, _ = lifecycle.create("acme", "third", model="builtin/dedupe", actor=OPERATOR)
-    assert of_parts(back(name, again)).store(third, ME).imported == len(GIVEN)
+    assert check_parts(back(name, again)).store(third, ME).imported == len(GIVEN)
     assert says(eve) == says(third)
 
 
@@ -261,6 +263,6 @@ def says(agent: Agent) -> list[Any]:
 
 def test_who_names_no_project_gets_the_one_that_was_given(ada: Agent) -> None:
     part = Found("#1", "said", "contextual", HERE)
-    of_parts([part], project="harbour-desk").store(ada, ME)
-    of_parts([part]).store(ada, ME)
+    check_parts([part], project="harbour-desk").store(ada, ME)
+    check_parts([part]).store(ada, ME)
     assert [read.memory.project for read in exporting.memories(ada)] == ["harbour-desk", DEFAULT_PROJECT]

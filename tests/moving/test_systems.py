@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memory.transfer.formats.parts import HERE, Found, LeftOut
-from memory.transfer.reading import Look, looked_at, unique
+from memory.transfer.reading import Detection, detect, unique
 from memory.transfer.systems import SYSTEMS
 
 TREES = Path(__file__).parent / "systems"
@@ -63,7 +63,7 @@ def agrees(memory: Found, told: dict[str, Any]) -> None:
     assert memory.date == date, memory.key
 
 
-def read(look: Look) -> tuple[list[Found], dict[str, str]]:
+def read(look: Detection) -> tuple[list[Found], dict[str, str]]:
     parts = [item.part for item in unique(look.parts())]
     left = [part for part in parts if isinstance(part, LeftOut)]
     assert len({each.key for each in [*look.left_out, *left]}) == len(look.left_out) + len(left)
@@ -78,7 +78,7 @@ def test_all_trees_are_read() -> None:
 def test_a_tree_is_read_as_its_table_says(name: str) -> None:
     told = table(name)
     systems, plain = ASKED[name]
-    with looked_at(TREES / name / "tree", systems, plain) as look:
+    with detect(TREES / name / "tree", systems, plain) as look:
         memories, left_out = read(look)
         named = {source.path for source in look.sources}
     assert [memory.key for memory in memories] == [each["key"] for each in told["memories"]]
@@ -96,7 +96,7 @@ def test_all_trees_in_one_folder_are_found_by_place_and_form(tmp_path: Path) -> 
     expected = {each["key"]: each for one in told for each in one["memories"]}
     left = {each["key"]: each["why"] for one in told for each in one["left_out"]}
     gone = {key for key in [*expected, *left] if key.partition("#")[0] in NAMED_ALONE - {"memories/empty.md"}}
-    with looked_at(tmp_path, plain=["notes"]) as look:
+    with detect(tmp_path, plain=["notes"]) as look:
         memories, left_out = read(look)
         paths = [source.path for source in look.sources]
     assert paths == sorted(paths)

@@ -118,7 +118,9 @@ def test_every_refusal_of_the_write_path(watch: Watch, ada: Agent) -> None:
         lambda: operations.consolidate(ada, [1, 4], "", steps.ME),
         lambda: operations.discard(ada, [2, 3, 99], steps.ME),
         lambda: parse_moment("since", f"{said}"),
-        lambda: importing.of_lines([f'{{"content": "{said}", "created_at": "{said}"}}'.encode()]).store(ada, steps.ME),
+        lambda: importing.check_lines([f'{{"content": "{said}", "created_at": "{said}"}}'.encode()]).store(
+            ada, steps.ME
+        ),
     ]
     for refusal in refusals:
         watch.refused(refusal)
@@ -174,7 +176,7 @@ def verbs(watch: Watch, agent: Agent) -> dict[str, Callable[[], object]]:
         "revise": lambda: operations.revise(agent, 1, steps.ME, content=said, dropping=[watch.marker]),
         "consolidate": lambda: operations.consolidate(agent, [1, 2], said, steps.ME, dropping=[watch.marker]),
         "notify": lambda: operations.notify(agent, said, operation="session_closed", actor=steps.SYSTEM, detail={}),
-        "import": lambda: importing.of_lines([json.dumps({"content": said}).encode()]).store(agent, steps.ME),
+        "import": lambda: importing.check_lines([json.dumps({"content": said}).encode()]).store(agent, steps.ME),
         "search": lambda: indexes.reader(steps.fresh(agent)).__enter__(),
         "merge in a session": lambda: _in_a_session(
             agent, "consolidate_memories", {"ids_to_merge": [3, 4], "new_content": said, "dropping": [watch.marker]}

@@ -60,7 +60,7 @@ def test_the_newest_entries_that_fit_are_sent(path: Path, content: bytes, contex
     assert kept >= 1 or not written
     assert kept <= 1 or weight(written[-kept:]) <= context
     if sent != content:
-        assert sent.startswith(b"## "), "what stands before the first entry goes first"
+        assert sent.startswith(b"## "), "what comes before the first entry goes first"
     if written and kept < len(written):
         assert weight(written[-kept - 1 :]) > context, "one more would have fitted"
 

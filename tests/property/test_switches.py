@@ -263,7 +263,7 @@ class Switched(Walk):
         """As a commit does it."""
         before = self.of_closed()
         with suppress(errors.FileFault):
-            writer.bring(self.row())
+            writer.sync(self.row())
         assert self.of_closed() == before
 
     # --- what holds

@@ -118,7 +118,7 @@ class Vaulted(Walk):
         """What is there of categories that are off."""
         found = {}
         for path, data in self.files().items():
-            said = rendering.read_again(data)
+            said = rendering.read_file(data)
             memory = said and Memory.objects.filter(agent_id=self.agent.pk, number=said.number).first()
             if memory and (memory.category in self.off or not self.is_on):
                 found[path] = data
@@ -127,7 +127,7 @@ class Vaulted(Walk):
     def follow(self, crash: int | None) -> None:
         """As a commit does it."""
         with crashing(crash), transaction.atomic():
-            writer.bring(self.row())
+            writer.sync(self.row())
 
     def act(self, do: Callable[[], Any], crash: int | None) -> None:
         """An edit, whatever becomes of it, and what follows it."""
@@ -188,7 +188,7 @@ class Vaulted(Walk):
             return
         self.act(lambda: operations.revise(self.row(), number, PERSON, content=mark), crash)
         with suppress(errors.MemoryFault):
-            writer.bring(self.row())
+            writer.sync(self.row())
         self.redacted.append(mark)
         for path in [path for path, data in self.files().items() if mark.encode() in data and hand]:
             spoilt(self.vault / path, hand)
@@ -200,7 +200,7 @@ class Vaulted(Walk):
         with transaction.atomic():
             redaction.redact(self.row(), asked, ME, include_constitutional=True)
         self.follow(crash)
-        writer.bring(self.row())
+        writer.sync(self.row())
         self.written = [mark for mark in self.written if self.is_somewhere(mark)]  # what stood in its files went too
 
     # --- switches
@@ -232,7 +232,7 @@ class Vaulted(Walk):
         if not paths:
             return
         path = self.vault / paths[pick % len(paths)]
-        said = rendering.read_again(path.read_bytes())
+        said = rendering.read_file(path.read_bytes())
         mark = f"by hand {len(self.written)}."
         with path.open("a") as file:
             file.write(mark)
@@ -285,14 +285,14 @@ class Vaulted(Walk):
                 continue
             assert file is not None
             path, title = Line.open(silo, file).path, Line.open(silo, file).title
-            said = rendering.read_again((self.vault / path).read_bytes())
+            said = rendering.read_file((self.vault / path).read_bytes())
             opened = silo.open(memory)
             assert said is not None
             assert f"[{title}](" in listed
             if said.sealed is not None:
                 assert silo.open_sealed(memory.number, said.sealed) == opened
             else:
-                told = sections.parted(opened.content, memory.category)
+                told = sections.split(opened.content, memory.category)
                 shown = rendering.blocks((self.vault / path).read_text())
                 assert {name: shown.get(name) for name in told} == told
 

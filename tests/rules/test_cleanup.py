@@ -82,7 +82,7 @@ def test_what_a_suggestion_says(ada: Agent) -> None:
         "importance": "low",
         "tokens": one.tokens,
         "recalled": 0,
-        "reason": "100 days old, where 90 are suggested; never recalled",
+        "reason": "100 days old, suggested retention 90 days; never recalled",
     }
     assert "ZEBRA" not in repr(one)
 
@@ -160,7 +160,7 @@ def test_importance_is_found_in_what_is_kept_of_a_memory(ada: Agent) -> None:
     }
     assert "made of other memories" in told[merged].reason
     assert "tagged to be kept" in told[tagged].reason
-    assert "tells of a decision or a preference" in told[decided].reason
+    assert "mentions a decision or a preference" in told[decided].reason
     assert "decision" not in "".join(each.reason for each in review(fresh(ada), now=NOW).suggestions)
     assert "recalled 5 times, last on" in told[often].reason
 
@@ -294,7 +294,7 @@ def test_what_was_kept_is_suggested_again_after_as_many_days(ada: Agent) -> None
     decide(fresh(ada), [1], [], ME, now=NOW)
     assert suggested(ada, now=NOW + timedelta(days=89)) == []
     [again] = cleanup.review(fresh(ada), now=NOW + timedelta(days=91)).suggestions
-    assert (again.importance, "decided to be kept before" in again.reason) == (Importance.MEDIUM, True)
+    assert (again.importance, "kept in an earlier review" in again.reason) == (Importance.MEDIUM, True)
     decide(fresh(ada), [1], [], ME, now=NOW + timedelta(days=91))
     assert suggested(ada, now=NOW + timedelta(days=92)) == []
 

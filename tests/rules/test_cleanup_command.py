@@ -55,7 +55,7 @@ def test_without_a_key_it_lists_and_shows_nothing(past: Agent, no_key: None, ter
     assert ran.code == 0
     assert ran.out.splitlines()[0] == (
         f"{seen(past, 1):>10}  technical, low importance, {row(past, 1).tokens} tokens: 100 days old, "
-        "where 90 are suggested; never recalled"
+        "suggested retention 90 days; never recalled"
     )
     assert "None is discarded unless you say so" in ran.err
     assert (len(ran.out.splitlines()), SAID in ran.out + ran.err, decided()) == (3, False, {})
@@ -214,7 +214,7 @@ def test_a_closed_switch_is_told_with_what_opens_it(past: Agent) -> None:
 
 def test_one_day_is_one(past: Agent) -> None:
     settle(past, categories__technical__suggested_retention_days=1)
-    assert "100 days old, where 1 is suggested" in clean().out
+    assert "100 days old, suggested retention 1 day" in clean().out
     ago = timezone.now() - timedelta(days=90)
     Recall.objects.create(agent_id=past.pk, number=1, times=1, first_at=ago, last_at=ago)
     assert "recalled once, last on" in clean().out

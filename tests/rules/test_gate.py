@@ -55,7 +55,7 @@ WRITES: dict[str, Callable[[Agent], Any]] = {
     "restore": lambda ada: operations.restore(ada, [2], ME),
     "protect": lambda ada: operations.protect(ada, [1], PERSON),
     "consolidate": lambda ada: operations.consolidate(ada, [1, 3], "x", ME),
-    "import": lambda ada: importing.of_lines([json.dumps({"content": "x", "category": CATEGORY}).encode()]).store(
+    "import": lambda ada: importing.check_lines([json.dumps({"content": "x", "category": CATEGORY}).encode()]).store(
         ada, ME
     ),
 }

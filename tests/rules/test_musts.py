@@ -269,7 +269,7 @@ def test_what_is_overdue_stays_whatever_workers_do(ada: Agent, consent: bool) ->
     tasks.sweep()
     tasks.close_stale()
     for turn in range(2 * 24 * 12):
-        automatic.remind(NOW + timedelta(minutes=5 * turn))
+        automatic.send_notices(NOW + timedelta(minutes=5 * turn))
     assert list(Memory.objects.exclude(source="system").values()) == before
     assert Memory.objects.filter(source="system").count() == 1  # who looks is told
 
@@ -285,7 +285,7 @@ def test_what_is_stored_is_without_brand_and_licence(ada: Agent) -> None:
     ran = [rules("store", f"Tabs, not spaces.\n{BRAND}\n{LICENCE}"), rules("store", *told)]
     plain, structured = [each.json["id"] for each in ran]
     assert said(ada, plain) == "Tabs, not spaces."
-    assert sections.parted(said(ada, structured), "behavioral") == {"Understanding": "Tabs."}
+    assert sections.split(said(ada, structured), "behavioral") == {"Understanding": "Tabs."}
 
 
 def test_no_template_has_a_brand_or_a_licence() -> None:

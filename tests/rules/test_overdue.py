@@ -13,7 +13,7 @@ from audit.models import AuditEntry
 from memory.agents import lifecycle, rule_changes
 from memory.models import Agent, Memory, Source
 from memory.recording import automatic, cleanup
-from memory.recording.automatic import SYSTEM, notify_overdue, remind
+from memory.recording.automatic import SYSTEM, notify_overdue, send_notices
 from memory.search import reading
 from memory.writing import operations
 from refinement import tasks
@@ -42,10 +42,10 @@ def notices(agent: Agent) -> list[Memory]:
 def test_an_agent_is_told_how_many_are_overdue(ada: Agent, bob: Agent) -> None:
     old(ada, "ZEBRA", "ZEBRA and more", days=100)
     remember(ada, "young", category="technical")
-    assert remind() == 1
+    assert send_notices() == 1
     [notice] = notices(ada)
     said = reading.one(fresh(ada), notice.number).opened.content
-    assert said.startswith("2 memories of yours are older than is suggested for their category.")
+    assert said.startswith("2 of your memories are older than the suggested retention of their category.")
     assert "ZEBRA" not in said
     assert (last_entry(ada).operation, last_entry(ada).detail) == ("agent_changed", {"cleanup": {"overdue": 2}})
     assert last_entry(ada).actor_label == SYSTEM.label
@@ -60,22 +60,22 @@ def test_one_memory_is_told_as_one(ada: Agent, bob: Agent) -> None:
         old(agent, "tea")
     settle(ada, search__max_results=9)
     rule_changes.change(lifecycle.change(fresh(ada), PERSON, paused=True), PERSON, enabled=False)
-    assert (remind(), notify_overdue(fresh(ada), SYSTEM)) == (1, None)  # bob is told
+    assert (send_notices(), notify_overdue(fresh(ada), SYSTEM)) == (1, None)  # bob is told
     rule_changes.change(fresh(ada), PERSON, enabled=True)
     assert notify_overdue(fresh(ada), SYSTEM) == last_entry(ada).seq
-    assert reading.one(fresh(ada), 2).opened.content.startswith("1 memory of yours is older")
+    assert reading.one(fresh(ada), 2).opened.content.startswith("1 of your memories is older")
     assert AuditEntry.objects.filter(detail__has_key="cleanup").count() == 2
 
 
 def test_no_more_often_than_is_set(ada: Agent) -> None:
     old(ada, "tea")
-    assert remind() == 1
+    assert send_notices() == 1
     for now in (None, later(29)):
-        assert remind(now) == 0
+        assert send_notices(now) == 0
         assert notify_overdue(fresh(ada), SYSTEM, now) is None
-    assert remind(later(30.1)) == 1
+    assert send_notices(later(30.1)) == 1
     settle(ada, cleanup_guidance__notification_frequency_days=2)
-    assert remind(later(2.1)) == 1
+    assert send_notices(later(2.1)) == 1
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_no_more_often_than_is_set(ada: Agent) -> None:
 def test_what_is_set_is_honoured(ada: Agent, given: dict[str, Any], told: int) -> None:
     old(ada, "tea", days=100)
     settle(ada, **given)
-    assert remind() == told
+    assert send_notices() == told
     assert notify_overdue(fresh(ada), SYSTEM, later(0.5)) is None
     assert len(notices(ada)) == told
 
@@ -102,7 +102,7 @@ def test_what_is_never_suggested_is_not_counted(ada: Agent) -> None:
     constitutional, kept, gone = old(ada, "a", "b", "c")
     operations.protect(fresh(ada), [constitutional], PERSON)
     cleanup.decide(fresh(ada), [kept], [gone], ME, expect={gone: row(ada, gone).version})
-    assert remind() == 0
+    assert send_notices() == 0
 
 
 def test_a_task_that_comes_regularly_tells(ada: Agent) -> None:
@@ -118,7 +118,7 @@ def test_an_agent_whose_key_is_missing_keeps_nobody_waiting(ada: Agent, monkeypa
     for agent in (ada, eve):
         old(agent, "tea")
     Agent.objects.filter(pk=ada.pk).update(wrapped_key=b"nonsense")
-    assert remind() == 1
+    assert send_notices() == 1
     assert len(notices(eve)) == 1
 
 
@@ -137,7 +137,7 @@ def test_each_has_its_place_in_the_day(ada: Agent, bob: Agent, monkeypatch: pyte
 
 def statements(now: datetime) -> list[str]:
     with CaptureQueriesContext(connection) as asked:
-        remind(now)
+        send_notices(now)
     return [each["sql"] for each in asked]
 
 

@@ -148,7 +148,7 @@ def test_one_is_begun(ada: Agent) -> None:
 def memory_of(agent: Agent, name: str = "monday", **told: Any) -> dict[str, str]:
     edited = end_session(fresh(agent), name, ME, **told)
     assert edited is not None
-    return sections.parted(said(agent, edited.memory.number), "session")
+    return sections.split(said(agent, edited.memory.number), "session")
 
 
 def test_its_memory_tells_what_the_template_asks(ada: Agent, time_machine: Any) -> None:
@@ -250,7 +250,7 @@ def test_what_one_left_open_is_carried_over_to_the_next(ada: Agent) -> None:
         "- Previous Session: memory 2",
         "- Carried Over: Still need to pay.; print the tickets",
     ]
-    first = sections.parted(said(ada, 2), "session")["Session Overview"]
+    first = sections.split(said(ada, 2), "session")["Session Overview"]
     assert fact(first, "Next Session") == "memory 4"
     talk(ada, session="elsewhere", project="other")
     assert "Previous Session" not in memory_of(ada, "elsewhere")["Session Overview"]
@@ -262,12 +262,12 @@ def test_its_topics_refer_to_it_and_to_each_other(ada: Agent) -> None:
         talk(ada, session="monday", topic=topic)
     memory_of(ada)
     ferry, booking, _ = of_category(ada, "topic")
-    told = sections.parted(said(ada, ferry.number), "topic")["Cross-References"]
+    told = sections.split(said(ada, ferry.number), "topic")["Cross-References"]
     assert told == (
         "- Related Sessions:\n  - monday, memory 7\n- Connected Topics:\n  - Booking, memory 4\n"
         "- Project Context: default-project"
     )
-    told = sections.parted(said(ada, booking.number), "topic")["Cross-References"]
+    told = sections.split(said(ada, booking.number), "topic")["Cross-References"]
     assert "- Connected Topics:\n  - Tea, memory 6\n  - Ferry, memory 2\n" in told
     talk(ada, session="monday", topic="Ferry")
     assert said(ada, ferry.number).count("monday, memory 7") == 1
@@ -371,7 +371,7 @@ def test_of_one_that_is_over_nothing_more_is_told(ada: Agent) -> None:
     for told in (None, Outcomes("one style"), Outcomes(achieved="all of it")):
         with refused(ada, NotOpen) as caught:
             end_session(fresh(ada), "monday", ME, outcomes=told)
-        assert "was over at" in str(caught.value)
+        assert "This session ended at" in str(caught.value)
     assert len(of_category(ada, "session")) == 1
 
 

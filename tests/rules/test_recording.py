@@ -118,7 +118,7 @@ def test_a_recording_is_a_journal_memory_in_sections(ada: Agent) -> None:
         "topic:tabs",
     )
     assert (found.kind, found.significance) == ("statement", "medium")
-    told = sections.parted(said(ada, 1), "user_interaction")
+    told = sections.split(said(ada, 1), "user_interaction")
     assert list(told) == ["User Prompt", "Agent Response", "Context", "Analysis", "Technical Metadata"]
     assert (unfenced(told["User Prompt"]), unfenced(told["Agent Response"])) == (PROMPT, RESPONSE)
     assert told["Context"] == "- Session: monday\n- Topic: Tabs\n- Previous Context: we spoke of spaces"
@@ -131,7 +131,7 @@ def test_a_recording_is_a_journal_memory_in_sections(ada: Agent) -> None:
 
 
 def parted(agent: Agent, number: int | None) -> dict[str, str]:
-    return sections.parted(said(agent, number), "user_interaction")
+    return sections.split(said(agent, number), "user_interaction")
 
 
 def related(agent: Agent, number: int) -> str:
@@ -230,7 +230,7 @@ def test_a_name_that_is_a_secret_is_refused(ada: Agent) -> None:
 
 
 def whole(texts: list[str], section: str) -> str:
-    return "".join(unfenced(sections.parted(text, "user_interaction").get(section, "")) for text in texts)
+    return "".join(unfenced(sections.split(text, "user_interaction").get(section, "")) for text in texts)
 
 
 def test_a_long_one_goes_on_in_further_memories(ada: Agent) -> None:
@@ -275,7 +275,7 @@ def test_whatever_stands_in_it_is_found_again(prompt: str, response: str, times:
     assert all(len(text) <= MAX_CONTENT for text in texts)
     assert whole(texts, "User Prompt") == prompt * times
     assert whole(texts, "Agent Response") == response * times
-    assert fact(sections.parted(texts[0], "user_interaction")["Context"], "Session") == "monday"
+    assert fact(sections.split(texts[0], "user_interaction")["Context"], "Session") == "monday"
 
 
 @given(st.text("`~\n x", max_size=40))
@@ -346,7 +346,7 @@ def test_a_refused_one_leaves_nothing(ada: Agent, monkeypatch: pytest.MonkeyPatc
     def fails(*_: Any, **__: Any) -> None:
         raise Invalid("topic", "fails")
 
-    monkeypatch.setattr("memory.recording.topics.go_on", fails)
+    monkeypatch.setattr("memory.recording.topics.evolve_locked", fails)
     with refused(ada, Invalid):
         talk(ada, session="tuesday", topic="tabs")
     assert [(each.name, each.ended_at, each.numbers) for each in sessions(ada)] == [("monday", None, numbers)]

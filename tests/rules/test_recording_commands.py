@@ -153,7 +153,7 @@ def test_sessions_are_begun_listed_and_ended(ada: Agent) -> None:
         "file": None,
     }
     assert "- Follow-up Needed: ask Bob" in said(ada, 2)
-    failed(rules("session", "end", "monday"), 1, "was over at")
+    failed(rules("session", "end", "monday"), 1, "This session ended at")
     [listed] = rules("session", "list").json
     assert {name: listed[name] for name in ("session", "project", "recordings", "id")} == {
         "session": "monday",
@@ -162,10 +162,10 @@ def test_sessions_are_begun_listed_and_ended(ada: Agent) -> None:
         "id": 2,
     }
     assert set(listed) == {"session", "project", "began_at", "last_at", "ended_at", "recordings", "id"}
-    failed(rules("session", "end", "nobody"), 2, "no recorded session")
-    failed(rules("session", "begin", "monday", "--project", "site"), 1, "of this name")
+    failed(rules("session", "end", "nobody"), 2, "No recorded session has")
+    failed(rules("session", "begin", "monday", "--project", "site"), 1, "with this name")
     failed(rules("session", "end"), 2, "No recorded session is open")
-    failed(rules("session", "end", "monday", "--goal", "more"), 1, "was over at")
+    failed(rules("session", "end", "monday", "--goal", "more"), 1, "This session ended at")
     failed(rules("session", "pause"), 2, "begin|end|list")
 
 

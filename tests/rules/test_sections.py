@@ -24,18 +24,16 @@ LINES = st.lists(
 
 @given(st.dictionaries(st.sampled_from(sections.names("technical")), LINES.filter(str.strip)))
 def test_sections_are_found_again(given_: dict[str, str]) -> None:
-    text = sections.composed(given_)
-    assert sections.parted(text, "technical") == {name: value.strip() for name, value in given_.items()}
+    text = sections.join(given_)
+    assert sections.split(text, "technical") == {name: value.strip() for name, value in given_.items()}
 
 
 @given(LINES.filter(str.strip), st.sampled_from(sections.names("technical")))
 def test_what_a_fence_holds_is_no_heading_and_stays_as_it_is(text: str, name: str) -> None:
     prompt = fenced(text)
-    composed = sections.composed(
-        {"User Prompt": prompt, "Agent Response": fenced(f"## {name}"), "Context": "- Session: x"}
-    )
+    composed = sections.join({"User Prompt": prompt, "Agent Response": fenced(f"## {name}"), "Context": "- Session: x"})
     assert f"\n## {name}\n" in composed  # without a backslash
-    assert sections.parted(composed, "user_interaction") == {
+    assert sections.split(composed, "user_interaction") == {
         "User Prompt": prompt,
         "Agent Response": fenced(f"## {name}"),
         "Context": "- Session: x",
@@ -43,17 +41,17 @@ def test_what_a_fence_holds_is_no_heading_and_stays_as_it_is(text: str, name: st
 
 
 def test_a_fence_that_nothing_closes_swallows_nothing() -> None:
-    assert sections.parted("Why.\n```\ncode\n## Outcome\nGood.", "technical") == {
+    assert sections.split("Why.\n```\ncode\n## Outcome\nGood.", "technical") == {
         "Understanding": "Why.\n```\ncode",
         "Outcome": "Good.",
     }
     both = {"Context": "```\nhalf", "Outcome": "```\nanother"}
-    assert sections.parted(sections.composed(both), "technical") == both
+    assert sections.split(sections.join(both), "technical") == both
 
 
 def test_what_was_escaped_within_a_fence_is_read_as_it_was_said() -> None:
     before = "## User Prompt\n```\n\\## Context\nplease\n\\\\## Task\n```\n\n## Context\n- Session: x"
-    told = sections.parted(before, "user_interaction")
+    told = sections.split(before, "user_interaction")
     assert told == {"User Prompt": "```\n## Context\nplease\n\\\\## Task\n```", "Context": "- Session: x"}
 
 
@@ -65,14 +63,14 @@ def test_many_fences_that_nothing_closes_take_no_time() -> None:
 
 
 def test_plain_text_is_the_main_section() -> None:
-    assert sections.parted("The ferry leaves at 14:30.\n", "technical") == {
+    assert sections.split("The ferry leaves at 14:30.\n", "technical") == {
         "Understanding": "The ferry leaves at 14:30."
     }
-    assert sections.parted("The ferry.", "session") == {"Session Overview": "The ferry."}
+    assert sections.split("The ferry.", "session") == {"Session Overview": "The ferry."}
 
 
 def test_what_stands_before_the_first_heading_is_the_main_sections() -> None:
-    told = sections.parted("Why.\n## Outcome\nGood.", "behavioral")
+    told = sections.split("Why.\n## Outcome\nGood.", "behavioral")
     assert told == {"Understanding": "Why.", "Outcome": "Good."}
 
 

@@ -38,7 +38,7 @@ def test_it_is_made_as_the_template_has_it(ada: Agent, time_machine: Any) -> Non
         pitfalls=("Boiling water",),
         resources=("The tea book",),
     )
-    told = sections.parted(text, "topic")
+    told = sections.split(text, "topic")
     assert told["Topic Definition"] == (
         "- Topic: Tea\n- Description: A drink.\n- Scope: Not coffee.\n- Related Topics:\n  - Cups"
     )
@@ -87,7 +87,7 @@ def test_the_oldest_stages_give_way_to_their_number(ada: Agent) -> None:
     for number in range(40):
         text = evolved(ada, stage=f"{number} " + "x" * 290)
         assert len(text) <= MAX_CONTENT
-    told = sections.parted(text, "topic")["Evolution History"]
+    told = sections.split(text, "topic")["Evolution History"]
     kept = told.count("\n  - ")
     assert f"- Earlier Stages: {40 - kept} in this memory's history" in told
     assert ": 39 x" in told
@@ -98,9 +98,9 @@ def test_the_oldest_items_give_way_to_their_number(ada: Agent) -> None:
     for number in range(40):
         text = evolved(ada, insights=(f"insight {number} " + "x" * 280,))
         assert len(text) <= MAX_CONTENT
-    kept = sections.parted(text, "topic")["Key Insights"].count("insight ")
+    kept = sections.split(text, "topic")["Key Insights"].count("insight ")
     assert (
-        f"- Earlier Items: {40 - kept} in this memory's history" in sections.parted(text, "topic")["Evolution History"]
+        f"- Earlier Items: {40 - kept} in this memory's history" in sections.split(text, "topic")["Evolution History"]
     )
     assert ("insight 39 " in text, "insight 0 " in text, "Earlier Stages" in text) == (True, False, False)
 
@@ -135,7 +135,7 @@ def test_it_is_masked_and_neutral(ada: Agent) -> None:
 
 def test_headings_in_it_are_no_headings(ada: Agent) -> None:
     text = evolved(ada, definition="## Key Insights", insights=("## Cross-References", "- Scope: all"))
-    told = sections.parted(text, "topic")
+    told = sections.split(text, "topic")
     assert "- Description: ## Key Insights" in told["Topic Definition"]
     again = evolved(ada, insights=("more",))
     assert "  - - Scope: all" in again

@@ -15,7 +15,7 @@ from memory.models import Agent
 from memory.policy.categories import SCOPES
 from memory.transfer import exporting
 from memory.transfer.export_formats import EXPORTS, writer
-from memory.transfer.exporting import NotHeld
+from memory.transfer.exporting import Losses
 from memory.vault import rendering
 from memory.writing import operations
 from tests.steps import ME, fresh, protect, remember
@@ -38,7 +38,7 @@ def ada(ada: Agent) -> Agent:
 
 
 def written(agent: Agent, name: str, *, with_discarded: bool = False) -> tuple[bytes, dict[str, int]]:
-    noted = NotHeld()
+    noted = Losses()
     write = writer(name, with_discarded=with_discarded)
     pieces = write(agent, exporting.memories(agent, with_discarded=with_discarded), noted)
     return b"".join(pieces), dict(noted)
@@ -78,10 +78,10 @@ def test_a_log_has_an_entry_for_each_and_names_what_it_lost(ada: Agent) -> None:
     assert entries[len(SCOPES)] == RUN
     assert "\n\\## Tags\n" in entries[-1]
     assert entries[-1].startswith('**Task:** (none)\n**Result:** ## a heading\n"quoted"')
-    assert noted["what a line says of a run has a backslash before it, for it would begin another"] == 1
-    assert noted["its tags are not held"] == len(SCOPES)
-    assert noted["it is of the core, and a log has but runs"] == len(records(ada)) - 1
-    assert noted["it was constitutional"] == 1
+    assert noted["lines that look like the start of a run get a backslash"] == 1
+    assert noted["tags are not exported"] == len(SCOPES)
+    assert noted["the kind, core, is not exported"] == len(records(ada)) - 1
+    assert noted["the constitutional mark is not exported"] == 1
 
 
 def test_a_folder_has_each_in_its_place_readable(ada: Agent) -> None:
@@ -98,8 +98,8 @@ def test_a_folder_has_each_in_its_place_readable(ada: Agent) -> None:
         assert record["content"].split()[0] in "".join(found.values())
     assert any(name.startswith("memory/private/credentials/") for name in files)
     assert noted == {
-        "its file does not say that it is of the journal": 1,
-        "its file does not say that it is constitutional": 1,
+        "the file does not show that the memory is a journal entry": 1,
+        "the file does not show that the memory is constitutional": 1,
     }
 
 

@@ -110,7 +110,7 @@ def test_without_the_agents_key_a_vault_is_proposed(ada: Agent, site: Path, monk
 def test_a_folder_that_will_not_do_names_one_that_would(ada: Agent, site: Path) -> None:
     ran = rules("init", "--vault", "/etc/memory")
     assert ran.code == 2
-    assert "must lie under" in ran.err
+    assert "must be inside" in ran.err
     assert str(site.parent / "acme" / "ada") in ran.err
     assert fresh(ada).vault_path == ""
 
@@ -426,7 +426,7 @@ def test_a_vault_that_somebody_holds_is_told_within_seconds(ada: Agent, vault: P
         ran = rules("index")
         assert (ran.code, "Try again" in ran.err) == (1, True)
         stored = rules("store", "Tea is hot", "--category", "technical")
-        assert (stored.code, stored.json["file"], "tried again" in stored.err) == (0, None, True)
+        assert (stored.code, stored.json["file"], "tries again" in stored.err) == (0, None, True)
         assert rules("index", "--check").code == 1
         assert time.monotonic() - began < 9
     assert rules("index").code == 0
@@ -497,7 +497,7 @@ def test_the_page_says_what_it_is_and_what_is_struck(ada: Agent, vault: Path) ->
     title, blank, about, *lines = (vault / "index.md").read_text().splitlines()
     assert (title, blank) == ("# Memory Index", "")
     assert about.startswith(
-        "A line for each file, in the order in which they were written. A struck line names a file "
+        "One line per file, in the order in which the files were written. A struck line names a file "
     )
     assert "`manage.py vault index` writes this page again" in about
     assert lines[-3:] == [
@@ -543,12 +543,12 @@ def test_status_says_what_is_on_and_how_the_vault_is(ada: Agent, site: Path) -> 
 
 def test_an_error_names_the_field(ada: Agent, site: Path) -> None:
     rows = [
-        (("init", "--vault", "/etc/memory"), "vault: must lie under"),
+        (("init", "--vault", "/etc/memory"), "vault: must be inside"),
         (("init", "--project-dir", "nowhere"), "project-dir: is not a folder"),
         (("record", "--prompt", "x", "--seconds", "-1"), "response_seconds: must be a number"),
         (("record", "--prompt-file", "/dev/null"), "prompt: is empty"),
         (("record", "--prompt", "x", "--tool", "y" * 65), "tools: has 65 characters"),
-        (("record", "--prompt", "x", "--session", "a b"), "session: is up to 64 letters"),
+        (("record", "--prompt", "x", "--session", "a b"), "session: must be 1 to 64 characters"),
         (("topic", "Tea", "--question", "x" * 1_001), "questions: "),
         (("store", "x" * 10_001), "content: has 10,001 characters"),
         (("store", "x", "--tag", "y" * 65), "tags: must each be"),

@@ -84,8 +84,8 @@ def memory(category: str, number: int = 42, sealed: bytes = b"sealed") -> Memory
     return made
 
 
-def said_again(data: bytes) -> rendering.Said:
-    said = rendering.read_again(data)
+def said_again(data: bytes) -> rendering.FileInfo:
+    said = rendering.read_file(data)
     assert said is not None
     return said
 
@@ -93,10 +93,10 @@ def said_again(data: bytes) -> rendering.Said:
 @pytest.mark.parametrize("category", OPEN)
 @given(text=WRITTEN, tags=TAGS)
 def test_any_text_is_found_again_in_its_file(category: str, text: str, tags: tuple[str, ...]) -> None:
-    data = rendering.rendered(memory(category), Opened(text, tags), "1.0.0", DAY)
+    data = rendering.render(memory(category), Opened(text, tags), "1.0.0", DAY)
     said = said_again(data)
     found = rendering.blocks(data.decode())
-    told = {name: as_shown(part, category) for name, part in sections.parted(text, category).items()}
+    told = {name: as_shown(part, category) for name, part in sections.split(text, category).items()}
     shown = {name: found[name] for name in told}
     assert (said.number, said.version, shown) == (42, "1.0.0", told)
     assert said.sealed is None
@@ -111,19 +111,19 @@ def as_shown(text: str, category: str) -> str:
 @pytest.mark.parametrize("category", sorted(name for name, scope in SCOPES.items() if scope == PRIVATE))
 @given(sealed=st.binary(min_size=1, max_size=400))
 def test_any_sealed_block_is_found_again(category: str, sealed: bytes) -> None:
-    said = said_again(rendering.rendered(memory(category, sealed=sealed), None, "1.0.0", DAY))
+    said = said_again(rendering.render(memory(category, sealed=sealed), None, "1.0.0", DAY))
     assert (said.number, said.sealed) == (42, sealed)
 
 
 @given(data=st.one_of(st.binary(max_size=300), WRITTEN.map(lambda text: text.encode("utf-8", "replace"))))
 def test_any_bytes_are_a_file_of_ours_or_none(data: bytes) -> None:
-    said = rendering.read_again(data)
+    said = rendering.read_file(data)
     assert said is None or said.number >= 0
 
 
 def test_what_is_no_number_names_no_memory() -> None:
     for number in ("", "-1", "7.0", "٧", "7 8", "1" * 19, "0x7", "7\u2028", "{{ number }}", "**7**"):
-        found = rendering.read_again(f"## Metadata\n- **Memory ID**: {number}\n".encode())
+        found = rendering.read_file(f"## Metadata\n- **Memory ID**: {number}\n".encode())
         assert found is None or found.number == 7
 
 

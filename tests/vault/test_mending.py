@@ -143,7 +143,7 @@ def test_a_file_that_came_back_without_its_line_is_listed(ada: Agent, ferry: int
     ):
         operations.restore(ada, [ferry], PERSON)
     assert the_one(vault).relative_to(vault).parts[0] == "common"
-    writer.follow(ada.pk)
+    writer.try_sync(ada.pk)
     assert differ(fresh(ada)) == []
     assert (vault / "index.md").read_text().rstrip().endswith(".md)")
 
@@ -176,7 +176,7 @@ def test_a_vault_that_cannot_be_written_is_told_and_caught_up(ada: Agent, ferry:
     vault.unlink()
     aside.rename(vault)
     assert writer.is_behind(fresh(ada))
-    writer.follow(ada.pk)
+    writer.try_sync(ada.pk)
     assert (len(memories(vault)), Vault.objects.get().fault, second) == (2, "", 2)
 
 
@@ -370,7 +370,7 @@ def test_what_fails_half_way_stays_owed(ada: Agent, three: list[int], vault: Pat
     with mock.patch.object(Disk, "publish", side_effect=FileFault("no space left", "no space left")):
         remember(ada, "four", category="technical")
     assert Vault.objects.get().seq == 0
-    writer.follow(ada.pk)
+    writer.try_sync(ada.pk)
     assert (len(memories(vault)), differ(ada)) == (4, [])
 
 

@@ -129,7 +129,7 @@ def test_a_memory_that_cannot_be_opened_keeps_no_other_waiting(ada: Agent, vault
         return opened(self, memory)
 
     VaultFile.objects.update(rules_version="")
-    writer.begin_anew(ada)
+    writer.reset(ada)
     with mock.patch.object(Silo, "open", breaking):
         other = stored(ada, "two", "technical")
         assert has_file(ada, other) == [True]

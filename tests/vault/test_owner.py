@@ -51,7 +51,7 @@ def test_the_folder_of_another_service_is_not_written_to(ada: Agent, vault: Path
 
 
 def test_what_is_no_mark_is_somebodys(ada: Agent, bob: Agent, vault: Path) -> None:
-    refusal = r"is another agent's vault|is no mark of a vault"
+    refusal = r"is another agent's vault|is not the mark of a vault"
     remember(ada, "heather", category="technical")
     marks = ("f" * 32 + "\n", "f" * 33, "settings of another program\n" * 90, "torn", "\x00" * 32)
     for said in marks:
@@ -84,8 +84,8 @@ def test_a_mark_that_has_another_name_is_not_written_to(ada: Agent, vault: Path,
     (vault / LOCK).hardlink_to(other)
     remember(fresh(ada), "moss", category="technical")
     assert (other.read_text(), memories(vault)) == ("", [])
-    assert Vault.objects.get(agent_id=ada.pk).fault == "its mark has another name, too"
-    with pytest.raises(FileFault, match="has another name, too"):
+    assert Vault.objects.get(agent_id=ada.pk).fault == "its mark has a second hard link"
+    with pytest.raises(FileFault, match="has a second hard link"):
         base.require_usable(str(vault), ada)
 
 
@@ -151,7 +151,7 @@ def test_a_link_put_in_its_place_leads_nowhere(ada: Agent, vault: Path, root: Pa
     vault.symlink_to(root / "other")
     remember(fresh(ada), "moss", category="technical")
     assert list((root / "other").iterdir()) == []
-    assert Vault.objects.get(agent_id=ada.pk).fault == "a link leads elsewhere"
+    assert Vault.objects.get(agent_id=ada.pk).fault == "a symlink points elsewhere"
 
 
 @pytest.mark.database
@@ -198,6 +198,6 @@ def test_its_mark_is_a_file_or_nothing_is_done(ada: Agent, vault: Path) -> None:
     (vault / ".palimpsest").unlink(missing_ok=True)
     os.mkfifo(vault / ".palimpsest")
     remember(fresh(ada), "Moss is green.", category="technical")
-    assert Vault.objects.get(agent=ada).fault == "its mark is no file"
-    with pytest.raises(FileFault, match="is no file"):
+    assert Vault.objects.get(agent=ada).fault == "its mark is not a file"
+    with pytest.raises(FileFault, match="is not a file"):
         comparing.repair(fresh(ada))

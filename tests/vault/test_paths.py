@@ -355,7 +355,7 @@ def test_a_thousand_projects_need_no_thousand_files_at_once(ada: Agent, vault: P
             with mock.patch.object(writer, "follow"):
                 for each in range(nth, nth + 100):
                     ferry(ada, f"Of project {each}.", category="contextual", project=f"p{each}")
-        writer.follow(ada.pk)
+        writer.try_sync(ada.pk)
         assert fault(ada) == ""
         mended(ada)
     finally:
@@ -372,11 +372,11 @@ def place(agent: Agent, path: str) -> str:
 
 WRONG = {
     "VAULT_ROOTS": ["../outside", "/etc/vault", ".", "link-out/vault"],
-    "can follow": ["~nobody-here/vault", "x" * 1_001, "/".join(["x" * 300] * 3)],
+    "not a valid path": ["~nobody-here/vault", "x" * 1_001, "/".join(["x" * 300] * 3)],
     "control": ["a\0b", "a\nb", "a\u2028b", "\udc80"],
-    "blank": [" ", "notes /x"],
+    "space": [" ", "notes /x"],
     "bytes": ["/".join(["\u00e9" * 100] * 5)],
-    "git keeps": [".git/notes", "repo/.git"],
+    "\\.git folder": [".git/notes", "repo/.git"],
 }
 
 

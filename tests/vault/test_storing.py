@@ -166,8 +166,8 @@ def test_what_was_not_written_as_it_was_said_is_not_confirmed(
         broken.setattr(disk, "write", lambda number, data: write(number, writes(data)))
         ran = rules("store", "Retry three times.", "--category", "technical")
     assert (ran.json["id"], ran.json["file"]) == (1, None)
-    assert "it could not be written" in ran.err
-    assert "the vault could not be written: not read back as it was written" in rules("status").out
+    assert "the file could not be written" in ran.err
+    assert "the vault could not be written: changed right after it was written" in rules("status").out
     assert rules("index").code == 0
     assert rules("status", "--json").json["vault"]["fault"] == ""
     [number] = VaultFile.objects.values_list("number", flat=True)

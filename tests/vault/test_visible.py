@@ -19,7 +19,7 @@ UNSEEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u
 
 
 def file_of(content: str, *tags: str, category: str = "technical") -> bytes:
-    return rendering.rendered(memory(category), Opened(content, tags), "1.0.0", DAY)
+    return rendering.render(memory(category), Opened(content, tags), "1.0.0", DAY)
 
 
 @given(ODD.map("".join))
@@ -84,6 +84,6 @@ def test_a_title_says_what_is_known() -> None:
 
 
 def test_what_is_private_has_no_heading_that_holds_nothing() -> None:
-    data = rendering.rendered(memory("personal"), None, "1.0.0", DAY)
+    data = rendering.render(memory("personal"), None, "1.0.0", DAY)
     assert b"Migration Notes" not in data
     assert b"where it came from" in data

@@ -33,7 +33,7 @@ def differ(agent: Agent) -> list[tuple[str, int]]:
 
 def in_clear(agent: Agent, data: bytes) -> bytes:
     """What a file says, with what its sealed block says."""
-    said = rendering.read_again(data)
+    said = rendering.read_file(data)
     if said is None or not said.sealed:
         return data
     try:

@@ -21,7 +21,7 @@ from memory.models import Agent
 from memory.silo.silo import Read
 from memory.transfer import exporting
 from memory.transfer.export_formats import EXPORTS, HELP, writer
-from memory.transfer.exporting import NotHeld
+from memory.transfer.exporting import Losses
 
 
 class Command(Task):
@@ -34,7 +34,7 @@ class Command(Task):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
-        parser.add_argument("--with-discarded", action="store_true", help="discarded memories too (jsonl alone)")
+        parser.add_argument("--with-discarded", action="store_true", help="discarded memories too (only for jsonl)")
         parser.add_argument("--format", choices=list(EXPORTS), default="jsonl", help=HELP)
         to = "a new file that only its owner can read; for markdown a folder"
         parser.add_argument("--to", metavar="PATH", help=to)
@@ -47,7 +47,7 @@ class Command(Task):
             raise Invalid("to", "must name the new folder for the files")
         token = os.environ.get("PALIMPSEST_GRANT") or None if grant is None else grant
         read = self._as_agent if token is None else self._under_grant
-        noted = NotHeld()
+        noted = Losses()
         with closing(read(target, token or "", with_discarded=with_discarded)) as memories:
             written = write(target, memories, noted)
             if to is None:

@@ -38,7 +38,7 @@ class Command(Task):
     def run(self, *, agent: str, file: str, **options: Any) -> None:
         target = agent_named(agent)
         with jsonl.opened(file) as opened:
-            found = importing.surveyed(opened, options["format"], project=options["project"])
+            found = importing.check_file(opened, options["format"], project=options["project"])
             # One transaction with the figures: an import that could not be told would be run again, and stored twice.
             with transaction.atomic():
                 with progress("importing", unit="memories") as advance:

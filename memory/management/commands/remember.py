@@ -132,7 +132,7 @@ class Command(AgentCommand):
         if text and main in given:
             raise Invalid("content", f"is the section {main}: give one of the two")
         given |= {main: text} if text else {}
-        return sections.composed({name: given.get(name, "") for name in known})
+        return sections.join({name: given.get(name, "") for name in known})
 
     # --- record
 
@@ -194,11 +194,11 @@ class Command(AgentCommand):
     def _session_to_end(self, agent: Agent, name: str, project: str) -> RecordedSession:
         """The session of the given project; else of this folder's project, or of any. Raises NotFound, Invalid."""
         try:
-            return sessions.meant(agent, name, project or self.project(agent, None))
+            return sessions.find(agent, name, project or self.project(agent, None))
         except NotFound:
             if project:
                 raise
-        return sessions.meant(agent, name)
+        return sessions.find(agent, name)
 
     # --- topic
 

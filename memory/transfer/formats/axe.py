@@ -1,4 +1,4 @@
-"""Memories as the log of runs that axe keeps, out and in (seed 001; docs/reference/import-formats.md, "axe")."""
+"""Write and read memories as an axe run log (docs/reference/import-formats.md, "axe")."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from memory.models import Agent
 from memory.policy.validation import MAX_CONTENT
 from memory.run_log.runs import entry, harmless
 from memory.silo.silo import Read
-from memory.transfer.exporting import NotHeld
+from memory.transfer.exporting import Losses
 from memory.transfer.formats import gathering
 from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import has_mark
 from memory.transfer.formats.parts import EMPTY, LINE_ENDS, Found, LeftOut, Part, Piece, in_parts, one_line, pieces
 
-_NONE = "(none)"  # as axe says it
+_NONE = "(none)"  # axe's placeholder
 _OF_NO_TASK = f"**Task:** {_NONE}\n**Result:** "
 _OF_A_RUN = re.compile(r"\*\*Task:\*\* (?!\(none\)\n)[^\n\r]*\n\*\*Result:\*\*")
 _OF_NOTHING = {
     " ".join(f"**Task:** {task} **Result:** {result}".split()) for task in ("", _NONE) for result in ("", _NONE)
 } | {"", "**Task:**", f"**Task:** {_NONE}"}
-_AS_LONG = 100  # as one that says nothing
+_AS_LONG = 100  # characters; a longer text is not an empty entry
 
 
-def write(_: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]:
+def write(_: Agent, memories: Iterable[Read], losses: Losses) -> Iterator[bytes]:
     for read in memories:
-        told = harmless(read.opened.content)
-        body = told if _OF_A_RUN.match(told) else _OF_NO_TASK + told
-        noted.update(_lost(read, body))
+        text = harmless(read.opened.content)
+        body = text if _OF_A_RUN.match(text) else _OF_NO_TASK + text
+        losses.update(_lost(read, body))
         yield entry(read.memory.origin, body).encode()
 
 
 def _lost(read: Read, body: str) -> Iterator[str]:
     memory, text = read.memory, read.opened.content
     if harmless(text) != text:
-        yield "what a line says of a run has a backslash before it, for it would begin another"
+        yield "lines that look like the start of a run get a backslash"
     if _is_of_nothing(body):
-        yield "it says what a log says of nothing, and is no memory there"
+        yield "the text is what a log shows for an empty entry, so it cannot be imported again"
     if read.opened.tags:
-        yield "its tags are not held"
+        yield "tags are not exported"
     if (memory.category, memory.project) != ("behavioral", ""):
-        yield "its category and project are not held"
+        yield "category and project are not exported"
     if memory.kind == "core":
-        yield "it is of the core, and a log has but runs"
+        yield "the kind, core, is not exported"
     if memory.constitutional:
-        yield "it was constitutional"
+        yield "the constitutional mark is not exported"
 
 
 def _is_of_nothing(body: str) -> bool:
-    said = body.strip()
-    return len(said) <= _AS_LONG and " ".join(said.split()) in _OF_NOTHING
+    text = body.strip()
+    return len(text) <= _AS_LONG and " ".join(text.split()) in _OF_NOTHING
 
 
-# --- in
+# --- reading
 
 MAX_ENTRY = 1_000_000  # bytes
-BEFORE = "stands before the first entry"
-_AT_ONCE = 2**16  # bytes of a line that are read together
+BEFORE = "comes before the first entry"
+_AT_ONCE = 2**16  # bytes that are read at once
 _BEGINS = b"## "
 
 
@@ -77,7 +77,8 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 
 def _entries(file: IO[bytes]) -> Iterator[tuple[str | None, bytes | None]]:
-    """(heading, body) of each entry. The heading is None before the first entry, the body None if it is too large."""
+    """Yield (heading, body) of each entry. The heading is None before the first entry, and the body is None if it is
+    too large."""
     has_mark(file)
     heading, body, is_begun, is_large = None, bytearray(), True, False
     while piece := file.readline(_AT_ONCE):
@@ -97,20 +98,20 @@ def _read(heading: str, data: bytes | None, path: str) -> Iterator[Part]:
     if data is None:
         yield LeftOut(key, "is too large")
         return
-    if 0 < data.count(b"\n") == data.count(b"\r\n"):  # every line ends in CRLF; if only some do, it is content
-        done.tell(LINE_ENDS)
+    if 0 < data.count(b"\n") == data.count(b"\r\n"):  # if only some lines end in CRLF, it is content
+        done.note(LINE_ENDS)
         data = data.replace(b"\r\n", b"\n")
-    done.moment(heading or "?")  # without a heading, a date that cannot be read
+    done.moment(heading or "?")  # without a heading, the date is reported as unreadable
     body = data.decode("utf-8", "replace")
-    if body.encode() != data:  # axe cuts a log at a byte
-        done.tell("bytes that are no text replaced")
+    if body.encode() != data:  # axe may cut a log inside a character
+        done.note("invalid bytes replaced")
     body = body.removesuffix("\n").removesuffix("\n")  # the blank line behind each entry
     if "\0" in body:
-        yield LeftOut(key, "holds a NUL character")
+        yield LeftOut(key, "contains a NUL character")
     elif _is_of_nothing(body):
         yield LeftOut(key, "has neither task nor result")
     else:
         text = body.removeprefix(_OF_NO_TASK)
         whole = Found(key, "", done.category, date=done.date, kind="journal", transformed=done.transformed, id=name)
-        # Unchanged if it fits, so that our own export comes back to the character.
+        # Unchanged if it fits, so that an own export is imported exactly.
         yield from in_parts(whole, [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text))

@@ -1,4 +1,4 @@
-"""What a reader of another system's entries gathers of one: tags, a date, what is told of it; and what it becomes."""
+"""Collect the tags, the date and the notes of an entry of another system, and turn it into memories."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from typing import Any
 from memory.errors import Invalid
 from memory.policy.categories import PROJECT, SCOPES
 from memory.policy.validation import MAX_TAG, Draft, parse_moment
-from memory.transfer.exporting import OURS
+from memory.transfer.exporting import OWN_KEY
 from memory.transfer.formats import parts
 
 NO_DATE = "date could not be read"
 WAS_CONSTITUTIONAL = "was constitutional there"
-WAS_DELETED = "was deleted there"
-MORE_PAGES = "has further pages that are not in the file"
-_MOST_TOLD = 20  # of one memory
+WAS_DELETED = "is marked as deleted"
+MORE_PAGES = "refers to more pages, which are not in the file"
+_MOST_NOTES = 20  # notes of one memory
 LONGEST_ID = 100  # characters
 
 
 @dataclass(slots=True, repr=False)
 class Gathered:
-    """Of one memory. What is too long for a tag, or is none, is told by its name and not kept."""
+    """What is known of one memory. A value that cannot be a tag is reported by its name and not kept."""
 
     category: str = "contextual"
     date: datetime | None = None
     tags: dict[str, None] = field(default_factory=dict)
-    _told: dict[str, None] = field(default_factory=dict)
+    _notes: dict[str, None] = field(default_factory=dict)
 
-    def tell(self, what: str) -> None:
-        self._told[parts.one_line(what, parts.TOLD)] = None
+    def note(self, what: str) -> None:
+        self._notes[parts.one_line(what, parts.MAX_NOTE)] = None
 
     def take(self, text: parts.Decoded) -> str:
-        """The text; what was done to it is told."""
+        """Return the text, and note what was changed in it."""
         for what in text.transformed:
-            self.tell(what)
+            self.note(what)
         return text.text
 
     def not_kept(self, name: str) -> None:
-        self.tell(f"not kept: {name}")
+        self.note(f"not kept: {name}")
 
     def tag(self, text: object, name: str, before: str = "") -> None:
-        """`before`: what stands before it in the tag, such as `user:`. Null, and what says nothing, is no tag."""
+        """Add a tag. `before` is its prefix, such as `user:`. Empty values add no tag."""
         if is_nothing(text):
             return
-        said = _as_tag(text)
-        if not said or len(before) + len(said) > MAX_TAG:
+        tag = _as_tag(text)
+        if not tag or len(before) + len(tag) > MAX_TAG:
             self.not_kept(name)
         else:
-            self.tags[before + said] = None
+            self.tags[before + tag] = None
 
     def tag_each(self, texts: object, name: str) -> None:
         if isinstance(texts, list):
@@ -61,52 +61,53 @@ class Gathered:
         else:
             self.tag(texts, name)
 
-    def moment(self, given: object) -> None:
-        """Take it for the date."""
-        if given is None or given == "":
+    def moment(self, value: object) -> None:
+        """Use a value as the date."""
+        if value is None or value == "":
             return
-        self.date = moment(given)
+        self.date = moment(value)
         if self.date is None:
-            self.tell(NO_DATE)
+            self.note(NO_DATE)
 
     def later(self, entry: Mapping[str, Any], name: str = "updated_at", first: str = "created_at") -> None:
-        """Tell of another date, where it differs from the first."""
-        given, before = entry.get(name), entry.get(first)
-        if given and given != before and (moment(given) is None or moment(given) != moment(before)):
+        """Note another date, if it differs from the first one."""
+        value, before = entry.get(name), entry.get(first)
+        if value and value != before and (moment(value) is None or moment(value) != moment(before)):
             self.not_kept(name)
 
-    def metadata(self, given: object, name: str = "metadata", besides: Iterable[str] = ()) -> None:
-        """Scalars as tags `key:value`."""
-        if not isinstance(given, dict):
-            if not is_nothing(given):
+    def metadata(self, fields: object, name: str = "metadata", besides: Iterable[str] = ()) -> None:
+        """Add scalar values as tags `key:value`."""
+        if not isinstance(fields, dict):
+            if not is_nothing(fields):
                 self.not_kept(name)
             return
-        for key, value in given.items():
-            if key != OURS and key not in besides:
+        for key, value in fields.items():
+            if key != OWN_KEY and key not in besides:
                 self.tag(value, f"{name}.{key}", f"{key}:")
 
     @property
     def transformed(self) -> tuple[str, ...]:
-        first, others = tuple(self._told)[:_MOST_TOLD], len(self._told) - _MOST_TOLD
+        first, others = tuple(self._notes)[:_MOST_NOTES], len(self._notes) - _MOST_NOTES
         return (*first, f"not kept: {others:,} others") if others > 0 else first
 
     def found(self, key: str, text: object, *, blank: str = parts.NO_TEXT) -> Iterator[parts.Part]:
-        """The memories that a text becomes, or why it is none."""
+        """Yield the memories of a text, or the reason why it has none."""
         try:
             yield from self.memories(key, self.take(parts.fit(text, blank=blank)))
         except parts.Unfit as unfit:
             yield parts.LeftOut(key, unfit.why)
 
     def memories(self, key: str, text: str, between: str = "-") -> Iterator[parts.Found]:
-        """The memories that a text becomes which may be stored."""
+        """Yield the memories that a text becomes."""
         project = parts.HERE if SCOPES[self.category] == PROJECT else ""
         whole = parts.Found(key, "", self.category, project, tuple(self.tags), self.date, transformed=self.transformed)
         yield from parts.in_parts(whole, parts.pieces(text), between)
 
 
 def own(key: str, content: object, metadata: object) -> parts.Found | None:
-    """A memory that we wrote ourselves, in another system's form, as it was; None where that is not what it is."""
-    fields = metadata.get(OURS) if isinstance(metadata, dict) else None
+    """Return a memory that Palimpsest exported in another system's format, with its original fields. None if it is not
+    one."""
+    fields = metadata.get(OWN_KEY) if isinstance(metadata, dict) else None
     if not isinstance(fields, dict) or not fields.get("category"):
         return None
     try:
@@ -122,7 +123,7 @@ def of_draft(key: str, draft: Draft, transformed: tuple[str, ...]) -> parts.Foun
 
 
 def draft_of(value: Mapping[str, Any]) -> Draft:
-    """The memory of a record as our exports have it, checked. Raises Invalid."""
+    """Return the memory of an exported record, checked. Raises Invalid."""
     if "content" not in value:
         raise Invalid("content", "is missing")
     for name in ("kind", "category", "project"):
@@ -135,16 +136,16 @@ def draft_of(value: Mapping[str, Any]) -> Draft:
     return Draft(value["content"], kind, category, project, tags, origin).checked()
 
 
-def id_of(given: object) -> str:
-    """ "" for what is none."""
-    if isinstance(given, bool) or not isinstance(given, str | int):
+def id_of(value: object) -> str:
+    """Return a value as an id, or "" if it cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
         return ""
-    return parts.one_line(str(given), LONGEST_ID)
+    return parts.one_line(str(value), LONGEST_ID)
 
 
-def moment(given: object) -> datetime | None:
+def moment(value: object) -> datetime | None:
     try:
-        return parse_moment("date", given)
+        return parse_moment("date", value)
     except Invalid:
         return None
 
@@ -154,7 +155,7 @@ def is_nothing(value: object) -> bool:
 
 
 def _as_tag(value: object) -> str:
-    """ "" for what is none."""
+    """Return a value as a tag, or "" if it cannot be one."""
     if isinstance(value, float) and not math.isfinite(value):
         return ""
     if isinstance(value, bool | int | float):

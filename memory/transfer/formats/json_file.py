@@ -1,6 +1,6 @@
-"""JSON files of memories, read as a stream with ijson. A file of any size needs no more memory than its largest entry.
+"""Read JSON files of memories as a stream with ijson. A file of any size needs no more memory than its largest entry.
 
-A file is read twice: an error may stand at its end, and then nothing of it is taken.
+A file is read twice: an error may come at its end, and then nothing of it is imported.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from memory.transfer.formats import gathering
 from memory.transfer.formats.parts import EMPTY, MARK, Found, LeftOut, Part, Unfit
 
 MAX_ENTRY = 4_000_000  # characters
-MAX_TOKEN = 8_000_000  # bytes without the end of a value: a file may be one text
+MAX_TOKEN = 8_000_000  # bytes of a single value
 MAX_ENTRIES = 2_000_000  # of a file
-MAX_DEPTH = 100  # lists and objects within each other, in an entry
+MAX_DEPTH = 100  # nested lists and objects in an entry
 MAX_DIGITS = 4_000  # of a number
-NOT_JSON = "is not JSON"
-HALF = "half a character became ?"
+NOT_JSON = "is not valid JSON"
+HALF = "incomplete character replaced by ?"
 _HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])(?=[^\\]|\\[\s\S]{3})")
 _DIGITS = re.compile(rb"\d{64,}")
 _Event = tuple[str, Any]
@@ -34,8 +34,8 @@ _Event = tuple[str, Any]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Entry:
-    """A value of the file. `name` is the member of the file's object, "" if the file is no object. `number` is the
-    place in a list, from 1. An Entry with number 0 and an empty list announces a list."""
+    """A value of the file. `name` is the member of the file's object, "" if the file is not an object. `number` is the
+    position in a list, from 1. An Entry with number 0 and an empty list announces a list."""
 
     name: str
     number: int
@@ -48,13 +48,13 @@ def has_long_number(data: bytes) -> bool:
 
 
 class _Bounded:
-    """A file that refuses to go on if a single value does not end."""
+    """A file that stops with an error if a single value is too large."""
 
     def __init__(self, file: IO[bytes], done: set[str]) -> None:
         self.file, self.unanswered, self._tail, self._done = file, 0, b"", done
 
     def read(self, size: int = -1) -> bytes:
-        data = self.file.read(max(size, self.unanswered))  # ijson reads a text again with each chunk of it
+        data = self.file.read(max(size, self.unanswered))  # ijson reads a long text again with each chunk
         self.unanswered += len(data)
         if self.unanswered > MAX_TOKEN:
             raise Unfit("has an entry that is too large")
@@ -67,7 +67,7 @@ class _Bounded:
 
 
 def has_mark(file: IO[bytes]) -> bool:
-    """Whether the file begins with a byte order mark. Leaves the file behind the mark."""
+    """Return whether the file begins with a byte order mark. The position is after the mark."""
     file.seek(0)
     is_marked = file.read(3) == codecs.BOM_UTF8
     file.seek(3 if is_marked else 0)
@@ -75,8 +75,9 @@ def has_mark(file: IO[bytes]) -> bool:
 
 
 def entries(file: IO[bytes], within: Collection[str] = (), done: set[str] | None = None) -> Iterator[Entry]:
-    """The entries of a file. `within` names lists whose objects may be larger than an entry: their members are entries
-    named `list.member`. `done` collects what was done to the texts. Raises Unfit, at the latest at the end."""
+    """Yield the entries of a file. `within` names lists whose objects may be larger than an entry: their
+    members are entries named `list.member`. `done` collects what was changed in the texts. Raises Unfit, at the
+    latest at the end."""
     has_mark(file)
     bounded = _Bounded(file, set() if done is None else done)
     events = _events(bounded)
@@ -98,12 +99,12 @@ def _events(bounded: _Bounded) -> Iterator[_Event]:
             bounded.unanswered = 0
             yield event
     except UnicodeDecodeError:
-        why = "has a text with half a character"
+        why = "has a text with an incomplete character"
     except (ijson.JSONError, ValueError, ArithmeticError):
         why = NOT_JSON
     if why:
         has_mark(file)
-        raise Unfit(why if file.read(2**16).strip() else EMPTY)  # outside the handler: errors quote the file
+        raise Unfit(why if file.read(2**16).strip() else EMPTY)  # outside the handler: its errors quote the file
 
 
 def _of(events: Iterator[_Event], first: _Event, name: str, within: Collection[str]) -> Iterator[Entry]:
@@ -138,19 +139,19 @@ def _value(events: Iterator[_Event], event: _Event, most: int) -> Any:
 
 
 class JSONFile(ABC):
-    """A file of a system. Subclasses say which lists hold memories and what an entry becomes."""
+    """A file of a system. Subclasses name the lists of memories, and turn an entry into parts."""
 
     lists: tuple[str, ...]  # names of the members that are lists of memories; "" if the file itself is one
     within: tuple[str, ...] = ()  # as `entries` has it
-    none = "is no list of memories"  # the reason if the file has none of the lists
+    none = "has no list of memories"  # the reason if the file has no such list
 
     def __init__(self) -> None:
-        self.done: set[str] = set()  # what was done to all of its texts
+        self.done: set[str] = set()  # what was changed in its texts
 
     def parts(self, file: IO[bytes], path: str) -> Iterator[Part]:
         has_list = is_any = False
         try:
-            for entry in entries(file, self.within, self.done):  # an error may stand at the end
+            for entry in entries(file, self.within, self.done):  # an error may come at the end
                 has_list |= entry.name in self.lists and entry.value == []
                 self.note(entry)
         except Unfit as unfit:
@@ -175,27 +176,27 @@ class JSONFile(ABC):
         except Unfit as unfit:
             why = unfit.why
         if why:
-            raise Invalid("file", f"was changed while it was read: it {why}")
+            raise Invalid("file", f"changed while it was read: it {why}")
 
     def _entry(self, entry: Entry, path: str) -> Iterator[Part]:
         if not isinstance(entry.value, dict):
-            yield LeftOut(f"{path}#{entry.number}", "is no object")
+            yield LeftOut(f"{path}#{entry.number}", "is not an object")
             return
         known = self.id_of(entry)
         for part in self.memories(entry, entry.value, f"{path}#{known or entry.number}"):
             yield replace(part, id=known, by_words=not known) if isinstance(part, Found) else part
 
-    def note(self, entry: Entry) -> None:  # noqa: B027  most need nothing of it
-        """Called with each entry of the file before any call of `memories`."""
+    def note(self, entry: Entry) -> None:  # noqa: B027  optional
+        """Called with each entry of the file, before any call of `memories`."""
 
     def id_of(self, entry: Entry) -> str:
-        """What identifies an entry within the file, wherever it stands; "" if nothing does."""
+        """Return what identifies an entry in the file, or ""."""
         return gathering.id_of(entry.value.get("id"))
 
     @abstractmethod
     def memories(self, entry: Entry, value: dict[str, Any], key: str) -> Iterator[Part]:
-        """What an entry becomes."""
+        """Yield the parts of an entry."""
 
-    def rest(self, path: str) -> Iterator[Part]:  # noqa: ARG002  most have nothing to say
-        """What else to report about the file, at the end."""
+    def rest(self, path: str) -> Iterator[Part]:  # noqa: ARG002  optional
+        """Yield what else to report about the file, at the end."""
         yield from ()

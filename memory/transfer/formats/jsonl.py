@@ -1,4 +1,4 @@
-"""Memories as JSON Lines: one object a line, in and out (40-api, Commands)."""
+"""Write and read memories as JSON Lines: one object per line."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from memory.models import Agent
 from memory.policy.categories import PROJECT
 from memory.policy.validation import Draft, scope_of
 from memory.silo.silo import Read
-from memory.transfer.exporting import NotHeld, record
+from memory.transfer.exporting import Losses, record
 from memory.transfer.formats import gathering
-from memory.transfer.formats.parts import EMPTY, HERE, TOLD, Found, LeftOut, Part, one_line, parsed
+from memory.transfer.formats.parts import EMPTY, HERE, MAX_NOTE, Found, LeftOut, Part, one_line, parsed
 
 MAX_LINE = 1_000_000  # bytes
-MAX_HELD = 256 * 2**20  # bytes taken from a pipe, held in memory
+MAX_HELD = 256 * 2**20  # bytes of a pipe, which are kept in memory
 
 _READ = {"content", "created_at", "origin", "tags", "kind", "category", "project"}
-# Keys of our own export that say where a memory was, not what it is: the silo gives these anew.
-_OURS = {"id", "scope", "tokens", "constitutional", "discarded_at", "superseded_by", "ref"}
+# Keys of an export that the silo sets again.
+_SET_BY_SILO = {"id", "scope", "tokens", "constitutional", "discarded_at", "superseded_by", "ref"}
 
 
 class BadLine(Invalid):
-    """A line that cannot be imported. Names the line and the field; nothing was stored."""
+    """A line that cannot be imported. Names the line and the field. Nothing was stored."""
 
     code = "bad_line"
 
@@ -42,10 +42,8 @@ class BadLine(Invalid):
 
 @contextmanager
 def opened(path: str) -> Iterator[IO[bytes]]:
-    """A file, or standard input for "-". Raises Invalid, naming what is wrong with the path.
-
-    Whatever is no file (a pipe, a device) is read to its end here, before anything is locked: it may keep one waiting.
-    """
+    """Open a file, or standard input for "-". A pipe or device is read to its end here, before the agent is locked,
+    because it may block. Raises Invalid."""
     if path == "-" and sys.stdin is None:
         raise Invalid("file", "standard input is closed")
     try:
@@ -62,18 +60,20 @@ def opened(path: str) -> Iterator[IO[bytes]]:
 def _is_file(file: IO[bytes]) -> bool:
     try:
         return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except OSError:  # it has no descriptor
+    except OSError:  # no descriptor
         return False
 
 
 def _held(path: str, file: IO[bytes]) -> IO[bytes]:
-    """All of it, in memory: what it says is not to lie on a disk."""
+    """Read everything into memory, because the content must not be written to a disk."""
     try:
         held = file.read(MAX_HELD + 1)
     except OSError as failure:
         raise _unreadable(path, failure) from None
     if len(held) > MAX_HELD:
-        raise Invalid("file", f"more than {MAX_HELD // 2**20} MB came by a pipe or device: give it as a file")
+        raise Invalid(
+            "file", f"is larger than {MAX_HELD // 2**20} MB, the limit for a pipe or device: use a regular file"
+        )
     return io.BytesIO(held)
 
 
@@ -82,7 +82,7 @@ def _unreadable(path: str, failure: OSError) -> Invalid:
 
 
 def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
-    """Lines, of which no more is read than shows that one is too long. Raises Invalid."""
+    """Yield lines, each up to one byte more than allowed. Raises Invalid."""
     try:
         while line := file.readline(MAX_LINE + 1):
             yield line
@@ -90,15 +90,15 @@ def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
         raise _unreadable(path, failure) from None
 
 
-def write(_: Agent, found: Iterable[Read], __: NotHeld, *, with_discarded: bool = False) -> Iterator[bytes]:
+def write(_: Agent, found: Iterable[Read], __: Losses, *, with_discarded: bool = False) -> Iterator[bytes]:
     for read in found:
         line = record(read, with_discarded=with_discarded)
         yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
 def read(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:
-    """(number, object, memory) of each line that is not blank; without the memory if it was discarded where it comes
-    from. Raises BadLine."""
+    """Yield (number, object, memory) of each line that is not blank. The memory is None if the line marks it as
+    discarded. Raises BadLine."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -111,7 +111,7 @@ def read(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | 
 
 
 def object_of(line: bytes) -> dict[str, Any]:
-    """What a line holds. Raises Invalid."""
+    """Return the object of a line. Raises Invalid."""
     if len(line) > MAX_LINE:
         raise Invalid("", f"is longer than {MAX_LINE:,} bytes")
     value, problem = parsed(line)
@@ -123,27 +123,27 @@ def object_of(line: bytes) -> dict[str, Any]:
 
 
 def unknown(value: Mapping[str, Any]) -> set[str]:
-    """The keys of an object that say nothing here."""
-    return value.keys() - _READ - _OURS
+    """Return the keys of an object that are not imported."""
+    return value.keys() - _READ - _SET_BY_SILO
 
 
 # --- as parts, for a migration
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
-    """By the same rules: one bad line, and nothing of the file is taken."""
+    """Read a file for a migration. One bad line, and the whole file is skipped."""
     try:
         count = sum(1 for _ in _lines(file))
     except BadLine as bad:
         why = bad.problem.removesuffix(". Nothing was imported.")
-        yield LeftOut(path, f"{bad.field} {why}; nothing of the file is taken")
+        yield LeftOut(path, f"{bad.field} {why}; the whole file is skipped")
         return
     if not count:
         yield LeftOut(path, EMPTY)
     for number, value, draft in _lines(file):
         known = gathering.id_of(value.get("id"))
         key = f"{path}#{known or f'line-{number}'}"
-        yield _found(key, value, draft, known) if draft else LeftOut(key, "was discarded there")
+        yield _found(key, value, draft, known) if draft else LeftOut(key, "is marked as discarded")
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:
@@ -153,7 +153,7 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]
 
 def _found(key: str, value: dict[str, Any], draft: Draft, known: str) -> Found:
     notes = [gathering.WAS_CONSTITUTIONAL] if value.get("constitutional") is True else []
-    notes += [one_line(f"not kept: {name}", TOLD) for name in sorted(unknown(value))[:20]]
+    notes += [one_line(f"not kept: {name}", MAX_NOTE) for name in sorted(unknown(value))[:20]]
     found = gathering.of_draft(key, draft, tuple(notes))
     project = HERE if not value.get("project") and scope_of(draft.category) == PROJECT else draft.project
     return replace(found, project=project, id=known, by_words=not known)

@@ -1,6 +1,6 @@
-"""Memories as the blocks of a Letta agent file (docs/reference/import-formats.md, "Letta"), each labelled by its
-number: the file has no place for the passages of an archive. In as these, as the older form has them, and as
-passages."""
+"""Write and read memories as a Letta agent file (docs/reference/import-formats.md, "Letta"). Each memory becomes a
+block, labelled by its number, because the file has no place for archive passages. Older agent files and lists of
+passages are read, too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from memory.models import Agent
 from memory.silo.silo import Read
-from memory.transfer.exporting import OURS, NotHeld, own_fields
+from memory.transfer.exporting import OWN_KEY, Losses, own_fields
 from memory.transfer.formats import gathering
 from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile, entries
@@ -23,7 +23,7 @@ from memory.transfer.formats.parts import EMPTY, NO_TEXT, LeftOut, Part, Unfit
 _AT_LEAST = 5_000  # characters that a block may grow to: Letta's own default
 
 
-def write(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]:
+def write(agent: Agent, memories: Iterable[Read], _: Losses) -> Iterator[bytes]:
     numbers = array("Q")
     yield b'{"blocks": ['
     for read in memories:
@@ -34,7 +34,7 @@ def write(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]
     for place, number in enumerate(numbers):
         yield (", " if place else "").encode() + _json(_id(number))
     rest: dict[str, Any] = {name: [] for name in ["groups", "files", "sources", "tools", "mcp_servers"]} | {
-        "metadata": {"written_by": OURS},
+        "metadata": {"written_by": OWN_KEY},
         "created_at": f"{timezone.now():%Y-%m-%dT%H:%M:%SZ}",
     }
     yield b"]}],\n" + _json(rest).removeprefix(b"{") + b"\n"
@@ -52,13 +52,12 @@ def _block(read: Read) -> dict[str, Any]:
         "description": None,
         "limit": max(_AT_LEAST, len(read.opened.content)),
         "read_only": False,
-        "metadata": {"category": read.memory.category, OURS: own_fields(read)},
+        "metadata": {"category": read.memory.category, OWN_KEY: own_fields(read)},
     }
 
 
 def _agent(agent: Agent) -> dict[str, Any]:
-    """All but its blocks, and none of its settings: they are for here. Letta asks for those that it needs when the file
-    is read."""
+    """Return the agent without its blocks and settings. Letta asks for the settings that it needs."""
     empty = "memory_blocks tool_ids source_ids in_context_message_ids messages files_agents group_ids"
     return {"id": "agent-0", "name": agent.slug, "agent_type": "letta_v1_agent"} | {name: [] for name in empty.split()}
 
@@ -67,14 +66,14 @@ def _id(number: int) -> str:
     return f"block-{number}"
 
 
-# --- in
+# --- reading
 
 _AGENTS, _BLOCKS, _OLDER, _PASSAGES = "agents", "blocks", "core_memory", ""
-_INLINE = f"{_AGENTS}.memory_blocks"  # of an agent that is yet to be made: its blocks have no id
-_OF_ITSELF = ("persona", "human")  # blocks that are about the agent and whom it talks to
+_INLINE = f"{_AGENTS}.memory_blocks"  # blocks of an agent that is not created yet; they have no id
+_OF_ITSELF = ("persona", "human")  # blocks about the agent and its user
 _NO_MEMORIES = {
     "messages": "conversation transcripts are not memories",
-    "system": "instructions of the agent's program are not memories",
+    "system": "system instructions are not memories",
     "tools": "tools are not memories",
     "files": "documents are not memories",
     "tool_exec_environment_variables": "settings and keys of tools are not memories",
@@ -89,7 +88,7 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 
 def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
-    """The JSON that a file which is one text has in it; None for any other, and for what is not well."""
+    """Return the JSON inside a file that is one JSON string. None for any other file."""
     try:
         found = None
         for entry in entries(file, (_AGENTS,)):
@@ -104,11 +103,11 @@ def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
 class _File(JSONFile):
     lists = (_BLOCKS, _INLINE, _OLDER, _PASSAGES)
     within = (_AGENTS,)
-    none = "is no agent file, and no list of passages"
+    none = "is neither an agent file nor a list of passages"
 
     def __init__(self) -> None:
         super().__init__()
-        self._there: set[str] = set()  # of what is no memory
+        self._there: set[str] = set()  # members that are not memories
 
     def note(self, entry: Entry) -> None:
         name, value = entry.name.removeprefix(f"{_AGENTS}."), entry.value
@@ -120,7 +119,7 @@ class _File(JSONFile):
             self._there.add(name)
 
     def id_of(self, entry: Entry) -> str:
-        """Blocks of an agent's own have a label instead of an id."""
+        """Blocks of an agent have a label instead of an id."""
         if entry.name in (_PASSAGES, _BLOCKS):
             return super().id_of(entry)
         label = gathering.id_of(entry.value.get("label"))

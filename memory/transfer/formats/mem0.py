@@ -1,5 +1,5 @@
-"""Memories as mem0's `get_all` answers them, out and in (docs/reference/import-formats.md, "mem0"), and in as its
-OpenMemory keeps them."""
+"""Write and read memories as mem0's `get_all` returns them, and read OpenMemory exports
+(docs/reference/import-formats.md, "mem0")."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from uuid import NAMESPACE_URL, uuid5
 from memory.models import Agent
 from memory.policy.categories import SCOPES
 from memory.silo.silo import Read
-from memory.transfer.exporting import OURS, NotHeld, own_fields
+from memory.transfer.exporting import OWN_KEY, Losses, own_fields
 from memory.transfer.formats import gathering
 from memory.transfer.formats.gathering import MORE_PAGES, Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile
 from memory.transfer.formats.parts import LeftOut, Part
 
 _WHOSE = {"user_id": "user:", "agent_id": "agent:", "run_id": "run:", "app_id": "app:"}
-# What is read elsewhere, or says nothing of the memory.
+# Fields that are read separately, and fields that say nothing about the memory.
 _READ = {*_WHOSE, "id", "memory", "content", "created_at", "updated_at", "categories", "category_ids", "metadata"}
 _SILENT = {"hash", "score", "state", "deleted_at"}
 _MOST_NAMES = 10_000  # of apps and categories
 
 
-def write(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]:
+def write(agent: Agent, memories: Iterable[Read], _: Losses) -> Iterator[bytes]:
     yield b'{"results": ['
     between = b"\n"
     for read in memories:
@@ -41,15 +41,15 @@ def _entry(agent: Agent, read: Read) -> dict[str, Any]:
         "agent_id": agent.slug,
         "created_at": own["origin"],
         "categories": list(dict.fromkeys((read.memory.category, *read.opened.tags))),
-        "metadata": {"category": read.memory.category, OURS: own},
+        "metadata": {"category": read.memory.category, OWN_KEY: own},
     }
 
 
-# --- in
+# --- reading
 
 
-_PACKED = (b"PK\x03\x04", b"\x1f\x8b")  # as files of zip and of gzip begin
-PACKED = "is packed: unpack it, and take OpenMemory's memories.json"
+_PACKED = (b"PK\x03\x04", b"\x1f\x8b")  # the beginnings of zip and gzip files
+PACKED = "is an archive: unpack it, and import OpenMemory's memories.json"
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
@@ -61,19 +61,19 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 class _Answer(JSONFile):
     lists = ("results", "memories", "")
-    none = "is an answer in a form of its own, no list of memories"
+    none = "is a response without a list of memories"
 
     def __init__(self) -> None:
         super().__init__()
         self._user = ""
         self._names: dict[tuple[str, str], str] = {}  # of apps and categories, by what and id
-        self._relations = self._goes_on = False
+        self._relations = self._has_more = False
 
     def note(self, entry: Entry) -> None:
-        """What its numbers stand for may come behind the list."""
-        is_said = not gathering.is_nothing(entry.value)
-        self._relations |= entry.name == "relations" and is_said
-        self._goes_on |= entry.name == "next" and is_said
+        """Collect the names of apps and categories, which may come after the memories."""
+        has_value = not gathering.is_nothing(entry.value)
+        self._relations |= entry.name == "relations" and has_value
+        self._has_more |= entry.name == "next" and has_value
         if not isinstance(entry.value, dict):
             return
         if entry.name == "user":
@@ -94,17 +94,17 @@ class _Answer(JSONFile):
         found = Gathered("behavioral")
         found.moment(value.get("created_at"))
         metadata = value.get("metadata")
-        said = metadata.get("category") if isinstance(metadata, dict) else None
-        categories = [*_listed(said), *_listed(value.get("categories")), *self._named(value.get("category_ids"))]
-        ours = next((name for name in categories if isinstance(name, str) and name in SCOPES), "")
-        found.category = ours or found.category
-        found.tag_each([name for name in categories if name != ours], "categories")
+        category = metadata.get("category") if isinstance(metadata, dict) else None
+        categories = [*_listed(category), *_listed(value.get("categories")), *self._named(value.get("category_ids"))]
+        known = next((name for name in categories if isinstance(name, str) and name in SCOPES), "")
+        found.category = known or found.category
+        found.tag_each([name for name in categories if name != known], "categories")
         for name, before in _WHOSE.items():
             found.tag(self._whose(name, value.get(name)), name, before)
         found.metadata(metadata, besides=("category",))
         found.later(value)
-        for name, given in value.items():
-            if name not in _READ and name not in _SILENT and not gathering.is_nothing(given):
+        for name, each in value.items():
+            if name not in _READ and name not in _SILENT and not gathering.is_nothing(each):
                 found.not_kept(name)
         if value.get("state") not in (None, "active"):
             found.not_kept("state")
@@ -113,22 +113,22 @@ class _Answer(JSONFile):
     def _named(self, numbers: object) -> list[Any]:
         return [self._names.get(("categories", _text(each))) or each for each in _listed(numbers)]
 
-    def _whose(self, name: str, given: object) -> object:
-        """Names where OpenMemory has numbers: one user's memories, of apps."""
+    def _whose(self, name: str, value: object) -> object:
+        """Replace OpenMemory's ids of users and apps with names."""
         if name == "user_id" and self._user:
             return self._user
-        return (self._names.get(("apps", _text(given))) or given) if name == "app_id" else given
+        return (self._names.get(("apps", _text(value))) or value) if name == "app_id" else value
 
     def rest(self, path: str) -> Iterator[Part]:
         if self._relations:
             yield LeftOut(f"{path}#relations", "relations between things are not memories")
-        if self._goes_on:
+        if self._has_more:
             yield LeftOut(f"{path}#next", MORE_PAGES)
 
 
-def _listed(given: object) -> list[Any]:
-    return given if isinstance(given, list) else [] if gathering.is_nothing(given) else [given]
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [] if gathering.is_nothing(value) else [value]
 
 
-def _text(given: object) -> str:
-    return given if isinstance(given, str) and len(given) <= gathering.LONGEST_ID else ""
+def _text(value: object) -> str:
+    return value if isinstance(value, str) and len(value) <= gathering.LONGEST_ID else ""

@@ -1,4 +1,4 @@
-"""Memories as Anthropic's memory stores list them: the saved response of `GET /v1/memory_stores/ID/memories?view=full`
+"""Read the list of an Anthropic memory store: the saved response of `GET /v1/memory_stores/ID/memories?view=full`
 (docs/reference/import-formats.md, "Anthropic's memory tool and memory stores")."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from memory.transfer.formats.json_file import Entry, JSONFile
 from memory.transfer.formats.parts import LeftOut, Part
 
 _MORE = "next_page"
-_FOLDER = "memory_prefix"  # stands for memories that lie deeper than was asked for
+_FOLDER = "memory_prefix"  # an entry for memories below the listed depth
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
@@ -21,7 +21,7 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 class _Answer(JSONFile):
     lists = ("data",)
-    none = "is no list of a memory store's memories"
+    none = "is not a memory store's list of memories"
     has_more = False
 
     def note(self, entry: Entry) -> None:

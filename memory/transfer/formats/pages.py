@@ -1,7 +1,6 @@
-"""Files of words: pages of text with YAML front matter, and JSON notes. A file is one memory, or more if it is too
-long.
+"""Read text files: pages with YAML front matter, and JSON notes. A file becomes one memory, or more if it is too long.
 
-Files come from strangers: the YAML loader knows only text, lists and mappings, refuses aliases, and reads a bounded
+The files are untrusted: the YAML loader knows only text, lists and mappings, refuses aliases, and reads a limited
 number of characters.
 """
 
@@ -21,10 +20,10 @@ from frontmatter.default_handlers import YAMLHandler
 from memory.transfer.formats import parts
 from memory.transfer.formats.gathering import Gathered, id_of, moment
 
-LARGEST = 10 * 2**20  # bytes of a file of words
+LARGEST = 10 * 2**20  # bytes of a file
 _FRONT = re.compile(r"---[ \t]*\n[\w.-]")
 _DATE = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
-# What the keys of front matter mean, whatever tool reads them. Others are reported, and not kept.
+# The meaning of front matter keys of all tools. Other keys are reported, and not kept.
 _FIRST_LINE = ("title", "description")  # the first of these that has a value
 _GLOBS = {"globs", "paths", "applyTo", "fileMatchPattern"}
 _DATES = {"date", "modified"}
@@ -60,7 +59,7 @@ def memories(content: str, key: str, gathered: Gathered, path: str) -> Iterator[
 
 
 def _named(path: str) -> datetime | None:
-    """The date in the name of a file."""
+    """Return the date in a file's name."""
     for found in _DATE.findall(path.rpartition("/")[2]):
         if date := moment(found):
             return date.replace(tzinfo=UTC)
@@ -68,24 +67,24 @@ def _named(path: str) -> datetime | None:
 
 
 def _without_front(text: str, gathered: Gathered) -> str:
-    """The text without its front matter, which becomes tags, the date and the first line. Raises Unfit."""
+    """Return the text without its front matter, which becomes tags, the date and the first line. Raises Unfit."""
     try:
         fields, rest = split_front_matter(text)
     except Unreadable:
-        gathered.tell("front matter could not be read, kept as text")
+        gathered.note("front matter could not be read, kept as text")
         return text
-    if fields and not fields.keys() & _KNOWN:  # text between two lines across the page
+    if fields and not fields.keys() & _KNOWN:  # text between two horizontal rules
         return text
     if fields.get("paths", "") == ():
         raise parts.Unfit("is switched off (paths: [])")
     if not (body := parts.tidy(rest)):
-        raise parts.Unfit("has nothing but front matter")
-    gathered.tell("front matter left out")
+        raise parts.Unfit("has only front matter")
+    gathered.note("front matter left out")
     return f"{_kept(fields, gathered)}{body}"
 
 
 def _kept(fields: Mapping[str, Value], gathered: Gathered) -> str:
-    """What becomes the first line; the rest becomes tags and the date."""
+    """Turn front matter into tags and the date, and return the first line."""
     first = next((name for name in _FIRST_LINE if as_line(fields.get(name, ""))), "")
     for name, value in fields.items():
         if name in _GLOBS:
@@ -102,8 +101,11 @@ def _kept(fields: Mapping[str, Value], gathered: Gathered) -> str:
             gathered.not_kept(name)
     if not first:
         return ""
-    gathered.tell(f"{first} became the first line")
+    gathered.note(f"{first} became the first line")
     return f"{as_line(fields[first])}\n\n"
+
+
+# --- JSON notes
 
 
 _WORDS = ("content", "text", "memory", "body", "note")
@@ -134,19 +136,19 @@ def _entry(value: Any, key: str, path: str) -> Iterator[parts.Part]:
 
 
 def _words(value: Any, gathered: Gathered) -> str:
-    """What an entry says. Raises Unfit."""
+    """Return the text of an entry. Raises Unfit."""
     if isinstance(value, str):
         return value
     if not isinstance(value, dict):
-        raise parts.Unfit("is no object and no text")
+        raise parts.Unfit("is neither an object nor a text")
     if value.keys() & set(_WORDS):
         return _of_object(value, gathered)
-    gathered.tell("kept as JSON")
+    gathered.note("kept as JSON")
     try:
         return json.dumps(value, ensure_ascii=False, indent=2)
     except RecursionError:
         pass
-    raise parts.Unfit("is nested too deeply")  # not in the handler: the error there holds what was read
+    raise parts.Unfit("is nested too deeply")  # outside the handler: its error contains the value
 
 
 def _of_object(value: Mapping[str, Any], gathered: Gathered) -> str:
@@ -161,7 +163,7 @@ def _of_object(value: Mapping[str, Any], gathered: Gathered) -> str:
             gathered.not_kept(name)
     if not _is_text(value.get("title")):
         return str(value[words])
-    gathered.tell("title became the first line")
+    gathered.note("title became the first line")
     return f"{' '.join(value['title'].split())}\n\n{value[words]}"
 
 
@@ -169,14 +171,17 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _tag(given: object, gathered: Gathered) -> None:
-    gathered.tag_each(as_list(given) if isinstance(given, str) else given, "tags")
+def _tag(tags: object, gathered: Gathered) -> None:
+    gathered.tag_each(as_list(tags) if isinstance(tags, str) else tags, "tags")
+
+
+# --- front matter
 
 
 MAX_LENGTH = 2**16  # characters of front matter
 Value = str | tuple[str, ...]
-# Tools write values that are no YAML, or mean something else there: `globs: **/*.ts`, `globs: "a", "b"`,
-# `description: Use it: always`. Such values are put in quotes before YAML reads them.
+# Tools write values that are not valid YAML, or mean something else in YAML: `globs: **/*.ts`, `globs: "a", "b"`,
+# `description: Use it: always`. These values are quoted before YAML reads them.
 _UNQUOTED = re.compile(
     r"""^([ \t]*(?:[\w.-]+:|-)[ \t]+)"""
     r"""([*{&!%@`][^\n]*|["'][^"'\n]*["'][ \t]*,[^\n]*|[^\s'"\[|>#-][^\n]*:[ \t][^\n]*)$""",
@@ -198,11 +203,12 @@ class _Loader(yaml.BaseLoader):
 class _Handler(YAMLHandler):
     def load(self, fm: str, **_: object) -> Any:
         quoted = _UNQUOTED.sub(lambda found: found[1] + "'" + found[2].rstrip().replace("'", "''") + "'", fm)
-        return yaml.load(quoted, Loader=_Loader)  # noqa: S506  a BaseLoader makes text, lists and mappings alone
+        return yaml.load(quoted, Loader=_Loader)  # noqa: S506  a BaseLoader makes only text, lists and mappings
 
 
 def split_front_matter(text: str) -> tuple[Mapping[str, Value], str]:
-    """The fields and the body of a text that begins with `---`. Keys below a key are `key.below`. Raises Unreadable."""
+    """Return the fields and the body of a text that begins with `---`. Nested keys become `key.below`. Raises
+    Unreadable."""
     fields, body = None, ""
     try:
         front, body = _Handler().split(text)
@@ -211,7 +217,7 @@ def split_front_matter(text: str) -> tuple[Mapping[str, Value], str]:
     except (ValueError, yaml.YAMLError, RecursionError):
         pass
     if not isinstance(fields, dict):
-        raise Unreadable  # outside the handler: the errors there hold the text
+        raise Unreadable  # outside the handler: its errors contain the text
     return dict(_flat(fields)), body
 
 
@@ -230,7 +236,7 @@ def _value(value: Any) -> Value:
 
 
 def as_list(value: Value) -> list[str]:
-    """A list, or a text with commas as a list. A comma within braces separates nothing."""
+    """Return a list, or a text split at commas. A comma within braces does not split."""
     texts = value if isinstance(value, tuple) else re.findall(r"(?:\{[^{}]*\}|[^,])+", value.strip().strip("[]"))
     return [text for each in texts if (text := each.strip().strip("'\"").strip())]
 

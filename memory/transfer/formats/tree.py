@@ -1,8 +1,8 @@
-"""Memories as a folder of markdown: the files of a vault (seed 004, "Storage Format"), those that are private readable,
-too, in a tar archive, for a folder that is sent comes in one piece. In and out; one file is read by `tree_files`.
+"""Write and read memories as a folder of Markdown in a tar archive. The files are those of a vault, but private ones
+are readable. `tree_files` reads one file.
 
-An archive comes from a stranger. Its files are read one at a time, nothing is written to a disk, links and devices are
-never followed, and members, sizes and the unpacked size are bounded.
+An archive is untrusted: files are read one at a time, nothing is written to a disk, links and devices are not followed,
+and the number of members and all sizes are limited.
 """
 
 from __future__ import annotations
@@ -26,23 +26,26 @@ from memory.markdown import sections
 from memory.models import Agent
 from memory.policy import settings_document, switches
 from memory.silo.silo import Read
-from memory.transfer.exporting import NotHeld
+from memory.transfer.exporting import Losses
 from memory.transfer.formats import tree_files
 from memory.transfer.formats.parts import LeftOut, Part, Unfit
 from memory.vault import layout, rendering
 
+# --- archives
+
+
 MAX_UNPACKED = 2**30  # bytes
-MAX_RATIO, RATIO_FROM = 200, 2**24  # unpacked bytes of a packed byte, of archives larger than this
+MAX_RATIO, RATIO_FROM = 200, 2**24  # unpacked per packed byte, for archives that unpack to more than this
 MAX_FILES = 1_000_000
 MAX_FILE = 2**20  # bytes
-MAX_HEADERS = 2**16  # bytes of the headers of one member, which may hold a long name or attributes
-NO_ARCHIVE = "is no whole tar archive, packed with gzip"
+MAX_HEADERS = 2**16  # bytes of the headers of one member
+NO_ARCHIVE = "is not a complete tar archive, packed with gzip"
 _BUFFER = 10_240  # bytes read at a time
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Member:
-    """A file in an archive. If `why` is given, it was not read."""
+    """A file in an archive. If `why` is set, it was not read."""
 
     path: str
     data: bytes = b""
@@ -51,7 +54,7 @@ class Member:
 
 
 class _Unpacked:
-    """The bytes of an archive, bounded in number."""
+    """The bytes of an archive, limited in number."""
 
     def __init__(self, file: IO[bytes]) -> None:
         file.seek(0)
@@ -63,21 +66,21 @@ class _Unpacked:
         self.count += len(data)
         self.headers += len(data)
         if self.count > MAX_UNPACKED or self.count > max(RATIO_FROM, MAX_RATIO * self._packed.tell()):
-            raise Unfit("is too large, unpacked")
+            raise Unfit("is too large when unpacked")
         if self.headers > MAX_HEADERS + 2 * _BUFFER:
             raise Unfit(f"has more than {MAX_HEADERS:,} bytes of headers before a file")
         return data
 
 
 def members(file: IO[bytes]) -> Iterator[Member]:
-    """The files of an archive. Raises Unfit, at the latest at the end."""
+    """Yield the files of an archive. Raises Unfit, at the latest at the end."""
     is_whole = True
     try:
         yield from _members(file)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError):
         is_whole = False
     if not is_whole:
-        raise Unfit(NO_ARCHIVE)  # outside the handler: the errors there hold names
+        raise Unfit(NO_ARCHIVE)  # outside the handler: its errors contain names
 
 
 def _members(file: IO[bytes]) -> Iterator[Member]:
@@ -86,29 +89,29 @@ def _members(file: IO[bytes]) -> Iterator[Member]:
     with tarfile.open(fileobj=unpacked, mode="r|", bufsize=_BUFFER, encoding="utf-8") as archive:
         for count, info in enumerate(archive, 1):
             if count > MAX_FILES or info.size < 0:
-                raise Unfit(NO_ARCHIVE if info.size < 0 else f"holds more than {MAX_FILES:,} files")
-            unpacked.headers = -info.size  # what follows is the file
+                raise Unfit(NO_ARCHIVE if info.size < 0 else f"has more than {MAX_FILES:,} files")
+            unpacked.headers = -info.size  # next comes the file's content
             if not info.isdir():
                 why = _why_not(info)
                 data = None if why else archive.extractfile(info)
                 yield Member(_shown(info.name), data.read() if data else b"", 0 if why else int(info.mtime), why)
             archive.members.clear()  # it would keep them all
-        while rest := archive.fileobj.read(_BUFFER):  # the end tells whether the file is whole
+        while rest := archive.fileobj.read(_BUFFER):  # up to the end, to check that the file is complete
             unpacked.headers = 0
-            if rest.strip(b"\0"):  # tarfile stops without an error at a broken header
+            if rest.strip(b"\0"):  # tarfile stops silently at a broken header
                 raise Unfit(NO_ARCHIVE)
 
 
 def _why_not(info: tarfile.TarInfo) -> str:
     name = PurePosixPath(info.name)
     if _shown(info.name) != str(name):
-        return "has a name that is no text"
+        return "has a name that is not valid text"
     if name.is_absolute() or ".." in name.parts:
-        return "has a path that leads out of the folder"
+        return "has a path outside the folder"
     if info.issym() or info.islnk():
         return "is a link"
     if not info.isreg() or info.issparse():
-        return "is no file"
+        return "is not a file"
     return "is too large" if info.size > MAX_FILE else ""
 
 
@@ -116,15 +119,18 @@ def _shown(name: str) -> str:
     return str(PurePosixPath(name.encode(errors="replace").decode().replace("\0", "?")))
 
 
-NO_MARKDOWN = "is no markdown"
+# --- writing
+
+
+NO_MARKDOWN = "is not a Markdown file"
 SETTINGS, MEMORIES = "memory-rules/settings.json", "memory"
-_AT_ONCE = 250  # memories whose dates are asked for together
+_AT_ONCE = 250  # memories whose dates are queried together
 
 
-def write(agent: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]:
+def write(agent: Agent, memories: Iterable[Read], losses: Losses) -> Iterator[bytes]:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w|gz") as archive:
-        for path, data, at in _files(agent, iter(memories), noted):
+        for path, data, at in _files(agent, iter(memories), losses):
             header = tarfile.TarInfo(path)
             header.size, header.mtime, header.mode = len(data), at, 0o600
             archive.addfile(header, io.BytesIO(data))
@@ -140,21 +146,21 @@ def _taken(buffer: io.BytesIO) -> bytes:
     return data
 
 
-def _files(agent: Agent, memories: Iterator[Read], noted: NotHeld) -> Iterator[tuple[str, bytes, int]]:
-    """(path, bytes, seconds since 1970) of each file."""
+def _files(agent: Agent, memories: Iterator[Read], losses: Losses) -> Iterator[tuple[str, bytes, int]]:
+    """Yield (path, bytes, seconds since 1970) of each file."""
     rules = switches.rules_of(agent)
     whole = settings_document.whole(rules, enabled=agent.memory_enabled)
     yield SETTINGS, json.dumps(whole, indent=2, ensure_ascii=False).encode() + b"\n", _seconds(agent.created_at)
-    named: set[PurePosixPath] = set()  # by a service, and not by a number, which no two share
+    named: set[PurePosixPath] = set()  # paths without a number, which need not be unique
     while batch := list(islice(memories, _AT_ONCE)):
         versions = {read.memory.version for read in batch}
         times = dict(AuditEntry.objects.filter(agent_id=agent.pk, seq__in=versions).values_list("seq", "at"))
         for read in batch:
             memory = read.memory
             changed_at = times.get(memory.version, memory.created_at)
-            data = rendering.rendered(memory, read.opened, settings_document.value(rules, "version"), changed_at)
+            data = rendering.render(memory, read.opened, settings_document.value(rules, "version"), changed_at)
             path = _path(read, rules, named)
-            noted.update(_lost(read, data, path))
+            losses.update(_lost(read, data, path))
             yield str(MEMORIES / path), data, _seconds(memory.origin)
 
 
@@ -166,33 +172,33 @@ def _path(read: Read, rules: Mapping[str, Any], named: set[PurePosixPath]) -> Pu
 
 
 def _lost(read: Read, data: bytes, path: PurePosixPath) -> Iterator[str]:
-    """What is not there when the file is read: found out by reading it."""
+    """Read the file back, and yield what it loses."""
     memory, opened = read.memory, read.opened
     if memory.kind == "journal":
-        yield "its file does not say that it is of the journal"
+        yield "the file does not show that the memory is a journal entry"
     if memory.constitutional:
-        yield "its file does not say that it is constitutional"
+        yield "the file does not show that the memory is constitutional"
     found, *more = tree_files.read(data, "", path, _time(_seconds(memory.origin)))
     if more:
-        yield "its file says more than one memory holds, and becomes several"
+        yield "the file is too long for one memory, and is imported as several"
     if isinstance(found, LeftOut):
-        yield "its file says nothing, for each of its sections says what stands for nothing"
+        yield "every section has the placeholder of an empty section, so the file has no text"
         return
-    if sections.parted(found.content, memory.category) != sections.parted(opened.content, memory.category):
-        yield "a section says what stands for nothing"
+    if sections.split(found.content, memory.category) != sections.split(opened.content, memory.category):
+        yield "a section has the placeholder of an empty section"
     if found.tags != tuple(dict.fromkeys(" ".join(tag.split()) for tag in opened.tags)):
-        yield "a tag of it says what stands for nothing"
+        yield "a tag has the placeholder of an empty list of tags"
     if (found.category, found.project) != (memory.category, memory.project):
-        yield "its category or project is not what its folder says"
+        yield "the folder shows another category or project"
     if found.date != memory.origin.replace(microsecond=0):
-        yield "its date is not told"
+        yield "the file does not show the date"
 
 
-# --- in
+# --- reading
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
-    """Of an archive, as we write it or as a folder is packed: all of it is looked at before anything is given."""
+    """Read an archive of Palimpsest, or any packed folder. The whole archive is checked before the first part."""
     try:
         deque(members(file), maxlen=0)
     except Unfit as unfit:

@@ -1,5 +1,5 @@
-"""A file of the framework's tree, and of a folder that we wrote ourselves, as memories
-(docs/reference/import-formats.md, "The framework of the memory rules")."""
+"""Read a file of the memory rules framework, or of a vault, as memories (docs/reference/import-formats.md, "The
+framework of the memory rules")."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from memory.vault import rendering
 
 _FIELD = re.compile(r"- \*\*([A-Za-z ]{1,40})\*\*:[ \t]")
 _NAMED = {folder: category for category, folder in paths.FOLDERS.items()}
-_UNKNOWN, _UNKNOWN_PRIVATE = "contextual", "sensitive"  # a folder of no category of ours
+_UNKNOWN, _UNKNOWN_PRIVATE = "contextual", "sensitive"  # for a folder that is not a category
 _NOT_FILLED_IN = ["tag1", "tag2", "tag3"]
-_NOBODY_TOLD = {"", "none", "n/a", "git_history_analysis", sections.ABSENT}
+_NO_NOTES = {"", "none", "n/a", "git_history_analysis", sections.ABSENT}
 
 
 def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = None) -> Iterator[parts.Part]:
-    """`within` is its path below the base path; `at` the time of a file of ours, as its archive has it."""
+    """Read a file. `within` is its path below the base path, `at` its time in the archive."""
     if within.name == paths.INDEX:
         yield parts.LeftOut(path, "is an index of other files")
         return
@@ -36,7 +36,7 @@ def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = No
 
 
 def _text(data: bytes) -> parts.Decoded:
-    """Of a file that we wrote ourselves, other line ends than its own are part of what was said. Raises Unfit."""
+    """Decode a file. In a file of this service, unusual line ends are part of the memory. Raises Unfit."""
     found = parts.decoded(data)
     if parts.LINE_ENDS not in found.transformed:
         return found
@@ -46,122 +46,122 @@ def _text(data: bytes) -> parts.Decoded:
     return parts.Decoded(text, tuple(what for what in found.transformed if what != parts.LINE_ENDS))
 
 
-def content(said: Mapping[str, str], category: str) -> str:
-    """Sections as the text of a memory: without the heading of the main one, where it is too long with it."""
-    text = sections.composed(said)
+def content(texts: Mapping[str, str], category: str) -> str:
+    """Join sections as the text of a memory. The main section's heading is left out if the text is too long with it."""
+    text = sections.join(texts)
     if len(text) <= MAX_CONTENT:
         return text
     main = sections.main_section(category)
-    rest = [f"## {name}\n{sections.escaped(each)}" for name, each in said.items() if name != main]
-    return "\n".join(filter(None, (sections.escaped(said.get(main, "")), *rest)))
+    rest = [f"## {name}\n{sections.escaped(each)}" for name, each in texts.items() if name != main]
+    return "\n".join(filter(None, (sections.escaped(texts.get(main, "")), *rest)))
 
 
 class _File:
-    """What one says. Raises Unfit."""
+    """A parsed file. Raises Unfit."""
 
     def __init__(self, text: parts.Decoded, within: PurePosixPath, at: datetime | None) -> None:
-        self._told = Gathered()
-        self._text = self._told.take(text)
+        self._gathered = Gathered()
+        self._text = self._gathered.take(text)
         self._blocks = rendering.blocks(self._text)
         self._is_filled = bool({"Metadata", "Tags"} & self._blocks.keys())
-        self._is_ours = rendering.number_of(self._blocks.get("Metadata", "")) is not None
+        self._is_own = rendering.number_of(self._blocks.get("Metadata", "")) is not None
         self._fields = _fields(self._blocks.get("Metadata", ""))
         if "Sealed" in self._blocks:
-            raise parts.Unfit("is sealed; its agent opens it")
-        self._told.category = self._category(within)
+            raise parts.Unfit("is sealed: only its agent can open it")
+        self._gathered.category = self._category(within)
         self._project = self._project_of(within)
         if self._is_filled:
             self._read_metadata(at)
             self._read_tags(self._blocks.get("Tags", ""))
 
     def _category(self, within: PurePosixPath) -> str:
-        """By its folder, where that is one of ours."""
-        given, folder = self._fields.get("Category", ""), _folder(within)
+        """Return the category: by the folder, if it is a known one."""
+        named, folder = self._fields.get("Category", ""), _folder(within)
         by_folder = _NAMED.get(folder, folder)
         if by_folder in SCOPES:
-            if given and given != by_folder and not self._is_ours:
-                self._told.tell("category by its folder")
+            if named and named != by_folder and not self._is_own:
+                self._gathered.note("category set by the folder")
             return by_folder
         if folder:
-            self._told.tell(f"category {folder} is none of ours")
+            self._gathered.note(f"unknown category {folder}")
             return _UNKNOWN_PRIVATE if within.parts[0] == PRIVATE else _UNKNOWN
-        return given if given in SCOPES else _UNKNOWN
+        return named if named in SCOPES else _UNKNOWN
 
     def _project_of(self, within: PurePosixPath) -> str:
-        """By its folder, but as its metadata have it, where they say what the folder's name is made of."""
+        """Return the project: by the folder, or by the metadata if the folder's name is made from it."""
         named = self._fields.get("Project", "")
         folder = within.parts[1] if within.parts[0] == paths.PROJECTS and len(within.parts) > 2 else ""
-        is_of_project = SCOPES[self._told.category] == PROJECT
+        is_of_project = SCOPES[self._gathered.category] == PROJECT
         if named == "none" and not is_of_project and folder in ("", DEFAULT_PROJECT):
             return ""
         if named and _is_project(named) and folder in ("", paths.folder_of_project(named)):
             return named if folder or named != "none" else parts.HERE
         if folder and not _is_project(folder):
-            self._told.tell("the project's name is none here")
+            self._gathered.note("project name is not valid here")
             return parts.HERE
         return folder or (parts.HERE if is_of_project else "")
 
     def _read_metadata(self, at: datetime | None) -> None:
         generated = self._fields.get("Generated")
-        if self._is_ours:
-            self._told.date = self._recorded() or at or gathering.moment(generated)
+        if self._is_own:
+            self._gathered.date = self._recorded() or at or gathering.moment(generated)
             return
         if "Metadata" in self._blocks:
-            self._told.tell("metadata left out")
-        self._told.moment(generated)
+            self._gathered.note("metadata left out")
+        self._gathered.moment(generated)
         version = self._fields.get("Version", settings_document.VERSION)
         if version != settings_document.VERSION:
-            self._told.tell(f"written for rules {version}")
+            self._gathered.note(f"written for rules {version}")
         migration = _fields(self._blocks.get("Migration Information", ""))
         notes = (self._fields.get("Migration Notes", ""), migration.get("Source System", ""))
-        if any(note.lower() not in _NOBODY_TOLD for note in notes):
-            self._told.tell("earlier migration notes left out")
+        if any(note.lower() not in _NO_NOTES for note in notes):
+            self._gathered.note("earlier migration notes left out")
 
     def _recorded(self) -> datetime | None:
-        """The date of what a file of ours is about, as its title has it."""
+        """Return the date in the title of a file of this service."""
         title = self._text.lstrip("\ufeff").partition("\n")[0]
         is_dated = title.startswith(("# Memory Entry: ", "# User Interaction: "))
         return gathering.moment(title.rpartition(" - ")[2].strip()) if is_dated else None
 
-    def _read_tags(self, said: str) -> None:
-        if self._is_ours:
-            tags = list(rendering.tags_of(said))
+    def _read_tags(self, block: str) -> None:
+        if self._is_own:
+            tags = list(rendering.tags_of(block))
         else:
-            said = said.strip()
-            inner = said[1:-1] if said.startswith("[") and said.endswith("]") else said
+            block = block.strip()
+            inner = block[1:-1] if block.startswith("[") and block.endswith("]") else block
             tags = [tag.strip() for line in inner.splitlines() for tag in line.removeprefix("- ").split(",")]
         if tags == _NOT_FILLED_IN:
-            self._told.tell("tags were not filled in")
+            self._gathered.note("tags were not filled in")
         elif tags != ["none"]:
-            self._told.tag_each(tags, "tags")
+            self._gathered.tag_each(tags, "tags")
 
     def parts(self, path: str) -> Iterator[parts.Part]:
         text = self._content()
         if not text.strip() or "\0" in text:
-            yield parts.LeftOut(path, "holds a NUL character" if "\0" in text else parts.EMPTY)
+            yield parts.LeftOut(path, "contains a NUL character" if "\0" in text else parts.EMPTY)
             return
-        told = self._told
-        place, tags = (told.category, self._project), tuple(told.tags)
-        whole = parts.Found(path, "", *place, tags, told.date, transformed=told.transformed)
+        gathered = self._gathered
+        place, tags = (gathered.category, self._project), tuple(gathered.tags)
+        whole = parts.Found(path, "", *place, tags, gathered.date, transformed=gathered.transformed)
         found = [parts.Piece("", text)] if len(text) <= MAX_CONTENT else parts.pieces(text)
         yield from parts.in_parts(whole, found, "#")
 
     def _content(self) -> str:
         if not self._is_filled:
             return parts.tidy(self._text)
-        said = {
+        texts = {
             name: text
             for name, text in self._blocks.items()
             if name not in sections.AROUND and text and not labels.is_absent(text)
         }
-        plain = said.get(sections.main_section(self._told.category), "")
-        if self._is_ours and plain and len(said) == 1 and sections.is_plain(plain, self._told.category):
-            return plain  # as most are kept; of the others none but the heading is lost
-        before = "" if self._is_ours else self._before()
-        return "\n\n".join(filter(None, (before, content(said, self._told.category))))
+        plain = texts.get(sections.main_section(self._gathered.category), "")
+        if self._is_own and plain and len(texts) == 1 and sections.is_plain(plain, self._gathered.category):
+            return plain  # most memories are stored like this; only the heading is lost
+        before = "" if self._is_own else self._before()
+        return "\n\n".join(filter(None, (before, content(texts, self._gathered.category))))
 
     def _before(self) -> str:
-        """What stands between the title and the first section."""
+        """Return the text between the title and the first section."""
         lines: list[str] = []
         for line, begun in sections.headed(self._text):
             if begun:
@@ -173,7 +173,7 @@ class _File:
 
 
 def _folder(within: PurePosixPath) -> str:
-    """The folder that says what a file is: `technical` of common/technical/x.md; "" where it lies elsewhere."""
+    """Return the folder that names the category: `technical` of common/technical/x.md. "" in other places."""
     above = within.parts[:-1]
     place = 2 if above[:1] == (paths.PROJECTS,) else 1 if above[:1] in (("common",), (PRIVATE,)) else len(above)
     return above[place] if len(above) > place else ""

@@ -52,7 +52,7 @@ class Command(Task):
         started = time.perf_counter()
         agent, key = lifecycle.create("demo", "ada", model="builtin/dedupe", actor=Actor.operator("demo"))
         with (FOLDER / "ledger.jsonl").open("rb") as file:
-            done = importing.surveyed(file, "jsonl").store(agent, Actor.operator("demo"))
+            done = importing.check_file(file, "jsonl").store(agent, Actor.operator("demo"))
         self._print(
             f"[bold]demo/ada[/] remembers {done.imported:,} things in {done.tokens:,} tokens, for ada alone to read."
         )
