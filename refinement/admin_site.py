@@ -1,6 +1,6 @@
-"""The admin's site: for people who signed in with both factors, and whose part in a tenant says what is theirs.
+"""The admin site. It requires a password and a second factor. Roles in tenants decide what a person sees.
 
-Pages register themselves on this site when they are imported. So it imports them in its methods, when it is there.
+Pages register themselves on this site on import, so the site imports them inside its methods.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Site(UnfoldAdminSite):  # type: ignore[misc]  # Unfold comes without types
     index_template = "admin/overview.html"
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
-        """Only our own pages: `admin.autodiscover` would add those of django-q and of Django's groups."""
+        """Import only this project's pages. `admin.autodiscover` also adds those of django-q and Django's groups."""
         from audit import admin as audit_pages  # noqa: F401
         from memory import admin as memory_pages  # noqa: F401
-        from memory.admin.plain_pages.accounts import SignIn
+        from memory.admin.plain_pages.accounts import SignInForm
         from refinement import admin as refinement_pages  # noqa: F401
 
-        self.login_form = SignIn
+        self.login_form = SignInForm
         urls: list[URLPattern | URLResolver] = super().get_urls()
         return urls
 
@@ -37,28 +37,28 @@ class Site(UnfoldAdminSite):  # type: ignore[misc]  # Unfold comes without types
         return super().index(request, {"overview": overview.figures(request)} | (extra_context or {}))
 
     def has_permission(self, request: HttpRequest) -> bool:
-        """Both factors, or nothing: whoever comes here may ask to read what agents remember."""
-        person: Any = request.user  # with what OTPMiddleware adds
+        """Whether the person is active and signed in with a second factor."""
+        person: Any = request.user  # OTPMiddleware adds `is_verified`
         return bool(person.is_active and person.is_verified())
 
     def extra_urls(self) -> list[URLPattern]:
         from memory.admin.plain_pages import accounts
 
         return [
-            path("account/", self.admin_view(accounts.own), name="account"),
+            path("account/", self.admin_view(accounts.account), name="account"),
             path("account/password/", self.admin_view(accounts.password), name="account_password"),
             path("account/factor/", self.admin_view(accounts.factor), name="account_factor"),
         ]
 
     def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        """The theme's own, which finds pages by their names; but of a page of results that is not there it breaks."""
+        """Unfold's search for pages. It fails for a page of results that does not exist: return a 404 instead."""
         try:
             return super().search(request, extra_context)
         except (InvalidPage, ValueError):
             raise Http404 from None
 
     def password_change(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Django's own asks for no code, and would leave grants in force: its place is `accounts.password`."""
+        """Redirect to `accounts.password`, which asks for a code and ends grants. Django's own page does neither."""
         return redirect("admin:account_password")
 
     password_change_done = password_change

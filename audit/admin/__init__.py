@@ -1,3 +1,3 @@
-"""The admin's page of the trail. It registers itself when it is imported."""
+"""The admin page of the audit trail. Importing it registers it."""
 
 from audit.admin import entries

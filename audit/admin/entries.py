@@ -1,4 +1,4 @@
-"""The audit trail without content: who did what, when, to how many memories."""
+"""The page of the audit trail: who did what, when, to how many memories. It shows no content."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from unfold.decorators import display
 from audit.models import AuditEntry, Operation
 from memory.access.roles import Action
 from memory.admin.base.actions import LinkAction
-from memory.admin.base.page import OfAgent, OfTenant, Scoped, ask_access_address, time_machine_address
+from memory.admin.base.page import AgentFilter, ScopedAdmin, TenantFilter, ask_access_url, time_machine_url
 from memory.models import Agent
 
 
 class RollBackEntry(LinkAction):
-    """Leads to the Time Machine, which says in numbers what a rollback would mean."""
+    """Opens the Time Machine with a preview of the rollback."""
 
     name, label, needs, is_destructive = "roll_back_entry", "Roll back this entry", Action.STEER, True
 
@@ -26,11 +26,11 @@ class RollBackEntry(LinkAction):
         return bool(row.has_agent and row.changes) and row.operation != Operation.REDACTED
 
     def address(self, rows: Sequence[AuditEntry]) -> str:
-        return time_machine_address(rows[0].agent_id, "entry", rows[0].seq)
+        return time_machine_url(rows[0].agent_id, "entry", rows[0].seq)
 
 
 class RollBackBefore(LinkAction):
-    """The same, for this entry and all later ones."""
+    """Opens the Time Machine for this entry and all later ones."""
 
     name, label, needs, is_destructive = "roll_back_before", "Roll back to before this entry", Action.STEER, True
 
@@ -38,43 +38,43 @@ class RollBackBefore(LinkAction):
         return bool(row.has_agent)
 
     def address(self, rows: Sequence[AuditEntry]) -> str:
-        return time_machine_address(rows[0].agent_id, "since_entry", rows[0].seq - 1)
+        return time_machine_url(rows[0].agent_id, "since_entry", rows[0].seq - 1)
 
 
 @register(AuditEntry)
-class EntryPage(Scoped):
+class EntryPage(ScopedAdmin):
     tenant = "tenant_id"
     deferred = ("sealed", "sealed_digest")
     row_actions = (RollBackEntry(), RollBackBefore())
-    list_display = ("seq", "agent_label", "done", "who", "session", "changes", "at")
-    list_filter = ("operation", "actor_kind", OfTenant, OfAgent)
+    list_display = ("seq", "agent_label", "operation_text", "actor", "session", "changes", "at")
+    list_filter = ("operation", "actor_kind", TenantFilter, AgentFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
-        "": ["seq", "agent_label", "done", "who", "at", "session", "changes", "detail"],
-        "Proof": ["key_id", "code"],
+        "": ["seq", "agent_label", "operation_text", "actor", "at", "session", "changes", "detail"],
+        "Proof": ["key_id", "mac_hex"],
     }
 
-    def named(self, row: AuditEntry) -> str:
+    def describe(self, row: AuditEntry) -> str:
         return f"entry {row.seq} of {row.agent_label}"
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        """With whether the agent is still there, which its trail outlives."""
+        """Annotate whether the agent still exists. Its audit trail outlives it."""
         agents = Agent.objects.filter(pk=OuterRef("agent_id"))
         return super().get_queryset(request).annotate(has_agent=Exists(agents))
 
     def related_pages(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:
-        asked = ask_access_address(row.agent_id, kind="entries", first=row.seq, last=row.seq)
+        url = ask_access_url(row.agent_id, kind="entries", first=row.seq, last=row.seq)
         is_offered = row.has_agent and row.changes and self.may(request, Action.ASK, row)
-        return [("Ask to read it", asked)] if is_offered else []
+        return [("Ask to read it", url)] if is_offered else []
 
     @display(description="what", ordering="operation")
-    def done(self, entry: AuditEntry) -> str:
+    def operation_text(self, entry: AuditEntry) -> str:
         return entry.operation.replace("_", " ")
 
     @display(description="actor")
-    def who(self, entry: AuditEntry) -> str:
+    def actor(self, entry: AuditEntry) -> str:
         return f"{entry.actor_kind} {entry.actor_label}".strip()
 
     @display(description="MAC")
-    def code(self, entry: AuditEntry) -> str:
+    def mac_hex(self, entry: AuditEntry) -> str:
         return bytes(entry.mac).hex()

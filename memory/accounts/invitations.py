@@ -1,8 +1,8 @@
-"""Invitations: links by which somebody takes a part in a tenant, once, within 72 hours.
+"""Invitations: links with which somebody joins a tenant, once, within 72 hours.
 
-A link is proven by a MAC over everything the row says, so that a row put in or altered by SQL is worth nothing; it
-counts while whoever made it may still invite. Opening one does nothing. A person is made with password, second factor
-and part in one transaction, or not at all.
+A MAC over all values of the row proves a link, so that rows inserted or altered with SQL are not valid. A link is valid
+while its creator may still invite. Opening it changes nothing. Joining creates person, password, second factor and
+membership in one transaction.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from memory.mail import letters
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 
 VALID = timedelta(hours=72)
-LONGEST_ADDRESS = 254
+MAX_ADDRESS = 254  # characters
 _SECRET = 32  # bytes
-_MOST = 200  # characters that are looked at of a token
+_MAX_TOKEN = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What an invitation is to, and who has its address already."""
+    """An invitation's tenant, role and address, and the person who has this address, if any."""
 
     tenant: Tenant
     role: str
@@ -41,97 +41,106 @@ class Opened:
 
     @property
     def is_enrolled(self) -> bool:
-        """Whether they sign in already: the part is theirs once they are signed in, and nothing else is asked."""
+        """Whether the person has a second factor, so that signing in is enough to join."""
         return self.person is not None and _has_factor(self.person)
 
 
 def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
-    """A token for who has this address, in the place of any before; kept nowhere. Raises Invalid, NotFound, Taken."""
-    to = _checked(address)
+    """Create a token for this address, which replaces earlier ones. It is not stored.
+
+    Raises Invalid, NotFound, NotAllowed, Taken.
+    """
+    email = _checked(address)
     if role not in Role.values:
         raise Invalid("role", f"must be one of: {', '.join(Role.values)}")
     with transaction.atomic():
         row = memberships.require_tenant(tenant.pk, by)
         if role not in roles.grantable(by, row):
-            raise NotAllowed("Nobody gives more than they hold.")
-        if Membership.objects.filter(tenant=row, person__email=to).exists():
-            raise Taken("Who has this address has a part in the tenant: change their role instead.")
-        Invitation.objects.filter(tenant=row, address=to, used_at=None).delete()
+            raise NotAllowed("You cannot give a role above your own.")
+        if Membership.objects.filter(tenant=row, person__email=email).exists():
+            raise Taken("A member of the tenant has this address. Change their role instead.")
+        Invitation.objects.filter(tenant=row, address=email, used_at=None).delete()
         prefix, secret = new_prefix(), secrets.token_urlsafe(_SECRET)
-        made = Invitation(tenant=row, address=to, role=role, invited_by=by, prefix=prefix, made_at=timezone.now())
-        made.mac = macs(_text(made, secret))[0]
-        made.save()
+        invitation = Invitation(
+            tenant=row, address=email, role=role, invited_by=by, prefix=prefix, made_at=timezone.now()
+        )
+        invitation.mac = macs(_text(invitation, secret))[0]
+        invitation.save()
     return f"{prefix}_{secret}"
 
 
 def is_open(tenant: Tenant, address: str) -> bool:
-    """Whether a link to this address is out, which another invitation to the same tenant would end."""
-    rows = Invitation.objects.filter(tenant=tenant, address=written(address), used_at=None)
+    """Whether there is an open invitation for this address, which a new one would replace."""
+    rows = Invitation.objects.filter(tenant=tenant, address=normalized(address), used_at=None)
     return rows.filter(made_at__gt=timezone.now() - VALID).exists()
 
 
 def withdraw(invitation: Invitation, by: Person) -> None:
-    """End a link before it is used. One that was used is left as it is. Raises NotFound."""
+    """Delete an invitation, unless it was used. Raises NotFound."""
     with transaction.atomic():
         memberships.require_tenant(invitation.tenant_id, by)
         Invitation.objects.filter(pk=invitation.pk, used_at=None).delete()
 
 
 def look(token: str) -> Opened:
-    """What a link is to. Changes nothing. Raises LinkBroken."""
+    """The invitation of a token. Changes nothing. Raises LinkBroken."""
     return _opened(_proven(token))
 
 
 def candidate(token: str, nonce: str) -> Authenticator:
-    """The second factor that `join` will make: of the token and of what the page was opened with, so that whoever
-    opened the link before, or handed it on, has another. Raises LinkBroken."""
+    """The second factor that `join` will install, derived from token and nonce. Raises LinkBroken.
+
+    The nonce is new for each page, so that somebody who opened the link earlier has another second factor.
+    """
     opened = look(token)
     return people.candidate(opened.person or Person(email=opened.address), f"joining/{token}/{nonce}")
 
 
 def accept(token: str, person: Person) -> Opened:
-    """Give the part to who is signed in, and has the address. Raises LinkBroken, NotAllowed, Taken."""
+    """Add the membership for the signed-in person, who must have the address. Raises LinkBroken, NotAllowed, Taken."""
     with transaction.atomic():
         row = _proven(token, is_locked=True)
         opened = _opened(row)
         if opened.person is None or opened.person.pk != person.pk or not opened.is_enrolled:
-            raise NotAllowed("This invitation is to somebody else.")
+            raise NotAllowed("This invitation is for somebody else.")
         _use(row, person)
         return opened
 
 
 def join(token: str, nonce: str, *, name: str, password: str, code: str) -> Person:
-    """Make the person, their second factor and their part. Raises LinkBroken, Invalid, Taken; ValidationError for a
-    password that is easily guessed."""
+    """Create the person, with password, second factor and membership.
+
+    Raises LinkBroken, NotAllowed, Invalid, Taken; ValidationError for a weak password.
+    """
     try:
         with transaction.atomic():
             row = _proven(token, is_locked=True)
             opened = _opened(row)
             if opened.is_enrolled:
-                raise NotAllowed("Sign in, and open the link again.")
+                raise NotAllowed("Sign in, then open the link again.")
             person = opened.person or Person.objects.create_user(opened.address, name=name)
             people.set_password(person, password)
             people.install(people.candidate(person, f"joining/{token}/{nonce}"), code)
             _use(row, person)
             return person
-    except IntegrityError:  # by another invitation, at the same moment
-        raise Taken("Somebody joined with this address just now. Open the link again.") from None
+    except IntegrityError:  # another invitation created the person at the same moment
+        raise Taken("Somebody has just joined with this address. Open the link again.") from None
 
 
 def _use(row: Invitation, person: Person) -> None:
     if Membership.objects.filter(tenant=row.tenant, person=person).exists():
-        raise Taken("You have a part in this tenant already.")
+        raise Taken("You are already a member of this tenant.")
     Membership.objects.create(tenant=row.tenant, person=person, role=row.role)
     Invitation.objects.filter(pk=row.pk).update(used_at=timezone.now())
 
 
 def _opened(row: Invitation) -> Opened:
-    """Raises LinkBroken where the address is somebody's whom no invitation may make another."""
+    """Raises LinkBroken if the address belongs to a person who cannot join by invitation."""
     person = Person.objects.filter(email=row.address).first()
     if person is not None and not person.is_active:
-        raise LinkBroken("Who has this address may not sign in: a superuser reactivates them first.")
+        raise LinkBroken("The person with this address is deactivated. A superuser must reactivate them first.")
     if person is not None and not _has_factor(person) and (person.is_superuser or person.memberships.exists()):
-        raise LinkBroken("Who has this address has a part already, and no second factor: the operator helps them.")
+        raise LinkBroken("The person with this address has no second factor. Ask the operator for help.")
     return Opened(row.tenant, row.role, row.address, person)
 
 
@@ -140,8 +149,8 @@ def _has_factor(person: Person) -> bool:
 
 
 def _proven(token: str, *, is_locked: bool = False) -> Invitation:
-    """The row a token proves, while it counts. Of a token that proves none, nothing is told. Raises LinkBroken."""
-    prefix, _, secret = token[:_MOST].partition("_")
+    """The valid invitation of a token. Raises LinkBroken, which gives a reason only if the MAC is right."""
+    prefix, _, secret = token[:_MAX_TOKEN].partition("_")
     rows = Invitation.objects.select_related("tenant", "invited_by")
     rows = rows.select_for_update(of=("self",)) if is_locked else rows
     row = rows.filter(prefix=prefix).first() if prefix.isalnum() and secret.isascii() else None
@@ -149,34 +158,34 @@ def _proven(token: str, *, is_locked: bool = False) -> Invitation:
     if not is_proven(expected, _text(row or _NONE, secret)) or row is None:
         raise LinkBroken("This link is not valid.")
     if row.used_at is not None:
-        raise LinkBroken("This invitation was used.")
+        raise LinkBroken("This invitation was already used.")
     if timezone.now() >= row.made_at + VALID:
-        raise LinkBroken("This invitation is over: it was good for 72 hours. Ask for another.")
+        raise LinkBroken("This invitation has expired. Ask for a new one.")
     if row.role not in roles.grantable(row.invited_by, row.tenant):
-        raise LinkBroken("Who made this invitation may not invite any more. Ask for another.")
+        raise LinkBroken("The person who sent this invitation may no longer invite people. Ask for a new one.")
     return row
 
 
-def written(address: str) -> str:
-    """As it is kept, and mailed to: what was typed may be another mailbox (of "ß", "ss" is made)."""
+def normalized(address: str) -> str:
+    """The address as it is stored and mailed to. It can differ from the typed one: "ß" becomes "ss"."""
     return address.strip().casefold()
 
 
 def _checked(address: str) -> str:
-    to = written(address)
+    email = normalized(address)
     try:
-        validate_email(to)
+        validate_email(email)
     except (ValidationError, UnicodeError):
-        to = ""
-    if len(to) > LONGEST_ADDRESS or not letters.is_plain(to):  # it stands, unquoted, in letters to stewards
+        email = ""
+    if len(email) > MAX_ADDRESS or not letters.is_plain(email):  # mail to stewards shows it without quotes
         raise Invalid("address", letters.ADVICE)
-    return to
+    return email
 
 
-_NONE = Invitation(made_at=datetime(2026, 1, 1, tzinfo=UTC))  # so that a wrong token takes as long
+_NONE = Invitation(made_at=datetime(2026, 1, 1, tzinfo=UTC))  # for equal time with a wrong token
 
 
 def _text(row: Invitation, secret: str) -> str:
-    """All that a link is worth, for its MAC."""
-    told = [row.prefix, secret, row.tenant_id, row.role, row.address, row.invited_by_id, row.made_at.isoformat()]
-    return f"invitation/{json.dumps(told)}"
+    """The text for the MAC, with all values of the row."""
+    values = [row.prefix, secret, row.tenant_id, row.role, row.address, row.invited_by_id, row.made_at.isoformat()]
+    return f"invitation/{json.dumps(values)}"

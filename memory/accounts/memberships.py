@@ -1,7 +1,7 @@
-"""People's parts in tenants: given by invitation (`memory.accounts.invitations`), changed and taken here.
+"""Changing and removing memberships of tenants. Invitations add them (`memory.accounts.invitations`).
 
-Whoever does it must be allowed to at that moment; a tenant keeps an owner unless a superuser says otherwise; who has no
-part in a tenant any more reads nothing of it.
+A tenant keeps an owner, unless a superuser confirms otherwise. Removing a membership ends the person's requests and
+grants in the tenant.
 """
 
 from __future__ import annotations
@@ -17,51 +17,53 @@ from memory.errors import Invalid, LastOwner, NotAllowed, NotFound
 from memory.models import Membership, Person, Role, Tenant
 
 
-def change_role(part: Membership, role: str, by: Person, *, even_the_last_owner: bool = False) -> None:
-    """Raises Invalid, NotAllowed, NotFound, LastOwner."""
+def change_role(membership: Membership, role: str, by: Person, *, even_the_last_owner: bool = False) -> None:
+    """Change a role. Raises Invalid, NotAllowed, NotFound, LastOwner."""
     if role not in Role.values:
         raise Invalid("role", f"must be one of: {', '.join(Role.values)}")
-    with _held(part, by) as row:
+    with _locked(membership, by) as row:
         if row.person_id == by.pk:
-            raise NotAllowed("Nobody changes their own role: another owner does, or a superuser.")
+            raise NotAllowed("You cannot change your own role. Ask another owner or a superuser.")
         if role != Role.OWNER:
             _require_another_owner(row, by, even_the_last_owner)
         Membership.objects.filter(pk=row.pk).update(role=role)
 
 
-def remove(part: Membership, by: Person, *, even_the_last_owner: bool = False) -> None:
-    """Take a part away; the person's requests to that tenant's agents end, and grants. Raises as `change_role` does."""
-    with _held(part, by) as row:
+def remove(membership: Membership, by: Person, *, even_the_last_owner: bool = False) -> None:
+    """Remove a membership, and end the person's requests and grants in the tenant. Raises NotFound, LastOwner."""
+    with _locked(membership, by) as row:
         _require_another_owner(row, by, even_the_last_owner)
         row.delete()
         grants.withdraw_all(row.person_id, "left", tenant_id=row.tenant_id)
 
 
-def is_last_owner(part: Membership) -> bool:
-    """Whether nobody else who may sign in owns the tenant."""
-    owners = Membership.objects.filter(tenant_id=part.tenant_id, role=Role.OWNER, person__is_active=True)
-    return part.role == Role.OWNER and not owners.exclude(pk=part.pk).exists()
+def is_last_owner(membership: Membership) -> bool:
+    """Whether this is the tenant's only owner who can sign in."""
+    owners = Membership.objects.filter(tenant_id=membership.tenant_id, role=Role.OWNER, person__is_active=True)
+    return membership.role == Role.OWNER and not owners.exclude(pk=membership.pk).exists()
 
 
 def require_tenant(tenant_id: int, by: Person) -> Tenant:
-    """The tenant, locked, for somebody who may say who its people are. Raises NotFound, whatever is wrong."""
+    """The tenant, locked, if the person may manage its members. Raises NotFound otherwise."""
     tenant = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).first()
     if tenant is None or not may(by, Action.STAFF, tenant):
-        raise NotFound("There is no such part.")
+        raise NotFound("No such membership.")
     return tenant
 
 
 @contextmanager
-def _held(part: Membership, by: Person) -> Iterator[Membership]:
-    """The part as it stands, while its tenant is locked: of two owners who remove each other, the second is none."""
+def _locked(membership: Membership, by: Person) -> Iterator[Membership]:
+    """The membership, read again with its tenant locked, so that two owners cannot remove each other."""
     with transaction.atomic():
-        require_tenant(part.tenant_id, by)
-        row = Membership.objects.select_related("person").filter(pk=part.pk, tenant_id=part.tenant_id).first()
+        require_tenant(membership.tenant_id, by)
+        row = (
+            Membership.objects.select_related("person").filter(pk=membership.pk, tenant_id=membership.tenant_id).first()
+        )
         if row is None:
-            raise NotFound("There is no such part.")
+            raise NotFound("No such membership.")
         yield row
 
 
-def _require_another_owner(part: Membership, by: Person, even_the_last: bool) -> None:
-    if is_last_owner(part) and not (by.is_superuser and even_the_last):
-        raise LastOwner("A tenant keeps an owner who can sign in: make somebody else one first.")
+def _require_another_owner(membership: Membership, by: Person, even_the_last: bool) -> None:
+    if is_last_owner(membership) and not (by.is_superuser and even_the_last):
+        raise LastOwner("A tenant needs an owner who can sign in. Make somebody else an owner first.")

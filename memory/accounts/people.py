@@ -1,4 +1,4 @@
-"""Who signs in: passwords and second factors. A change of either ends what the person asked for and was granted."""
+"""Passwords and second factors. A change of either ends the person's requests and grants."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from memory.models import Authenticator, Person
 
 SEED_BYTES, SECRET_BYTES = 16, 20
 DIGITS = 6
-STEP, TOLERANCE = 30, 1  # seconds that a code is good for; codes before and after that are taken too
+STEP, TOLERANCE = 30, 1  # seconds per code; how many codes before and after the present one are accepted
 ISSUER = "Palimpsest"
 
 
 def set_password(person: Person, password: str) -> None:
-    """Raises ValidationError for one that is easily guessed. Sessions of the person end, and grants."""
+    """Set a password, and end the person's sessions and grants. Raises ValidationError for a weak password."""
     validate_password(password, person)
     with transaction.atomic():
         person.set_password(password)
@@ -39,69 +39,69 @@ def set_password(person: Person, password: str) -> None:
 
 
 def deactivate(person: Person, by: Person) -> None:
-    """Keep somebody out: their sessions, requests and grants end at once. Raises NotAllowed."""
+    """Deactivate a person, and end their sessions, requests and grants. Raises NotAllowed."""
     with transaction.atomic():
-        _require_manager(by)
+        _require_superuser(by)
         if person.pk == by.pk:
-            raise NotAllowed("Nobody deactivates themselves: another superuser does.")
+            raise NotAllowed("You cannot deactivate yourself. Ask another superuser.")
         Person.objects.filter(pk=person.pk).update(is_active=False, generation=F("generation") + 1)
         grants.withdraw_all(person.pk, "deactivated")
 
 
 def reactivate(person: Person, by: Person) -> None:
-    """Let somebody sign in again. What was ended stays ended. Raises NotAllowed."""
+    """Let a person sign in again. Ended grants stay ended. Raises NotAllowed."""
     with transaction.atomic():
-        _require_manager(by)
+        _require_superuser(by)
         Person.objects.filter(pk=person.pk).update(is_active=True, generation=F("generation") + 1)
 
 
-def _require_manager(by: Person) -> None:
-    """As it is now, and until this is done: of two who deactivate each other at once, the second may not any more."""
-    managers = Person.objects.select_for_update().filter(is_superuser=True).order_by("pk")
-    if not any(each.pk == by.pk and each.is_active for each in managers):
-        raise NotAllowed("Superusers alone do that.")
+def _require_superuser(by: Person) -> None:
+    """Raise NotAllowed unless `by` is an active superuser. The lock keeps two from deactivating each other."""
+    superusers = Person.objects.select_for_update().filter(is_superuser=True).order_by("pk")
+    if not any(each.pk == by.pk and each.is_active for each in superusers):
+        raise NotAllowed("Only superusers can do this.")
 
 
-def would_end(*of: Q) -> str:
-    """What a change of either factor ends, or leaving a tenant, in numbers: `of` says whose requests, any of these."""
-    asked = AccessRequest.objects.filter(reduce(or_, of))
+def ending_summary(*filters: Q) -> str:
+    """How many grants and requests will end. It counts requests that match any of the filters."""
+    rows = AccessRequest.objects.filter(reduce(or_, filters))
     now = timezone.now()
-    active = asked.filter(state=AccessState.ACTIVE, until__gt=now).count()
-    requests = asked.filter(state=AccessState.REQUESTED, asked_at__gt=now - LAPSES).count()
+    active = rows.filter(state=AccessState.ACTIVE, until__gt=now).count()
+    requests = rows.filter(state=AccessState.REQUESTED, asked_at__gt=now - LAPSES).count()
     return f"Grants in force that will end: {active}. Open requests that will end: {requests}."
 
 
-def candidate(person: Person, told: str) -> Authenticator:
-    """A second factor that is kept nowhere yet: the same one whenever it is made of the same words."""
+def candidate(person: Person, text: str) -> Authenticator:
+    """A second factor that is not stored yet, derived from `text`."""
     pepper = keyring().pepper[0]
-    seed = hmac.digest(pepper.secret, b"palimpsest/candidate/" + told.encode(), "sha256")[:SEED_BYTES]
-    given = {"user": person, "name": "authenticator", "confirmed": False, "seed": seed, "pepper_id": pepper.id}
-    made: Authenticator = Authenticator(**given)
-    return made
+    seed = hmac.digest(pepper.secret, b"palimpsest/candidate/" + text.encode(), "sha256")[:SEED_BYTES]
+    values = {"user": person, "name": "authenticator", "confirmed": False, "seed": seed, "pepper_id": pepper.id}
+    factor: Authenticator = Authenticator(**values)
+    return factor
 
 
 def install(factor: Authenticator, code: str) -> None:
-    """Put a candidate in the place of the second factor there was, if this is its present code. Raises Invalid."""
+    """Replace the person's second factor with a candidate, if the code is right. Raises Invalid."""
     with transaction.atomic():
         Authenticator.objects.filter(user=factor.user).delete()
         grants.withdraw_all(factor.user.pk, "second factor")
         factor.proof = _proof(factor, _pepper(factor))
         factor.save()
-        if not is_right(factor, code):
-            raise Invalid("code", "is not the authenticator's present one")
+        if not consume_code(factor, code):
+            raise Invalid("code", "is not the present code of the authenticator app")
         factor.confirmed = True
         factor.save(update_fields=["confirmed"])
 
 
 def is_verified(person: Person, code: str) -> Authenticator | None:
-    """The person's second factor, when this is its present code and not too many were wrong just before."""
+    """The person's second factor if the code is right and the throttle allows it, else None."""
     with transaction.atomic():
         factor = Authenticator.objects.select_for_update().filter(user=person, confirmed=True).first()
-        return factor if factor is not None and _is_proven(factor) and is_right(factor, code) else None
+        return factor if factor is not None and _is_proven(factor) and consume_code(factor, code) else None
 
 
-def is_right(factor: Authenticator, code: str) -> bool:
-    """Whether this is the present code, for the first time. Each that is wrong makes the next wait longer."""
+def consume_code(factor: Authenticator, code: str) -> bool:
+    """Whether the code is right and was not used before. A wrong code lengthens the throttle."""
     if not factor.verify_is_allowed()[0]:
         return False
     step = _step(factor, code)
@@ -114,8 +114,8 @@ def is_right(factor: Authenticator, code: str) -> bool:
     return False
 
 
-def shows(factor: Authenticator, code: str) -> bool:
-    """Whether this is its present code. Uses up nothing: for one that does not count yet."""
+def is_present_code(factor: Authenticator, code: str) -> bool:
+    """Whether this is the present code. Does not use it up."""
     return _step(factor, code) is not None
 
 
@@ -127,25 +127,24 @@ def _step(factor: Authenticator, code: str) -> int | None:
     return totp.t() if is_number and totp.verify(int(digits), TOLERANCE, factor.last_step + 1) else None
 
 
-def address(factor: Authenticator) -> str:
-    """What an authenticator app reads, as text or from a QR code: shown once, to the person alone."""
-    options = {"secret": written(factor), "issuer": ISSUER, "period": STEP, "digits": DIGITS, "algorithm": "SHA1"}
+def otpauth_url(factor: Authenticator) -> str:
+    """The URL that an authenticator app reads from a QR code. It contains the secret."""
+    options = {"secret": secret_text(factor), "issuer": ISSUER, "period": STEP, "digits": DIGITS, "algorithm": "SHA1"}
     return f"otpauth://totp/{quote(f'{ISSUER}:{factor.user.email}')}?{urlencode(options)}"
 
 
-def written(factor: Authenticator) -> str:
-    """Its secret, to be typed into an app by hand."""
+def secret_text(factor: Authenticator) -> str:
+    """The secret, for typing into an app."""
     return b32encode(_secret(factor)).decode()
 
 
 def _secret(factor: Authenticator) -> bytes:
-    """20 bytes made of the row and its pepper; of a pepper that is gone, some that nobody knows.
+    """20 bytes derived from the row and its pepper, and random bytes if the pepper is not in the keyring.
 
-    Of the person's address, which there is before the person: another one has no codes until it is enrolled anew, and
-    ends the sessions there are (`Person`).
+    It depends on the person's address, so a new address needs a new second factor.
     """
-    told = b"palimpsest/authenticator/" + factor.user.email.encode() + b"/" + bytes(factor.seed)
-    return hmac.digest(_pepper(factor), told, "sha256")[:SECRET_BYTES]
+    text = b"palimpsest/authenticator/" + factor.user.email.encode() + b"/" + bytes(factor.seed)
+    return hmac.digest(_pepper(factor), text, "sha256")[:SECRET_BYTES]
 
 
 def _pepper(factor: Authenticator) -> bytes:
@@ -153,10 +152,10 @@ def _pepper(factor: Authenticator) -> bytes:
 
 
 def _is_proven(factor: Authenticator) -> bool:
-    """Whether it was given to this very person, and not moved by SQL from another who had the same address."""
+    """Whether the row was made for this person, not moved by SQL from another with the same address."""
     return hmac.compare_digest(bytes(factor.proof), _proof(factor, _pepper(factor)))
 
 
 def _proof(factor: Authenticator, pepper: bytes) -> bytes:
-    told = f"palimpsest/authenticator-of/{factor.user.pk}/{factor.user.email}/{bytes(factor.seed).hex()}"
-    return hmac.digest(pepper, told.encode(), "sha256")
+    text = f"palimpsest/authenticator-of/{factor.user.pk}/{factor.user.email}/{bytes(factor.seed).hex()}"
+    return hmac.digest(pepper, text.encode(), "sha256")

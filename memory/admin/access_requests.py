@@ -1,4 +1,4 @@
-"""Requests to read, and grants: their state, purpose, scope and clock; to be ended by the tenant's people, too."""
+"""The page of access requests and grants: state, purpose, scope and time. Grants can be revoked here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from audit.models import AccessRequest, AccessState
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base.actions import AdminAction, Result
-from memory.admin.base.page import OfAgent, OfTenant, Scoped, actor_of, who_decides
+from memory.admin.base.page import AgentFilter, ScopedAdmin, TenantFilter, actor_of, who_decides
 from memory.admin.plain_pages import reading
 from memory.consent import grants
 from memory.mail import wording
@@ -24,7 +24,7 @@ from memory.models import Agent
 
 
 def state_now(row: AccessRequest) -> str:
-    """What the clock has made of it; the row is written when somebody next asks."""
+    """The state at this moment. The row in the database may be older: it is updated at the next access."""
     now = timezone.now()
     if row.state == AccessState.ACTIVE and row.until and row.until <= now:
         return AccessState.EXPIRED
@@ -40,68 +40,68 @@ class Revoke(AdminAction):
         return state_now(row) == AccessState.ACTIVE
 
     def may(self, page: Any, request: HttpRequest, row: AccessRequest) -> bool:
-        """One's own; or any of a tenant whose agents one steers."""
+        """People may revoke their own grants. Who may steer a tenant's agents may revoke all grants of the tenant."""
         is_own = row.person_id == request.user.pk and super().may(page, request, row)
         return is_own or page.may(request, Action.STEER, row)
 
     def preview(self, rows: Sequence[AccessRequest]) -> Iterable[str]:
         running = sum(map(self.is_offered, rows))
-        yield f"{several(running, 'grant')} will end now. Reading under {'it' if running == 1 else 'them'} ends too."
+        yield f"Ends {several(running, 'grant')} now. Reading under {'it' if running == 1 else 'them'} stops."
         if rest := len(rows) - running:
-            yield f"{rest:,} of those chosen {'is' if rest == 1 else 'are'} not in force and will not change."
+            yield f"Skips {several(rest, 'request')} without a grant in force."
 
-    def run(self, page: Any, rows: Sequence[AccessRequest], by: Any, given: dict[str, Any]) -> Iterator[Result]:
+    def run(self, page: Any, rows: Sequence[AccessRequest], by: Any, values: dict[str, Any]) -> Iterator[Result]:
         agents = Agent.objects.select_related("tenant").in_bulk([row.agent_id for row in rows])
         return super().run(page, rows, by, {"agents": agents})
 
-    def do(self, row: AccessRequest, by: Any, given: dict[str, Any]) -> str:
-        grants.revoke(given["agents"][row.agent_id], row.number, actor_of(by))
-        return "the grant is ended."
+    def do(self, row: AccessRequest, by: Any, values: dict[str, Any]) -> str:
+        grants.revoke(values["agents"][row.agent_id], row.number, actor_of(by))
+        return "grant revoked."
 
 
 @register(AccessRequest)
-class AccessPage(Scoped):
+class AccessPage(ScopedAdmin):
     tenant = "tenant_id"
     row_actions = (Revoke(),)
-    list_display = ("number", "agent_label", "person", "now", "covers", "asked_at", "until")
-    list_filter = ("state", OfTenant, OfAgent)
+    list_display = ("number", "agent_label", "person", "current_state", "covers", "asked_at", "until")
+    list_filter = ("state", TenantFilter, AgentFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
         "": ["number", "agent_label", "person", "purpose", "covers", "minutes"],
-        "State": ["now", "asked_at", "deciding", "decided_at", "until", "ended_at"],
+        "State": ["current_state", "asked_at", "deciding", "decided_at", "until", "ended_at"],
     }
 
     @display(description="decided")
     def deciding(self, row: AccessRequest) -> str:
-        """By whom, and until when; for who runs the agent, also how."""
+        """Who decided; or who can decide, how, and until when."""
         if state_now(row) != AccessState.REQUESTED:
             return row.decided_by or "by nobody"
-        path = f"access-requests/{row.number}/approve, or /deny,"
+        path = f"access-requests/{row.number}/approve or /deny"
         return (
-            f"not yet. Until {localize(row.asked_at + LAPSES)} it waits for "
-            f"{who_decides(Agent.objects.get(pk=row.agent_id), path)}. After that it is a no."
+            f"not yet. It waits until {localize(row.asked_at + LAPSES)} for "
+            f"{who_decides(Agent.objects.get(pk=row.agent_id), path)}. After that, the answer is no."
         )
 
-    def named(self, row: AccessRequest) -> str:
+    def describe(self, row: AccessRequest) -> str:
         return f"access request {row.number} to {row.agent_label}"
 
     def related_pages(self, request: HttpRequest, row: AccessRequest) -> list[tuple[str, str]]:
         is_own = row.person_id == request.user.pk and state_now(row) == AccessState.ACTIVE
-        return [("Read", reading.address(row.agent_label, row.number))] if is_own else []
+        return [("Read", reading.grant_url(row.agent_label, row.number))] if is_own else []
 
     @display(
         description="state",
         ordering="state",
         label={"waiting": "info", "in force": "success", "denied": "danger", "revoked": "warning"},
     )
-    def now(self, row: AccessRequest) -> str:
+    def current_state(self, row: AccessRequest) -> str:
         state = state_now(row)
         return {"active": "in force", "requested": "waiting"}.get(state, state)
 
-    @display(description="could be read")
+    @display(description="scope")
     def covers(self, row: AccessRequest) -> str:
         return wording.scope(Scope.of(row.scope))
 
-    @display(description="for")
+    @display(description="duration")
     def minutes(self, row: AccessRequest) -> str:
         return f"{row.seconds // 60} minutes"

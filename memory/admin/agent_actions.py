@@ -1,4 +1,4 @@
-"""What people do to agents: refine, pause, verify, switch memory on and off, withdraw a proposal."""
+"""Admin actions on agents: refine, pause, resume, verify, switch memory on and off, withdraw a proposal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from config.queue import unattended
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin.base.actions import LISTED, AdminAction, Result
+from memory.admin.base.actions import MAX_LISTED, AdminAction, Result
 from memory.admin.base.page import actor_of
 from memory.agents import lifecycle, rule_changes
 from memory.consent import proposals
@@ -20,8 +20,8 @@ from memory.models import Agent
 from memory.time_machine import replay
 from refinement import backlog, schedule
 
-VERIFIED_AT_ONCE = 20_000  # entries, about a second's; more of them are for the command
-PROBLEMS = 5  # of a trail that are told
+MAX_VERIFIED = 20_000  # entries, about one second; longer trails need the command
+MAX_PROBLEMS = 5  # of an audit trail that the message lists
 
 
 class RefineNow(AdminAction):
@@ -32,22 +32,19 @@ class RefineNow(AdminAction):
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         tokens = sum(row.core_tokens for row in rows)
-        yield (
-            f"A worker has {several(len(rows), 'agent')} refine their own core memory, {tokens:,} tokens in all, "
-            "one session each."
-        )
-        yield "Each may merge, rewrite and discard; protected memories stay, and every session can be rolled back."
+        yield (f"Starts a refinement session for {several(len(rows), 'agent')}, with {tokens:,} core tokens in total.")
+        yield "A session may merge, rewrite and discard memories, except protected ones. You can roll it back."
         if paused := sum(row.paused for row in rows):
-            yield f"{several(paused, 'agent is', 'agents are')} paused, and refined once all the same."
+            yield f"{several(paused, 'agent is', 'agents are')} paused. This starts a session anyway."
         if why := unattended():
-            yield f"It waits until a worker runs: {why}."
+            yield f"The sessions wait until a worker runs: {why}."
 
-    def do(self, row: Agent, by: Any, given: dict[str, Any]) -> str:
+    def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         backlog.ask_for(row, actor_of(by))
         later = unattended()
         if later:
-            return f"it is refined once a worker runs: {later}."
-        return "a worker refines it next; its session is listed once it has begun."
+            return f"refinement requested. It waits until a worker runs: {later}."
+        return "refinement requested. The session appears in the list of sessions when a worker starts it."
 
 
 class Pause(AdminAction):
@@ -57,9 +54,9 @@ class Pause(AdminAction):
         return not row.paused
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
-        yield f"{several(len(rows), 'agent')} no longer refined when due. What they remember and recall goes on."
+        yield f"Pauses {several(len(rows), 'agent')}: no refinement when due. Memories can still be stored and read."
 
-    def do(self, row: Agent, by: Any, given: dict[str, Any]) -> str:
+    def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         lifecycle.change(row, actor_of(by), paused=True)
         return "paused."
 
@@ -72,14 +69,14 @@ class Resume(AdminAction):
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         due = sum(row.paused and bool(schedule.why(row)) for row in rows)
-        yield f"{several(len(rows), 'agent')} refined again when due, which {due:,} {'is' if due == 1 else 'are'} now."
+        yield f"Resumes {several(len(rows), 'agent')}: refinement when due. Due now: {due:,}."
 
-    def do(self, row: Agent, by: Any, given: dict[str, Any]) -> str:
+    def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         lifecycle.change(row, actor_of(by), paused=False)
         if not schedule.due().filter(pk=row.pk).exists():
             return "no longer paused."
         backlog.call(row)
-        return "no longer paused, and due: a worker refines it next."
+        return "no longer paused. A refinement is due and waits for a worker."
 
 
 class SwitchOff(AdminAction):
@@ -89,10 +86,10 @@ class SwitchOff(AdminAction):
         return row.memory_enabled and bool(row.wrapped_key)
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
-        yield f"{several(len(rows), 'agent')} neither remember nor recall anything, until a person switches memory on."
-        yield "What they remember stays as it is, and can be exported. Only a person switches memory on again."
+        yield f"Switches memory off for {several(len(rows), 'agent')}. While it is off, nothing can be stored or read."
+        yield "Existing memories stay as they are and can be exported. Only a person can switch memory on again."
 
-    def do(self, row: Agent, by: Any, given: dict[str, Any]) -> str:
+    def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         rule_changes.change(row, actor_of(by), enabled=False)
         return "memory is off."
 
@@ -104,9 +101,9 @@ class SwitchOn(AdminAction):
         return not row.memory_enabled and bool(row.wrapped_key)
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
-        yield f"{several(len(rows), 'agent')} remember and recall again. {rule_changes.GOOD_FOR}"
+        yield f"Switches memory on for {several(len(rows), 'agent')}. {rule_changes.GOOD_FOR}"
 
-    def do(self, row: Agent, by: Any, given: dict[str, Any]) -> str:
+    def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         rule_changes.change(row, actor_of(by), enabled=True)
         return "memory is on."
 
@@ -117,31 +114,33 @@ class Verify(AdminAction):
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         entries = sum(row.audit_seq for row in rows)
         yield (
-            f"{several(entries, 'entry', 'entries')} of {several(len(rows), 'trail')} are checked, each against the "
-            "one before it, and the memories and counters against them. No content is opened, nothing is changed."
+            f"Verifies {several(entries, 'entry', 'entries')} of {several(len(rows), 'audit trail')}, and memories "
+            "and counters against them. Decrypts no content and changes nothing."
         )
 
-    def run(self, page: Any, rows: Sequence[Agent], by: Any, given: dict[str, Any]) -> Iterator[Result]:
-        room = VERIFIED_AT_ONCE
+    def run(self, page: Any, rows: Sequence[Agent], by: Any, values: dict[str, Any]) -> Iterator[Result]:
+        room = MAX_VERIFIED
         for row in rows:
             if row.audit_seq <= room:
                 room -= row.audit_seq
                 yield _verified(row)
             else:
-                why = f"not verified here, because it takes long. On the server: manage.py verify_audit {row.label}"
+                why = f"too long to verify here. On the server, run: manage.py verify_audit {row.label}"
                 yield Result(f"{row.label}: {why}", ok=False)
 
 
 def _verified(row: Agent) -> Result:
-    found = [problem for problem, _ in zip(replay.problems_of(row.pk), range(PROBLEMS), strict=False)]
+    found = [problem for problem, _ in zip(replay.problems_of(row.pk), range(MAX_PROBLEMS), strict=False)]
     if not found:
-        return Result(f"{row.label}: the trail is whole, all {several(row.audit_seq, 'entry', 'entries')} of it.")
-    told = "; ".join(f"entry {problem.seq}: {problem.problem}" if problem.seq else problem.problem for problem in found)
-    return Result(f"{row.label}: the trail is broken. {told}", ok=False)
+        return Result(f"{row.label}: the audit trail is intact ({several(row.audit_seq, 'entry', 'entries')}).")
+    problems = "; ".join(
+        f"entry {problem.seq}: {problem.problem}" if problem.seq else problem.problem for problem in found
+    )
+    return Result(f"{row.label}: the audit trail is broken. {problems}", ok=False)
 
 
 class WithdrawProposal(AdminAction):
-    """Takes back one's own proposal, before the agent's side decides."""
+    """Withdraws the person's own proposal, before the agent's side decides."""
 
     name, label, needs = "withdraw_proposal", "Withdraw the proposal", Action.CONFIGURE
 
@@ -149,20 +148,20 @@ class WithdrawProposal(AdminAction):
         return bool(row.wrapped_key) and proposals.open_one(row) is not None
 
     def may(self, page: Any, request: HttpRequest, row: Agent) -> bool:
-        """One's own alone: another person's is theirs to withdraw, and the agent's side's to decline."""
+        """Only for the person's own proposal. Only the proposer withdraws it; the agent's side can decline it."""
         proposal = proposals.open_one(row)
         is_others = proposal is not None and not proposals.is_own(proposal, actor_of(request.user))
         return super().may(page, request, row) and not is_others
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         found = [(row, proposal) for row in rows if (proposal := proposals.open_one(row))]
-        yield f"{several(len(found), 'proposal')} withdrawn. No link accepts what was proposed any more, nor a runtime."
-        for row, proposal in found[:LISTED]:
+        yield f"Withdraws {several(len(found), 'proposal')}. The agent's side can no longer accept it."
+        for row, proposal in found[:MAX_LISTED]:
             yield f"{row.label}: {'; '.join(wording.proposed(proposal.proposed))}."
 
-    def do(self, row: Agent, by: Any, given: dict[str, Any]) -> str:
+    def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         proposal = proposals.open_one(row)
         if proposal is None:
-            raise NotOpen("There is no open proposal any more.")
+            raise NotOpen("The agent has no open proposal.")
         proposals.decline(row, proposal.number, actor_of(by))
-        return f"proposal {proposal.number} is withdrawn."
+        return f"proposal {proposal.number} withdrawn."

@@ -1,4 +1,4 @@
-"""Forms that make an agent, change its settings, or propose a change to its side."""
+"""Forms to add an agent, to change its settings, and to propose a change to its side."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from django import forms
 
 from memory.admin.base.help_texts import LIMITS
-from memory.admin.base.page import AdminForm, OfTenantForm
+from memory.admin.base.page import AdminForm, TenantChoiceForm
 from memory.admin.keys import LabelForm
-from memory.admin.tenants import LimitsForm, whole
+from memory.admin.tenants import LimitsForm, whole_number
 from memory.agents import lifecycle
 from memory.search.words import LANGUAGES
 
@@ -26,77 +26,84 @@ TENANT_SETS = (
 
 
 class BudgetForm(LimitsForm):
-    otherwise = "its tenant's limit, or else {}"
-    budget_tokens = whole("core memory beyond it makes a refinement due", least=1, initial=8_000, required=True)
-    target_tokens = whole("what a refinement aims for; no more than the budget", least=1, initial=5_000, required=True)
+    default_text = "the tenant's limit, or else {}"
+    budget_tokens = whole_number(
+        "tokens; larger core memory makes a refinement due", least=1, initial=8_000, required=True
+    )
+    target_tokens = whole_number(
+        "tokens that a refinement aims for; at most the budget", least=1, initial=5_000, required=True
+    )
     refine_every = forms.DurationField(
         required=False,
         initial="7 00:00:00",
-        help_text="days and hours:minutes:seconds, such as 7 00:00:00; from one hour to ten years; empty: off",
+        help_text="days and hours:minutes:seconds, such as 7 00:00:00; one hour to ten years; empty: never by date",
     )
-    last_n = whole("newest entries of its log of runs that gc keeps; 0: the next")
-    max_entries = whole("… where that is 0; 0 too: gc trims nothing")
-    context_tokens = whole("of its log that gc sends to the model; empty: all", least=1, most=lifecycle.MOST_CONTEXT)
+    last_n = whole_number("newest entries of the log of runs that gc keeps; 0: use max entries")
+    max_entries = whole_number("entries that gc keeps if last n is 0; 0: gc removes nothing")
+    context_tokens = whole_number(
+        "tokens of the log of runs that gc sends to the model; empty: all", least=1, most=lifecycle.MOST_CONTEXT
+    )
 
     def clean(self) -> dict[str, Any]:
-        """With 0 where no number of entries is given."""
+        """Replace an empty number of entries with 0."""
         cleaned: dict[str, Any] = super().clean() or {}
         return cleaned | {name: cleaned.get(name) or 0 for name in ("last_n", "max_entries")}
 
 
 class SettingsForm(BudgetForm):
-    """What a tenant may set, as over the API."""
+    """Settings that a tenant may change directly."""
 
     title = "Settings of {row.label}"
-    lead = ("Its model, its steward and who may consent are its own side's to change.",)
+    lead = ("The agent's side decides about the model, the steward and who may consent. Propose a change to it.",)
     field_order = TENANT_SETS
-    paused = forms.BooleanField(required=False, help_text="nothing is refined until it is resumed")
+    paused = forms.BooleanField(required=False, help_text="no refinement when due, until you resume the agent")
 
 
-class NewAgentForm(BudgetForm, OfTenantForm):
-    title, button = "Add an agent", "Add it"
-    lead = ("Its model, its steward and its language are its own side's to change, once it is there.",)
+class NewAgentForm(BudgetForm, TenantChoiceForm):
+    title, button = "Add an agent", "Add the agent"
+    lead = ("Later, only the agent's side can change the model, the steward and the language.",)
     field_order = ("tenant", "agent", "model", "language", "steward", *TENANT_SETS)
-    agent = forms.CharField(max_length=64, help_text="its name: lower-case letters, digits, '-' and '_'")
+    agent = forms.CharField(max_length=64, help_text="name of the agent: lower-case letters, digits, '-' and '_'")
     model = forms.CharField(max_length=200, help_text="provider/model-name, such as builtin/dedupe")
     language = forms.CharField(
         max_length=32,
         initial="english",
         widget=forms.Select(choices=[(name, name) for name in sorted(LANGUAGES)]),
-        help_text="of its memories, for search; other: words are taken as they stand",
+        help_text="language of the memories, for search; other: search uses words without stemming",
     )
-    steward = forms.EmailField(required=False, help_text="who speaks for it until its runtime exchanges its key")
+    steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
 
 
 class ProposalForm(AdminForm):
-    """What the agent's side decides, and others may propose to it."""
+    """Settings that only the agent's side changes. Others may propose a change."""
 
-    title, button = "Propose a change of {row.label}", "Propose it"
+    title, button = "Propose a change to {row.label}", "Propose"
     lead = (
-        "Its own side decides these, because they decide who can read. Nothing changes until its runtime or its "
-        "steward accepts, within 72 hours. A proposal that is open is replaced by this one.",
+        "These settings decide who can read the agent's memories, so the agent's side must accept a change. Nothing "
+        "changes until its runtime or its steward accepts, within 72 hours. This proposal replaces an open one.",
     )
-    model = forms.CharField(max_length=200, help_text="provider/model-name; the provider can read what is refined")
-    steward = forms.EmailField(required=False, help_text="the address of the person who speaks for the agent")
+    model = forms.CharField(max_length=200, help_text="provider/model-name; the provider can read refined memories")
+    steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
     is_steward_only = forms.BooleanField(
-        required=False, label="Its steward alone consents", help_text="and not its runtime"
+        required=False, label="Only the steward consents", help_text="the runtime can no longer consent"
     )
     memory_path = forms.CharField(
         max_length=1_000,
         required=False,
         label="Memory file",
-        help_text="a file such as notes.md, in its tenant's folder on the server. Its runs are logged there in clear "
-        "text: anyone who can read the file can read them. Empty: they are logged in its memory, sealed",
+        help_text="a file such as notes.md, in the tenant's folder on the server. The log of runs goes there in clear "
+        "text: anyone who can read the file can read it. Empty: the log is encrypted in the agent's memory",
     )
     vault_path = forms.CharField(
         max_length=1_000,
         required=False,
         label="Vault",
-        help_text="a folder such as vault, in its tenant's folder on the server. It gets a file for each memory, which "
-        "anyone with access to the folder can read. Private memories stay sealed. Empty: no vault",
+        help_text="a folder such as vault, in the tenant's folder on the server. It receives a file for each memory. "
+        "Anyone with access to the folder can read the files, except private memories, which stay encrypted. Empty: no "
+        "vault",
     )
 
 
 class FirstKeyForm(LabelForm):
-    title, button = "The first key of {row.label}", "Make the key"
-    lead = ("A key is handed out while the silo is empty. From then on its own side alone issues keys.",)
+    title, button = "First key of {row.label}", "Create the key"
+    lead = ("You can create a key while the agent has no memories. After that, only the agent's side creates keys.",)

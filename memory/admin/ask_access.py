@@ -1,4 +1,4 @@
-"""Asking to read what an agent remembers: for a purpose, a scope and a time. Its side decides (`consent.grants`)."""
+"""The form to request access to an agent's memories. The agent's side decides (`memory.consent.grants`)."""
 
 from __future__ import annotations
 
@@ -20,64 +20,66 @@ from memory.errors import MailNotSent
 from memory.mail import letters
 from memory.models import Agent
 
-MOST_NUMBER = 2**53
-PLACES = {"silo": (), "memories": ("numbers",), "session": ("session",), "entries": ("first", "last")}
+MAX_NUMBER = 2**53
+SCOPE_FIELDS = {"silo": (), "memories": ("numbers",), "session": ("session",), "entries": ("first", "last")}
 
 
-def place(label: str = "") -> forms.IntegerField:
-    return forms.IntegerField(required=False, min_value=1, max_value=MOST_NUMBER, label=label or None)
+def number_field(label: str = "") -> forms.IntegerField:
+    return forms.IntegerField(required=False, min_value=1, max_value=MAX_NUMBER, label=label or None)
 
 
 class AskForm(AdminForm):
-    title, button = "Ask to read {row.label}", "Ask"
+    title, button = "Ask to read {row.label}", "Send the request"
     purpose = forms.CharField(
         min_length=LEAST_PURPOSE,
         max_length=MOST_PURPOSE,
         widget=forms.Textarea({"rows": 4}),
         help_text=(
-            f"why you need to read, in {LEAST_PURPOSE} characters or more. The agent's side decides by it; it is kept "
-            "for ever. Name the fault or the question, not what a memory may say."
+            f"why you need to read, in at least {LEAST_PURPOSE} characters. The agent's side reads it to decide. It is "
+            "stored permanently: describe the problem, do not quote memories."
         ),
     )
     kind = forms.ChoiceField(
-        label="What",
+        label="Scope",
         choices=[
-            ("memories", "chosen memories"),
-            ("session", "what one session did"),
-            ("entries", "what some entries of the trail did"),
+            ("memories", "selected memories"),
+            ("session", "changes of one session"),
+            ("entries", "changes of some audit entries"),
             ("silo", "everything it remembers"),
         ],
         initial="memories",
         widget=UnfoldAdminRadioSelectWidget,
-        help_text="ask for as little as will do",
+        help_text="ask only for what you need",
     )
-    numbers = forms.CharField(required=False, max_length=20_000, help_text="of chosen memories, as 3, 17, 20-25")
-    session = place()
-    first = place("First entry")
-    last = place("Last entry")
+    numbers = forms.CharField(
+        required=False, max_length=20_000, help_text="of selected memories, for example 3, 17, 20-25"
+    )
+    session = number_field()
+    first = number_field("First entry")
+    last = number_field("Last entry")
     seconds = forms.TypedChoiceField(
         label="For how long",
         coerce=int,
         choices=[(900, "15 minutes"), (1800, "30 minutes"), (3600, "1 hour"), (7200, "2 hours"), (14400, "4 hours")],
         initial=3600,
-        help_text="from when it is consented to",
+        help_text="starts when the agent's side consents",
     )
 
     def clean_numbers(self) -> tuple[int, ...]:
         try:
             return numbers_in(self.cleaned_data["numbers"])
         except ValueError:
-            told = f"must be up to {MOST_NUMBERS:,} numbers and ranges, as 3, 17, 20-25"
-            raise forms.ValidationError(told) from None
+            message = f"Enter up to {MOST_NUMBERS:,} numbers and ranges, for example 3, 17, 20-25."
+            raise forms.ValidationError(message) from None
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
         kind = cleaned.get("kind", "silo")
-        for name in PLACES[kind]:
+        for name in SCOPE_FIELDS[kind]:
             if not cleaned.get(name) and name not in self.errors:
-                self.add_error(name, "is needed for this")
-        places: dict[str, Any] = {name: cleaned.get(name) for name in PLACES[kind]}
-        return cleaned | {"scope": Scope(kind, **places)}
+                self.add_error(name, "This scope needs a value here.")
+        fields: dict[str, Any] = {name: cleaned.get(name) for name in SCOPE_FIELDS[kind]}
+        return cleaned | {"scope": Scope(kind, **fields)}
 
 
 def numbers_in(text: str) -> tuple[int, ...]:
@@ -97,37 +99,37 @@ def numbers_in(text: str) -> tuple[int, ...]:
 
 
 def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
-    """The form, and what became of it."""
+    """Show the form. A valid POST files the request and redirects to its page."""
     person: Any = request.user
     who = _who_decides(agent)
 
-    def save(given: dict[str, Any]) -> HttpResponse:
-        asked = {name: given[name] for name in ("purpose", "scope", "seconds")}
-        number = grants.ask(agent, Person(person.pk, person.email), **asked).number
-        messages.success(request, f"Asked, as request {number}. {who}")
+    def save(values: dict[str, Any]) -> HttpResponse:
+        fields = {name: values[name] for name in ("purpose", "scope", "seconds")}
+        number = grants.ask(agent, Person(person.pk, person.email), **fields).number
+        messages.success(request, f"Request {number} sent. {who}")
         row = AccessRequest.objects.get(agent_id=agent.pk, number=number)
         return redirect("admin:audit_accessrequest_change", row.pk)
 
-    told = (
-        'You ask the side of <a href="{}">{}</a> for consent to read. {} Nothing is shown before that; every read is '
-        "recorded and told to the agent; it ends by itself."
+    text = (
+        'The side of <a href="{}">{}</a> must consent before you can read. {} Every read is recorded in the audit '
+        "trail, and the agent receives a notice. The access ends automatically."
     )
-    lead: list[str] = [format_html(told, admin.address_of(agent), agent.label, who)]
+    lead: list[str] = [format_html(text, admin.row_url(agent), agent.label, who)]
     if same_address(agent.steward, person.email):
-        lead.append("You are its steward: nobody decides about their own request, so its runtime must.")
-    given = request.GET.dict()
-    return form_page(admin, request, AskForm, save, row=agent, lead=lead, warning=in_the_way(agent), initial=given)
+        lead.append("You are its steward. You cannot decide about your own request, so its runtime must decide.")
+    initial = request.GET.dict()
+    return form_page(admin, request, AskForm, save, row=agent, lead=lead, warning=mail_warning(agent), initial=initial)
 
 
 def _who_decides(agent: Agent) -> str:
     if not agent.steward:
-        return "Its runtime decides, over the API: it has no steward."
+        return "The agent has no steward. Its runtime decides, over the API."
     if agent.is_steward_only:
-        return "Its steward alone decides, by a link that is mailed now and good for 72 hours."
-    return "Its steward decides, by a link that is mailed now and good for 72 hours; or its runtime, over the API."
+        return "Only its steward decides, with a mailed link that is valid for 72 hours."
+    return "Its steward decides, with a mailed link that is valid for 72 hours, or its runtime, over the API."
 
 
-def in_the_way(agent: Agent) -> str:
-    """Why nothing can be asked of its steward as things are: told before the form is filled in."""
+def mail_warning(agent: Agent) -> str:
+    """A warning that a request to the steward will be refused because mail is not configured, else nothing."""
     is_refused = agent.steward and letters.are_printed()
-    return f"As things are, this will be refused. {MailNotSent()}" if is_refused else ""
+    return f"This request will be refused. {MailNotSent()}" if is_refused else ""

@@ -1,4 +1,4 @@
-"""Keys of agents and tenants, for who configures them: seen by their prefix, revoked, shown once when they are made."""
+"""The pages of agent keys and tenant keys. They show prefixes only; a new tenant key is shown once."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from unfold.decorators import action, display
 
 from memory.access import tenants
 from memory.access.roles import Action
-from memory.admin.base.actions import LISTED, AdminAction
+from memory.admin.base.actions import MAX_LISTED, AdminAction
 from memory.admin.base.page import (
     AdminForm,
-    OfAgent,
-    OfTenant,
-    OfTenantForm,
-    Scoped,
+    AgentFilter,
+    ScopedAdmin,
+    TenantChoiceForm,
+    TenantFilter,
     actor_of,
     form_page,
-    seen_by,
-    shown_once,
+    secret_page,
+    visible_tenants,
 )
 from memory.agents import lifecycle
 from memory.models import AgentKey, ApiKey, TenantKey
 
 
 class LabelForm(AdminForm):
-    label = forms.CharField(max_length=100, required=False, help_text="to tell it from others")
+    label = forms.CharField(max_length=100, required=False, help_text="a name for the key")
 
 
-class NewTenantKeyForm(LabelForm, OfTenantForm):
-    title, button = "A new key of a tenant", "Make the key"
-    lead = ("For programs that set up a tenant's agents and watch them. It opens no silo.",)
+class NewTenantKeyForm(LabelForm, TenantChoiceForm):
+    title, button = "New tenant key", "Create the key"
+    lead = ("For programs that set up and monitor a tenant's agents. It gives no access to memories.",)
     field_order = ("tenant", "label")
 
 
@@ -47,20 +47,20 @@ class Revoke(AdminAction):
         return row.revoked_at is None
 
     def preview(self, rows: Sequence[ApiKey]) -> Iterable[str]:
-        yield "Whoever uses it is refused from that moment. That is not taken back."
-        for row in rows[:LISTED]:
+        yield "Requests with a revoked key fail at once. You cannot undo this."
+        for row in rows[:MAX_LISTED]:
             used = f"was last used at {localize(row.last_used_at)}" if row.last_used_at else "was never used"
             yield f"{row}{f', {Truncator(row.label).chars(40)},' if row.label else ''} {used}."
 
-    def do(self, row: Any, by: Any, given: dict[str, Any]) -> str:
+    def do(self, row: Any, by: Any, values: dict[str, Any]) -> str:
         if isinstance(row, AgentKey):
             lifecycle.revoke_key(row.agent, row.prefix, actor_of(by))
         else:
             tenants.revoke_key(row.tenant.slug, row.prefix)
-        return "it is revoked."
+        return "key revoked."
 
 
-class KeyPage(Scoped):
+class KeyPage(ScopedAdmin):
     needs = Action.CONFIGURE
     deferred = ("mac",)
     row_actions = (Revoke(),)
@@ -68,14 +68,14 @@ class KeyPage(Scoped):
     ordering = ("-pk",)
     sections: ClassVar[Any] = {"": ["prefix", "owner", "label", "state", "created_at", "last_used_at", "revoked_at"]}
 
-    def named(self, row: Any) -> str:
+    def describe(self, row: Any) -> str:
         return f"key {row} of {self.owner(row)}"
 
     @display(description="state", label={"revoked": "warning"})
     def state(self, key: ApiKey) -> str | None:
         return "revoked" if key.revoked_at else None
 
-    @display(description="of")
+    @display(description="owner")
     def owner(self, key: Any) -> str:
         return str(key.agent if isinstance(key, AgentKey) else key.tenant)
 
@@ -84,21 +84,21 @@ class KeyPage(Scoped):
 class AgentKeyPage(KeyPage):
     tenant = "agent__tenant_id"
     list_select_related = ("agent__tenant",)
-    list_filter = (OfTenant, OfAgent)
+    list_filter = (TenantFilter, AgentFilter)
 
 
 @register(TenantKey)
 class TenantKeyPage(KeyPage):
     tenant = "tenant_id"
     list_select_related = ("tenant",)
-    list_filter = (OfTenant,)
+    list_filter = (TenantFilter,)
     actions_list = ("add_key",)
 
     @action(description="New key", url_path="new", permissions=["view"])
     def add_key(self, request: HttpRequest) -> HttpResponse:
-        def save(given: dict[str, Any]) -> HttpResponse:
-            key = tenants.issue_key(given["tenant"].slug, label=given["label"])
-            lines = ["A program sends it with every request: Authorization: Bearer KEY"]
-            return shown_once(request, title="The tenant's key", secret=key, lines=lines, back=self.list_address)
+        def save(values: dict[str, Any]) -> HttpResponse:
+            key = tenants.issue_key(values["tenant"].slug, label=values["label"])
+            lines = ["Send the key with every request, in the header Authorization: Bearer KEY"]
+            return secret_page(request, title="Tenant key", secret=key, lines=lines, back=self.list_url)
 
-        return form_page(self, request, NewTenantKeyForm, save, tenants=seen_by(request, Action.CONFIGURE))
+        return form_page(self, request, NewTenantKeyForm, save, tenants=visible_tenants(request, Action.CONFIGURE))

@@ -1,4 +1,4 @@
-"""Memories without what they say: numbers, kinds, weights, dates; to protect, and to restore."""
+"""The page of memories, with actions to protect and restore them. It shows metadata, no content."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base.actions import LinkAction, MemoryAction
-from memory.admin.base.page import AdminForm, OfAgent, OfTenant, Scoped, ask_access_address, column
+from memory.admin.base.page import AdminForm, AgentFilter, ScopedAdmin, TenantFilter, ask_access_url, column
 from memory.admin.removal import AskRedaction
 from memory.models import Agent, Memory, Recall, Source
 from memory.writing import operations
 from memory.writing.edits import Edited
 
 
-def _weighed(rows: Sequence[Memory]) -> str:
+def _summary(rows: Sequence[Memory]) -> str:
     agents, tokens = len({row.agent_id for row in rows}), sum(row.tokens for row in rows)
     return f"{several(len(rows), 'memory', 'memories')} of {several(agents, 'agent')}, {tokens:,} tokens"
 
@@ -34,13 +34,13 @@ class Protect(MemoryAction):
         return not (row.constitutional or row.discarded_at or row.source == Source.SYSTEM)
 
     def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
-        yield f"{_weighed(rows)}: to be constitutional. No session discards, merges or rewrites them."
+        yield f"Protects {_summary(rows)}. No session discards, merges or rewrites protected memories."
         if already := sum(row.constitutional for row in rows):
-            yield f"{already:,} of them {'is' if already == 1 else 'are'} already."
+            yield f"Already protected: {already:,}."
         if gone := sum(row.discarded_at is not None for row in rows):
-            yield f"{gone:,} of them {'is' if gone == 1 else 'are'} discarded, which is told and left out."
+            yield f"Discarded, therefore skipped: {gone:,}."
 
-    def do_to(self, agent: Agent, numbers: list[int], by: Actor, given: dict[str, Any]) -> str:
+    def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
         return _changed(operations.protect(agent, numbers, by), "protected")
 
 
@@ -48,7 +48,7 @@ class WithReason(AdminForm):
     reason = forms.CharField(
         max_length=500,
         widget=forms.Textarea({"rows": 3}),
-        help_text="why; kept in the trail, where the agent and its steward find it. Do not repeat what a memory says.",
+        help_text="stays in the audit trail, where the agent and its steward can read it. Do not quote memories.",
     )
 
 
@@ -59,10 +59,10 @@ class RemoveProtection(MemoryAction):
         return row.constitutional
 
     def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
-        yield f"{_weighed(rows)}: no longer constitutional. A session may discard, merge or rewrite them from now on."
+        yield f"Removes the protection of {_summary(rows)}. Sessions may then discard, merge or rewrite them."
 
-    def do_to(self, agent: Agent, numbers: list[int], by: Actor, given: dict[str, Any]) -> str:
-        return _changed(operations.unprotect(agent, numbers, by, reason=given["reason"]), "no longer protected")
+    def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
+        return _changed(operations.unprotect(agent, numbers, by, reason=values["reason"]), "no longer protected")
 
 
 class Restore(MemoryAction):
@@ -74,33 +74,33 @@ class Restore(MemoryAction):
     def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
         gone = [row for row in rows if row.discarded_at]
         core = sum(row.tokens for row in gone if row.kind == "core")
-        yield f"{several(len(gone), 'discarded memory', 'discarded memories')} brought back, {core:,} tokens of core."
+        yield f"Restores {several(len(gone), 'discarded memory', 'discarded memories')}, with {core:,} core tokens."
         if redacted := sum(row.redacted_at is not None for row in rows):
-            yield f"{redacted:,} redacted, which nothing brings back: told, and left out."
+            yield f"Redacted, therefore skipped: {redacted:,}. Redacted content cannot be restored."
 
-    def do_to(self, agent: Agent, numbers: list[int], by: Actor, given: dict[str, Any]) -> str:
+    def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
         return _changed(operations.restore(agent, numbers, by), "restored")
 
 
 def _changed(edit: Edited, what: str) -> str:
     if edit.seq is None:
         return "nothing to change."
-    return f"{several(len(edit.memories), 'memory', 'memories')} {what}, as entry {edit.seq} of its trail."
+    return f"{several(len(edit.memories), 'memory', 'memories')} {what}, as entry {edit.seq} of the audit trail."
 
 
 class AskToRead(LinkAction):
-    """Leads to where access is asked for, with these memories filled in."""
+    """Opens the access request form with these memories filled in."""
 
     name, label, needs = "ask_to_read", "Ask to read", Action.ASK
-    same, warning = "agent_id", "Choose memories of one agent."
+    same, warning = "agent_id", "Select memories of one agent only."
 
     def address(self, rows: Sequence[Memory]) -> str:
         numbers = ",".join(map(str, sorted(row.number for row in rows)))
-        return ask_access_address(rows[0].agent_id, kind="memories", numbers=numbers)
+        return ask_access_url(rows[0].agent_id, kind="memories", numbers=numbers)
 
 
 @register(Memory)
-class MemoryPage(Scoped):
+class MemoryPage(ScopedAdmin):
     tenant = "agent__tenant_id"
     deferred = ("sealed", "digest")
     row_actions = (Protect(), RemoveProtection(), Restore(), AskToRead(), AskRedaction())
@@ -117,7 +117,7 @@ class MemoryPage(Scoped):
         "version",
     )
     list_select_related = ("agent__tenant",)
-    list_filter = ("kind", "category", "scope", "source", "constitutional", OfTenant, OfAgent)
+    list_filter = ("kind", "category", "scope", "source", "constitutional", TenantFilter, AgentFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
         "": ["number", "owner", "state", "kind", "category", "scope", "project", "source", "tokens"],
@@ -127,10 +127,10 @@ class MemoryPage(Scoped):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         recall = Recall.objects.filter(agent_id=OuterRef("agent_id"), number=OuterRef("number"))
-        told = {name: Subquery(recall.values(name)) for name in ("times", "last_at")}
-        return super().get_queryset(request).annotate(**told)
+        recall_figures = {name: Subquery(recall.values(name)) for name in ("times", "last_at")}
+        return super().get_queryset(request).annotate(**recall_figures)
 
-    def named(self, row: Memory) -> str:
+    def describe(self, row: Memory) -> str:
         return f"memory {row.number} of {row.agent.label}"
 
     owner = column("agent.label", "agent")

@@ -1,6 +1,6 @@
-"""People and their parts in tenants: for a tenant's owners, and for superusers, who see everybody.
+"""The pages of members, invitations and people. Owners see the members of their tenant; superusers see everybody.
 
-Nobody is made a superuser here: `manage.py create_superuser` does that, by whoever runs the service.
+Only `manage.py create_superuser` creates superusers.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ from unfold.decorators import action, display
 
 from memory.access.roles import Action
 from memory.accounts import invitations, memberships, people
-from memory.admin.base.actions import LISTED, AdminAction
+from memory.admin.base.actions import MAX_LISTED, AdminAction
 from memory.admin.base.page import (
     AdminForm,
-    OfService,
-    OfTenant,
-    OfTenantForm,
-    Scoped,
+    ScopedAdmin,
+    SuperuserAdmin,
+    TenantChoiceForm,
+    TenantFilter,
     column,
     form_page,
-    seen_by,
-    shown_once,
+    secret_page,
+    visible_tenants,
 )
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 
 INVITATIONS = "admin:memory_invitation_changelist"
 
 
-class InviteForm(OfTenantForm):
-    title, button = "Invite somebody", "Make the link"
+class InviteForm(TenantChoiceForm):
+    title, button = "Invite somebody", "Create the link"
     lead = (
-        "Whoever opens the link within 72 hours sets a password and a second factor, and takes the part.",
-        "An earlier link for the same address and tenant ends with it.",
+        "The link works once, for 72 hours. The person sets a password and a second factor, and gets the role.",
+        "It replaces an earlier link for the same address and tenant.",
     )
     field_order = ("address", "tenant", "role")
-    address = forms.CharField(max_length=invitations.LONGEST_ADDRESS, help_text="their e-mail address")
+    address = forms.CharField(max_length=invitations.MAX_ADDRESS, help_text="email address of the person")
     role = forms.ChoiceField(choices=Role.choices, initial=Role.AUDITOR)
 
 
 class RoleForm(AdminForm):
-    title, button = "The role of {row.person} in {row.tenant}", "Change the role"
-    lead = ("An owner sets up its people; an admin steers and configures its agents; an auditor looks.",)
+    title, button = "Role of {row.person} in {row.tenant}", "Change the role"
+    lead = ("An owner manages members. An admin configures and refines agents. An auditor can only look.",)
     role = forms.ChoiceField(choices=Role.choices)
 
 
 class LastOwnerForm(AdminForm):
-    """A superuser's consent to leave a tenant without an owner."""
+    """Asks a superuser to confirm that a tenant may be left without an owner."""
 
     even_the_last_owner = forms.BooleanField(
         required=False,
         label="Even if this leaves the tenant without an owner",
-        help_text="then nobody but superusers sets up its people",
+        help_text="then only superusers can manage its members",
     )
 
 
@@ -68,43 +68,43 @@ class LastRoleForm(RoleForm, LastOwnerForm):
     pass
 
 
-def _may_leave_no_owner(request: HttpRequest, parts: Sequence[Membership]) -> bool:
-    """Whether the form asks for this consent."""
+def _may_leave_no_owner(request: HttpRequest, rows: Sequence[Membership]) -> bool:
+    """Whether the form offers to leave a tenant without an owner."""
     person: Any = request.user
-    return bool(person.is_superuser) and any(part.role == Role.OWNER for part in parts)
+    return bool(person.is_superuser) and any(row.role == Role.OWNER for row in rows)
 
 
 @action(description="Invite somebody", url_path="invite", permissions=["view"])
-def _invite(page: Scoped, request: HttpRequest) -> HttpResponse:
-    """Invite an address. The link is shown once, and mailed where mail is sent."""
+def _invite(page: ScopedAdmin, request: HttpRequest) -> HttpResponse:
+    """Invite an email address. The link is shown once, and mailed if mail is configured."""
 
-    def save(given: dict[str, Any]) -> HttpResponse:
-        address, tenant = given["address"], given["tenant"]
-        lines = ["It is for the person of that address alone: whoever opens it first takes the part in their name."]
+    def save(values: dict[str, Any]) -> HttpResponse:
+        address, tenant = values["address"], values["tenant"]
+        lines = ["Give the link only to this person: the first to use it gets the role in their name."]
         if invitations.is_open(tenant, address):
-            lines.append("The link that was made for them before is not valid any more: this one takes its place.")
-        token = invitations.invite(tenant, address, given["role"], request.user)  # type: ignore[arg-type]
+            lines.append("This link replaces the earlier one, which is no longer valid.")
+        token = invitations.invite(tenant, address, values["role"], request.user)  # type: ignore[arg-type]
         link = f"{settings.PUBLIC_URL}{reverse('join', args=[token])}"
-        lines.append(_mailed(invitations.written(address), tenant, link))
-        return shown_once(request, title="The link", secret=link, lines=lines, back=reverse(INVITATIONS))
+        lines.append(_mailed(invitations.normalized(address), tenant, link))
+        return secret_page(request, title="Invitation link", secret=link, lines=lines, back=reverse(INVITATIONS))
 
     initial = {"tenant": request.GET.get("tenant")}
-    return form_page(page, request, InviteForm, save, tenants=seen_by(request, Action.STAFF), initial=initial)
+    return form_page(page, request, InviteForm, save, tenants=visible_tenants(request, Action.STAFF), initial=initial)
 
 
 def _mailed(address: str, tenant: Tenant, link: str) -> str:
-    """Send the link, and say what became of it. It is in no queue: a queue keeps what it is given."""
+    """Mail the link and return a message about it. It is not queued, because a queue would store the link."""
     if settings.EMAIL_BACKEND.endswith(".console.EmailBackend"):
-        return "No mail is set up here: hand the link over yourself."
+        return "Mail is not configured: send the link yourself."
     body = (
-        f"You are invited to {tenant.slug} on Palimpsest. This link is good for 72 hours, and for once:\n\n{link}\n\n"
-        "Opening it does nothing yet. If you did not expect it, you can ignore it.\n"
+        f"You are invited to join {tenant.slug} on Palimpsest. Use this link within 72 hours:\n\n{link}\n\n"
+        "The link works once. If you did not expect this invitation, you can ignore it.\n"
     )
     try:
-        send_mail(f"An invitation to {tenant.slug}", body, None, [address])
-    except OSError:  # the mail server's refusals are, too
-        return "It could not be mailed: hand the link over yourself."
-    return "It was mailed to them, too."
+        send_mail(f"Invitation to {tenant.slug}", body, None, [address])
+    except OSError:  # includes errors of the mail server
+        return "The link could not be mailed: send it yourself."
+    return "The link was also mailed to this person."
 
 
 class Remove(AdminAction):
@@ -114,27 +114,27 @@ class Remove(AdminAction):
         return LastOwnerForm if _may_leave_no_owner(request, rows) else AdminForm
 
     def preview(self, rows: Sequence[Membership]) -> Iterable[str]:
-        for row in rows[:LISTED]:
-            yield f"{row.person} is {row.role} of {row.tenant}, and will see nothing of it any more."
-        yield people.would_end(*(Q(person_id=row.person_id, tenant_id=row.tenant_id) for row in rows))
+        for row in rows[:MAX_LISTED]:
+            yield f"{row.person} ({row.role} of {row.tenant}) loses access to this tenant."
+        yield people.ending_summary(*(Q(person_id=row.person_id, tenant_id=row.tenant_id) for row in rows))
 
-    def do(self, row: Membership, by: Any, given: dict[str, Any]) -> str:
-        memberships.remove(row, by, **given)
-        return f"no part in {row.tenant} any more."
+    def do(self, row: Membership, by: Any, values: dict[str, Any]) -> str:
+        memberships.remove(row, by, **values)
+        return f"removed from {row.tenant}."
 
 
 @register(Membership)
-class PartPage(Scoped):
-    """Who has which part in a tenant of one's own. What else somebody has elsewhere is not shown."""
+class MembershipPage(ScopedAdmin):
+    """The members of the person's tenants. Their memberships in other tenants are not shown."""
 
     tenant = "tenant_id"
     needs = Action.STAFF
     row_actions = (Remove(),)
     list_display = ("address", "name", "of", "role", "can_sign_in")
     list_select_related = ("person", "tenant")
-    list_filter = ("role", OfTenant)
+    list_filter = ("role", TenantFilter)
     search_fields = ("person__email", "person__name")
-    search_help_text = "an address or a name"
+    search_help_text = "an email address or a name"
     ordering = ("tenant__slug", "person__email")
     sections: ClassVar[Any] = {"": ["address", "name", "of", "role", "can_sign_in"]}
     actions_list = ("invite",)
@@ -148,14 +148,14 @@ class PartPage(Scoped):
 
     @action(description="Change the role", url_path="role")
     def change_role(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        part: Membership = self.row_or_404(request, object_id)
+        membership: Membership = self.row_or_404(request, object_id)
 
-        def save(given: dict[str, Any]) -> str:
-            memberships.change_role(part, by=request.user, **given)  # type: ignore[arg-type]
-            return f"{part.person} is {given['role']} of {part.tenant} now."
+        def save(values: dict[str, Any]) -> str:
+            memberships.change_role(membership, by=request.user, **values)  # type: ignore[arg-type]
+            return f"{membership.person} is now {values['role']} of {membership.tenant}."
 
-        form_class = LastRoleForm if _may_leave_no_owner(request, [part]) else RoleForm
-        return form_page(self, request, form_class, save, row=part, initial={"role": part.role})
+        form_class = LastRoleForm if _may_leave_no_owner(request, [membership]) else RoleForm
+        return form_page(self, request, form_class, save, row=membership, initial={"role": membership.role})
 
 
 class Deactivate(AdminAction):
@@ -165,14 +165,14 @@ class Deactivate(AdminAction):
         return row.is_active
 
     def preview(self, rows: Sequence[Person]) -> Iterable[str]:
-        yield "They are signed out at once, everywhere, and do not get in again until they are reactivated."
-        yield people.would_end(Q(person_id__in=[row.pk for row in rows]))
+        yield "Signs these people out everywhere. They cannot sign in until they are reactivated."
+        yield people.ending_summary(Q(person_id__in=[row.pk for row in rows]))
         owners = Membership.objects.filter(role=Role.OWNER, person__is_active=True)
         others = owners.exclude(person__in=rows).values("tenant")
         if left := sorted(set(owners.exclude(tenant__in=others).values_list("tenant__slug", flat=True))):
             yield f"Tenants left without an owner who can sign in: {', '.join(left)}."
 
-    def do(self, row: Person, by: Any, given: dict[str, Any]) -> str:
+    def do(self, row: Person, by: Any, values: dict[str, Any]) -> str:
         people.deactivate(row, by)
         return "deactivated."
 
@@ -184,63 +184,63 @@ class Reactivate(AdminAction):
         return not row.is_active
 
     def preview(self, rows: Sequence[Person]) -> Iterable[str]:
-        yield "They can sign in again, with the parts they have. What was ended stays ended."
+        yield "These people can sign in again, with the roles they still have. Ended grants stay ended."
 
-    def do(self, row: Person, by: Any, given: dict[str, Any]) -> str:
+    def do(self, row: Person, by: Any, values: dict[str, Any]) -> str:
         people.reactivate(row, by)
         return "can sign in again."
 
 
 @register(Person)
-class PersonPage(OfService):
+class PersonPage(SuperuserAdmin):
     deferred = ("password",)
     row_actions = (Deactivate(), Reactivate())
     list_display = ("email", "name", "is_active", "is_superuser", "has_second_factor", "tenants", "last_login")
     list_filter = ("is_active", "is_superuser")
     search_fields = ("email", "name")
-    search_help_text = "an address or a name"
+    search_help_text = "an email address or a name"
     ordering = ("email",)
     sections: ClassVar[Any] = {
-        "": ["email", "name", "is_active", "is_superuser", "has_second_factor", "parts"],
+        "": ["email", "name", "is_active", "is_superuser", "has_second_factor", "roles"],
         "When": ["joined_at", "last_login"],
     }
-    introduction = "Nobody is made a superuser here: manage.py create_superuser does that."
+    introduction = "Only manage.py create_superuser creates superusers."
     actions_list = ("invite",)
     invite = _invite
 
     def get_queryset(self, request: HttpRequest) -> Any:
         factors = Authenticator.objects.filter(user=OuterRef("pk"), confirmed=True)
         rows = super().get_queryset(request)
-        return rows.annotate(is_enrolled=Exists(factors), part_count=Count("memberships"))
+        return rows.annotate(is_enrolled=Exists(factors), membership_count=Count("memberships"))
 
     has_second_factor = column("is_enrolled", "second factor", boolean=True)
-    tenants = column("part_count", "tenants")
+    tenants = column("membership_count", "tenants")
 
-    def parts(self, person: Person) -> str:
-        held = person.memberships.select_related("tenant").order_by("tenant__slug")
-        return ", ".join(f"{part.tenant.slug}: {part.role}" for part in held) or "none"
+    def roles(self, person: Person) -> str:
+        rows = person.memberships.select_related("tenant").order_by("tenant__slug")
+        return ", ".join(f"{row.tenant.slug}: {row.role}" for row in rows) or "none"
 
 
 class Withdraw(AdminAction):
     name, label, needs, is_destructive = "withdraw", "Withdraw", Action.STAFF, True
 
     def preview(self, rows: Sequence[Invitation]) -> Iterable[str]:
-        yield "Its link will not be valid any more. Whoever joined by it keeps their part."
+        yield "The link stops working. People who have already joined keep their role."
 
-    def do(self, row: Invitation, by: Any, given: dict[str, Any]) -> str:
+    def do(self, row: Invitation, by: Any, values: dict[str, Any]) -> str:
         invitations.withdraw(row, by)
         return "withdrawn."
 
 
 @register(Invitation)
-class InvitationPage(Scoped):
+class InvitationPage(ScopedAdmin):
     tenant = "tenant_id"
     needs = Action.STAFF
     deferred = ("mac",)
     row_actions = (Withdraw(),)
     list_display = ("address", "of", "role", "state", "invited_by", "made_at")
     list_select_related = ("tenant", "invited_by")
-    list_filter = ("role", OfTenant)
+    list_filter = ("role", TenantFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {"": ["address", "of", "role", "state", "inviter", "made_at"]}
     actions_list = ("invite",)
@@ -250,7 +250,7 @@ class InvitationPage(Scoped):
 
     @display(description="invited by")
     def inviter(self, invitation: Invitation) -> str:
-        """In words: a link would lead to the list of everybody, which is for superusers."""
+        """The inviter as text, not as a link to the list of people, which only superusers may open."""
         return str(invitation.invited_by)
 
     @display(description="state", label={"open": "info", "used": "success", "over": "warning"})

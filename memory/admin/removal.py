@@ -1,4 +1,4 @@
-"""Asking that content is removed for good: a tenant's owner asks, with a reason; the agent's side agrees, or not."""
+"""Admin actions that request permanent deletion of content. A tenant's owner asks; the agent's side decides."""
 
 from __future__ import annotations
 
@@ -13,25 +13,31 @@ from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin.base.actions import LISTED, AdminAction, MemoryAction, by_agent
+from memory.admin.base.actions import MAX_LISTED, AdminAction, MemoryAction, by_agent
 from memory.admin.base.page import AdminForm, actor_of, who_decides
 from memory.consent import erasure, redaction, removal_requests
-from memory.consent.removal_requests import REASON_CHARACTERS
+from memory.consent.removal_requests import MAX_REASON
 from memory.mail import wording
 from memory.models import Agent, Memory
 
 
-class WhyForGood(AdminForm):
+class ReasonForm(AdminForm):
     reason = forms.CharField(
-        max_length=REASON_CHARACTERS,
+        max_length=MAX_REASON,
         widget=forms.Textarea({"rows": 3}),
-        help_text="why; kept for ever, where the agent and its steward find it. Name a ticket, and nobody's data: do "
-        "not repeat what is to go.",
+        help_text="stored permanently, where the agent and its steward can read it. Name a ticket. Do not quote the "
+        "content, and do not include personal data.",
     )
 
 
 class AskRedaction(MemoryAction):
-    name, label, needs, form, is_destructive = "ask_redaction", "Ask for removal", Action.REMOVE, WhyForGood, True
+    name, label, needs, form, is_destructive = (
+        "ask_redaction",
+        "Ask for removal",
+        Action.REMOVE,
+        ReasonForm,
+        True,
+    )
 
     def is_offered(self, row: Memory) -> bool:
         return row.redacted_at is None
@@ -39,37 +45,38 @@ class AskRedaction(MemoryAction):
     def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
         chosen = by_agent(filter(self.is_offered, rows))
         if left := len(rows) - sum(map(len, chosen.values())):
-            yield f"{left:,} of them {'says' if left == 1 else 'say'} nothing any more: told, and left out."
+            yield f"Already redacted, therefore skipped: {left:,}."
         for agent, numbers in chosen.items():
-            yield from _would_remove(agent, numbers)
+            yield from _preview(agent, numbers)
         yield _NOTHING_YET
 
-    def do_to(self, agent: Agent, numbers: list[int], by: Actor, given: dict[str, Any]) -> str:
-        return _asked(agent, removal_requests.ask_redaction(agent, numbers, by, reason=given["reason"]))
+    def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
+        return _filed(agent, removal_requests.ask_redaction(agent, numbers, by, reason=values["reason"]))
 
 
-def _would_remove(agent: Agent, numbers: list[int]) -> Iterator[str]:
+def _preview(agent: Agent, numbers: list[int]) -> Iterator[str]:
     figures = redaction.preview(agent, numbers)
     yield (
-        f"{agent.label}: what {several(len(numbers), 'memory says', 'memories say')} is removed for good once its side "
-        f"agrees, {figures.active:,} of them remembered now; {several(figures.changes, 'state')} in its trail emptied; "
-        f"{figures.tokens_before:,} → {figures.tokens_after:,} core tokens."
+        f"{agent.label}: if the agent's side agrees, this permanently deletes the content of "
+        f"{several(len(numbers), 'memory', 'memories')} ({figures.active:,} in use now) and of "
+        f"{several(figures.changes, 'earlier version')} in the audit trail. "
+        f"Core tokens: {figures.tokens_before:,} → {figures.tokens_after:,}."
     )
     if figures.constitutional:
-        yield f"{agent.label}: constitutional among them: {wording.numbered(figures.constitutional)}."
+        yield f"{agent.label}: protected memories among them: {wording.numbered(figures.constitutional)}."
     if figures.related:
         listed = wording.numbered([each.number for each in figures.related])
-        yield f"{agent.label}: these may say the same, and are left, for you to decide: {listed}."
-    yield from _left_behind(agent, figures.former_vaults)
+        yield f"{agent.label}: these memories may say the same, but the request does not include them: {listed}."
+    yield from _former_vault_lines(agent, figures.former_vaults)
 
 
-def _left_behind(agent: Agent, former_vaults: Iterable[str]) -> Iterator[str]:
+def _former_vault_lines(agent: Agent, former_vaults: Iterable[str]) -> Iterator[str]:
     for path in former_vaults:
-        yield f"{agent.label}: what is in a former vault is left, for somebody to remove by hand: {path}"
+        yield f"{agent.label}: files in a former vault stay. Delete them yourself: {path}"
 
 
 class AskErasure(AdminAction):
-    name, label, needs, form, is_destructive = "ask_erasure", "Ask for erasure", Action.REMOVE, WhyForGood, True
+    name, label, needs, form, is_destructive = "ask_erasure", "Ask for erasure", Action.REMOVE, ReasonForm, True
 
     def is_offered(self, row: Agent) -> bool:
         return bool(row.wrapped_key)
@@ -78,89 +85,90 @@ class AskErasure(AdminAction):
         for row in filter(self.is_offered, rows):
             figures = erasure.preview(row)
             yield (
-                f"{row.label}: the key to {several(figures.memories, 'memory', 'memories')} is destroyed for good once "
-                f"its side agrees; what {several(figures.entries, 'entry', 'entries')} of its trail keep of them opens "
-                f"no more. A backup with the key, wrapped by silo key {figures.silo_key}, opens until it ages out."
+                f"{row.label}: if the agent's side agrees, this destroys the key to "
+                f"{several(figures.memories, 'memory', 'memories')}, and to the copies of them in "
+                f"{several(figures.entries, 'audit entry', 'audit entries')}. Backups that contain the key, wrapped by "
+                f"silo key {figures.silo_key}, stay readable until you delete them."
             )
             if figures.file:
-                yield f"{row.label}: its memory file is no part of the silo, and stays: {figures.file}"
+                yield f"{row.label}: the memory file stays. Delete it yourself: {figures.file}"
             if figures.vault:
-                yield f"{row.label}: the files in its vault are removed: {figures.vault}"
-            yield from _left_behind(row, figures.former_vaults)
+                yield f"{row.label}: the files in the vault are deleted: {figures.vault}"
+            yield from _former_vault_lines(row, figures.former_vaults)
         yield _NOTHING_YET
 
-    def do(self, row: Agent, by: Any, given: dict[str, Any]) -> str:
-        return _asked(row, removal_requests.ask_erasure(row, actor_of(by), reason=given["reason"]))
+    def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
+        return _filed(row, removal_requests.ask_erasure(row, actor_of(by), reason=values["reason"]))
 
 
 class Withdraw(AdminAction):
-    name, label, needs = "withdraw_removals", "Withdraw requests of removal", Action.REMOVE
+    name, label, needs = "withdraw_removals", "Withdraw removal requests", Action.REMOVE
 
     def is_offered(self, row: Agent) -> bool:
         return bool(removal_requests.waiting(row))
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         for row in rows:
-            asked = removal_requests.waiting(row)
-            yield f"{row.label}: of {several(len(asked), 'open request')}, those of yours end."
-            for request in asked[:LISTED]:
-                what = _asked_for(request, len(request.left))
+            requests = removal_requests.waiting(row)
+            yield f"{row.label}: withdraws your own requests among {several(len(requests), 'open removal request')}."
+            for request in requests[:MAX_LISTED]:
+                what = _description(request, len(request.left))
                 yield f"{row.label}: request {request.number}, {what}, on {localize(request.asked_at)}."
-            if len(asked) > LISTED:
-                yield f"{row.label}: and {len(asked) - LISTED:,} more."
+            if len(requests) > MAX_LISTED:
+                yield f"{row.label}: and {len(requests) - MAX_LISTED:,} more."
 
-    def do(self, row: Agent, by: Any, given: dict[str, Any]) -> str:
+    def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         actor = actor_of(by)
         waiting = removal_requests.waiting(row)
         own = [each for each in waiting if (each.asker_kind, each.asker) == (actor.kind, actor.label)]
         for request in own:
             removal_requests.decline(row, request.number, actor)
-        return f"{several(len(own), 'request')} withdrawn." if own else "none of them is yours."
+        return f"{several(len(own), 'request')} withdrawn." if own else "none of the open requests is yours."
 
 
-_NOTHING_YET = "Now, nothing is removed: the agent's side is asked. Once it has agreed, nothing brings it back."
+_NOTHING_YET = "Nothing is deleted now: the agent's side decides first. Nobody can restore deleted content."
 
 
-def _asked(agent: Agent, request: Removal) -> str:
-    return f"it is asked, as entry {request.number} of its trail. {_who_decides(agent, request)}"
+def _filed(agent: Agent, request: Removal) -> str:
+    return f"requested, as entry {request.number} of the audit trail. {_who_decides(agent, request)}"
 
 
 def _who_decides(agent: Agent, request: Removal) -> str:
     return f"It waits for {who_decides(agent, f'removal-requests/{request.number}/agree')}."
 
 
-def told(agent: Agent) -> str | None:
-    """What waits for the agent's side, in a line; where nothing does, what became of the last that did."""
-    asked = removals(agent.pk).values()
-    opened = [each for each in asked if each.state == RemovalState.OPEN]
+def status(agent: Agent) -> str | None:
+    """The open removal requests in one line. If no request is open, the result of the last one."""
+    requests = removals(agent.pk).values()
+    opened = [each for each in requests if each.state == RemovalState.OPEN]
     if not opened:
-        return _last_settled(asked)
+        return _last_settled(requests)
     lines = [
-        f"{_asked_for(each, len(each.left))} (entry {each.number}). {_who_decides(agent, each)}"
-        for each in opened[:LISTED]
+        f"{_description(each, len(each.left))} (entry {each.number}). {_who_decides(agent, each)}"
+        for each in opened[:MAX_LISTED]
     ]
-    if len(opened) > LISTED:
-        lines.append(f"And {len(opened) - LISTED:,} more.")
+    if len(opened) > MAX_LISTED:
+        lines.append(f"And {len(opened) - MAX_LISTED:,} more.")
     return " ".join(lines)
 
 
-def _asked_for(request: Removal, memories: int) -> str:
+def _description(request: Removal, memories: int) -> str:
     what = "erasure" if request.is_erasure else several(memories, "memory", "memories")
-    return f"{what}, asked by {request.asked_by}"
+    return f"{what}, requested by {request.asked_by}"
 
 
-def _last_settled(asked: Iterable[Removal]) -> str | None:
-    """Of a request that another left nothing of, it is the other that is told."""
-    settled = [(each.decided_at, each.number, each) for each in asked if each.state in _BECAME and each.decided_at]
+def _last_settled(requests: Iterable[Removal]) -> str | None:
+    """The result of the last decided request. Skips requests whose content other requests had already deleted."""
+    settled = [(each.decided_at, each.number, each) for each in requests if each.state in _RESULTS and each.decided_at]
     if not settled:
         return None
     when, _, last = max(settled)
-    became, by = _BECAME[last.state], _SIDE.get(last.decided_by)
+    result, by = _RESULTS[last.state], _SIDES.get(last.decided_by)
     if last.state == RemovalState.DECLINED and not by:
-        became = "withdrawn"
-    end = f"{became} on {localize(when)}" + (f" by its {by}" if by else "")
-    return f"{_asked_for(last, len(last.memories))} (entry {last.number}): {end}."
+        result = "withdrawn"
+    end = f"{result} on {localize(when)}" + (f" by its {by}" if by else "")
+    return f"{_description(last, len(last.memories))} (entry {last.number}): {end}."
 
 
-_BECAME = {RemovalState.CARRIED_OUT: "carried out", RemovalState.DECLINED: "denied"}
-_SIDE = {ActorKind.AGENT.value: "runtime", ActorKind.STEWARD.value: "steward"}
+_RESULTS = {RemovalState.CARRIED_OUT: "carried out", RemovalState.DECLINED: "denied"}
+_SIDES = {ActorKind.AGENT.value: "runtime", ActorKind.STEWARD.value: "steward"}

@@ -1,4 +1,4 @@
-"""Tenants, for superusers: made, named and bounded. None is ended here: agents' trails outlive agents, and name it."""
+"""The page of tenants, for superusers. It cannot delete a tenant, because audit trails that outlive agents name it."""
 
 from __future__ import annotations
 
@@ -19,76 +19,76 @@ from unfold.decorators import action, display
 from config import queue
 from memory.access import tenants
 from memory.admin.base.help_texts import LIMITS, WORK
-from memory.admin.base.page import AdminForm, OfService, column, form_page
+from memory.admin.base.page import AdminForm, SuperuserAdmin, column, form_page
 from memory.models import Tenant
 from refinement import allowance
 
-LARGEST = 2**31 - 1
+MAX_INTEGER = 2**31 - 1
 
 
-def whole(help_text: str = "", *, least: int = 0, most: int = LARGEST, **options: Any) -> forms.IntegerField:
-    """A whole number, which may be left empty."""
-    given = {"required": False} | options
-    return forms.IntegerField(min_value=least, max_value=most, help_text=help_text, **given)
+def whole_number(help_text: str = "", *, least: int = 0, most: int = MAX_INTEGER, **options: Any) -> forms.IntegerField:
+    """A field for a whole number. It is optional unless `options` say otherwise."""
+    options.setdefault("required", False)
+    return forms.IntegerField(min_value=least, max_value=most, help_text=help_text, **options)
 
 
 class LimitsForm(AdminForm):
-    """Bounds of one refinement session. `otherwise` says what an empty one means, given the service's own default."""
+    """Limits of a refinement session. `default_text` says what an empty field means; `{}` is the service's default."""
 
-    otherwise: ClassVar[str] = "{}"
-    max_changes = whole()
-    max_steps = whole()
-    max_searches = whole()
-    max_failed_calls = whole()
-    max_seconds = whole()
-    max_model_tokens = whole(most=2**53)
+    default_text: ClassVar[str] = "{}"
+    max_changes = whole_number()
+    max_steps = whole_number()
+    max_searches = whole_number()
+    max_failed_calls = whole_number()
+    max_seconds = whole_number()
+    max_model_tokens = whole_number(most=2**53)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         for name, (what, usual) in LIMITS.items():
-            self.fields[name].help_text = f"{what}; empty: {self.otherwise.format(usual)}"
+            self.fields[name].help_text = f"{what}; empty: {self.default_text.format(usual)}"
 
 
 class TenantForm(LimitsForm):
     title = "Settings of {row.slug}"
     field_order = ("name", *WORK)
-    name = forms.CharField(max_length=200, required=False, help_text="as people call it")
-    sessions_at_once = whole()
-    month_tokens = whole(most=2**53)
+    name = forms.CharField(max_length=200, required=False, help_text="display name")
+    sessions_at_once = whole_number()
+    month_tokens = whole_number(most=2**53)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        month_tokens = f"{settings.MONTH_TOKENS:,}" if settings.MONTH_TOKENS else "any number"
-        for name, (what, otherwise) in WORK.items():
-            usual = otherwise.format(f"{settings.TENANT_SESSIONS:,}", month_tokens)
+        month_tokens = f"{settings.MONTH_TOKENS:,}" if settings.MONTH_TOKENS else "no limit"
+        for name, (what, default) in WORK.items():
+            usual = default.format(f"{settings.TENANT_SESSIONS:,}", month_tokens)
             self.fields[name].help_text = f"{what}; empty: {usual}"
 
 
 class NewTenantForm(AdminForm):
-    title, button = "Add a tenant", "Add it"
-    lead = ("Then invite its first owner, who sets up its people.",)
-    slug = forms.CharField(max_length=64, help_text="lower-case letters, digits, '-' and '_'; it stays as it is")
-    name = forms.CharField(max_length=200, required=False, help_text="as people call it")
+    title, button = "Add a tenant", "Add the tenant"
+    lead = ("Next, invite its first owner, who can invite other people.",)
+    slug = forms.CharField(max_length=64, help_text="lower-case letters, digits, '-' and '_'; cannot be changed later")
+    name = forms.CharField(max_length=200, required=False, help_text="display name")
 
 
 @register(Tenant)
-class TenantPage(OfService):
+class TenantPage(SuperuserAdmin):
     list_display = ("slug", "name", "agent_count", "people_count", "created_at")
     search_fields = ("slug", "name")
     ordering = ("slug",)
     sections: ClassVar[Any] = {
         "": ["slug", "name", "created_at"],
-        "What workers do for it": [*WORK, "spent"],
-        "Limits of a session, where an agent has none of its own": list(LIMITS),
+        "Limits for workers": [*WORK, "spent"],
+        "Limits of a session, for agents without their own": list(LIMITS),
     }
-    introduction = "A tenant is not ended here: the trails of its agents name it, and outlive them."
+    introduction = "You cannot delete a tenant here, because the audit trails of its agents refer to it."
     actions_list = ("add_tenant",)
-    actions_detail = ("set_up",)
+    actions_detail = ("change_settings",)
 
     def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request)
         agents, people = Count("agents", distinct=True), Count("memberships", distinct=True)
-        return rows.annotate(agents_there=agents, people_there=people)
+        return rows.annotate(agents_total=agents, people_total=people)
 
     def related_pages(self, request: HttpRequest, row: Tenant) -> list[tuple[str, str]]:
         return [
@@ -96,31 +96,31 @@ class TenantPage(OfService):
             ("Add an agent", f"{reverse('admin:memory_agent_add_agent')}?tenant={row.pk}"),
         ]
 
-    agent_count = column("agents_there", "agents")
-    people_count = column("people_there", "people")
+    agent_count = column("agents_total", "agents")
+    people_count = column("people_total", "people")
 
     @display(description="model tokens used this month")
     def spent(self, tenant: Any) -> str:
-        return f"{allowance.spent(tenant.pk):,}, in sessions that have ended"
+        return f"{allowance.spent(tenant.pk):,}, in ended sessions"
 
     @action(description="Add a tenant", url_path="new", permissions=["view"])
     def add_tenant(self, request: HttpRequest) -> HttpResponse:
-        def save(given: dict[str, Any]) -> HttpResponse:
-            made = tenants.create(**given)
-            messages.success(request, f"{made.slug} is there. Next: invite its first owner, and add its first agent.")
-            return redirect(self.address_of(made))
+        def save(values: dict[str, Any]) -> HttpResponse:
+            made = tenants.create(**values)
+            messages.success(request, f"Tenant {made.slug} added. Invite its first owner and add its first agent.")
+            return redirect(self.row_url(made))
 
         return form_page(self, request, NewTenantForm, save)
 
     @action(description="Settings", url_path="settings")
-    def set_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
+    def change_settings(self, request: HttpRequest, object_id: str) -> HttpResponse:
         tenant: Tenant = self.row_or_404(request, object_id)
 
-        def save(given: dict[str, Any]) -> str:
+        def save(values: dict[str, Any]) -> str:
             with transaction.atomic():
-                tenants.change(tenant, **given)
-                queue.put(queue.SWEEP)  # what waited for a limit waits no longer
-            return f"{tenant.slug} is changed."
+                tenants.change(tenant, **values)
+                queue.put(queue.SWEEP)  # a raised limit may let waiting sessions start
+            return f"Settings of {tenant.slug} saved."
 
         now = model_to_dict(tenant, ["name", *WORK, *LIMITS])
         return form_page(self, request, TenantForm, save, row=tenant, initial=now)

@@ -1,7 +1,7 @@
-"""The Time Machine's page: choose what is to be taken back, see in numbers what that means, confirm it.
+"""The Time Machine: choose what to roll back, see a preview, confirm.
 
-What is chosen stands in the address, so that the page with the numbers can be opened again. The rollback is a POST, and
-is done only if nothing was added to the trail since the numbers were shown.
+The choice is in the URL, so that the preview can be opened again. The rollback is a POST. It fails if the audit trail
+has grown since the preview.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from refinement import session as sessions
 from refinement import undone_sessions
 from refinement.models import Outcome, RefinementSession
 
-LATEST = 50  # entries to choose from; the others by their number, or by a date
-SESSIONS = 10
-MOST_NUMBER = 2**53
+MAX_ENTRIES = 50  # in the list; enter a number or a date for older ones
+MAX_SESSIONS = 10  # in the list
+MAX_NUMBER = 2**53
 KINDS = {
-    "moment": "everything since a moment",
+    "moment": "everything since a date and time",
     "since_entry": "everything after an entry",
     "entry": "one entry",
     "session": "one session",
     "import": "one import or migration, by its first entry",
 }
-IN_WORDS = {
+DESCRIPTIONS = {
     "moment": "everything since {}",
     "since_entry": "everything after entry {}",
     "entry": "entry {}",
@@ -48,17 +48,17 @@ IN_WORDS = {
 }
 FORMATS = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
 ADVICE = {
-    Conflicting.code: "Later entries changed some of the same memories: choose below what becomes of those.",
-    Constitutional.code: "It would change memories that are constitutional now: tick the box below, and say why.",
+    Conflicting.code: "Later entries changed some of the same memories. Choose below what to do with them.",
+    Constitutional.code: "The rollback changes protected memories. Tick the box below and give a reason.",
 }
 
 
 class ChooseForm(AdminForm):
-    """What is to be taken back."""
+    """What to roll back."""
 
-    kind = forms.ChoiceField(choices=KINDS.items(), label="Take back", initial="moment")
+    kind = forms.ChoiceField(choices=KINDS.items(), label="Roll back", initial="moment")
     at = forms.CharField(
-        max_length=40, label="Which", help_text="a number; or a date and time, as 2026-11-22 14:30:00 UTC"
+        max_length=40, label="Which", help_text="a number, or a date and time such as 2026-11-22 14:30:00 UTC"
     )
 
     def clean(self) -> dict[str, Any]:
@@ -69,104 +69,107 @@ class ChooseForm(AdminForm):
                 moment = forms.DateTimeField(input_formats=FORMATS).clean(at.strip().removesuffix(" UTC"))
                 cleaned["what"] = What.moment(moment.astimezone(UTC))
             elif kind and at:
-                cleaned["what"] = What(kind, forms.IntegerField(min_value=0, max_value=MOST_NUMBER).clean(at))
+                cleaned["what"] = What(kind, forms.IntegerField(min_value=0, max_value=MAX_NUMBER).clean(at))
         except forms.ValidationError as wrong:
             self.add_error("at", wrong)
         return cleaned
 
 
 class RollBackForm(AdminForm):
-    """How it is to be done."""
+    """Options of the rollback."""
 
     conflicts = forms.ChoiceField(
         choices=[
-            ("", "Refuse, if there are any"),
-            ("skip", "Leave those memories as they are now"),
-            ("force", "Restore them all the same"),
+            ("", "Stop if there are any"),
+            ("skip", "Skip these memories"),
+            ("force", "Roll them back anyway"),
         ],
         required=False,
         label="Memories that later entries changed",
         widget=UnfoldAdminRadioSelectWidget,
     )
-    include_constitutional = forms.BooleanField(required=False, label="Also memories that are constitutional now")
+    include_constitutional = forms.BooleanField(required=False, label="Also roll back protected memories")
     reason = forms.CharField(
         max_length=500,
         required=False,
         widget=forms.Textarea({"rows": 2}),
-        help_text="kept in the trail; needed for constitutional memories. Do not repeat what a memory says.",
+        help_text="stays in the audit trail; required for protected memories. Do not quote memories.",
     )
-    head = forms.IntegerField(min_value=0, max_value=MOST_NUMBER, widget=forms.HiddenInput({"id": "head"}))
+    head = forms.IntegerField(min_value=0, max_value=MAX_NUMBER, widget=forms.HiddenInput({"id": "head"}))
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
         if cleaned.get("include_constitutional") and not cleaned.get("reason"):
-            self.add_error("reason", "is needed for constitutional memories")
+            self.add_error("reason", "A reason is required for protected memories.")
         return cleaned
 
 
 def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
-    """The page of one agent."""
+    """The Time Machine of one agent: the choice, the preview or the rollback."""
     choose = ChooseForm(request.GET if "kind" in request.GET else None)
     if not choose.is_valid():
-        return _answer(admin, request, agent, {"choose": choose} | _latest(agent))
+        return _render(admin, request, agent, {"choose": choose} | _latest(agent))
     what: What = choose.cleaned_data["what"]
     form, refusal = RollBackForm(request.POST or None), ""
-    given = form.cleaned_data if form.is_valid() else {}
+    options = form.cleaned_data if form.is_valid() else {}
     choices = {
-        "skip_conflicts": given.get("conflicts") == "skip",
-        "force": given.get("conflicts") == "force",
-        "include_constitutional": bool(given.get("include_constitutional")),
+        "skip_conflicts": options.get("conflicts") == "skip",
+        "force": options.get("conflicts") == "force",
+        "include_constitutional": bool(options.get("include_constitutional")),
     }
-    if given and "look" not in request.POST:  # which shows what the choices would mean
+    if options and "look" not in request.POST:  # "look" asks for a preview only
         try:
-            return _rolled_back(request, agent, what, reason=given["reason"], head=given["head"], **choices)
+            return _roll_back(request, agent, what, reason=options["reason"], head=options["head"], **choices)
         except DomainError as refused:
             refusal = str(refused)
     try:
         figures = rollback.preview(agent, what, **choices)
     except DomainError as refused:
-        told = {"choose": choose, "refused": refusal or str(refused)}
-        return _answer(admin, request, agent, told | _latest(agent))
+        context = {"choose": choose, "refused": refusal or str(refused)}
+        return _render(admin, request, agent, context | _latest(agent))
     if "look" in request.POST:
         form = RollBackForm(request.POST.dict() | {"head": figures.head})
     elif not form.is_bound:
         form = RollBackForm(initial={"head": figures.head})
     at = localize(what.at) if what.kind == "moment" else what.at
-    told = {"figures": figures, "form": form, "refused": refusal, "advice": ADVICE.get(figures.refused, "")}
-    told |= {"what": IN_WORDS[what.kind].format(at), "change": f"{figures.tokens_after - figures.tokens_before:+,}"}
-    return _answer(admin, request, agent, told)
+    context = {"figures": figures, "form": form, "refused": refusal, "advice": ADVICE.get(figures.refused, "")}
+    context |= {
+        "what": DESCRIPTIONS[what.kind].format(at),
+        "change": f"{figures.tokens_after - figures.tokens_before:+,}",
+    }
+    return _render(admin, request, agent, context)
 
 
-def _rolled_back(request: HttpRequest, agent: Agent, what: What, **given: Any) -> HttpResponse:
+def _roll_back(request: HttpRequest, agent: Agent, what: What, **options: Any) -> HttpResponse:
     if what.kind == "session":
-        sessions.end_lapsed(agent)  # nobody drives it any more
-    done = rollback.roll_back(agent, what, actor_of(request.user), **given)
+        sessions.end_lapsed(agent)  # its driver may be gone
+    done = rollback.roll_back(agent, what, actor_of(request.user), **options)
     figures = (
         f"{done.restored:,} restored, {done.discarded:,} discarded, {done.rewritten:,} rewritten, protection changed "
         f"on {done.protection_changed:,}; {done.tokens_before:,} → {done.tokens_after:,} core tokens."
     )
-    messages.success(request, f"{agent.label}: taken back, as entry {done.entry} of its trail. {figures}")
+    messages.success(request, f"{agent.label}: rolled back, as entry {done.entry} of the audit trail. {figures}")
     entry = AuditEntry.objects.only("pk").get(agent_id=agent.pk, seq=done.entry or 0)
     return redirect("admin:audit_auditentry_change", entry.pk)
 
 
-def _answer(admin: Any, request: HttpRequest, agent: Agent, told: dict[str, Any]) -> HttpResponse:
-    context = admin.admin_site.each_context(request) | {
+def _render(admin: Any, request: HttpRequest, agent: Agent, context: dict[str, Any]) -> HttpResponse:
+    base = admin.admin_site.each_context(request) | {
         "title": f"Time Machine of {agent.label}",
         "opts": admin.opts,
         "agent": agent,
-        "agent_address": admin.address_of(agent),
+        "agent_url": admin.row_url(agent),
     }
-    return TemplateResponse(request, "admin/time_machine.html", context | told)
+    return TemplateResponse(request, "admin/time_machine.html", base | context)
 
 
 def _latest(agent: Agent) -> dict[str, Any]:
-    """What there is to choose from: the latest entries and sessions, each with what undid it."""
+    """The latest entries and sessions to choose from, each with the entry that undid it."""
     undone = Undone.of(agent)
     changing = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).defer("sealed", "sealed_digest")
-    entries = changing.order_by("-seq")[:LATEST]
+    entries = changing.order_by("-seq")[:MAX_ENTRIES]
     ended = RefinementSession.objects.filter(agent=agent).exclude(outcome=Outcome.OPEN)
-    rows = ended.defer("shown", "plan", "summaries").order_by("-number")[:SESSIONS]
+    rows = ended.defer("shown", "plan", "summaries").order_by("-number")[:MAX_SESSIONS]
     undone_sessions.note(rows)
     return {
         "entries": [(entry, entry.operation.replace("_", " "), undone.by(entry.seq)) for entry in entries],

@@ -201,7 +201,7 @@ def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
                 AgentKey.objects.filter(pk=key.pk).update(revoked_at=edit.at)
                 edit.detail = {"prefix": prefix}
                 edit.finish(always=True)
-                letters.of_key(row, edit.seq)
+                letters.notify_key(row, edit.seq)
 
 
 def _issue_key(agent: Agent, actor: Actor, label: str = "", *, is_handed_out: bool = False) -> str:
@@ -210,7 +210,7 @@ def _issue_key(agent: Agent, actor: Actor, label: str = "", *, is_handed_out: bo
     with edits.begin(agent, Operation.KEY_ISSUED, actor, is_notice=True) as edit:
         edit.detail = {"prefix": prefix} | ({"handed_out": True} if is_handed_out else {})
         edit.finish(always=True)
-        letters.of_key(edit.agent, edit.seq)
+        letters.notify_key(edit.agent, edit.seq)
     return key
 
 
@@ -251,7 +251,7 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             edit.detail |= {"proposal": proposal} if proposal else {}
             edit.note = before.steward if "steward" in changed and row.wrapped_key else ""
             edit.finish(always=True)
-            letters.of_change(before, edit.seq, changed)
+            letters.notify_change(before, edit.seq, changed)
         return row
 
 

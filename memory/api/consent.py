@@ -107,7 +107,7 @@ class AccessRequests(AgentView):
         """List requests to read, with purpose, scope and duration, oldest first."""
         query = self.query(AccessQuery)
         found = standings(self.agent.pk, query["cursor"] + 1).values()
-        present = [replace(each, state=grants.at_present(self.agent, each)) for each in found]
+        present = [replace(each, state=grants.current_state(self.agent, each)) for each in found]
         return listed_requests(present, query, AccessOut)
 
 
@@ -131,7 +131,7 @@ class Revoke(AgentView):
     @extend_schema(operation_id="grants_revoke", request=None, responses=AccessOut)
     def post(self, request: Request, number: int) -> Response:
         """Revoke a grant. A grant that has ended does not change."""
-        state = grants.at_present(self.agent, grants.find(self.agent, number))
+        state = grants.current_state(self.agent, grants.find(self.agent, number))
         if state not in (AccessState.EXPIRED, AccessState.REVOKED):
             grants.revoke(self.agent, number, self.actor)
         return Response(AccessOut(grants.find(self.agent, number)).data)

@@ -1,8 +1,8 @@
-"""Erasing a silo: the agent's data key is destroyed, and with it all that the agent's memories say.
+"""Erasure: destroy an agent's data key, so that nobody can decrypt its memories.
 
-Rows and trail stay, and verify; nothing here opens them again. With a backup that still holds the wrapped key they
-open until it ages out, or the key-encryption key that wrapped it is retired. Asked for and agreed to as
-`memory/consent/removal_requests.py` has it.
+The rows and the audit trail stay, and the trail still verifies. A backup that contains the wrapped key can still be
+decrypted, until it is deleted or the key-encryption key is retired. `memory/consent/removal_requests.py` has the
+requests.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from memory.writing import edits
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What an erasure makes unreadable, or made so, in numbers."""
+    """What an erasure will make, or made, unreadable."""
 
     request: int | None  # None for a preview
     entry: int | None  # None until it is carried out
     memories: int  # discarded ones included
-    entries: int  # of the trail, up to then
-    silo_key: str  # the id of the key-encryption key that wrapped the data key: with it, an older backup opens
-    others: int  # agents whose data keys it wraps as well
-    file: str  # its memory file, which no key seals, and which stays; empty: none
-    vault: str  # its vault's folder, whose files are removed; empty: none
-    former_vaults: tuple[str, ...]  # folders that were its vault once: what is there stays
+    entries: int  # of the audit trail, at that time
+    silo_key: str  # id of the key-encryption key that wrapped the data key; it decrypts older backups
+    others: int  # other agents whose data keys it wraps
+    file: str  # the memory file, which is not encrypted and stays; empty: none
+    vault: str  # the vault, whose files are deleted; empty: none
+    former_vaults: tuple[str, ...]  # folders that were the vault before; their files stay
 
 
 def preview(agent: Agent) -> Figures:
-    """What `erase` would do. Changes nothing. Raises Erased."""
+    """Preview `erase`. Changes nothing. Raises Erased."""
     with edits.locked(agent) as row:
         return _figures(row, None, None)
 
 
 def erase(agent: Agent, request: int, actor: Actor) -> Figures:
-    """Carry out a request, on the agent's side. An open refinement session ends; no other is ever due.
+    """Carry out a request, for the agent's side. Ends an open refinement session; no other is due afterwards.
 
     Raises ConsentNeeded, NoRequest, Erased.
     """
     with edits.locked(agent) as row:
         edits.require_key(row)
-        removal_requests.to_settle(row, request, actor, Operation.ERASURE_REQUESTED)
+        removal_requests.require_decidable(row, request, actor, Operation.ERASURE_REQUESTED)
         signals.removing.send(Agent, agent=row, why="erasure")
-        transaction.on_commit(lambda: _forget(row.pk))  # first: files take their time
+        transaction.on_commit(lambda: _forget(row.pk))  # before the files, which take longer
         with edits.begin(row, Operation.ERASED, actor, is_notice=True) as edit:
             figures = _figures(edit.agent, request, edit.seq)
             edit.detail = {"request": request, "silo_key": figures.silo_key}

@@ -1,7 +1,7 @@
-"""A grant's token: by it a command reads what the grant covers, as whoever was granted it.
+"""Tokens with which a command reads what a grant covers, in the name of the person who has the grant.
 
-Worked out from the grant and the keyring's pepper, and stored nowhere. It is good for exactly as long as the grant is,
-and each read by it is checked and recorded as any other (`memory.consent.granted_reads`).
+A token is derived from the grant and the keyring's pepper, and is not stored. It is valid as long as the grant. Each
+read is checked and recorded like any other (`memory.consent.granted_reads`).
 """
 
 from __future__ import annotations
@@ -17,44 +17,41 @@ from memory.models import Agent
 from memory.models import Person as Account
 from memory.writing import edits
 
-_FORM = re.compile(r"palg_([1-9][0-9]{0,17})_([1-9][0-9]{0,17})_([0-9a-f]{64})")
+_FORMAT = re.compile(r"palg_([1-9][0-9]{0,17})_([1-9][0-9]{0,17})_([0-9a-f]{64})")
 
 
 def make(agent: Agent, number: int, person: Person) -> str:
-    """The token, for the page of whoever holds the grant. Raises NotGranted, Erased."""
-    with grants.over_stays_over(agent), edits.locked(agent) as row:
+    """The token of a grant in force. Raises NotGranted, Erased."""
+    with grants.record_expiry(agent), edits.locked(agent) as row:
         grants.in_force(row, number, person)
         return f"palg_{row.pk}_{number}_{macs(_text(row.pk, number, person))[0].hex()}"
 
 
 def proven(agent: Agent, token: str) -> tuple[Standing, Person]:
-    """The grant that a token proves, in force just now, and who reads by it.
-
-    Raises KeyRejected, whatever is wrong; Erased.
-    """
-    rejected = KeyRejected("The token is not one of a grant of this agent that is in force.")
+    """The grant in force that a token proves, and its person. Raises Erased; KeyRejected for every other problem."""
+    rejected = KeyRejected("The token does not belong to a grant in force for this agent.")
     standing, person = _proven(agent, token)
     if standing is None or not _may_read(agent, person):
         raise rejected
     try:
-        with grants.over_stays_over(agent), edits.locked(agent) as row:
+        with grants.record_expiry(agent), edits.locked(agent) as row:
             return grants.in_force(row, standing.number, person), person
     except NotGranted:
         raise rejected from None
 
 
 def _proven(agent: Agent, token: str) -> tuple[Standing | None, Person]:
-    """None unless the token's MAC is right, under any pepper: a new one does not end the tokens that are out."""
-    form = _FORM.fullmatch(token)
-    agent_id, number, given = (int(form[1]), int(form[2]), form[3]) if form else (0, 0, "")
+    """None unless the MAC is right under a pepper of the keyring. Tokens survive the addition of a pepper."""
+    parts = _FORMAT.fullmatch(token)
+    agent_id, number, mac = (int(parts[1]), int(parts[2]), parts[3]) if parts else (0, 0, "")
     standing = standings(agent.pk, number).get(number) if agent_id == agent.pk else None
     person = Person(standing.person_id, standing.person) if standing else Person(0, "")
-    is_right = is_proven(bytes.fromhex(given), _text(agent.pk, number, person))
+    is_right = is_proven(bytes.fromhex(mac), _text(agent.pk, number, person))
     return standing if is_right else None, person
 
 
 def _may_read(agent: Agent, person: Person) -> bool:
-    """Whether the person still is who asked, and has a part in the agent's tenant."""
+    """Whether the account still has this address, and may ask to read in the agent's tenant."""
     account = Account.objects.filter(pk=person.id, email=person.address).first()
     return account is not None and may(account, Action.ASK, agent.tenant)
 

@@ -1,7 +1,7 @@
-"""Reading under a grant: the one road by which a person comes to see what a memory says.
+"""Reading under a grant: the only way for a person to read content.
 
-Checked at every read, against the trail itself; recorded in the trail before a word is opened; told to the agent, the
-first time of each grant, by a notice in its journal.
+Each read is checked against the audit trail, and recorded there before the content is decrypted. The first read under a
+grant adds a notice to the agent's journal.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from memory.time_machine.trail_view import State as State
 from memory.time_machine.trail_view import Step as Step
 from memory.writing import edits, operations
 
-MOST = 100  # memories, or steps of an entry, that one read shows
+MAX_READ = 100  # memories, or steps of an entry, per read
 
 
 def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) -> list[Read]:
-    """What these memories say, by the grant of this number. Redacted ones say nothing, and are left out.
+    """The content of these memories, under the grant of this number, without redacted memories.
 
     Raises NotGranted, UnknownMemory, Repeated, Invalid.
     """
-    if not 0 < len(numbers) <= MOST:
-        raise errors.Invalid("numbers", f"must be 1 to {MOST}")
-    with grants.over_stays_over(agent), edits.locked(agent) as row:
+    if not 0 < len(numbers) <= MAX_READ:
+        raise errors.Invalid("numbers", f"must have 1 to {MAX_READ} numbers")
+    with grants.record_expiry(agent), edits.locked(agent) as row:
         grant = grants.in_force(row, number, person)
         if not grant.scope.covers_memories(numbers):
-            raise errors.NotGranted("The grant does not cover all of these.")
+            raise errors.NotGranted("The grant does not cover all of these memories.")
         found = [memory for memory in edits.fetch(row, numbers) if memory.redacted_at is None]
         _record(row, grant, person, {"memories": list(numbers)})
         silo = Silo.for_agent(row)
@@ -42,34 +42,36 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
 
 
 def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0) -> list[Step]:
-    """What an entry did to the memories that the grant covers, a page of it. Raises NotGranted, UnknownEntry."""
-    with grants.over_stays_over(agent), edits.locked(agent) as row:
+    """One page of the changes of an entry to memories that the grant covers. Raises NotGranted, UnknownEntry."""
+    with grants.record_expiry(agent), edits.locked(agent) as row:
         grant = grants.in_force(row, number, person)
-        done: AuditEntry = trail_view.entry(row, seq)
-        if not grant.scope.covers_entry(done):
+        change_entry: AuditEntry = trail_view.entry(row, seq)
+        if not grant.scope.covers_entry(change_entry):
             raise errors.NotGranted("The grant does not cover this entry.")
         only = grant.scope.numbers if grant.scope.kind == "memories" else None
-        touched = trail_view.touched(row, seq, after=after, limit=MOST, only=only)
+        touched = trail_view.touched(row, seq, after=after, limit=MAX_READ, only=only)
         if not touched:
-            raise errors.NotGranted("The grant covers nothing of this entry.")
+            raise errors.NotGranted("The grant does not cover a memory of this entry.")
         _record(row, grant, person, {"entry": seq, "memories": [change.number for change in touched]})
         return trail_view.opened(row, touched)
 
 
 def gc_report(agent: Agent, number: int, person: Person, report: int, numbers: Sequence[int]) -> None:
-    """Record that what a model said of these memories is read. Raises NotGranted unless the grant covers them all."""
-    with grants.over_stays_over(agent), edits.locked(agent) as row:
+    """Record the read of a model's report on these memories. Raises NotGranted unless the grant covers all of them."""
+    with grants.record_expiry(agent), edits.locked(agent) as row:
         grant = grants.in_force(row, number, person)
         if not grant.scope.covers_memories(numbers):
-            raise errors.NotGranted("The grant does not cover all that the report may quote.")
+            raise errors.NotGranted("The grant does not cover all memories that the report may quote.")
         _record(row, grant, person, {"gc_report": report})
 
 
 def _record(agent: Agent, grant: Standing, person: Person, what: dict[str, Any]) -> None:
-    """Write down who reads what, and tell the agent once."""
+    """Record the read. The first read under a grant also adds a notice for the agent."""
     actor, detail = Actor.person(person.address), {"request": grant.number} | what
     if not notices.reads(agent, grant.number).exists():
-        operations.notify(agent, notices.at_first(grant), operation=Operation.CONTENT_READ, actor=actor, detail=detail)
+        operations.notify(
+            agent, notices.first_text(grant), operation=Operation.CONTENT_READ, actor=actor, detail=detail
+        )
         return
     with edits.begin(agent, Operation.CONTENT_READ, actor, is_notice=True) as edit:
         edit.detail = detail

@@ -1,8 +1,7 @@
-"""Links by which a steward decides about a request, to read or to remove, or a proposal: made when they are mailed,
-proven by a MAC, good for one decision.
+"""Mailed links with which a steward decides about an access request, a removal request or a proposal.
 
-Opening one decides nothing. Once it is decided, a link shows what became of it and, while the grant holds, revokes it.
-It ends with the steward it was mailed to: who came after has a link of their own.
+A link is created when it is mailed, proven by a MAC, and valid for one decision. Opening it decides nothing. After the
+decision it shows the result, and can revoke a grant in force. It is valid only for the steward who received it.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ from memory.models import Agent
 from memory.writing import edits
 
 _SECRET = 32  # bytes
-_MOST = 200  # characters that are looked at of a token
+_MAX_TOKEN = 200  # characters
 
 
-Asked = Standing | Proposal | Removal
+Request = Standing | Proposal | Removal
 _OPEN = (AccessState.REQUESTED, ProposalState.OPEN, RemovalState.OPEN)
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a link is about, as it stands now."""
+    """The request of a link, with its present state."""
 
     agent: Agent
-    asked: Asked
+    request: Request
     state: AccessState | ProposalState | RemovalState
-    until: datetime  # it decides
+    until: datetime  # when the link stops deciding
 
 
 def make(agent: Agent, number: int) -> str:
-    """A token for the agent's present steward, about an open request or proposal; kept nowhere.
+    """Create a token for the agent's present steward, about an open request or proposal. It is not stored.
 
     Raises NotOpen, ConsentNeeded, Erased.
     """
@@ -56,10 +55,13 @@ def make(agent: Agent, number: int) -> str:
         edits.require_key(row)
         if not row.steward:
             raise errors.ConsentNeeded("This agent has no steward.")
-        asked = asked_by(row, number)
-        if asked is None or asked.at(steps.clock(row)) not in _OPEN:
+        request = find_request(row, number)
+        if request is None or request.at(steps.clock(row)) not in _OPEN:
             raise errors.NotOpen(f"There is no open request {number}.")
-        prefix, secret = new_prefix(), secrets.token_hex(_SECRET)  # of which a mail program cuts nothing off
+        prefix, secret = (
+            new_prefix(),
+            secrets.token_hex(_SECRET),
+        )  # hexadecimal, so that mail programs keep the URL whole
         link = ConsentLink(agent_id=row.pk, number=number, prefix=prefix, made_at=timezone.now())
         link.mac = macs(_text(link, secret))[0]
         link.steward_mac = macs(f"steward/{row.pk}/{row.steward}")[0]
@@ -67,36 +69,36 @@ def make(agent: Agent, number: int) -> str:
         return f"{prefix}_{secret}"
 
 
-def asked_by(agent: Agent, number: int) -> Asked | None:
-    """What the entry of this number asked, or proposed."""
-    finders: tuple[Callable[[int, int], Mapping[int, Asked]], ...] = (standings, proposed, removals)
-    for found in finders:
-        if number in (asked := found(agent.pk, number)):
-            return asked[number]
+def find_request(agent: Agent, number: int) -> Request | None:
+    """The access request, proposal or removal request with the number of this entry."""
+    finders: tuple[Callable[[int, int], Mapping[int, Request]], ...] = (standings, proposed, removals)
+    for find in finders:
+        if number in (found := find(agent.pk, number)):
+            return found[number]
     return None
 
 
 def look(token: str) -> Opened:
-    """What a link is about. Decides nothing. Raises LinkBroken."""
+    """The request of a link and its state. Decides nothing. Raises LinkBroken."""
     agent, link = _proven(token)
-    asked = asked_by(agent, link.number)
-    if asked is None or not (_is_mailed_to(link, agent.steward) or _has_replaced_itself(agent, link, asked)):
+    request = find_request(agent, link.number)
+    if request is None or not (_is_mailed_to(link, agent.steward) or _is_former_steward(agent, link, request)):
         raise errors.LinkBroken(_BROKEN)
-    state = grants.at_present(agent, asked) if isinstance(asked, Standing) else asked.at(steps.clock(agent))
-    return Opened(agent, asked, state, _until(link))
+    state = grants.current_state(agent, request) if isinstance(request, Standing) else request.at(steps.clock(agent))
+    return Opened(agent, request, state, _until(link))
 
 
-def decide(token: str, *, approve: bool) -> Asked:
-    """Decide, once. Raises LinkBroken, NotOpen, NoRequest, ConsentNeeded, Invalid, Erased."""
+def decide(token: str, *, approve: bool) -> Request:
+    """Approve or deny, once. Raises LinkBroken, NotOpen, NoRequest, ConsentNeeded, Invalid, Erased."""
     with _by_steward(token) as (row, link, actor):
         if timezone.now() >= _until(link):
-            raise errors.LinkBroken("This link is too old to decide by.")
-        asked = asked_by(row, link.number)
-        if isinstance(asked, Removal) and approve:  # constitutional memories, too: the page shows which ones are
-            return removal.agree(row, asked, actor, include_constitutional=True)
-        if isinstance(asked, Removal):
-            return removal_requests.decline(row, asked.number, actor)
-        if isinstance(asked, Proposal):
+            raise errors.LinkBroken("This link has expired.")
+        request = find_request(row, link.number)
+        if isinstance(request, Removal) and approve:  # the page lists the constitutional memories
+            return removal.agree(row, request, actor, include_constitutional=True)
+        if isinstance(request, Removal):
+            return removal_requests.decline(row, request.number, actor)
+        if isinstance(request, Proposal):
             return (proposals.accept if approve else proposals.decline)(row, link.number, actor)
         return (grants.approve if approve else grants.deny)(row, link.number, actor)
 
@@ -112,8 +114,8 @@ def revoke(token: str) -> Standing:
 
 
 def _proven(token: str) -> tuple[Agent, ConsentLink]:
-    """The row a token proves, and its agent. Whatever is wrong with a token, the answer is the same."""
-    prefix, _, secret = token[:_MOST].partition("_")
+    """The agent and the link of a token. Raises LinkBroken, with one message for every problem."""
+    prefix, _, secret = token[:_MAX_TOKEN].partition("_")
     is_formed = len(prefix) == PREFIX_CHARACTERS and prefix.isalnum() and secret.isascii()
     link = ConsentLink.objects.filter(prefix=prefix).first() if is_formed else None
     expected = bytes(link.mac) if link else b"\0" * 32
@@ -130,9 +132,9 @@ _BROKEN = "This link is not valid."
 
 @contextmanager
 def _by_steward(token: str) -> Iterator[tuple[Agent, ConsentLink, Actor]]:
-    """The agent's row, locked, for whom the link was mailed to. Raises LinkBroken unless that is its steward now."""
+    """Lock the agent's row. Raises LinkBroken unless the link was mailed to the present steward."""
     agent, link = _proven(token)
-    with grants.over_stays_over(agent), edits.locked(agent) as row:
+    with grants.record_expiry(agent), edits.locked(agent) as row:
         if not _is_mailed_to(link, row.steward):
             raise errors.LinkBroken(_BROKEN)
         yield row, link, Actor.steward(row.steward)
@@ -142,15 +144,17 @@ def _is_mailed_to(link: ConsentLink, steward: str) -> bool:
     return is_proven(bytes(link.steward_mac), f"steward/{link.agent_id}/{steward}")
 
 
-def _has_replaced_itself(agent: Agent, link: ConsentLink, asked: Asked) -> bool:
-    """Whether the steward it was mailed to is one no more by what it was about: they may still see that."""
-    if not isinstance(asked, Proposal) or asked.state != ProposalState.ACCEPTED or "steward" not in asked.proposed:
+def _is_former_steward(agent: Agent, link: ConsentLink, request: Request) -> bool:
+    """Whether the link was mailed to a steward whom its own proposal replaced. They may still see the result."""
+    if not isinstance(request, Proposal) or request.state != ProposalState.ACCEPTED:
         return False
-    with suppress(DomainError):  # who it was is sealed: of an erased silo nobody knows
-        return _is_mailed_to(link, letters.steward_at(agent, asked.settled_by, letters.BEFORE))
+    if "steward" not in request.proposed:
+        return False
+    with suppress(DomainError):  # the former address is encrypted, and lost if the agent is erased
+        return _is_mailed_to(link, letters.steward_at(agent, request.settled_by, letters.BEFORE))
     return False
 
 
 def _text(link: ConsentLink, secret: str) -> str:
-    """All that a link is worth, its time, too: an old one would decide again, were its row made younger."""
+    """The text for the MAC. It includes the time, so that nobody can extend a link in the database."""
     return f"consent-link/{link.agent_id}/{link.number}/{link.prefix}/{link.made_at.isoformat()}/{secret}"

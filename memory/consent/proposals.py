@@ -1,8 +1,8 @@
-"""Changes that wait for the agent's side: its model, its steward and its memory file, which decide who can read.
+"""Proposals to change settings of the agent's side, which decide who can read: model, steward, files.
 
-A person, or a program of the tenant, may propose one; the agent's side alone accepts it, its runtime or its steward,
-and never who proposed it. Each step is an entry of the agent's trail (`audit.proposals`); what is accepted is changed
-by the verb that the agent's side itself changes it by (`agents.change`), so that the steward is told of it.
+A person or a program of the tenant proposes. The agent's side accepts or declines, but never the proposer. Each step is
+an entry of the agent's audit trail (`audit.proposals`). Accepting uses `agents.lifecycle.change`, which also notifies
+the steward.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _PROPOSERS = (ActorKind.PERSON, ActorKind.OPERATOR)
 
 
 def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
-    """Propose other values of what is `PROPOSABLE`, in the place of what was proposed before.
+    """Propose new values for settings in `PROPOSABLE`. This replaces an open proposal.
 
-    That there is such a model is for the edge to see to. The agent's steward, where it has one, is mailed a link.
+    The caller checks that the model exists. The agent's steward, if it has one, receives a link by mail.
     Raises AgentsSide, Invalid, ConsentNeeded, TooManyAsked, MailNotSent, Erased.
     """
     if actor.kind not in _PROPOSERS:
-        raise errors.AgentsSide("The agent's side proposes nothing: it changes these itself.")
+        raise errors.AgentsSide("The agent's side changes these settings directly. It cannot propose them.")
     _require_proposable(settings)
     with edits.locked(agent) as row:
         edits.require_key(row)
@@ -44,40 +44,41 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
         lifecycle.check(row, **settings)
         proposed = {name: value for name, value in sorted(settings.items()) if getattr(row, name) != value}
         if not proposed:
-            raise errors.Invalid("proposal", f"changes nothing: give another {', '.join(PROPOSABLE)}")
-        if _is_stewards_alone(row) and same_address(row.steward, actor.label):
-            raise errors.ConsentNeeded(
-                "Its steward alone accepts for this agent, and nobody accepts what they proposed."
-            )
+            raise errors.Invalid("proposal", f"changes nothing. Set a new value for one of: {', '.join(PROPOSABLE)}")
+        if _is_steward_only(row) and same_address(row.steward, actor.label):
+            raise errors.ConsentNeeded("Only its steward accepts for this agent. Nobody accepts their own proposal.")
         steps.require_room(row, actor)
-        letters.require_sent(row)
+        letters.require_mail(row)
         _close(row)
         number = steps.write(row, Operation.CHANGE_PROPOSED, actor, {"proposed": proposed})
         steps.ask_steward(row, number)
         return find(row, number)
 
 
-def _vault(row: Agent, given: str, actor: Actor) -> str:
-    """A vault's folder: an operator's wherever vaults may be, another's in its tenant's. Raises Invalid."""
+def _vault(row: Agent, path: str, actor: Actor) -> str:
+    """The resolved path of a vault. Operators may use every vault root, others only their tenant's folder.
+
+    Raises Invalid.
+    """
     allowed = base.roots()
     if actor.kind != ActorKind.OPERATOR:
         allowed = tuple(root / row.tenant.slug for root in allowed)
-        if given.startswith("~"):
+        if path.startswith("~"):
             raise errors.Invalid("vault_path", "must not begin with ~")
-    return base.resolve_path(given, allowed[0], allowed)
+    return base.resolve_path(path, allowed[0], allowed)
 
 
 def _require_proposable(settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         if name not in PROPOSABLE:
-            raise errors.Invalid(name, f"cannot be proposed: {', '.join(PROPOSABLE)} can")
+            raise errors.Invalid(name, f"cannot be proposed. You can propose: {', '.join(PROPOSABLE)}")
         kind, what = (bool, "true or false") if name == "is_steward_only" else (str, "text")
         if not isinstance(value, kind):
             raise errors.Invalid(name, f"must be {what}")
 
 
 def _close(row: Agent) -> None:
-    """End the proposal that is open, for another takes its place."""
+    """Close the open proposal, because a new one replaces it."""
     now = clock(row)
     for before in proposals(row.pk).values():
         if before.state == ProposalState.OPEN:
@@ -86,21 +87,21 @@ def _close(row: Agent) -> None:
 
 
 def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Make the change, on the agent's side. Raises ConsentNeeded, NotOpen, Invalid, Erased."""
+    """Accept and make the change, for the agent's side. Raises ConsentNeeded, NotOpen, Invalid, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
         require_side(row, actor)
         if same_address(actor.label, proposal.proposer):
-            raise errors.ConsentNeeded("Nobody accepts what they proposed.")
+            raise errors.ConsentNeeded("Nobody accepts their own proposal.")
         if steps.is_altered(row, number):
-            raise errors.NotOpen("The agent's trail is not as it was written since this was proposed.")
+            raise errors.NotOpen("The agent's audit trail was altered after this proposal.")
         lifecycle.change(row, actor, proposal=number, **proposal.proposed)
         return find(row, number)
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Say no, on the agent's side; or take it back, as who proposed it. Raises ConsentNeeded, NotOpen, Erased."""
+    """Decline for the agent's side, or withdraw as the proposer. Raises ConsentNeeded, NotOpen, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
@@ -111,29 +112,29 @@ def decline(agent: Agent, number: int, actor: Actor) -> Proposal:
 
 
 def is_own(proposal: Proposal, actor: Actor) -> bool:
-    """Whether this is who proposed it, and so may take it back."""
+    """Whether the actor is the proposer, who may withdraw it."""
     return (actor.kind, actor.label) == (proposal.proposer_kind, proposal.proposer)
 
 
 def require_side(agent: Agent, actor: Actor) -> None:
-    """Raise ConsentNeeded unless this is the agent's side. Without a steward its runtime alone is."""
-    steps.require_side(agent, actor, is_stewards_alone=_is_stewards_alone(agent))
+    """Raise ConsentNeeded unless the actor is the agent's side. Without a steward, that is the runtime."""
+    steps.require_side(agent, actor, is_steward_only=_is_steward_only(agent))
 
 
-def _is_stewards_alone(agent: Agent) -> bool:
+def _is_steward_only(agent: Agent) -> bool:
     return bool(agent.is_steward_only and agent.steward)
 
 
 def find(agent: Agent, number: int) -> Proposal:
-    """The proposal of this number, whatever became of it. Raises NotFound."""
+    """The proposal of this number, in any state. Raises NotFound."""
     found = proposals(agent.pk, number).get(number)
     if found is None:
-        raise errors.NotFound("There is no such proposal.")
+        raise errors.NotFound("No such proposal.")
     return found
 
 
 def require_open(agent: Agent, number: int) -> Proposal:
-    """The proposal of this number, while nobody has decided about it. Raises NotOpen."""
+    """The open proposal of this number. Raises NotOpen."""
     found = proposals(agent.pk, number).get(number)
     if found is None or found.at(clock(agent)) != ProposalState.OPEN:
         raise errors.NotOpen(f"There is no open proposal {number}.")
@@ -141,7 +142,7 @@ def require_open(agent: Agent, number: int) -> Proposal:
 
 
 def open_one(agent: Agent) -> Proposal | None:
-    """What is proposed just now."""
+    """The open proposal, if there is one."""
     now = clock(agent)
     found = [each for each in proposals(agent.pk).values() if each.at(now) == ProposalState.OPEN]
     return found[-1] if found else None

@@ -1,9 +1,8 @@
-"""Redaction: what some memories say is removed for good, from their rows and from the trail (a data subject's request).
+"""Redaction: delete the content of memories permanently, from their rows and from the audit trail.
 
-The one exception to "nothing is lost". Rows, actors, times and digests of what was removed stay, so that the chain
-verifies and a replay says "redacted"; content, tags and the keyed digest, by which a guess could be tried, go. Asked
-for and agreed to as `memory/consent/removal_requests.py` has it. There is no way back, and the Time Machine leaves such
-memories alone.
+It serves requests of data subjects. It deletes content, tags and the keyed digest, with which somebody could test a
+guess. Rows, actors, times and plain digests stay, so that the audit trail still verifies. Nothing can restore a
+redacted memory, and the Time Machine skips it. `memory/consent/removal_requests.py` has the requests.
 """
 
 from __future__ import annotations
@@ -30,62 +29,65 @@ from memory.writing.edits import KeyedDigest
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """Another memory that may say the same, and is left as it is: somebody has to decide about it."""
+    """Another memory that may have the same content. A redaction does not include it."""
 
     number: int
-    # source: merged into it | merged: made from it | same words: equal, now or once | notice, shown: of a session |
-    # told: the memory of a session, or a topic, that an interaction was recorded in
+    # source: was merged into it | merged: made from it | same words: has or had equal content |
+    # notice: of a session that edited it | shown: notice of a session whose model could read it |
+    # told: summary of a recorded session or a topic that includes it
     why: str
     state: str  # active | discarded
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a redaction removes, or removed, in numbers."""
+    """What a redaction will delete, or deleted."""
 
     request: int | None  # None for a preview
     entry: int | None  # None until it is carried out
     memories: tuple[int, ...]
-    active: int  # of them, discarded by it
-    constitutional: tuple[int, ...]  # of them, and no longer so
-    changes: int  # of the trail that lose their snapshots' bodies
-    notes: int  # sealed notes of entries: what edits of these memories dropped
+    active: int  # of them; the redaction discards these
+    constitutional: tuple[int, ...]  # of them; the redaction ends their protection
+    changes: int  # of the audit trail whose snapshots lose their content
+    notes: int  # encrypted notes of entries: text that edits of these memories dropped
     tokens_before: int
     tokens_after: int
     related: tuple[Related, ...]
-    former_vaults: tuple[str, ...]  # folders that may still have files of theirs, which are not looked at
+    former_vaults: tuple[str, ...]  # folders that may still contain files of these memories; they stay
 
 
 def preview(agent: Agent, numbers: Sequence[int]) -> Figures:
-    """What `redact` would do. Changes nothing, and locks nothing: to look through a long trail takes seconds, in which
-    others write (on SQLite one lock keeps every agent waiting). Raises UnknownMemory, Repeated, Redacted."""
+    """Preview `redact`. Changes nothing. Takes no lock, because reading a long audit trail takes seconds.
+
+    Raises UnknownMemory, Repeated, Redacted.
+    """
     return _figures(agent, _memories(agent, numbers), None, None)
 
 
 def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: bool = False) -> Figures:
-    """Carry out a request, on the agent's side, in one transaction. An open refinement session ends: its model may
-    have read what goes.
+    """Carry out a request, for the agent's side, in one transaction.
 
+    Ends an open refinement session, because its model may have read the content.
     Raises ConsentNeeded, NoRequest, Redacted, Constitutional.
     """
     with edits.locked(agent) as row:
-        asked = removal_requests.to_settle(row, request, actor, Operation.REDACTION_REQUESTED)
+        request_row = removal_requests.require_decidable(row, request, actor, Operation.REDACTION_REQUESTED)
         signals.removing.send(Agent, agent=row, why="redaction")
-        transaction.on_commit(lambda: cache.forget(row.pk))  # first: files take their time
+        transaction.on_commit(lambda: cache.forget(row.pk))  # before the files, which take longer
         with edits.begin(row, Operation.REDACTED, actor, is_notice=True) as edit:
-            memories = _memories(edit.agent, asked.memories)
+            memories = _memories(edit.agent, request_row.memories)
             figures = _figures(edit.agent, memories, request, edit.seq)
             if figures.constitutional and not include_constitutional:
                 raise errors.Constitutional(figures.constitutional)
             notes = _notes(edit.agent, figures.memories)
             edit.detail = {"request": request} | redactions.as_detail(_bodies(edit.agent, memories), notes)
             for memory in memories:
-                gone = memory.discarded_at or edit.at
+                discarded_at = memory.discarded_at or edit.at
                 values = {"sealed": b"", "digest": b"", "constitutional": False}
-                edit.change(memory, discarded_at=gone, redacted_at=edit.at, **values)
+                edit.change(memory, discarded_at=discarded_at, redacted_at=edit.at, **values)
             disk.fold_log_afterwards()
-            Creation.objects.filter(agent_id=row.pk).delete()  # keyed digests of what was sent, on which to try a guess
-            _unname(row, figures.memories)
+            Creation.objects.filter(agent_id=row.pk).delete()  # their keyed digests allow testing a guess
+            _rename_sessions(row, figures.memories)
             HistoryAnalysis.objects.filter(agent_id=row.pk, memory__in=figures.memories).delete()
             edit.finish()
             trail.strip(row.pk, figures.memories, notes)
@@ -93,7 +95,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
 
 
 def _memories(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
-    """Those that are still there to be redacted. Raises Redacted when none is."""
+    """The memories that are not redacted yet. Raises Redacted if all are."""
     memories = [memory for memory in edits.fetch(agent, sorted(numbers)) if memory.redacted_at is None]
     if not memories:
         raise errors.Redacted(numbers)
@@ -101,18 +103,18 @@ def _memories(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
 
 
 def _bodies(agent: Agent, memories: Iterable[Memory]) -> dict[int, set[bytes]]:
-    """The digests of the bodies that the trail keeps of each memory."""
+    """The digests of the snapshots of each memory in the audit trail."""
     found: dict[int, set[bytes]] = {memory.number: set() for memory in memories}
     changes = Change.objects.filter(agent_id=agent.pk, number__among=list(found)).values_list("number", "after")
     with streamed(changes) as rows:
         for number, after in rows:
-            if after is not None:  # as SQL can write it; `verify_audit` tells
+            if after is not None:  # None only after tampering, which `verify_audit` reports
                 found[number].add(trail.body_digest(bytes(after)))
     return found
 
 
 def _notes(agent: Agent, numbers: Sequence[int]) -> list[int]:
-    """Entries that edited these memories and keep, sealed, what they dropped."""
+    """Entries that edited these memories and have an encrypted note of the dropped text."""
     touched = _edits_of(agent, numbers)
     entries = AuditEntry.objects.filter(agent_id=agent.pk, sealed__isnull=False, seq__in=touched.values("seq"))
     return list(entries.order_by("seq").values_list("seq", flat=True))
@@ -140,35 +142,35 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
     )
 
 
-# --- what else may say it
+# --- related memories
 
 
 def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
-    """Other memories that may repeat what these say, found without opening any.
+    """Other memories that may have the same content, found without decrypting.
 
-    What they were merged from, and what that was; what was merged from any of it and what says the same, and so on from
-    there; then the notices of the sessions that edited any of it, in which the agent's own words stand, and of those
-    whose model was, or could have been, shown it.
+    These are the memories that were merged into them, directly or not; memories that were made from any of these by a
+    merge; and memories with equal content. Added are notices of sessions that edited one of them, or whose model could
+    read one of them.
     """
     why = dict.fromkeys(_sources(agent, numbers), "source")
     fresh = why.keys() | set(numbers)
     while fresh:
-        found = dict.fromkeys(_of_same_words(agent, fresh), "same words")
+        found = dict.fromkeys(_with_equal_content(agent, fresh), "same words")
         found |= dict.fromkeys(_made_by(agent, _edits_of(agent, fresh), Operation.CONSOLIDATED), "merged")
         fresh = found.keys() - why.keys() - set(numbers)
         why |= {number: found[number] for number in fresh}
-    those = [*numbers, *why]
-    why |= {number: "told" for number in _told_of(agent, those) if number not in why}
-    notices = dict.fromkeys(_notices(agent, _open_while(agent, those)), "shown")
-    notices |= dict.fromkeys(_notices(agent, _that_edited(agent, those)), "notice")
+    all_numbers = [*numbers, *why]
+    why |= {number: "told" for number in _summaries_of(agent, all_numbers) if number not in why}
+    notices = dict.fromkeys(_notices(agent, _sessions_during(agent, all_numbers)), "shown")
+    notices |= dict.fromkeys(_notices(agent, _sessions_editing(agent, all_numbers)), "notice")
     why = notices | why
-    there = Memory.objects.of(agent).numbered(why.keys() - set(numbers))
-    states = there.filter(redacted_at__isnull=True).order_by("number").values_list("number", "discarded_at")
+    rows = Memory.objects.of(agent).numbered(why.keys() - set(numbers))
+    states = rows.filter(redacted_at__isnull=True).order_by("number").values_list("number", "discarded_at")
     return [Related(number, why[number], "discarded" if gone else "active") for number, gone in states]
 
 
 def _sources(agent: Agent, numbers: Sequence[int]) -> set[int]:
-    """The memories that were merged into these, and into those, and so on."""
+    """The memories that were merged into these, directly or through other merges."""
     found: set[int] = set()
     fresh = set(numbers)
     while fresh:
@@ -181,15 +183,15 @@ def _sources(agent: Agent, numbers: Sequence[int]) -> set[int]:
     return found
 
 
-def _that_edited(agent: Agent, numbers: Sequence[int]) -> set[int]:
-    """The sessions that edited them."""
+def _sessions_editing(agent: Agent, numbers: Sequence[int]) -> set[int]:
+    """The sessions that edited these memories."""
     seqs = _edits_of(agent, numbers).values("seq")
     entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__in=seqs, session__isnull=False)
     return {session for session in entries.values_list("session", flat=True) if session is not None}
 
 
-def _open_while(agent: Agent, numbers: Sequence[int]) -> set[int]:
-    """The sessions that were open while one of these was active."""
+def _sessions_during(agent: Agent, numbers: Sequence[int]) -> set[int]:
+    """The sessions that were open while one of these memories was active."""
     made = dict(_edits_of(agent, numbers).values_list("number").annotate(Min("seq")))
     gone = Memory.objects.of(agent).numbered(numbers).filter(discarded_at__isnull=False)
     left = dict(gone.values_list("number", "version"))
@@ -200,15 +202,15 @@ def _open_while(agent: Agent, numbers: Sequence[int]) -> set[int]:
 
 
 def _notices(agent: Agent, sessions: Iterable[int]) -> set[int]:
-    """What these sessions told their agent when they ended; in those that a redaction ended nobody had a word."""
+    """The notices that these sessions added when they ended. A session that a redaction ended adds none."""
     ended = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.SESSION_CLOSED)
-    unheard = ended.filter(detail__reason="redaction").values_list("session", flat=True)
-    heard = ended.filter(session__among=list(set(sessions) - set(unheard)))
-    return _made_by(agent, heard, Operation.SESSION_CLOSED)
+    silent = ended.filter(detail__reason="redaction").values_list("session", flat=True)
+    closings = ended.filter(session__among=list(set(sessions) - set(silent)))
+    return _made_by(agent, closings, Operation.SESSION_CLOSED)
 
 
-def _told_of(agent: Agent, numbers: Sequence[int]) -> set[int]:
-    """The memories of sessions in which these were recorded, and of topics that were said anew by recording them."""
+def _summaries_of(agent: Agent, numbers: Sequence[int]) -> set[int]:
+    """Summaries of the sessions in which these memories were recorded, and topics that the recording updated."""
     found = {session.memory for session in recorded_in(agent, numbers) if session.memory is not None}
     recordings = _edits_of(agent, numbers).filter(before_digest__isnull=True).values_list("seq", flat=True)
     after = Change.objects.filter(agent_id=agent.pk, seq__among=[seq + 1 for seq in recordings])
@@ -217,32 +219,32 @@ def _told_of(agent: Agent, numbers: Sequence[int]) -> set[int]:
 
 
 def recorded_in(agent: Agent, numbers: Iterable[int]) -> list[RecordedSession]:
-    """The sessions of talk that one of these memories records."""
-    those = set(numbers)
+    """The recorded sessions that include one of these memories."""
+    wanted = set(numbers)
     with streamed(RecordedSession.objects.filter(agent_id=agent.pk)) as sessions:
-        return [session for session in sessions if not those.isdisjoint(session.numbers)]
+        return [session for session in sessions if not wanted.isdisjoint(session.numbers)]
 
 
-def _unname(agent: Agent, numbers: Sequence[int]) -> None:
-    """A session's name may say what was said in it, and is kept in clear."""
+def _rename_sessions(agent: Agent, numbers: Sequence[int]) -> None:
+    """Replace the names of recorded sessions that include these memories: a name is clear text and may quote them."""
     names = set(RecordedSession.objects.filter(agent_id=agent.pk).values_list("name", flat=True))
     for session in recorded_in(agent, numbers):
-        plain = f"redacted-{session.pk}"
-        free = (plain, *(f"{plain}-{nth}" for nth in range(2, len(names) + 3)))
-        session.name = next(name for name in free if name not in names)
+        base = f"redacted-{session.pk}"
+        candidates = (base, *(f"{base}-{nth}" for nth in range(2, len(names) + 3)))
+        session.name = next(name for name in candidates if name not in names)
         names.add(session.name)
         session.save(update_fields=["name"])
 
 
-def _made_by(agent: Agent, those: QuerySet[Any], operation: str) -> set[int]:
-    """The memories that entries of this operation made, among the entries that `those` name."""
-    entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__in=those.values("seq"), operation=operation)
+def _made_by(agent: Agent, rows: QuerySet[Any], operation: str) -> set[int]:
+    """The memories that entries of this operation created, among the entries in the `seq` of `rows`."""
+    entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__in=rows.values("seq"), operation=operation)
     made = Change.objects.filter(agent_id=agent.pk, seq__in=entries.values("seq"), before_digest__isnull=True)
     return set(made.values_list("number", flat=True))
 
 
-def _of_same_words(agent: Agent, numbers: Iterable[int]) -> set[int]:
-    """Memories that say, or said once, exactly what one of these says, or said once: by the keyed digest."""
+def _with_equal_content(agent: Agent, numbers: Iterable[int]) -> set[int]:
+    """Memories that have or had exactly the content that one of these has or had, compared by keyed digest."""
     states = Change.objects.filter(agent_id=agent.pk, after__isnull=False).annotate(words=KeyedDigest("after"))
     theirs = states.filter(number__among=list(numbers)).values_list("words", flat=True)
     words: Any = {bytes(digest) for digest in theirs}

@@ -1,4 +1,4 @@
-"""Agreeing to a request of removal, whichever it is: by the API's road and by the steward's link."""
+"""Carrying out a removal request, a redaction or an erasure. The API and the steward's link use it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from memory.consent import erasure, redaction, removal_requests
 from memory.models import Agent
 
 
-def agree(agent: Agent, asked: Removal, actor: Actor, *, include_constitutional: bool) -> Removal:
-    """Carry it out, on the agent's side; the request as it stands then.
+def agree(agent: Agent, request: Removal, actor: Actor, *, include_constitutional: bool) -> Removal:
+    """Carry out a request, for the agent's side. Returns the request with its new state.
 
     Raises ConsentNeeded, NoRequest, Redacted, Constitutional, Erased.
     """
-    if asked.is_erasure:
-        erasure.erase(agent, asked.number, actor)
+    if request.is_erasure:
+        erasure.erase(agent, request.number, actor)
     else:
-        redaction.redact(agent, asked.number, actor, include_constitutional=include_constitutional)
-    return removal_requests.find(agent, asked.number)
+        redaction.redact(agent, request.number, actor, include_constitutional=include_constitutional)
+    return removal_requests.find(agent, request.number)

@@ -1,7 +1,7 @@
-"""Requests to remove content for good: asked for by a tenant's owner with a reason, agreed to by the agent's side.
+"""Requests to delete content permanently: a tenant's owner asks with a reason, the agent's side agrees or declines.
 
-A request is an entry of the agent's trail, and so is what became of it (`audit.removals`). The one who asks never
-agrees, nor does anybody else on the agent's behalf. Its steward, where it has one, is mailed a link.
+The request and its result are entries of the agent's audit trail (`audit.removals`). Nobody agrees to their own
+request. The agent's steward, if it has one, receives a link by mail.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from memory.models import Agent
 from memory.policy.validation import checked_words
 from memory.writing import edits
 
-REASON_CHARACTERS = 500
-MOST_MEMORIES = 1_000  # of one request: the database looks each change up among them
-_ASKED = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
-_ASKS_FOR = {
+MAX_REASON = 500  # characters
+MAX_MEMORIES = 1_000  # per request
+_OPERATIONS = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
+_KINDS = {
     Operation.REDACTION_REQUESTED.value: ("a redaction", "redact"),
     Operation.ERASURE_REQUESTED.value: ("an erasure", "erase_agent"),
 }
 
 
 def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str, asked_by: str = "") -> Removal:
-    """Ask for the removal of what these memories say. `reason` is kept for ever: it must not repeat it.
+    """Request the permanent deletion of the content of these memories. `reason` is stored permanently.
 
     Raises Invalid, UnknownMemory, Repeated, Redacted, ConsentNeeded, MailNotSent, TooManyAsked, Erased.
     """
     if not numbers:
-        raise errors.Invalid("id", "must name one memory or more")
-    if len(numbers) > MOST_MEMORIES:
-        raise errors.Invalid("id", f"names more than {MOST_MEMORIES:,} memories: ask in parts")
+        raise errors.Invalid("id", "must name at least one memory")
+    if len(numbers) > MAX_MEMORIES:
+        raise errors.Invalid("id", f"names more than {MAX_MEMORIES:,} memories. Send several requests.")
     with edits.locked(agent) as row:
-        gone = [memory.number for memory in edits.fetch(row, numbers) if memory.redacted_at]
-        if gone:
-            raise errors.Redacted(gone)
+        redacted = [memory.number for memory in edits.fetch(row, numbers) if memory.redacted_at]
+        if redacted:
+            raise errors.Redacted(redacted)
         return _ask(row, Operation.REDACTION_REQUESTED, sorted(numbers), actor, reason, asked_by)
 
 
 def ask_erasure(agent: Agent, actor: Actor, *, reason: str, asked_by: str = "") -> Removal:
-    """Ask for the destruction of the agent's data key.
+    """Request the destruction of the agent's data key.
 
     Raises Invalid, ConsentNeeded, MailNotSent, TooManyAsked, Erased.
     """
@@ -60,9 +60,9 @@ def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason:
     edits.require_key(agent)
     if agent.is_steward_only:
         if _is_by(actor.label, asked_by, agent.steward):
-            raise errors.ConsentNeeded("Its steward alone agrees for this agent, and nobody agrees to what they asked.")
-        letters.require_sent(agent)
-    if actor.kind == ActorKind.PERSON:  # an operator answers for how often a command is run
+            raise errors.ConsentNeeded("Only its steward agrees for this agent. Nobody agrees to their own request.")
+        letters.require_mail(agent)
+    if actor.kind == ActorKind.PERSON:  # operators run commands and have no limit
         steps.require_room(agent, actor)
     detail: dict[str, Any] = {"reason": reason, "asked_by": asked_by}
     number = steps.write(agent, operation, actor, detail | ({"memories": numbers} if numbers else {}))
@@ -72,10 +72,10 @@ def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason:
 
 
 def _one_line(text: str, field: str) -> str:
-    told = checked_words(text, field)
-    if len(told) > REASON_CHARACTERS:
-        raise errors.Invalid(field, f"is longer than {REASON_CHARACTERS} characters")
-    return told
+    text = checked_words(text, field)
+    if len(text) > MAX_REASON:
+        raise errors.Invalid(field, f"is longer than {MAX_REASON} characters")
+    return text
 
 
 def waiting(agent: Agent) -> list[Removal]:
@@ -83,47 +83,48 @@ def waiting(agent: Agent) -> list[Removal]:
     return [each for each in removals(agent.pk).values() if each.state == RemovalState.OPEN]
 
 
-def to_settle(agent: Agent, number: int, actor: Actor, *operations: str) -> Removal:
-    """The open request, of one of these operations, that the agent's side is about to settle. The caller holds the
-    agent's row locked. Raises ConsentNeeded, NoRequest.
+def require_decidable(agent: Agent, number: int, actor: Actor, *operations: str) -> Removal:
+    """The open request of this number, if the actor may decide about it for the agent's side.
+
+    The caller has locked the agent's row. Raises ConsentNeeded, NoRequest.
     """
-    steps.require_side(agent, actor, is_stewards_alone=agent.is_steward_only)
-    asked = open_request(agent, number, *operations)
-    if actor.kind == ActorKind.STEWARD and _is_by(asked.asker, asked.asked_by, actor.label):
-        raise errors.ConsentNeeded("Nobody agrees to what they asked.")
+    steps.require_side(agent, actor, is_steward_only=agent.is_steward_only)
+    request = open_request(agent, number, *operations)
+    if actor.kind == ActorKind.STEWARD and _is_by(request.asker, request.asked_by, actor.label):
+        raise errors.ConsentNeeded("Nobody agrees to their own request.")
     if steps.is_altered(agent, number):
-        raise errors.NoRequest("The agent's trail is not as it was written since this was asked.")
-    return asked
+        raise errors.NoRequest("The agent's audit trail was altered after this request.")
+    return request
 
 
 def _is_by(asker: str, asked_by: str, address: str) -> bool:
-    return any(same_address(each, address) for each in letters.askers(asker, asked_by))
+    return any(same_address(each, address) for each in letters.requesters(asker, asked_by))
 
 
 def open_request(agent: Agent, number: int, *operations: str) -> Removal:
-    """The open request of this number, of one of these operations. Raises NoRequest."""
-    asked = removals(agent.pk, number).get(number)
-    if asked is None or asked.state != RemovalState.OPEN:
-        raise errors.NoRequest(f"No such request, {number}, is open.")
-    if asked.operation not in operations:
-        what, command = _ASKS_FOR[asked.operation]
-        raise errors.NoRequest(f"Request {number} asks for {what}: see '{command}'.")
-    return asked
+    """The open request of this number, if it is of one of these operations. Raises NoRequest."""
+    request = removals(agent.pk, number).get(number)
+    if request is None or request.state != RemovalState.OPEN:
+        raise errors.NoRequest(f"There is no open request {number}.")
+    if request.operation not in operations:
+        what, command = _KINDS[request.operation]
+        raise errors.NoRequest(f"Request {number} asks for {what}. Use the command '{command}'.")
+    return request
 
 
 def find(agent: Agent, number: int) -> Removal:
-    """The request of this number, whatever became of it. Raises NotFound."""
-    asked = removals(agent.pk, number).get(number)
-    if asked is None:
-        raise errors.NotFound("There is no such request.")
-    return asked
+    """The request of this number, in any state. Raises NotFound."""
+    request = removals(agent.pk, number).get(number)
+    if request is None:
+        raise errors.NotFound("No such request.")
+    return request
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Removal:
-    """Say no to a request, on the agent's side; or take it back, as who asked. Raises ConsentNeeded, NoRequest."""
+    """Decline for the agent's side, or withdraw as the requester. Raises ConsentNeeded, NoRequest."""
     with edits.locked(agent) as row:
-        asked = open_request(row, number, *_ASKED)
-        if (actor.kind, actor.label) != (asked.asker_kind, asked.asker):
-            to_settle(row, number, actor, *_ASKED)
+        request = open_request(row, number, *_OPERATIONS)
+        if (actor.kind, actor.label) != (request.asker_kind, request.asker):
+            require_decidable(row, number, actor, *_OPERATIONS)
         steps.write(row, Operation.REQUEST_DECLINED, actor, {"request": number})
         return find(row, number)

@@ -1,7 +1,9 @@
-"""Signals of removal, for content that is kept elsewhere than in memories and the trail, as in refinement sessions."""
+"""A signal of removals, for content outside memories and audit trail, such as refinement sessions."""
 
 from __future__ import annotations
 
 from django.dispatch import Signal
 
-removing = Signal()  # `agent`, its row locked; `why`: redaction or erasure. Sent in its transaction, before it
+removing = (
+    Signal()
+)  # `agent` with its row locked, and `why`: redaction or erasure. Sent in the transaction, before the removal

@@ -1,4 +1,4 @@
-"""What requests to read, requests to remove and proposals share: each of their steps is an entry of the trail."""
+"""Shared by access requests, removal requests and proposals. Each of their steps is an entry of the audit trail."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ DAY = timedelta(hours=24)
 
 
 def clock(agent: Agent) -> datetime:
-    """Now, but never earlier than the agent's last entry: a clock that is set back revives nothing."""
+    """Now, but never before the agent's last entry, so that a clock set back cannot revive a request."""
     now = timezone.now()
     return max(now, agent.audit_at) if agent.audit_at else now
 
 
 def write(agent: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> int:
-    """Append an entry; its number."""
+    """Append an entry and return its number."""
     with edits.begin(agent, operation, actor, is_notice=True) as edit:
         edit.detail = detail
         edit.finish(always=True)
@@ -37,38 +37,38 @@ def write(agent: Agent, operation: str, actor: Actor, detail: dict[str, Any]) ->
 
 
 def ask_steward(agent: Agent, number: int) -> None:
-    """Have a link about the entry of this number mailed to the steward, if there is one."""
+    """Queue a mail to the steward, if there is one, with a link about the entry of this number."""
     if agent.steward:
         put(ASK_STEWARD, agent.pk, number)
 
 
-def require_side(agent: Agent, actor: Actor, *, is_stewards_alone: bool) -> None:
-    """Raise ConsentNeeded unless the actor is the agent's steward or, if the steward is not alone, its runtime."""
-    is_runtime = actor.kind == ActorKind.AGENT and not is_stewards_alone
+def require_side(agent: Agent, actor: Actor, *, is_steward_only: bool) -> None:
+    """Raise ConsentNeeded unless the actor is the agent's steward, or its runtime if that may decide too."""
+    is_runtime = actor.kind == ActorKind.AGENT and not is_steward_only
     is_steward = actor.kind == ActorKind.STEWARD and same_address(actor.label, agent.steward)
     if not (is_runtime or is_steward):
-        side = "its steward alone decides" if is_stewards_alone else "its runtime or its steward decides"
+        side = "only its steward decides" if is_steward_only else "its runtime or its steward decides"
         raise ConsentNeeded(f"For this agent {side}.")
 
 
 def is_altered(agent: Agent, number: int) -> bool:
-    """Whether the trail, from the entry of this number on, is not as it was written."""
+    """Whether the audit trail was altered from the entry of this number on."""
     return any(verify.chain_since(agent.pk, agent.label, number, (agent.audit_seq, bytes(agent.audit_mac))))
 
 
 def require_room(agent: Agent, actor: Actor) -> None:
-    """Raise TooManyAsked if this agent's side is not to be asked by this actor now.
+    """Raise TooManyAsked if the actor, or this agent, has reached the limit of requests in 24 hours.
 
-    Each request, to read or to remove, and each proposal is a letter to its steward, and an entry for ever. So within
-    24 hours a person, or a program, asks so many times, of whichever agents; and one agent's side is asked so many
-    times by all of them. Counted in the trail: nothing is bought by a decision, a withdrawal or another proposal.
+    Access requests, removal requests and proposals all count, because each one mails the steward and adds a permanent
+    entry. Decided and withdrawn ones count too. The limits are ASKS_PER_PERSON, for all agents together, and
+    ASKS_PER_AGENT, for all actors together.
 
-    The caller holds the agent's row locked, so that no two take the last place there is. Only who asks several agents'
-    sides in the same moment may come to some more than their own share.
+    The caller has locked the agent's row. An actor who asks several agents at the same moment can exceed the first
+    limit slightly.
     """
-    asked = AuditEntry.objects.filter(ASKS, at__gt=clock(agent) - DAY)
-    by_actor = asked.filter(actor_kind=actor.kind, actor_label=actor.label)
-    of_agent = asked.filter(CONSENT, agent_id=agent.pk)
+    entries = AuditEntry.objects.filter(ASKS, at__gt=clock(agent) - DAY)
+    by_actor = entries.filter(actor_kind=actor.kind, actor_label=actor.label)
+    of_agent = entries.filter(CONSENT, agent_id=agent.pk)
     full = [
         *_full_until(by_actor, "You have", settings.ASKS_PER_PERSON),
         *_full_until(of_agent, "This agent's side was", settings.ASKS_PER_AGENT),
@@ -79,6 +79,6 @@ def require_room(agent: Agent, actor: Actor) -> None:
 
 
 def _full_until(entries: QuerySet[AuditEntry], who: str, most: int) -> list[tuple[datetime, str, int]]:
-    """When the first of the last so many is a day old; nothing where there are fewer."""
+    """When the oldest of the last `most` entries is a day old; empty if there are fewer entries."""
     times = entries.order_by("-at").values_list("at", flat=True)[most - 1 : most]
     return [(at + DAY, who, most) for at in times]

@@ -1,7 +1,7 @@
-"""Letters that ask a steward to decide: the only place where a link's token is, beside the steward's mailbox.
+"""Mail that asks a steward to decide. Only this mail contains the token of the link.
 
-Written when they are sent, out of the trail, and never of what a memory says. What a person gave as their purpose is
-quoted after the link and called theirs: they could write a link of their own into it.
+The text is made from the audit trail when the mail is sent, without content of memories. The purpose or reason that a
+person wrote comes after the link, in quotes, because it could contain a link too.
 """
 
 from __future__ import annotations
@@ -22,76 +22,76 @@ from memory.models import Agent
 
 
 def send(agent_id: int, number: int) -> str:
-    """Write to the agent's steward about a request, or a proposal; a code for what became of it.
+    """Mail the agent's steward a link about a request or proposal. Returns a result code.
 
-    Raises OSError when it cannot be sent, MailNotSent.
+    Raises OSError, MailNotSent.
     """
     agent = Agent.objects.select_related("tenant").get(pk=agent_id)
-    asked = links.asked_by(agent, number)
-    if asked is None:
+    request = links.find_request(agent, number)
+    if request is None:
         return "unknown"
-    letters.require_sent(agent)
-    if not agent.steward or any(same_address(agent.steward, asker) for asker in askers(asked)):  # who do not decide
+    letters.require_mail(agent)
+    if not agent.steward or any(same_address(agent.steward, each) for each in requesters(request)):
         return "nobody_to_ask"
     try:
         token = links.make(agent, number)
     except (errors.NotOpen, errors.Erased):
         return "over"
     link = f"{settings.PUBLIC_URL}/consent/{token}"
-    subject, body = _written(agent, asked, link)
+    subject, body = _text(agent, request, link)
     send_mail(" ".join(f"{agent.label}: {subject}".split()), body, None, [agent.steward])
     return "sent"
 
 
-def askers(asked: links.Asked) -> tuple[str, ...]:
-    """Whose wish it is, by their addresses or labels."""
-    if isinstance(asked, Removal):
-        return letters.askers(asked.asker, asked.asked_by)
-    return (asked.person if isinstance(asked, Standing) else asked.proposer,)
+def requesters(request: links.Request) -> tuple[str, ...]:
+    """The addresses or labels of the requester. The steward may not decide about their own request."""
+    if isinstance(request, Removal):
+        return letters.requesters(request.asker, request.asked_by)
+    return (request.person if isinstance(request, Standing) else request.proposer,)
 
 
-def _written(agent: Agent, asked: links.Asked, link: str) -> tuple[str, str]:
+def _text(agent: Agent, request: links.Request, link: str) -> tuple[str, str]:
     """Subject and body."""
-    if isinstance(asked, Standing):
-        return _request(agent, asked, link)
-    return _removal(agent, asked, link) if isinstance(asked, Removal) else _proposal(agent, asked, link)
+    if isinstance(request, Standing):
+        return _access(agent, request, link)
+    return _removal(agent, request, link) if isinstance(request, Removal) else _proposal(agent, request, link)
 
 
-def _request(agent: Agent, asked: Standing, link: str) -> tuple[str, str]:
-    listed = wording.numbered(asked.scope.numbers)
-    return f"{asked.person} asks to read what it remembers", (
-        f"You are asked this as the steward of the agent {agent.label}.\n\n"
-        f"{asked.person} asks to read {wording.scope(asked.scope)}{f' ({listed})' if listed else ''}, for "
-        f"{wording.duration(asked.seconds)} from when you say yes.\n\n"
-        f"{_deciding(link, asked.asked_at + LAPSES)}"
-        f"Why, in their own words, which the service did not check:\n\n    {wording.quoted(asked.purpose)}\n"
+def _access(agent: Agent, request: Standing, link: str) -> tuple[str, str]:
+    listed = wording.numbered(request.scope.numbers)
+    return f"{request.person} asks to read its memories", (
+        f"You receive this mail because you are the steward of the agent {agent.label}.\n\n"
+        f"{request.person} asks to read {wording.scope(request.scope)}{f' ({listed})' if listed else ''}, for "
+        f"{wording.duration(request.seconds)} from your approval.\n\n"
+        f"{_instructions(link, request.asked_at + LAPSES)}"
+        f"The reason, in their own words, which the service has not checked:\n\n    {wording.quoted(request.purpose)}\n"
     )
 
 
-def _proposal(agent: Agent, asked: Proposal, link: str) -> tuple[str, str]:
-    who = wording.proposer(asked.proposer_kind, asked.proposer)
-    changes = "".join(f"- {line}\n" for line in wording.changes(agent, asked.proposed))
-    return "a change of what its side decides is proposed", (
-        f"You are asked this as the steward of the agent {agent.label}.\n\n"
+def _proposal(agent: Agent, request: Proposal, link: str) -> tuple[str, str]:
+    who = wording.proposer(request.proposer_kind, request.proposer)
+    changes = "".join(f"- {line}\n" for line in wording.changes(agent, request.proposed))
+    return "a change of settings is proposed", (
+        f"You receive this mail because you are the steward of the agent {agent.label}.\n\n"
         f"{who} proposes this:\n\n{changes}\n"
-        f"{_deciding(link, asked.asked_at + LAPSES)}"
+        f"{_instructions(link, request.asked_at + LAPSES)}"
     )
 
 
-def _removal(agent: Agent, asked: Removal, link: str) -> tuple[str, str]:
-    listed = wording.numbered(asked.memories)
-    return "somebody asks to remove what it remembers, for good", (
-        f"You are asked this as the steward of the agent {agent.label}.\n\n"
-        f"{wording.asker(asked.asker_kind, asked.asker, asked.asked_by)} asks to remove, for good, "
-        f"{wording.removed(asked)}{f' (numbers {listed})' if listed else ''}. Nothing brings it back.\n\n"
-        f"{_deciding(link, timezone.now() + LAPSES, 'To do nothing removes nothing.')}"
-        f"Why, in their own words, which the service did not check:\n\n    {wording.quoted(asked.reason)}\n"
+def _removal(agent: Agent, request: Removal, link: str) -> tuple[str, str]:
+    listed = wording.numbered(request.memories)
+    return "somebody asks to delete memories permanently", (
+        f"You receive this mail because you are the steward of the agent {agent.label}.\n\n"
+        f"{wording.requester(request.asker_kind, request.asker, request.asked_by)} asks to permanently delete "
+        f"{wording.removed(request)}{f' (numbers {listed})' if listed else ''}. Nobody can restore it.\n\n"
+        f"{_instructions(link, timezone.now() + LAPSES, 'If you do nothing, nothing is deleted.')}"
+        f"The reason, in their own words, which the service has not checked:\n\n    {wording.quoted(request.reason)}\n"
     )
 
 
-def _deciding(link: str, until: datetime, otherwise: str = "To do nothing means no.") -> str:
+def _instructions(link: str, until: datetime, default: str = "If you do nothing, the answer is no.") -> str:
     return (
-        f"Look at it, and say yes or no, here:\n\n    {link}\n\n"
-        f"The link decides until {until:%d %B %Y at %H:%M} UTC. To open it decides nothing. {otherwise} "
-        "Give it to nobody: whoever has it can decide in your name.\n\n"
+        f"Open this link to approve or deny:\n\n    {link}\n\n"
+        f"The link is valid until {until:%d %B %Y at %H:%M} UTC. Opening it decides nothing. {default} "
+        "Do not share the link: anybody who has it can decide in your name.\n\n"
     )

@@ -1,4 +1,4 @@
-"""What a steward is asked, in plain words: the same in the letter and on the page."""
+"""Texts about requests and proposals, for the steward's mail and page."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from audit.removals import Removal
 from memory.models import Agent
 from memory.policy.categories import PRIVATE, SCOPES
 
-_LISTED = 20  # numbers that are named one by one
+_MAX_LISTED = 20  # numbers
 
 
-def scope(asked: Scope) -> str:
-    """What could be read."""
-    if asked.kind == "memories":
-        many = len(asked.numbers)
+def scope(requested: Scope) -> str:
+    """What the person could read."""
+    if requested.kind == "memories":
+        many = len(requested.numbers)
         what = "one memory" if many == 1 else f"{many:,} listed memories"
         return f"{what} and its history" if many == 1 else f"{what} and their history"
     return {
-        "silo": "everything it remembers, and all that it ever remembered",
-        "session": f"what session {asked.session} changed, before and after",
-        "entries": f"what entries {asked.first:,} to {asked.last:,} of its trail changed, before and after",
-    }[asked.kind]
+        "silo": "all its memories, present and past",
+        "session": f"the changes of session {requested.session}, before and after",
+        "entries": f"the changes of audit entries {requested.first:,} to {requested.last:,}, before and after",
+    }[requested.kind]
 
 
 def numbered(memories: Sequence[int]) -> str:
-    """Which memories, by number; empty where none are listed."""
-    more = len(memories) - _LISTED
-    return ", ".join(map(str, memories[:_LISTED])) + (f" and {more:,} more" if more > 0 else "")
+    """The numbers of memories, shortened; empty if there are no numbers."""
+    more = len(memories) - _MAX_LISTED
+    return ", ".join(map(str, memories[:_MAX_LISTED])) + (f" and {more:,} more" if more > 0 else "")
 
 
-def every(memories: Sequence[int]) -> str:
-    """… each of them, where a yes to those left out would be a yes unseen."""
+def all_numbers(memories: Sequence[int]) -> str:
+    """The numbers of memories, complete, so that nobody approves a number that is not shown."""
     return ", ".join(map(str, memories))
 
 
-def removed(asked: Removal) -> str:
-    """What would be removed."""
-    if asked.is_erasure:
-        return "everything it remembers, and all that it ever remembered: the key to it is destroyed"
-    many = len(asked.memories)
-    what, whose = ("one memory says", "its history") if many == 1 else (f"{many:,} memories say", "their history")
-    return f"what {what}, in {whose} as well"
+def removed(request: Removal) -> str:
+    """What is deleted if the agent's side agrees."""
+    if request.is_erasure:
+        return "all its memories, present and past, by destroying their key"
+    many = len(request.memories)
+    what, whose = ("one memory", "its history") if many == 1 else (f"{many:,} memories", "their history")
+    return f"the content of {what}, including {whose}"
 
 
-def asker(kind: str, label: str, asked_by: str) -> str:
-    """A person by the address; an operator by whom they say they ask for, in whatever words."""
+def requester(kind: str, label: str, asked_by: str) -> str:
+    """A person's address; or an operator and, in quotes, the person for whom the operator asks."""
     if kind == ActorKind.PERSON:
         return label
     return "an operator" if asked_by == label else f"an operator, for {quoted(asked_by)}"
@@ -60,14 +60,14 @@ _UNQUOTED |= dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *ran
 
 
 def quoted(text: str) -> str:
-    """A person's words, which cannot end their own quotation; nor set the direction of what stands around it."""
+    """A person's text in quotes. Removes quotes and direction marks that could affect the text around it."""
     return "\u201c" + text.translate(_UNQUOTED) + "\u201d"
 
 
 def duration(seconds: int) -> str:
     hours, minutes = divmod(seconds // 60, 60)
-    told = [_counted(hours, "hour"), _counted(minutes, "minute")]
-    return " and ".join(part for part in told if part)
+    parts = [_counted(hours, "hour"), _counted(minutes, "minute")]
+    return " and ".join(part for part in parts if part)
 
 
 def _counted(many: int, what: str) -> str:
@@ -75,57 +75,57 @@ def _counted(many: int, what: str) -> str:
 
 
 def proposer(kind: str, label: str) -> str:
-    """A person by the address; an operator, or a program, by what it is."""
-    return label if kind == ActorKind.PERSON else f"an operator, or a program of its tenant ({label})"
+    """A person's address; or the kind and label of an operator or program."""
+    return label if kind == ActorKind.PERSON else f"an operator or a program of its tenant ({label})"
 
 
 def changes(agent: Agent, proposed: dict[str, Any]) -> list[str]:
-    """What accepting would change, each in a sentence, beginning with what is so now."""
+    """The effect of each proposed value, compared with the present one."""
     return [_CHANGES[name](agent, value) for name, value in sorted(proposed.items())]
 
 
 def proposed(values: dict[str, Any]) -> list[str]:
-    """The same once it is over, when what was so before is not known any more."""
-    told = {
+    """The proposed values, for a proposal that is closed. The earlier values are no longer known."""
+    texts = {
         "model": f"its model: {values.get('model')}",
         "steward": f"its steward: {values.get('steward') or 'nobody'}",
-        "is_steward_only": f"its steward alone consents: {'yes' if values.get('is_steward_only') else 'no'}",
+        "is_steward_only": f"only its steward consents: {'yes' if values.get('is_steward_only') else 'no'}",
         "memory_path": f"its memory file: {values.get('memory_path') or 'none'}",
         "vault_path": f"its vault: {values.get('vault_path') or 'none'}",
     }
-    return [told[name] for name in sorted(values)]
+    return [texts[name] for name in sorted(values)]
 
 
 def _model(agent: Agent, model: str) -> str:
-    return f"its model would change from {agent.model} to {model}: what it refines is read by that model's provider"
+    return f"its model changes from {agent.model} to {model}: the provider of that model can read refined memories"
 
 
 def _steward(agent: Agent, steward: str) -> str:
     now = agent.steward or "nobody"
     if not steward:
-        return f"its steward would change from {now} to nobody: its runtime would decide alone who reads"
-    return f"its steward would change from {now} to {steward}: {steward} would decide who reads, and {now} no longer"
+        return f"its steward changes from {now} to nobody: only its runtime then decides who can read"
+    return f"its steward changes from {now} to {steward}: {steward} then decides who can read, and {now} no longer does"
 
 
 def _steward_only(_: Agent, alone: bool) -> str:
     if alone:
-        return "its steward alone would consent for it, and no longer its runtime"
-    return "its runtime, a program, would consent for it as well as its steward"
+        return "only its steward consents, and its runtime no longer does"
+    return "its runtime, a program, can consent as well as its steward"
 
 
 def _memory_path(agent: Agent, path: str) -> str:
     if not path:
-        return f"its runs would be logged in its memory again, sealed, and no longer in the file {agent.memory_path}"
-    there = ", which is there already and is taken for its own with all it says" if Path(path).exists() else ""
-    return f"its runs would be logged in the file {path}{there}, for whoever can read it, and no longer sealed"
+        return f"its log of runs moves from the file {agent.memory_path} to its memory, encrypted"
+    existing = " (an existing file, whose content becomes part of the log)" if Path(path).exists() else ""
+    return f"its log of runs moves to the file {path}{existing}, in clear text, no longer encrypted"
 
 
 def _vault_path(agent: Agent, path: str) -> str:
     if not path:
-        return f"what it remembers would no longer be written to files in {agent.vault_path}; those that are there stay"
+        return f"its memories are no longer written to files in {agent.vault_path}; existing files stay"
     return (
-        f"what it remembers, of every category, would be written to files in {path}, for whoever can read them; what "
-        f"is private ({', '.join(_PRIVATE)}) is sealed in them too"
+        f"its memories are written to files in {path}, in clear text; private memories ({', '.join(_PRIVATE)}) stay "
+        "encrypted in the files"
     )
 
 

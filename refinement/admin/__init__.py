@@ -1,3 +1,3 @@
-"""The admin's pages of refinement. Each registers itself when it is imported."""
+"""The admin pages of refinement. Importing a page registers it."""
 
 from refinement.admin import sessions

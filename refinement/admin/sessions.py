@@ -1,4 +1,4 @@
-"""Refinement sessions: what an agent did with its own memory, step by step, in figures."""
+"""The page of refinement sessions, with their steps and figures. It shows no content."""
 
 from __future__ import annotations
 
@@ -13,36 +13,35 @@ from unfold.decorators import display
 
 from memory.access.roles import Action
 from memory.admin.base.actions import LinkAction
-from memory.admin.base.page import OfAgent, OfTenant, Scoped, ask_access_address, column, time_machine_address
+from memory.admin.base.page import AgentFilter, ScopedAdmin, TenantFilter, ask_access_url, column, time_machine_url
 from memory.models import DueReason
 from refinement import undone_sessions
 from refinement.models import Outcome, RefinementSession
 
-STEPS = 500  # of a session's, that its page shows
-CHANGED = ("duplicates_removed", "changes", "protected", "promoted")  # what a session did to memories, in figures
+MAX_STEPS = 500  # in the timeline of a session's page
+CHANGED = ("duplicates_removed", "changes", "protected", "promoted")  # counters of a session's changes to memories
 
 
 class RollBack(LinkAction):
-    """Leads to the Time Machine, which says in numbers what a rollback would mean."""
+    """Opens the Time Machine with a preview of the rollback."""
 
     name, label, needs, is_destructive = "roll_back", "Roll back session", Action.STEER, True
 
     def is_offered(self, row: RefinementSession) -> bool:
-        """Where there is something to take back."""
         return row.outcome != Outcome.OPEN and not row.undone_by and any(getattr(row, count) for count in CHANGED)
 
     def address(self, rows: Sequence[RefinementSession]) -> str:
-        return time_machine_address(rows[0].agent_id, "session", rows[0].number)
+        return time_machine_url(rows[0].agent_id, "session", rows[0].number)
 
 
 @register(RefinementSession)
-class SessionPage(Scoped):
+class SessionPage(ScopedAdmin):
     tenant = "agent__tenant_id"
     deferred = ("shown", "plan", "summaries")
     row_actions = (RollBack(),)
     list_display = ("number", "owner", "result", "undone", "why", "opened_at", "weight", "changes")
     list_select_related = ("agent__tenant",)
-    list_filter = ("outcome", "mode", "driver", "trigger", OfTenant, OfAgent)
+    list_filter = ("outcome", "mode", "driver", "trigger", TenantFilter, AgentFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
         "": ["number", "owner", "result", "undone", "reason", "mode", "driver", "why", "model"],
@@ -72,12 +71,12 @@ class SessionPage(Scoped):
             undone_sessions.note([found])
         return found
 
-    def named(self, row: RefinementSession) -> str:
+    def describe(self, row: RefinementSession) -> str:
         return f"session {row.number} of {row.agent.label}"
 
     def related_pages(self, request: HttpRequest, row: RefinementSession) -> list[tuple[str, str]]:
-        asked = ask_access_address(row.agent_id, kind="session", session=row.number)
-        return [("Ask to read it", asked)] if self.may(request, Action.ASK, row) else []
+        url = ask_access_url(row.agent_id, kind="session", session=row.number)
+        return [("Ask to read it", url)] if self.may(request, Action.ASK, row) else []
 
     owner = column("agent.label", "agent")
     replies = column("steps", "model replies")
@@ -111,13 +110,13 @@ class SessionPage(Scoped):
     def breaker_state(self, session: RefinementSession) -> str:
         floor, counted = session.floor_tokens, session.counted_tokens
         if not floor:
-            return "no floor was set"
-        state = "it held: cuts beyond it were refused" if session.floor_refusals else "not reached"
+            return "no floor"
+        state = "reached: further cuts were refused" if session.floor_refusals else "not reached"
         return f"floor {floor:,} tokens; {counted:,} counted; {state}"
 
     @display(description="steps")
     def timeline(self, session: RefinementSession) -> SafeString:
-        steps = list(session.timeline.order_by("pk")[: STEPS + 1])
+        steps = list(session.timeline.order_by("pk")[: MAX_STEPS + 1])
         rows = [
             (
                 f"{step.at:%H:%M:%S}",
@@ -127,6 +126,6 @@ class SessionPage(Scoped):
                 f"{step.core_tokens:,}",
                 f"{step.microseconds / 1_000:,.1f} ms",
             )
-            for step in steps[:STEPS]
+            for step in steps[:MAX_STEPS]
         ]
-        return render_to_string("admin/timeline.html", {"rows": rows, "is_cut": len(steps) > STEPS})
+        return render_to_string("admin/timeline.html", {"rows": rows, "is_cut": len(steps) > MAX_STEPS})

@@ -11,7 +11,7 @@ from audit.consent import Person as Asking
 from audit.consent import Scope
 from audit.models import AuditEntry
 from audit.trail import Actor
-from memory.admin.plain_pages.reading import address
+from memory.admin.plain_pages.reading import grant_url
 from memory.consent import grants
 from memory.models import Agent, Person
 from tests.steps import ME, fresh
@@ -36,7 +36,7 @@ def granted(agent: Agent, person: Person, scope: Scope = SILO, seconds: int = 3_
 
 
 def at(agent: Agent, number: int, *deed: str) -> str:
-    return address(agent.label, number) + "".join(f"{each}/" for each in deed)
+    return grant_url(agent.label, number) + "".join(f"{each}/" for each in deed)
 
 
 def read(client: Client, agent: Agent, number: int, *numbers: int) -> Any:

@@ -79,11 +79,11 @@ def test_who_may_add_an_agent(staff: Staff, house: House, enter: Enter) -> None:
 def test_who_may_set_an_agent_up(role: str, may: bool, staff: Staff, ada: Agent, enter: Enter) -> None:
     client, refused = enter(role), (404 if role == "stranger" else 403)
     listed = client.get(reverse("admin:memory_agent_change", args=[ada.pk])).content.decode()
-    for name in ("set_up", "hand_out_key"):
+    for name in ("change_settings", "create_first_key"):
         assert client.get(page(ada, name)).status_code == (200 if may else refused)
         assert (page(ada, name) in listed) == may, "the button"
-    assert client.post(page(ada, "set_up"), SETTINGS).status_code == (302 if may else refused)
-    assert client.post(page(ada, "hand_out_key"), {"label": "x"}).status_code == (200 if may else refused)
+    assert client.post(page(ada, "change_settings"), SETTINGS).status_code == (302 if may else refused)
+    assert client.post(page(ada, "create_first_key"), {"label": "x"}).status_code == (200 if may else refused)
     key = AgentKey.objects.filter(agent=ada).order_by("pk").first()
     assert confirm(client, "revoke_key", key).status_code == (302 if may else 403)
     ada, key = fresh(ada), AgentKey.objects.get(pk=key.pk)
@@ -99,7 +99,9 @@ def test_another_tenants_agent_is_as_one_that_is_not_there(house: House, enter: 
     before = AuditEntry.objects.filter(agent_id=house.bob.pk).count()
     tenants.issue_key("globex")
     theirs = (AgentKey.objects.get(agent=house.bob), TenantKey.objects.get(), AgentKey(pk=99_999_999))
-    pages = itertools.product(("set_up", "keys", "hand_out_key"), (house.bob.pk, 99_999_999, "x", 10**30, "\0"))
+    pages = itertools.product(
+        ("change_settings", "keys", "create_first_key"), (house.bob.pk, 99_999_999, "x", 10**30, "\0")
+    )
     addresses = [reverse(f"admin:memory_agent_{name}", args=[pk]) for name, pk in pages]
     for role in ("owner", "admin", "auditor", "stranger"):
         client = enter(role)
@@ -118,7 +120,7 @@ def test_another_tenants_agent_is_as_one_that_is_not_there(house: House, enter: 
 def test_what_the_agents_side_decides_is_not_set_here(ada: Agent, client: Client) -> None:
     forged = {"model": "openai/gpt", "steward": "eve@acme.test", "is_steward_only": "on", "system_prompt": "x"}
     forged |= {"retention": "0.50", "language": "german", "refinement_prompt": "x", "memory_enabled": "", "slug": "x"}
-    for address in (page(ada, "set_up"), reverse("admin:memory_agent_change", args=[ada.pk])):
+    for address in (page(ada, "change_settings"), reverse("admin:memory_agent_change", args=[ada.pk])):
         client.post(address, SETTINGS | forged)
     after = fresh(ada)
     same = (*forged, "wrapped_key")
@@ -126,7 +128,7 @@ def test_what_the_agents_side_decides_is_not_set_here(ada: Agent, client: Client
 
 
 def test_opening_a_page_changes_nothing(house: House, client: Client) -> None:
-    addresses = [page(house.ada, "set_up"), page(house.ada, "hand_out_key"), NEW_AGENT, NEW_KEY]
+    addresses = [page(house.ada, "change_settings"), page(house.ada, "create_first_key"), NEW_AGENT, NEW_KEY]
     before = AuditEntry.objects.count(), AgentKey.objects.count()
     for address in addresses:
         assert client.get(address, new_agent(house) | {"label": "x", "post": "yes"}).status_code == 200
@@ -155,7 +157,7 @@ WRONG = [
 def test_settings_that_are_none(ada: Agent, client: Client) -> None:
     seq = fresh(ada).audit_seq
     for wrong, told in WRONG:
-        answer = client.post(page(ada, "set_up"), SETTINGS | wrong)
+        answer = client.post(page(ada, "change_settings"), SETTINGS | wrong)
         assert answer.status_code == 200, wrong
         assert told in answer.content.decode(), wrong
     assert (fresh(ada).budget_tokens, fresh(ada).audit_seq) == (8_000, seq)
@@ -164,14 +166,14 @@ def test_settings_that_are_none(ada: Agent, client: Client) -> None:
 def test_a_cadence_is_switched_off_and_an_agent_paused(ada: Agent, enter: Enter) -> None:
     client = enter("admin")
     settings = SETTINGS | {"refine_every": "", "paused": "on", "max_steps": "5", "last_n": "5", "max_entries": ""}
-    assert client.post(page(ada, "set_up"), settings)
+    assert client.post(page(ada, "change_settings"), settings)
     after = fresh(ada)
     assert (after.refine_every, after.paused, after.max_steps) == (None, True, 5)
     assert (after.last_n, after.max_entries, after.context_tokens) == (5, 0, None)
-    shown = client.get(page(ada, "set_up")).content.decode()
+    shown = client.get(page(ada, "change_settings")).content.decode()
     assert re.search(r'name="paused"[^>]*checked', shown)
     seq = after.audit_seq
-    assert client.post(page(ada, "set_up"), settings)
+    assert client.post(page(ada, "change_settings"), settings)
     assert fresh(ada).audit_seq == seq, "the same again is no change"
 
 
@@ -188,7 +190,7 @@ NONE: list[tuple[str, str, list[str]]] = [
     ("language", "at most 32 characters", ["x" * 33]),
     ("language", "Must be one of: arabic, ", ["klingon"]),
     ("steward", "valid email", ["sam", "a@b.test\nBcc: c@d.test"]),
-    ("steward", "plain e-mail address", ['"ab"@b.test']),
+    ("steward", "plain email address", ['"ab"@b.test']),
     ("tenant", "not one of the available choices", ["99999999", "9" * 5_000]),
     ("budget_tokens", "greater than or equal to 1", ["0"]),
     ("target_tokens", "no more than the budget", ["9001"]),
@@ -226,7 +228,7 @@ NO_PROPOSALS = [
     ({"model": "builtin/nothing"}, "The only built-in model is builtin/dedupe."),
     ({"model": "\0"}, "Null characters"),
     ({"steward": "sam"}, "valid email"),
-    ({"steward": "a%b.test@c.test"}, "plain e-mail address"),
+    ({"steward": "a%b.test@c.test"}, "plain email address"),
     ({"model": ""}, "required"),
     ({"memory_path": "/etc/passwd"}, "Must lie under"),
     ({"memory_path": "../globex/bob.md"}, "Must lie under"),
@@ -249,9 +251,9 @@ def test_a_memory_file_is_proposed_and_shown(ada: Agent, enter: Enter, settings:
     assert client.post(page(ada, "propose"), form).status_code == 302
     path = f"{tmp_path}/acme/ada.md"
     assert f"its memory file: {path}" in client.get(shown).content.decode()
-    assert "its journal, sealed" in client.get(shown).content.decode()
+    assert "the agent&#x27;s memory, encrypted" in client.get(shown).content.decode()
     proposals.accept(fresh(ada), steps.last_entry(ada).seq, steps.ME)
-    assert f"{path}, for whoever can read the file" in client.get(shown).content.decode()
+    assert f"{path}, in clear text" in client.get(shown).content.decode()
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------
@@ -264,7 +266,7 @@ def test_a_key_is_shown_once_and_kept_nowhere(house: House, client: Client, capl
     logging.getLogger().addHandler(handler)
     answers = [
         client.post(NEW_AGENT, new_agent(house)),
-        client.post(page(house.ada, "hand_out_key"), {"label": "x"}),
+        client.post(page(house.ada, "create_first_key"), {"label": "x"}),
         client.post(NEW_KEY, {"tenant": str(house.ada.tenant.pk), "label": "x"}),
     ]
     logging.getLogger().removeHandler(handler)
@@ -288,13 +290,13 @@ def test_a_key_is_shown_once_and_kept_nowhere(house: House, client: Client, capl
 
 
 def test_a_runtimes_own_silo_is_given_no_key_nor_is_a_label_that_is_none(ada: Agent, client: Client) -> None:
-    for label, address in itertools.product(("x" * 101, "\0"), (page(ada, "hand_out_key"), NEW_KEY)):
+    for label, address in itertools.product(("x" * 101, "\0"), (page(ada, "create_first_key"), NEW_KEY)):
         assert client.post(address, {"label": label, "tenant": str(ada.tenant_id)}).status_code == 200
     assert (AgentKey.objects.count(), TenantKey.objects.count()) == (2, 0)
     lifecycle.exchange_key(AgentKey.objects.get(agent=ada), OPERATOR)
-    assert "side alone issues a key" in client.post(page(ada, "hand_out_key"), {"label": ""}).content.decode()
+    assert "side alone issues a key" in client.post(page(ada, "create_first_key"), {"label": ""}).content.decode()
     steps.remember(ada, f"{MARKER} likes tea")
-    assert page(ada, "hand_out_key") not in client.get(page(ada, "change")).content.decode()
+    assert page(ada, "create_first_key") not in client.get(page(ada, "change")).content.decode()
 
 
 def test_the_keys_of_an_agent_are_listed_by_name_alone(house: House, enter: Enter) -> None:
@@ -334,9 +336,9 @@ def test_that_a_steward_cannot_be_asked_is_told_before_the_form_is_filled_in(
     client, addresses = enter("owner"), [page(house.ada, "propose"), NEW_AGENT]
     assert not any("EMAIL_URL" in client.get(address).content.decode() for address in addresses)
     settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
-    assert all("while an agent has a steward" in client.get(address).content.decode() for address in addresses)
+    assert all("a steward cannot receive requests" in client.get(address).content.decode() for address in addresses)
     Agent.objects.filter(pk=house.ada.pk).update(steward="stew@else.test")
-    assert "As things are, this will be refused." in client.get(page(house.ada, "propose")).content.decode()
+    assert "This request will be refused." in client.get(page(house.ada, "propose")).content.decode()
     answer = client.post(page(house.ada, "propose"), {"model": "openai/gpt"})
     assert "Have the operator set EMAIL_URL, as to smtp+tls://" in answer.content.decode()
     assert not AuditEntry.objects.filter(operation=Operation.CHANGE_PROPOSED).exists()

@@ -252,10 +252,10 @@ def test_each_is_in_the_trail_with_the_person(lived: House, enter: Enter) -> Non
 def test_refining_now_queues_it_though_it_is_paused(lived: House, client: Client) -> None:
     lifecycle.change(fresh(lived.ada), RUNTIME, paused=True)
     assert "no worker ever ran" in post(client, "refine_now", lived.ada).content.decode()
-    assert "it is refined once a worker runs" in said(confirm(client, "refine_now", lived.ada))
+    assert "refinement requested. It waits until a worker runs" in said(confirm(client, "refine_now", lived.ada))
     queue.keep_schedules()
     answer = confirm(client, "refine_now", lived.ada)
-    assert "a worker refines it next" in said(answer)
+    assert "refinement requested. The session appears" in said(answer)
     assert schedule.due().filter(pk=lived.ada.pk).exists()
     assert Waiting.objects.filter(pk=lived.ada.pk).exists()
 
@@ -263,20 +263,20 @@ def test_refining_now_queues_it_though_it_is_paused(lived: House, client: Client
 def test_where_a_due_agent_stands_is_told(lived: House, client: Client) -> None:
     page = pages_of(lived.ada)[1]
     refining.change(lived.ada, due_at=timezone.now(), due_reason="weekly")
-    assert "called at the next sweep" in client.get(page).content.decode()
+    assert "starts after the next sweep" in client.get(page).content.decode()
     Provider.objects.create(name=lived.ada.model, failures=2, shut_until=timezone.now())
-    assert f"called when {lived.ada.model} answers again" in client.get(page).content.decode()
+    assert f"starts when {lived.ada.model} answers again" in client.get(page).content.decode()
     Provider.objects.all().delete()
     backlog.sweep()
-    assert "in line for a worker since" in client.get(page).content.decode()
+    assert "waiting for a worker since" in client.get(page).content.decode()
     Provider.objects.create(name=lived.ada.model, failures=2, shut_until=timezone.now() + timedelta(minutes=1))
-    assert f"its turn comes when {lived.ada.model} answers again" in client.get(page).content.decode()
+    assert f"starts when {lived.ada.model} answers again" in client.get(page).content.decode()
     Provider.objects.all().delete()
     while scheduling.take() is not None:
         pass
-    assert "a worker has taken it" in client.get(page).content.decode()
+    assert "a worker has started" in client.get(page).content.decode()
     refining.opened(lived.ada)
-    assert "it is being refined" in client.get(page).content.decode()
+    assert "a session is open" in client.get(page).content.decode()
 
 
 def test_that_a_tenant_is_at_its_limit_is_told(lived: House, enter: Enter, settings: Any) -> None:
@@ -287,7 +287,7 @@ def test_that_a_tenant_is_at_its_limit_is_told(lived: House, enter: Enter, setti
     backlog.sweep()
     assert scheduling.take() is not None
     page = enter("owner").get(pages_of(lived.ada)[1]).content.decode()
-    assert "its tenant has as many sessions under way as it may" in page
+    assert "the tenant has reached its limit of open sessions" in page
 
 
 def test_who_is_due_is_counted_also_while_it_is_refined_or_waits_for_next_month(lived: House, client: Client) -> None:
@@ -331,10 +331,10 @@ def test_removing_protection_needs_a_reason(lived: House, client: Client) -> Non
 
 def test_what_verifying_found_is_told(lived: House, enter: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
     client = enter("auditor")
-    assert "the trail is whole" in said(confirm(client, "verify", lived.ada))
+    assert "the audit trail is intact" in said(confirm(client, "verify", lived.ada))
     Agent.objects.filter(pk=lived.ada.pk).update(core_tokens=1)
-    assert "the trail is broken" in said(confirm(client, "verify", lived.ada))
-    monkeypatch.setattr("memory.admin.agent_actions.VERIFIED_AT_ONCE", 3)
+    assert "the audit trail is broken" in said(confirm(client, "verify", lived.ada))
+    monkeypatch.setattr("memory.admin.agent_actions.MAX_VERIFIED", 3)
     assert "manage.py verify_audit acme/ada" in said(confirm(client, "verify", lived.ada)), "too long for a page"
 
 
@@ -356,7 +356,7 @@ def test_ones_own_grant_may_be_ended_by_an_auditor_and_anothers_not(
     own = AccessRequest.objects.get(agent_id=lived.ada.pk, number=asked.number)
     other = AccessRequest.objects.get(agent_id=lived.ada.pk, person="other@acme.test")
     assert confirm(client, "revoke", other).status_code == 404
-    assert "the grant is ended" in said(confirm(client, "revoke", own))
+    assert "grant revoked" in said(confirm(client, "revoke", own))
     states = dict(AccessRequest.objects.filter(agent_id=lived.ada.pk).values_list("person", "state"))
     assert states == {auditor.email: "revoked", "other@acme.test": "active"}
     assert "There is no grant in force" in said(confirm(client, "revoke", own))
@@ -366,7 +366,7 @@ def test_resuming_one_that_is_due_has_it_refined(lived: House, enter: Enter) -> 
     lifecycle.change(fresh(lived.ada), RUNTIME, paused=True)
     backlog.ask(fresh(lived.ada))
     Waiting.objects.all().delete()
-    assert "a worker refines it next" in said(confirm(enter("owner"), "resume", lived.ada))
+    assert "A refinement is due and waits for a worker" in said(confirm(enter("owner"), "resume", lived.ada))
     assert Waiting.objects.filter(pk=lived.ada.pk).exists()
 
 

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.html import escape
 
-from memory.admin.base.help_texts import LIMITS, WHEN_EMPTY
+from memory.admin.base.help_texts import EMPTY_TEXTS, LIMITS
 from memory.models import Invitation, Person, Tenant
 from refinement import limits
 from tests.admin.conftest import Enter, enrolled
@@ -38,7 +38,7 @@ def test_from_a_new_tenant_lead_the_next_steps(root: Person, signed_in: SignedIn
     client = signed_in(root)
     made = client.post(reverse("admin:memory_tenant_add_tenant"), {"slug": "acme"}, follow=True).content.decode()
     acme = Tenant.objects.get(slug="acme")
-    assert "Next: invite its first owner, and add its first agent." in made
+    assert "Invite its first owner and add its first agent." in made
     invite = f"{reverse('admin:memory_membership_invite')}?tenant={acme.pk}"
     add = f"{reverse('admin:memory_agent_add_agent')}?tenant={acme.pk}"
     for address in (invite, add):
@@ -65,20 +65,20 @@ def test_nobody_is_offered_a_tenant_by_its_number(house: House, enter: Enter) ->
 
 def test_every_list_has_its_words() -> None:
     reverse("admin:index")  # which registers the pages
-    assert {model._meta.model_name for model in site._registry} == set(WHEN_EMPTY)
+    assert {model._meta.model_name for model in site._registry} == set(EMPTY_TEXTS)
 
 
 def test_a_service_without_tenants_says_so_in_their_list(root: Person, signed_in: SignedIn) -> None:
-    assert WHEN_EMPTY["tenant"] in signed_in(root).get(a_list("tenant")).content.decode()
+    assert EMPTY_TEXTS["tenant"] in signed_in(root).get(a_list("tenant")).content.decode()
 
 
 def test_what_an_empty_limit_means_is_told_with_its_number(house: House, root: Person, signed_in: SignedIn) -> None:
     client = signed_in(root)
-    of_tenant = client.get(reverse("admin:memory_tenant_set_up", args=[house.ada.tenant_id])).content.decode()
-    of_agent = client.get(reverse("admin:memory_agent_set_up", args=[house.ada.pk])).content.decode()
+    of_tenant = client.get(reverse("admin:memory_tenant_change_settings", args=[house.ada.tenant_id])).content.decode()
+    of_agent = client.get(reverse("admin:memory_agent_change_settings", args=[house.ada.pk])).content.decode()
     usual = limits.of(house.ada)
     assert set(usual) == set(LIMITS)
     for name, (what, told) in LIMITS.items():
         assert told.startswith(f"{usual[name]:,}"), "as a session takes it"
         assert f"{what}; empty: {told}" in of_tenant
-        assert escape(f"{what}; empty: its tenant's limit, or else {told}") in of_agent
+        assert escape(f"{what}; empty: the tenant's limit, or else {told}") in of_agent

@@ -73,7 +73,7 @@ def test_an_invitation_makes_somebody_who_signs_in(
     assert ADDRESS in page
     assert "<svg" in page
     answer = client.post(link(token), filled(token, nonce_of(page)))
-    assert "You are admin of acme now" in answer.content.decode()
+    assert "You joined acme as admin" in answer.content.decode()
     person = Person.objects.get(email=ADDRESS)
     assert (person.name, person.is_superuser, person.memberships.get().role) == ("New", False, Role.ADMIN)
     assert client.get("/admin/").status_code == 302, "and is not signed in by it"
@@ -129,10 +129,10 @@ def test_a_mistake_shows_the_same_key_again(token: str, browser: Browser) -> Non
 
 def test_a_link_is_good_once(token: str, browser: Browser) -> None:
     form = filled(token)
-    assert "now" in browser().post(link(token), form).content.decode()
+    assert "You joined acme" in browser().post(link(token), form).content.decode()
     for answer in (browser().get(link(token)), browser().post(link(token), form)):
         assert answer.status_code == 409
-        assert "was used" in answer.content.decode()
+        assert "was already used" in answer.content.decode()
     assert Person.objects.filter(email=ADDRESS).count() == 1
 
 
@@ -140,7 +140,7 @@ def test_a_link_is_good_for_72_hours(token: str, browser: Browser, time_machine:
     time_machine.move_to(timezone.now() + timedelta(hours=72))
     answer = browser().get(link(token))
     assert answer.status_code == 409
-    assert "72 hours" in answer.content.decode()
+    assert "has expired" in answer.content.decode()
     with pytest.raises(LinkBroken):
         invitations.join(token, NONCE, name="", password=NEW, code="000000")
 
@@ -186,7 +186,7 @@ def test_an_invitation_counts_while_who_made_it_may_invite(
         mine.delete()
     else:
         Person.objects.filter(pk=owner.pk).update(is_active=False)
-    assert "may not invite any more" in browser().get(link(token)).content.decode()
+    assert "may no longer invite people" in browser().get(link(token)).content.decode()
 
 
 def test_a_newer_invitation_ends_the_one_before(token: str, acme: Tenant, owner: Person) -> None:
@@ -210,7 +210,7 @@ def test_who_is_there_already_takes_the_part_signed_in(
     client = signed_in(there)
     assert client.get(link(token)).status_code == 200
     assert not there.memberships.exists()
-    assert "You are admin of acme now" in client.post(link(token)).content.decode()
+    assert "You joined acme as admin" in client.post(link(token)).content.decode()
     assert there.memberships.get().role == Role.ADMIN
     assert Person.objects.get(pk=there.pk).check_password(PASSWORD)
 
@@ -293,7 +293,7 @@ def test_an_address_that_is_not_read_as_it_is_shown_is_invited_nowhere(acme: Ten
     """It stands in the letter to a steward, before the link: who asks could write one of their own into it."""
     odd = ('"https://evil.test/yes"@x.test', '"\x0b\x1b"@x.test', "jo@\u0430cme.test", "jo@acme.test\nBcc: x@x.test")
     for address in odd:
-        with pytest.raises(Invalid, match="plain e-mail address"):
+        with pytest.raises(Invalid, match="plain email address"):
             invitations.invite(acme, address, Role.AUDITOR, owner)
     assert not Invitation.objects.exists()
 
@@ -305,7 +305,7 @@ def test_a_link_is_mailed_to_the_address_that_it_is_for(acme: Tenant, client: Cl
         assert [Invitation.objects.latest("pk").address] == mail.outbox[-1].to == [kept]
 
 
-@pytest.mark.parametrize(("backend", "told"), [("console", "hand the link over yourself"), ("smtp", "not be mailed")])
+@pytest.mark.parametrize(("backend", "told"), [("console", "send the link yourself"), ("smtp", "not be mailed")])
 def test_where_the_link_is_not_mailed_that_is_said(
     backend: str, told: str, acme: Tenant, enter: Enter, settings: Any
 ) -> None:

@@ -20,7 +20,7 @@ def is_of_the_house(answer: Any) -> bool:
 
 def test_a_missing_page_says_nothing_of_what_there_is(house: House, client: Client) -> None:
     missing = Agent(pk=99_999_999)
-    forms = [reverse("admin:memory_agent_set_up", args=[agent.pk]) for agent in (house.bob, missing)]
+    forms = [reverse("admin:memory_agent_change_settings", args=[agent.pk]) for agent in (house.bob, missing)]
     answers = [client.get(address) for address in (*forms, "/admin/nothing/", "/nothing", "/reading/globex/bob/1/")]
     assert {answer.status_code for answer in answers} == {404}
     assert len({answer.content for answer in answers}) == 1
@@ -30,7 +30,7 @@ def test_a_missing_page_says_nothing_of_what_there_is(house: House, client: Clie
 
 def test_what_is_not_ones_own_to_do_looks_the_same_whatever_it_is(house: House, enter: Enter) -> None:
     client = enter("auditor")
-    addresses = [reverse("admin:memory_agent_set_up", args=[house.ada.pk]), "/admin/memory/agentkey/"]
+    addresses = [reverse("admin:memory_agent_change_settings", args=[house.ada.pk]), "/admin/memory/agentkey/"]
     answers = [client.get(address) for address in (*addresses, "/admin/memory/tenant/")]
     assert {answer.status_code for answer in answers} == {403}
     assert len({answer.content for answer in answers}) == 1

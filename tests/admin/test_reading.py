@@ -56,7 +56,7 @@ def entry_of(agent: Agent, operation: str) -> int:
 
 def said(page: str) -> list[str]:
     """What the page shows as said by memories."""
-    shown = re.findall(r'(?s)<div class="said" dir="auto">(.*?)</div>', page)
+    shown = re.findall(r'(?s)<div class="content" dir="auto">(.*?)</div>', page)
     return [unescape(re.sub(r"</?(?:ins|del)>", "", each)) for each in shown]
 
 
@@ -67,7 +67,7 @@ def test_who_asked_reads(past: Agent, staff: dict[str, Person], enter: Enter) ->
     for role in ("owner", "admin", "auditor", "superuser"):
         client, number = enter(role), granted(past, staff[role])
         page = page_of(client.get(at(past, number)))
-        for told in ("acme/ada", PURPOSE, "everything it remembers", "runtime", "data-until"):
+        for told in ("acme/ada", PURPOSE, "all its memories", "runtime", "data-until"):
             assert told in page, role
         assert said(page_of(read(client, past, number, 1, 3))) == [f"{MARKER} tea", f"{MARKER} brown sugar"]
 
@@ -193,11 +193,11 @@ def test_the_list_of_edits_has_pages(past: Agent, pat: Person, signed_in: Signed
         steps.remember(past, f"{MARKER} {each}")
     number, client = granted(past, pat), signed_in(pat)
     page = page_of(client.get(at(past, number) + "?show=edits"))
-    entries = [int(seq) for seq in re.findall(r'aria-label="Read what entry (\d+) did"', page)]
+    entries = [int(seq) for seq in re.findall(r'aria-label="Read the changes of entry (\d+)"', page)]
     assert len(entries) == 50
     [after] = re.findall(r"after=(\d+)", page)
     rest = page_of(client.get(at(past, number) + f"?show=edits&after={after}"))
-    entries += [int(seq) for seq in re.findall(r'aria-label="Read what entry (\d+) did"', rest)]
+    entries += [int(seq) for seq in re.findall(r'aria-label="Read the changes of entry (\d+)"', rest)]
     changing = AuditEntry.objects.filter(agent_id=past.pk, changes__gt=0).order_by("seq")
     assert entries == list(changing.values_list("seq", flat=True))
 
@@ -222,7 +222,7 @@ def test_lists_and_reads_take_as_many_queries_however_long(
 @pytest.mark.parametrize(
     ("scope", "words", "memories", "entries"),
     [
-        (Scope("silo"), "everything", [1, 2, 3], ["remembered", "revised"]),
+        (Scope("silo"), "all its memories", [1, 2, 3], ["remembered", "revised"]),
         (Scope("memories", numbers=(1, 3)), "2 listed memories", [1, 3], ["remembered", "revised"]),
         (Scope("session", session=7), "session 7", [], ["revised"]),
         (Scope("entries", first=1, last=3), "entries 1 to 3", [], ["remembered"]),
@@ -236,7 +236,7 @@ def test_what_is_offered_and_read_is_what_the_scope_covers(
     assert words in page
     assert [int(n) for n in re.findall(r'"Read memory (\d+)"', page)] == memories
     page = page_of(client.get(at(past, number) + "?show=edits"))
-    offered = [int(seq) for seq in re.findall(r'"Read what entry (\d+) did"', page)]
+    offered = [int(seq) for seq in re.findall(r'"Read the changes of entry (\d+)"', page)]
     assert offered == [entry_of(past, name) for name in entries]
     for each in (1, 2, 3):
         answer = read(client, past, number, each)
@@ -310,7 +310,7 @@ def test_bad_input_is_told_without_repeating_it(past: Agent, pat: Person, signed
         answer = client.post(at(past, number, deed), form)
         assert answer.status_code == status, form
         page = page_of(answer)
-        assert (MARKER in page, "That was not done" in page, at(past, number) in page) == (False, True, True)
+        assert (MARKER in page, "Request refused" in page, at(past, number) in page) == (False, True, True)
     assert steps.state(past) == before
 
 

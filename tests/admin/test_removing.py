@@ -46,10 +46,10 @@ def page(client: Any, agent: Agent) -> str:
 def test_it_is_asked_with_what_goes_and_what_is_left(kept: Agent, client: Client) -> None:
     shown = post(client, "ask_redaction", *rows(kept, 1, 3)).content.decode()
     for told in (
-        "what 2 memories say is removed for good once its side agrees, 2 of them remembered now",
-        "constitutional among them: 3",
-        "these may say the same, and are left, for you to decide: 2",
-        "Now, nothing is removed",
+        "permanently deletes the content of 2 memories (2 in use now)",
+        "protected memories among them: 3",
+        "these memories may say the same, but the request does not include them: 2",
+        "Nothing is deleted now",
     ):
         assert told in shown, told
     assert MARKER not in shown
@@ -59,10 +59,10 @@ def test_it_is_asked_with_what_goes_and_what_is_left(kept: Agent, client: Client
     assert (asked.asker, asked.memories, asked.reason) == (OWNER, (1, 3), "asked for by the owner")
     assert f"POST /api/v1/removal-requests/{asked.number}/agree" in said(answer)
     assert all(row.sealed for row in rows(kept, 1, 3)), "nothing is removed yet"
-    assert f"2 memories, asked by {OWNER} (entry {asked.number})" in page(client, kept)
+    assert f"2 memories, requested by {OWNER} (entry {asked.number})" in page(client, kept)
     redaction.redact(fresh(kept), asked.number, ME, include_constitutional=True)
     done = removal_requests.find(fresh(kept), asked.number)
-    told = f"2 memories, asked by {OWNER} (entry {asked.number}): carried out on {localize(done.decided_at)}"
+    told = f"2 memories, requested by {OWNER} (entry {asked.number}): carried out on {localize(done.decided_at)}"
     assert f"{told} by its runtime." in page(client, kept)
     assert problems(kept) == []
 
@@ -78,14 +78,16 @@ def test_where_there_is_a_steward_the_link_is_mailed(kept: Agent, enter: Enter) 
     Agent.objects.filter(pk=kept.pk).update(steward="sue@elsewhere.test", is_steward_only=True)
     answer = confirm(enter("owner"), "ask_erasure", kept)
     [asked] = removal_requests.waiting(fresh(kept))
-    assert "It waits for the link that is mailed to its steward." in said(answer)
+    assert "It waits for the agent's steward (by the mailed link)." in said(answer)
     assert [numbers for _, numbers in waiting()] == [(kept.pk, asked.number)]
 
 
 def test_what_was_redacted_before_is_told_and_left_out(kept: Agent, client: Client) -> None:
     number = removal_requests.ask_redaction(kept, [1], Actor.person(OWNER), reason="request 17").number
     redaction.redact(fresh(kept), number, ME)
-    assert "1 of them says nothing any more" in post(client, "ask_redaction", *rows(kept, 1, 2)).content.decode()
+    assert (
+        "Already redacted, therefore skipped: 1." in post(client, "ask_redaction", *rows(kept, 1, 2)).content.decode()
+    )
     confirm(client, "ask_redaction", *rows(kept, 1, 2))
     [asked] = removal_requests.waiting(fresh(kept))
     assert asked.memories == (2,)
@@ -95,14 +97,14 @@ def test_ones_own_requests_are_taken_back_and_no_others(kept: Agent, client: Cli
     removal_requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17")
     theirs = removal_requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
     shown = post(client, "withdraw_removals", kept).content.decode()
-    assert "of 2 open requests, those of yours end" in shown
+    assert "withdraws your own requests among 2 open removal requests" in shown
     for number, (who, when) in {
         each.number: (each.asked_by, each.asked_at) for each in removal_requests.waiting(kept)
     }.items():
-        assert f"request {number}, erasure, asked by {who}, on {localize(when)}." in shown
+        assert f"request {number}, erasure, requested by {who}, on {localize(when)}." in shown
     assert "1 request withdrawn" in said(confirm(client, "withdraw_removals", kept))
     assert [each.number for each in removal_requests.waiting(fresh(kept))] == [theirs]
-    assert "none of them is yours" in said(confirm(client, "withdraw_removals", kept))
+    assert "none of the open requests is yours" in said(confirm(client, "withdraw_removals", kept))
 
 
 def test_the_console_prints_no_link_and_nobody_is_asked_who_could_not_answer(
@@ -147,7 +149,7 @@ def test_who_decides_is_told_as_it_is_for_this_agent(
         (removal, "removal-requests", 1),
         (both, "proposals", 2),
     ):
-        assert shown.count("the link that is mailed to its steward") == times * link, where
+        assert shown.count("steward (by the mailed link)") == times * link, where
         assert (f"/api/v1/{where}/" in shown) is runtime, where
 
 
@@ -159,12 +161,12 @@ def test_who_decides_is_told_as_it_is_for_this_agent(
     ],
 )
 def test_what_became_of_the_last_request_is_told(end: Any, told: tuple[str, str], kept: Agent, client: Client) -> None:
-    assert "asked by" not in page(client, kept)
+    assert "requested by" not in page(client, kept)
     number = removal_requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17").number
     end(fresh(kept), number)
     done = removal_requests.find(fresh(kept), number)
     became, by = told
-    line = f"erasure, asked by {OWNER} (entry {number}): {became} on {localize(done.decided_at)}{by}."
+    line = f"erasure, requested by {OWNER} (entry {number}): {became} on {localize(done.decided_at)}{by}."
     assert line in page(client, kept)
 
 

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import localize
 
-from memory.admin.base.page import time_machine_address
+from memory.admin.base.page import time_machine_url
 from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
 from refinement import loop
@@ -100,12 +100,12 @@ def test_only_what_can_be_taken_back_is_offered_to_be(lived: House, client: Clie
 
 
 def test_the_time_machine_offers_no_session_twice(lived: House, enter: Enter) -> None:
-    client, place = enter("owner"), time_machine_address(lived.ada.pk)
-    assert "Take back session 1" in read(client, place)
+    client, place = enter("owner"), time_machine_url(lived.ada.pk)
+    assert "Roll back session 1" in read(client, place)
     entry = undo(lived.ada, What.session(1))
     told = read(client, place)
-    assert f"completed (undone by {entry})" in told
-    assert "Take back session 1" not in told
+    assert f"completed (undone by entry {entry})" in told
+    assert "Roll back session 1" not in told
 
 
 def test_a_list_takes_one_query_more_for_what_was_rolled_back(
@@ -133,8 +133,8 @@ def test_an_agents_page_says_until_when_it_is_left_alone(house: House, enter: En
         "due_at": later,
     }
     over |= {"due_reason": "over_budget"}
-    alone = f"over budget; left alone until {localize(later)}, or until it weighs 1,485 tokens"
-    after = f"after trouble, tried again at {localize(later)}"
+    alone = f"over budget; next refinement at {localize(later)}, or when core memory reaches 1,485 tokens"
+    after = f"not due: retry at {localize(later)}"
     trouble = {"quiet_below_tokens": None, "failures_in_a_row": 2, "due_reason": "retry"}
     earlier = timezone.now() - timedelta(hours=1)
     for values, told in (

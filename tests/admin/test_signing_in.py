@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from config.keyring import keyring
 from memory.accounts import people
-from memory.admin.plain_pages.accounts import NOT_RIGHT
+from memory.admin.plain_pages.accounts import SIGN_IN_FAILED
 from memory.models import Authenticator, Person
 from tests.admin.conftest import PASSWORD, code, enrolled, sign_in
 from tests.enrolling import enrol
@@ -57,7 +57,7 @@ def test_whatever_is_wrong_is_told_alike(instead: dict[str, str], browser: NewCl
     assert PASSWORD not in page
     assert not is_in(client)
     if all(instead.values()):
-        assert NOT_RIGHT in page
+        assert SIGN_IN_FAILED in page
 
 
 def test_a_code_is_good_for_once(browser: NewClient, pat: Person) -> None:

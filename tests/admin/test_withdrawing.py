@@ -39,16 +39,16 @@ def test_who_proposed_it_takes_it_back_and_nobody_accepts_it_any_more(
 ) -> None:
     client, proposed, token = enter("admin"), number(asked), links.make(asked, number(asked))
     shown = post(client, "withdraw_proposal", asked, from_row="1").content.decode()
-    assert "1 proposal withdrawn" in shown
+    assert "Withdraws 1 proposal" in shown
     assert "acme/ada: its model: openai/gpt." in shown
     assert number(asked) == proposed, "shown, not done"
     done = confirm(client, "withdraw_proposal", asked, from_row="1")
-    assert said(done) == f"agent acme/ada: proposal {proposed} is withdrawn."
+    assert said(done) == f"agent acme/ada: proposal {proposed} withdrawn."
     entry = last_entry(asked)
     assert (entry.operation, entry.actor_kind, entry.actor_label) == ("change_declined", "person", staff["admin"].email)
     with pytest.raises(NotOpen):
         links.decide(token, approve=True)
-    assert "taken back by who proposed it" in client.get(reverse("consent", args=[token])).content.decode()
+    assert "The proposer withdrew this proposal" in client.get(reverse("consent", args=[token])).content.decode()
     over_the_api = Caller(house.ada_key).post(f"proposals/{proposed}/accept")
     assert (over_the_api.status, over_the_api.codes) == (409, ["not_open"])
     assert fresh(asked).model == "builtin/dedupe"
@@ -62,5 +62,5 @@ def test_its_button_is_there_while_it_is_open(asked: Agent, enter: Enter) -> Non
     assert BUTTON not in client.get(page).content.decode()
     seq = fresh(asked).audit_seq
     late = confirm(client, "withdraw_proposal", asked, from_row="1")
-    assert "no open proposal any more" in said(late)
+    assert "The agent has no open proposal" in said(late)
     assert (fresh(asked).audit_seq, fresh(asked).model) == (seq, "openai/gpt")

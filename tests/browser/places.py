@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from audit.models import AccessRequest, AuditEntry
 from memory.accounts import invitations
-from memory.admin.base.page import ask_access_address, time_machine_address
+from memory.admin.base.page import ask_access_url, time_machine_url
 from memory.admin.plain_pages import reading
 from memory.consent import links, removal_requests
 from memory.models import Memory, Role
@@ -36,7 +36,7 @@ def _form(name: str, row: Callable[[Home], Model]) -> Callable[[Home], str]:
 
 def _reading(home: Home) -> str:
     grant = AccessRequest.objects.filter(state="active", person_id=home.owner.pk).get()
-    return reading.address(grant.agent_label, grant.number)
+    return reading.grant_url(grant.agent_label, grant.number)
 
 
 def _consent(home: Home) -> str:
@@ -59,9 +59,9 @@ PLACES: dict[str, Callable[[Home], str]] = {
     "overview": lambda _: reverse("admin:index"),
     "agents": _list("memory_agent"),
     "agent": _row("memory_agent", lambda home: home.ada),
-    "time-machine": lambda home: time_machine_address(home.ada.pk),
-    "time-machine-preview": lambda home: time_machine_address(home.ada.pk, "session", 1),
-    "ask-for-access": lambda home: f"{ask_access_address(home.ada.pk)}?kind=session&session=1",
+    "time-machine": lambda home: time_machine_url(home.ada.pk),
+    "time-machine-preview": lambda home: time_machine_url(home.ada.pk, "session", 1),
+    "ask-for-access": lambda home: f"{ask_access_url(home.ada.pk)}?kind=session&session=1",
     "memories": _list("memory_memory"),
     "memory": _row("memory_memory", lambda home: Memory.objects.filter(agent=home.ada, constitutional=True).first()),
     "sessions": _list("refinement_refinementsession"),
@@ -74,7 +74,7 @@ PLACES: dict[str, Callable[[Home], str]] = {
     "access-request": _row("audit_accessrequest", lambda _: AccessRequest.objects.filter(state="active").first()),
     "reading": _reading,
     "agent-new": lambda _: reverse("admin:memory_agent_add_agent"),
-    "agent-settings": _form("memory_agent_set_up", lambda home: home.ada),
+    "agent-settings": _form("memory_agent_change_settings", lambda home: home.ada),
     "agent-proposal": _form("memory_agent_propose", lambda home: home.ada),
     "agents-keys": _list("memory_agentkey"),
     "tenants-keys": _list("memory_tenantkey"),

@@ -61,7 +61,7 @@ def test_asking_consenting_reading_and_its_end(
     reader.page.get_by_label("Numbers").fill("1")
     reader.page.get_by_label("For how long").select_option("15 minutes")
     reader.press("Ask")
-    reader.sees("Its steward decides, by a link that is mailed now", "waiting")
+    reader.sees("Its steward decides, with a mailed link", "waiting")
     asked = reader.page.url
 
     link = mailed()
@@ -69,7 +69,7 @@ def test_asking_consenting_reading_and_its_end(
     steward.sees("May pat@acme.test read what acme/ada remembers?", WHY, "15 minutes", "one memory and its history")
     assert steward.page.context.cookies(reader.window.origin + "/admin/") != []  # the form's alone
     steward.press("Approve")
-    steward.sees("This was approved, by its steward", "has read nothing so far")
+    steward.sees("The agent’s steward approved this", "has read nothing so far")
 
     reader.open(asked)
     reader.sees("in force")
@@ -89,9 +89,9 @@ def test_asking_consenting_reading_and_its_end(
     steward.sees("was revoked on", "Before that pat@acme.test read 1 time.")
     reader.window.meant.append("409")
     reader.press("Read memory 1")
-    reader.sees("That was not done")
-    reader.follow("To the grant’s page")
-    reader.sees("Revoked: it was ended before its time.")
+    reader.sees("Request refused")
+    reader.follow("Back to the grant")
+    reader.sees("Revoked: somebody ended the grant early.")
 
 
 @pytest.mark.parametrize(("size", "colours"), USUAL)
@@ -105,20 +105,20 @@ def test_joining_by_an_invitation(size: str, colours: str, new_window: NewWindow
     owner.page.get_by_label("Tenant").select_option("acme")
     owner.page.get_by_label("Address").fill("new@acme.test")
     owner.page.get_by_label("Role").select_option("auditor")
-    owner.press("Make the link")
-    link = urlsplit(owner.page.locator("pre.once").inner_text()).path
+    owner.press("Create the link")
+    link = urlsplit(owner.page.locator("pre.secret").inner_text()).path
 
     guest.open(link)
     guest.sees("new@acme.test", "auditor of acme")
     expect(guest.page.get_by_role("img", name="QR code").locator("svg")).to_be_visible()
-    key = base64.b32decode(guest.page.locator("pre.once").inner_text().replace(" ", ""))
+    key = base64.b32decode(guest.page.locator("pre.secret").inner_text().replace(" ", ""))
     guest.page.get_by_label("Your name").fill("New")
-    for label in ("New password", "New password, once more"):
+    for label in ("New password", "Repeat the new password"):
         guest.page.get_by_label(label, exact=True).fill(PASSWORD)
     guest.page.get_by_role("textbox", name="Code").fill("000000")
     guest.press("Join")  # the page comes back with the same second factor, and says what is wrong
     assert not Person.objects.filter(email="new@acme.test").exists()
-    for label in ("New password", "New password, once more"):
+    for label in ("New password", "Repeat the new password"):
         guest.page.get_by_label(label, exact=True).fill(PASSWORD)
     guest.page.get_by_role("textbox", name="Code").fill(f"{TOTP(key).token():06d}")
     guest.press("Join")
@@ -131,5 +131,5 @@ def test_joining_by_an_invitation(size: str, colours: str, new_window: NewWindow
     guest.open(reverse("admin:memory_agent_change", args=[past.pk]))
     guest.window.meant.append("409")
     assert guest.window.open(link) == 409
-    guest.sees("This invitation was used.")
+    guest.sees("This invitation was already used.")
     guest.arrive()

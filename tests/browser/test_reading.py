@@ -36,7 +36,7 @@ def test_every_page_is_usable(size: str, colours: str, new_window: NewWindow, pa
     page = window.page
     for query, button, shown in (
         ("", "Read these 2", TEA),
-        ("?show=edits", "Read what entry 4 did", "at nine"),
+        ("?show=edits", "Read the changes of entry 4", "at nine"),
         ("", "Show the token for commands", "palg_"),
     ):
         window.open(at(past, number) + query)

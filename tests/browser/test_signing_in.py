@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from memory.admin.plain_pages.accounts import NOT_RIGHT
+from memory.admin.plain_pages.accounts import SIGN_IN_FAILED
 from memory.models import Person
 from tests.admin.conftest import PASSWORD, code
 from tests.browser.conftest import NewWindow
@@ -28,7 +28,7 @@ def test_by_keyboard_alone(window: Window, pat: Person) -> None:
 
 def test_a_wrong_code_is_told(window: Window, pat: Person) -> None:
     window.sign_in(pat, "000000")
-    expect(window.page.get_by_role("alert")).to_have_text(NOT_RIGHT)
+    expect(window.page.get_by_role("alert")).to_have_text(SIGN_IN_FAILED)
     window.is_usable()
     expect(window.page.get_by_label("Password")).to_have_value("")
 
@@ -46,13 +46,13 @@ def test_being_locked_out_is_told_on_a_readable_page(
         window.page.get_by_label("Code").fill("000000")
         with window.leaving():
             window.page.keyboard.press("Enter")
-        if window.page.get_by_role("alert").inner_text() != NOT_RIGHT:
+        if window.page.get_by_role("alert").inner_text() != SIGN_IN_FAILED:
             break
-    expect(window.page.get_by_role("heading")).to_have_text("Too many wrong attempts")
+    expect(window.page.get_by_role("heading")).to_have_text("Too many failed attempts")
     expect(window.page.get_by_role("alert")).to_contain_text("15 minutes")
     assert pat.email not in window.page.content()
     window.is_usable()
-    window.page.get_by_role("link", name="Back to signing in").click()
+    window.page.get_by_role("link", name="Back to sign-in").click()
     expect(window.page.get_by_label("Email")).to_be_visible()
 
 

@@ -56,13 +56,13 @@ def test_protecting_a_memory_and_no_longer(walk: Walk, past: Agent, pat: Person)
     walk.enter(pat)
     walk.open(memory_page(past, 1))
     walk.press("Protect")
-    walk.sees("1 memory of 1 agent", "No session discards, merges or rewrites them.")
+    walk.sees("1 memory of 1 agent", "No session discards, merges or rewrites protected memories.")
     assert not steps.row(past, 1).constitutional
     walk.press("Protect")
-    walk.sees(f"acme/ada: 1 memory protected, as entry {steps.last_entry(past).seq} of its trail.")
+    walk.sees(f"acme/ada: 1 memory protected, as entry {steps.last_entry(past).seq} of the audit trail.")
     assert steps.row(past, 1).constitutional
     walk.press("Remove protection")
-    walk.sees("1 memory of 1 agent", "A session may discard, merge or rewrite them from now on.")
+    walk.sees("1 memory of 1 agent", "Sessions may then discard, merge or rewrite them.")
     reason = walk.page.get_by_label("Reason")
     walk.page.get_by_role("button", name="Remove protection").click()
     expect(reason).to_be_focused()  # the browser itself asks for one
@@ -77,9 +77,9 @@ def test_refining_and_rolling_it_back(walk: Walk, past: Agent, pat: Person) -> N
     walk.enter(pat)
     walk.open(page_of(past))
     walk.press("Refine now")
-    walk.sees("A worker has 1 agent refine their own core memory")
+    walk.sees("Starts a refinement session for 1 agent")
     walk.press("Refine now")
-    walk.sees("acme/ada: it is refined once a worker runs")
+    walk.sees("acme/ada: refinement requested. It waits until a worker runs")
     assert queueing.work() == [("refine_agent", "completed")]
     assert len(kept(past)) == len(ALL) - 1
     walk.open(page_of(past))
@@ -87,16 +87,16 @@ def test_refining_and_rolling_it_back(walk: Walk, past: Agent, pat: Person) -> N
     timeline = walk.page.get_by_role("region", name="The session's calls")
     expect(timeline.get_by_role("row")).to_have_count(1 + RefinementSession.objects.get().timeline.count())
     walk.press("Roll back session")
-    walk.sees("To take back session 1 would mean", "Restored")
+    walk.sees("Preview: roll back session 1", "Restored")
     assert len(kept(past)) == len(ALL) - 1
-    walk.press("Take it back")
+    walk.press("Roll back")
     assert kept(past) == ALL
     entry = steps.last_entry(past)
-    walk.sees(f"acme/ada: taken back, as entry {entry.seq} of its trail.", "rolled back")
+    walk.sees(f"acme/ada: rolled back, as entry {entry.seq} of the audit trail.", "rolled back")
     expect(walk.page).to_have_url(f"{walk.window.origin}{reverse('admin:audit_auditentry_change', args=[entry.pk])}")
     walk.open(page_of(past))
     walk.follow("Time Machine")
-    walk.sees(f"Its trail has {entry.seq} entries", "The latest sessions")
+    walk.sees(f"Its audit trail has {entry.seq} entries", "Latest sessions")
 
 
 def test_the_time_machine_by_date(walk: Walk, past: Agent, pat: Person) -> None:
@@ -106,16 +106,16 @@ def test_the_time_machine_by_date(walk: Walk, past: Agent, pat: Person) -> None:
     walk.enter(pat)
     walk.open(page_of(past))
     walk.follow("Time Machine")
-    walk.page.get_by_label("Take back").select_option("everything since a moment")
+    walk.page.get_by_role("combobox", name="Roll back").select_option("everything since a date and time")
     walk.page.get_by_label("Which").fill("some day")
-    walk.press("Show what it would mean")
+    walk.press("Preview")
     expect(walk.page.get_by_role("alert").first).to_be_visible()
     walk.page.get_by_label("Which").fill(f"{moment:%Y-%m-%d %H:%M:%S}")
-    walk.press("Show what it would mean")
-    walk.sees(f"To take back everything since {moment:%Y-%m-%d %H:%M:%S} UTC would mean")
+    walk.press("Preview")
+    walk.sees(f"Preview: roll back everything since {moment:%Y-%m-%d %H:%M:%S} UTC")
     assert kept(past) == [*ALL, len(ALL) + 1]
-    walk.press("Take it back")
-    walk.sees("acme/ada: taken back")
+    walk.press("Roll back")
+    walk.sees("acme/ada: rolled back")
     assert kept(past) == ALL
 
 
@@ -126,7 +126,7 @@ def test_pausing_by_keyboard_alone(window: Window, past: Agent, pat: Person) -> 
     walk.strike(page.get_by_role("link", name="Agents").first)
     walk.strike(page.get_by_role("link", name="acme/ada").first)
     walk.strike(page.get_by_role("button", name="Pause"))
-    walk.sees("1 agent no longer refined when due.")
+    walk.sees("Pauses 1 agent: no refinement when due.")
     walk.strike(page.get_by_role("button", name="Pause"), "Space")
     walk.sees("acme/ada: paused.")
     assert steps.fresh(past).paused

@@ -43,7 +43,7 @@ class Walk:
 
     def choose(self, link: str) -> None:
         """Of what can be done with a list or a row: on a phone it is folded away."""
-        folded = self.page.get_by_role("button", name="What can be done")
+        folded = self.page.get_by_role("button", name="Actions")
         if folded.is_visible():
             folded.click()
         self.follow(link)

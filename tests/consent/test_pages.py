@@ -70,7 +70,7 @@ def test_a_request_is_shown_whole(led: Agent, visitor: Client) -> None:
 
 
 def test_somebody_of_the_stewards_own_mail_domain_is_marked(led: Agent, visitor: Client) -> None:
-    assert "of the same mail domain as yours" in page(visitor, asked(led, Person(2, "pat@ACME.test"))[1])
+    assert "has the same mail domain as yours" in page(visitor, asked(led, Person(2, "pat@ACME.test"))[1])
 
 
 def test_a_proposal_is_shown_whole(led: Agent, visitor: Client) -> None:
@@ -80,7 +80,7 @@ def test_a_proposal_is_shown_whole(led: Agent, visitor: Client) -> None:
         ADMIN.label,
         "from builtin/dedupe to openai/gpt-4.1",
         f"from {STEW} to tom@acme.test",
-        "its steward alone would consent for it",
+        "only its steward consents",
     ):
         assert told in shown
     assert buttons(shown) == ["Approve", "Deny"]
@@ -123,7 +123,7 @@ def test_a_decision_leads_back_to_the_page(led: Agent, visitor: Client, decision
     assert (decided.state, decided.decided_by) == (state, "steward")
     shown = page(visitor, address)
     assert buttons(shown) == (["Revoke"] if state == "active" else [])
-    assert ("This was approved, by its steward" in shown) is (state == "active")
+    assert ("The agent’s steward approved this" in shown) is (state == "active")
     assert problems(led) == []
 
 
@@ -161,7 +161,7 @@ def test_a_decision_is_not_repeated_nor_turned(led: Agent, visitor: Client) -> N
     for decision in ("approve", "deny", "revoke"):
         assert press(visitor, address, decision).status_code == 303
     assert steps.state(led) == before
-    assert "This was denied" in page(visitor, address)
+    assert "denied this" in page(visitor, address)
 
 
 def test_a_grant_is_revoked_by_the_same_link(led: Agent, visitor: Client) -> None:
@@ -181,14 +181,14 @@ def test_a_grant_that_ended_by_itself_is_told_as_such(led: Agent, visitor: Clien
     press(visitor, address, "approve")
     time_machine.move_to(timezone.now() + timedelta(seconds=901))
     shown = page(visitor, address)
-    assert ("ended by itself" in shown, buttons(shown)) == (True, [])
+    assert ("The access expired" in shown, buttons(shown)) == (True, [])
 
 
 def test_what_the_runtime_decided_the_steward_sees_and_revokes(led: Agent, visitor: Client) -> None:
     number, address = asked(led)
     grants.approve(fresh(led), number, ME)
     shown = page(visitor, address)
-    assert ("approved, by its runtime" in shown, buttons(shown)) == (True, ["Revoke"])
+    assert ("The agent’s runtime approved this" in shown, buttons(shown)) == (True, ["Revoke"])
     press(visitor, address, "revoke")
     assert grants.find(fresh(led), number).state == "revoked"
 
@@ -199,7 +199,7 @@ def test_after_72_hours_a_link_decides_nothing_and_says_so(led: Agent, visitor: 
     before = steps.state(led)
     for address in links:
         shown = page(visitor, address)
-        assert ("ended without a decision, which means no" in shown, buttons(shown)) == (True, [])
+        assert ("Nobody decided in time, so the answer is no" in shown, buttons(shown)) == (True, [])
         assert press(visitor, address, "approve").status_code == 303
     assert steps.state(led) == before
 
@@ -207,8 +207,8 @@ def test_after_72_hours_a_link_decides_nothing_and_says_so(led: Agent, visitor: 
 @pytest.mark.parametrize("address", [STEW, "STEW@Acme.Test", "stew+x@acme.test"])
 def test_a_steward_is_given_no_buttons_for_what_they_asked(led: Agent, visitor: Client, address: str) -> None:
     for where, told in (
-        (asked(led, Person(2, address))[1], "Nobody decides about their own request"),
-        (proposed(led, Actor.person(address), model="openai/gpt-4.1")[1], "Nobody accepts what they proposed"),
+        (asked(led, Person(2, address))[1], "You cannot decide about your own request"),
+        (proposed(led, Actor.person(address), model="openai/gpt-4.1")[1], "You cannot decide about your own proposal"),
     ):
         before = steps.state(led)
         shown = page(visitor, where)
@@ -232,7 +232,7 @@ def test_a_proposal_is_approved_and_the_one_who_is_replaced_sees_that(led: Agent
     assert press(visitor, address, "approve").status_code == 303
     assert fresh(led).steward == "tom@acme.test"
     shown = page(visitor, address)
-    assert ("This was approved, by its steward" in shown, buttons(shown)) == (True, [])
+    assert ("The agent’s steward approved this" in shown, buttons(shown)) == (True, [])
     assert press(visitor, address, "deny").status_code == 303
     assert proposals.find(fresh(led), number).state == "accepted"
     assert problems(led) == []
@@ -241,10 +241,10 @@ def test_a_proposal_is_approved_and_the_one_who_is_replaced_sees_that(led: Agent
 @pytest.mark.parametrize(
     ("end", "told"),
     [
-        (lambda agent, number: proposals.decline(agent, number, ADMIN), "taken back by who proposed it"),
-        (lambda agent, number: proposals.decline(agent, number, ME), "denied, by its runtime"),
-        (lambda agent, number: proposals.accept(agent, number, ME), "approved, by its runtime"),
-        (lambda agent, _: proposals.propose(agent, ADMIN, model="openai/x"), "Another proposal took the place"),
+        (lambda agent, number: proposals.decline(agent, number, ADMIN), "The proposer withdrew this proposal"),
+        (lambda agent, number: proposals.decline(agent, number, ME), "The agent’s runtime denied this proposal"),
+        (lambda agent, number: proposals.accept(agent, number, ME), "The agent’s runtime approved this change"),
+        (lambda agent, _: proposals.propose(agent, ADMIN, model="openai/x"), "A newer proposal replaced this one"),
     ],
 )
 def test_a_proposal_that_is_settled_says_how(led: Agent, visitor: Client, end: Any, told: str) -> None:
@@ -267,12 +267,12 @@ def test_where_the_trail_was_altered_since_the_steward_is_told_why_nothing_is_de
 
 def test_what_cannot_be_changed_any_more_is_told_too(led: Agent, visitor: Client, monkeypatch: Any) -> None:
     def refuse(*_: Any, **__: Any) -> None:
-        raise errors.Invalid("model", "is not one that can be called")
+        raise errors.Invalid("model", "is not available")
 
     _, address = proposed(led, model="openai/gpt-4.1")
     monkeypatch.setattr(lifecycle, "change", refuse)
     answer = press(visitor, address, "approve")
-    assert (answer.status_code, "is not one that can be called" in answer.content.decode()) == (409, True)
+    assert (answer.status_code, "is not available" in answer.content.decode()) == (409, True)
 
 
 # --- what is no link

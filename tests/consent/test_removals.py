@@ -57,13 +57,13 @@ def test_it_is_shown_whole_and_without_content(led: Agent, visitor: Client) -> N
     for told in (
         OWNER.label,
         "acme/ada",
-        "what 2 memories say, in their history as well",
+        "the content of 2 memories, including their history",
         "Numbers 1, 3",
-        "2 of them are remembered now",
-        "Constitutional, which no session touches: 3",
-        "Memories that may say the same, and that nobody asked about: 2",
+        "2 of them are in use now",
+        "Protected from refinement: 3",
+        "These memories may say the same, but this request does not name them: 2",
         "request &lt;b&gt;17&lt;/b&gt;",
-        ">Approve the removal</button>",
+        ">Delete permanently</button>",
         ">Deny</button>",
     ):
         assert told in shown, told
@@ -77,7 +77,7 @@ def test_every_constitutional_memory_is_named(led: Agent, visitor: Client) -> No
     steps.remember(led, *(f"rule {number}" for number in numbers))
     operations.protect(fresh(led), numbers, OWNER)
     _, address = redaction_of(led, *numbers)
-    assert f"no session touches: {', '.join(map(str, numbers))}<" in page(visitor, address)
+    assert f"Protected from refinement: {', '.join(map(str, numbers))}<" in page(visitor, address)
 
 
 def test_it_is_removed_once_and_the_page_says_so(led: Agent, visitor: Client) -> None:
@@ -88,7 +88,7 @@ def test_it_is_removed_once_and_the_page_says_so(led: Agent, visitor: Client) ->
     assert bodies(led) == [False, True, False]
     assert removal_requests.find(fresh(led), number).state == "carried_out"
     shown = page(visitor, address)
-    assert "This was agreed to, by its steward" in shown
+    assert "The agent’s steward approved this" in shown
     assert "<button" not in shown
     assert problems(led) == []
 
@@ -98,18 +98,18 @@ def test_it_is_denied_once(led: Agent, visitor: Client) -> None:
     press(visitor, address, "deny")
     press(visitor, address, "approve")
     assert bodies(led) == [True, True, True]
-    assert "This was denied, by its steward" in page(visitor, address)
+    assert "The agent’s steward denied this" in page(visitor, address)
 
 
 def test_an_erasure_is_agreed_to(led: Agent, visitor: Client) -> None:
     _, address = erasure_of(led)
     _, other = redaction_of(led, 1)
-    assert "the key to it is destroyed" in page(visitor, address)
+    assert "by destroying their key" in page(visitor, address)
     press(visitor, address, "approve")
     assert not fresh(led).wrapped_key
-    assert "was removed then" in page(visitor, address)
+    assert "was permanently deleted" in page(visitor, address)
     press(visitor, other, "approve")
-    assert "was removed then" in page(visitor, other), "what nobody can open is removed all the same"
+    assert "was permanently deleted" in page(visitor, other), "what nobody can open is removed all the same"
     assert bodies(led) == [False, True, True]
     assert problems(led) == []
 
@@ -118,7 +118,7 @@ def test_an_erasure_is_agreed_to(led: Agent, visitor: Client) -> None:
 def test_what_another_request_left_nothing_of_says_so(led: Agent, visitor: Client, ask: Any) -> None:
     (_, first), (_, second) = ask(led), ask(led)
     press(visitor, first, "approve")
-    assert "Another request left nothing of this one" in page(visitor, second)
+    assert "Other requests already deleted everything" in page(visitor, second)
     press(visitor, second, "approve")
     assert problems(led) == []
 
@@ -126,7 +126,7 @@ def test_what_another_request_left_nothing_of_says_so(led: Agent, visitor: Clien
 def test_what_was_taken_back_says_so(led: Agent, visitor: Client) -> None:
     number, address = redaction_of(led, 1)
     removal_requests.decline(fresh(led), number, OWNER)
-    assert "taken back by who asked" in page(visitor, address)
+    assert "The requester withdrew this request" in page(visitor, address)
     press(visitor, address, "approve")
     assert bodies(led) == [True, True, True]
 
@@ -134,13 +134,13 @@ def test_what_was_taken_back_says_so(led: Agent, visitor: Client) -> None:
 def test_what_the_runtime_agreed_to_says_so(led: Agent, visitor: Client) -> None:
     number, address = redaction_of(led, 1)
     redaction.redact(fresh(led), number, ME)
-    assert "by its runtime" in page(visitor, address)
+    assert "The agent’s runtime approved this" in page(visitor, address)
 
 
 def test_a_steward_is_given_no_buttons_for_what_they_asked(led: Agent, visitor: Client) -> None:
     _, address = redaction_of(led, 1, actor=Actor.person(STEW.upper()))
     shown = page(visitor, address)
-    assert "Nobody agrees to what they asked" in shown
+    assert "You cannot decide about your own request" in shown
     assert "<button" not in shown
     press(visitor, address, "approve")
     assert bodies(led) == [True, True, True]
@@ -152,7 +152,7 @@ def test_after_72_hours_the_link_removes_nothing_but_its_runtime_may(
     number, address = redaction_of(led, 1)
     time_machine.move_to(timezone.now() + timedelta(hours=73))
     shown = page(visitor, address)
-    assert "too old to decide by" in shown
+    assert "has expired" in shown
     assert "<button" not in shown
     press(visitor, address, "approve")
     assert bodies(led) == [True, True, True]

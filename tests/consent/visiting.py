@@ -33,7 +33,7 @@ def page(client: Client, address: str) -> str:
 
 
 def buttons(shown: str) -> list[str]:
-    return [each for each in ("Approve", "Approve the removal", "Deny", "Revoke") if f">{each}</button>" in shown]
+    return [each for each in ("Approve", "Delete permanently", "Deny", "Revoke") if f">{each}</button>" in shown]
 
 
 def refused_over_an_altered_trail(client: Client, agent: Agent, number: int, decision: str) -> str:
@@ -46,6 +46,6 @@ def refused_over_an_altered_trail(client: Client, agent: Agent, number: int, dec
     answer = press(client, address, decision)
     shown: str = answer.content.decode()
     assert (answer.status_code, MARKER in shown, state(agent)) == (409, False, before)
-    assert "What you pressed was refused, and nothing is decided." in shown
-    assert "trail is not as it was written since this was" in shown
+    assert "Your decision was not saved." in shown
+    assert "audit trail was altered after this" in shown
     return shown

@@ -58,7 +58,7 @@ def test_of_raced_posts_one_decides_and_the_others_see_it(led: Agent) -> None:
         assert at_once(*[lambda post=post: press(*post) for post in posts]) == [303] * 4
         assert settled(led, "access_granted", "access_denied") == before + 1
         state = grants.find(fresh(led), number).state
-        told = "This was approved" if state == "active" else "This was denied"
+        told = "approved this" if state == "active" else "denied this"
         assert all(told in Client().get(link).content.decode() for link in links)
         if state == "active":
             grants.revoke(fresh(led), number, ME)
@@ -135,7 +135,7 @@ def test_a_grant_seen_to_be_over_by_many_at_once_ends_once(led: Agent, time_mach
     grants.approve(fresh(led), number, ME)
     time_machine.move_to(timezone.now() + timedelta(hours=5))
     seen = [
-        lambda: grants.at_present(fresh(led), grants.find(led, number)),
+        lambda: grants.current_state(fresh(led), grants.find(led, number)),
         lambda: granted_reads.memories(fresh(led), number, PAT, [1]),
         lambda: grants.revoke(fresh(led), number, ME),
     ]

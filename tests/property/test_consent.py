@@ -41,7 +41,7 @@ SCOPES = [
 WHO = st.sampled_from(PEOPLE)
 PICK = st.integers(0, 50)
 MOST, MOST_OF_ALL = 3, 6  # requests within a day, by one person and of the agent
-TELLING = {"active": "lasts until", "revoked": "was ended on", "expired": "ended by itself"}
+TELLING = {"active": "lasts until", "revoked": "was ended on", "expired": "The grant expired"}
 _run = itertools.count(1)
 
 
@@ -244,7 +244,7 @@ class Consent(Walk):
             shown = links.look(token).state
         elif self.asked:
             asked = self.one(pick)
-            shown = grants.at_present(self.row(), grants.find(self.row(), asked.number))
+            shown = grants.current_state(self.row(), grants.find(self.row(), asked.number))
         else:
             return
         assert (shown == AccessState.ACTIVE) == asked.allows(asked.person, self.latest())
@@ -345,7 +345,7 @@ class Consent(Walk):
     def the_agent_is_told_what_is_so(self) -> None:
         """Of each grant by which somebody read, once, and as the trail has it."""
         said = [steps.says(self.agent, number).content for number in steps.active(self.agent)]
-        told = [(int(found[1]), text) for text in said if (found := re.search(r"under grant (\d+),", text))]
+        told = [(int(found[1]), text) for text in said if (found := re.search(r"under grant (\d+)\.", text))]
         read = AuditEntry.objects.filter(agent_id=self.agent.pk, operation="content_read")
         assert sorted(number for number, _ in told) == sorted({entry.detail["request"] for entry in read})
         for number, text in told:

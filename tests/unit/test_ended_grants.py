@@ -41,7 +41,7 @@ ROADS: dict[str, Callable[[Agent, int, Person, str, str], object]] = {
     "its token made": lambda agent, number, pat, *_: grant_tokens.make(agent, number, pat),
     "its token shown": lambda agent, _, __, token, ___: grant_tokens.proven(agent, token),
     "a revocation": lambda agent, number, *_: grants.revoke(agent, number, ME),
-    "its state": lambda agent, number, *_: grants.at_present(agent, grants.find(agent, number)),
+    "its state": lambda agent, number, *_: grants.current_state(agent, grants.find(agent, number)),
     "the steward's link": lambda _, __, ___, ____, link: links.look(link),
     "a revocation by the link": lambda _, __, ___, ____, link: links.revoke(link),
 }
@@ -78,9 +78,9 @@ def test_all_that_are_over_are_with_one(past: Agent, bob: Agent, pat: Person, ti
     grants.approve(fresh(bob), elsewhere.number, ME)
     time_machine.move_to(now + timedelta(hours=2))
     before = fresh(bob).audit_seq
-    grants.at_present(fresh(past), asked[0])  # as it was when it was asked: nothing is over of it
+    grants.current_state(fresh(past), asked[0])  # as it was when it was asked: nothing is over of it
     assert [state(past, each.number) for each in asked] == ["active"] * 3
-    grants.at_present(fresh(past), grants.find(past, asked[0].number))
+    grants.current_state(fresh(past), grants.find(past, asked[0].number))
     assert [state(past, each.number) for each in asked] == ["expired"] * 3
     assert (fresh(bob).audit_seq, state(bob, elsewhere.number)) == (before, "active")
 
@@ -102,5 +102,5 @@ def test_of_an_erased_silo_it_ends_too(past: Agent, pat: Person, time_machine: A
     grants.approve(fresh(past), number, ME)
     Agent.objects.filter(pk=past.pk).update(wrapped_key=b"")
     time_machine.move_to(timezone.now() + timedelta(hours=1))
-    assert grants.at_present(fresh(past), grants.find(past, number)) == "expired"
+    assert grants.current_state(fresh(past), grants.find(past, number)) == "expired"
     assert AccessRequest.objects.get(number=number).state == "expired"

@@ -54,7 +54,7 @@ def test_a_first_key_is_told(db: None) -> None:
     lifecycle.create("acme", "eve", model="builtin/dedupe", actor=BY_HAND, steward=SUE)
     [(to, subject)] = letters()
     assert to == SUE
-    assert subject.startswith("acme/eve: a key to its memory was issued (")
+    assert subject.startswith("acme/eve: a key to its memory was created (")
 
 
 def test_a_letter_says_what_when_and_by_whom(stewarded: Agent) -> None:
@@ -64,10 +64,10 @@ def test_a_letter_says_what_when_and_by_whom(stewarded: Agent) -> None:
     [message] = mail.outbox
     assert message.from_email == settings.DEFAULT_FROM_EMAIL
     assert message.body == (
-        "You are told this as the steward of the agent acme/ada.\n\n"
-        "- its model was changed to openai/gpt-4.1\n\n"
-        f"That was done by the agent's own runtime, on {entry.at:%d %B %Y at %H:%M} UTC. "
-        f"It is entry {entry.seq} of the agent's trail.\n"
+        "You receive this mail because you are the steward of the agent acme/ada. This has changed:\n\n"
+        "- its model is now openai/gpt-4.1\n\n"
+        f"Made by the agent's own runtime on {entry.at:%d %B %Y at %H:%M} UTC. "
+        f"This is entry {entry.seq} of the agent's audit trail.\n"
     )
 
 
@@ -76,7 +76,7 @@ def test_every_kind_of_actor_is_named(stewarded: Agent) -> None:
         lifecycle.change(fresh(stewarded), Actor(kind, "x"), model=f"openai/{number}")
     work()
     bodies = [message.body for message in mail.outbox]
-    assert len({re.search("That was done by (.*), on", body)[1] for body in bodies}) == len(ActorKind)  # type: ignore[index]
+    assert len({re.search("Made by (.*) on ", body)[1] for body in bodies}) == len(ActorKind)  # type: ignore[index]
 
 
 def test_a_model_that_would_break_a_header_is_refused(stewarded: Agent) -> None:
@@ -90,14 +90,14 @@ def test_a_subject_is_one_line_whatever_was_set(stewarded: Agent, monkeypatch: p
     """As of an entry that was written when a model could still hold a line break."""
     monkeypatch.setattr(lifecycle, "_clean", lambda *_: None)
     lifecycle.change(stewarded, ME, model="openai/gpt\r\nX:\x0by")
-    assert letters() == [(SUE, "acme/ada: its model was changed to openai/gpt X: y")]
+    assert letters() == [(SUE, "acme/ada: its model is now openai/gpt X: y")]
 
 
 def test_an_exchange_tells_of_the_new_key_and_of_those_that_end(stewarded: Agent) -> None:
     lifecycle.exchange_key(key_of(stewarded), ME)
     assert [subject.split(" (")[0] for _, subject in letters()] == [
-        "acme/ada: a key to its memory was issued",
-        "acme/ada: a key to its memory was ended",
+        "acme/ada: a key to its memory was created",
+        "acme/ada: a key to its memory was revoked",
         "acme/ada: its steward was changed",  # for who held the first key had named them
     ]
 
@@ -121,11 +121,12 @@ def test_the_new_steward_alone_is_told_what_that_means(stewarded: Agent) -> None
     lifecycle.change(stewarded, ME, steward=TOM)
     work()
     said = {
-        message.to[0]: "You are its steward now: when somebody asks to read" in message.body for message in mail.outbox
+        message.to[0]: "You are now its steward. You receive a link by mail when somebody asks to read" in message.body
+        for message in mail.outbox
     }
     assert said == {SUE: False, TOM: True}
     [body] = [message.body for message in mail.outbox if message.to == [TOM]]
-    assert "If you do not want to be, tell the organisation that runs it." in body
+    assert "If you do not want this role, tell the organisation that runs the agent." in body
 
 
 def test_a_first_steward_and_a_last_one_are_told(ada: Agent) -> None:

@@ -70,16 +70,16 @@ def test_a_request_is_mailed_with_a_link_that_decides(stewarded: Agent) -> None:
     [message] = letters()
     asked_at = grants.find(fresh(stewarded), number).asked_at
     assert (message.to, message.from_email) == ([SUE], configured.DEFAULT_FROM_EMAIL)
-    assert message.subject == "acme/ada: pat@acme.test asks to read what it remembers"
+    assert message.subject == "acme/ada: pat@acme.test asks to read its memories"
     assert message.body == (
-        "You are asked this as the steward of the agent acme/ada.\n\n"
-        "pat@acme.test asks to read 2 listed memories and their history (1, 2), for 1 hour and 30 minutes from when "
-        "you say yes.\n\n"
-        "Look at it, and say yes or no, here:\n\n"
+        "You receive this mail because you are the steward of the agent acme/ada.\n\n"
+        "pat@acme.test asks to read 2 listed memories and their history (1, 2), for 1 hour and 30 minutes from your "
+        "approval.\n\n"
+        "Open this link to approve or deny:\n\n"
         f"    {configured.PUBLIC_URL}/consent/{token_of(message)}\n\n"
-        f"The link decides until {asked_at + timedelta(hours=72):%d %B %Y at %H:%M} UTC. To open it decides nothing. "
-        "To do nothing means no. Give it to nobody: whoever has it can decide in your name.\n\n"
-        "Why, in their own words, which the service did not check:\n\n"
+        f"The link is valid until {asked_at + timedelta(hours=72):%d %B %Y at %H:%M} UTC. Opening it decides nothing. "
+        "If you do nothing, the answer is no. Do not share the link: anybody who has it can decide in your name.\n\n"
+        "The reason, in their own words, which the service has not checked:\n\n"
         f"    \u201c{PURPOSE}\u201d\n"
     )
     steward_links.decide(token_of(message), approve=True)
@@ -92,8 +92,8 @@ def test_a_proposal_is_mailed_likewise(stewarded: Agent) -> None:
     [message] = letters()
     assert message.to == [SUE]
     assert "admin@acme.test proposes this:" in message.body
-    assert "- its model would change from builtin/dedupe to openai/gpt-4.1" in message.body
-    assert f"- its steward would change from {SUE} to {TOM}" in message.body
+    assert "- its model changes from builtin/dedupe to openai/gpt-4.1" in message.body
+    assert f"- its steward changes from {SUE} to {TOM}" in message.body
     steward_links.decide(token_of(message), approve=False)
     assert proposals.find(fresh(stewarded), number).state == "declined"
 
@@ -102,9 +102,9 @@ def test_a_removal_is_mailed_likewise(stewarded: Agent) -> None:
     asked = removal_requests.ask_redaction(stewarded, [1, 2], ADMIN, reason="request 2026-114")
     assert waiting() == [(ASK_STEWARD, (stewarded.pk, asked.number))]
     [message] = letters()
-    assert (message.to, message.subject) == ([SUE], "acme/ada: somebody asks to remove what it remembers, for good")
+    assert (message.to, message.subject) == ([SUE], "acme/ada: somebody asks to delete memories permanently")
     assert (
-        "admin@acme.test asks to remove, for good, what 2 memories say, in their history as well (numbers 1, 2)."
+        "admin@acme.test asks to permanently delete the content of 2 memories, including their history (numbers 1, 2)."
         in (message.body)
     )
     assert message.body.endswith("\n\n    \u201crequest 2026-114\u201d\n")
@@ -119,8 +119,8 @@ def test_an_erasure_is_mailed_likewise_and_settles_what_else_was_asked(stewarded
         fresh(stewarded), Actor.operator("erase_agent"), reason="once more", asked_by="jo@acme.test"
     )
     one, other = letters()
-    assert "everything it remembers, and all that it ever remembered: the key to it is destroyed" in one.body
-    assert "an operator, for \u201cjo@acme.test\u201d asks to remove" in other.body
+    assert "all its memories, present and past, by destroying their key" in one.body
+    assert "an operator, for \u201cjo@acme.test\u201d asks to permanently delete" in other.body
     steward_links.decide(token_of(one), approve=True)
     assert not fresh(stewarded).wrapped_key
     assert removal_requests.find(fresh(stewarded), first.number).decided_by == "steward"
@@ -206,7 +206,7 @@ def test_a_new_steward_gets_links_of_their_own(stewarded: Agent) -> None:
     lifecycle.change(fresh(stewarded), ME, steward=TOM)
     sent = [message for message in letters() if "/consent/" in message.body]
     assert [message.to for message in sent] == [[TOM], [TOM]]
-    about = [steward_links.look(token_of(message)).asked.number for message in sent]
+    about = [steward_links.look(token_of(message)).request.number for message in sent]
     assert about == [requested, proposed]
     for token in before:
         with pytest.raises(steward_links.errors.LinkBroken):
@@ -268,7 +268,7 @@ def test_a_letter_that_fails_is_tried_again_a_few_times(stewarded: Agent, settin
 
 def test_scopes_numbers_and_times_in_words() -> None:
     assert wording.scope(Scope("memories", numbers=(3,))) == "one memory and its history"
-    assert wording.scope(Scope("session", session=7)) == "what session 7 changed, before and after"
-    assert wording.scope(Scope("entries", first=1, last=2_000)).startswith("what entries 1 to 2,000 of its trail ")
+    assert wording.scope(Scope("session", session=7)) == "the changes of session 7, before and after"
+    assert wording.scope(Scope("entries", first=1, last=2_000)).startswith("the changes of audit entries 1 to 2,000,")
     assert wording.numbered(range(1, 24)).endswith("19, 20 and 3 more")
     assert [wording.duration(seconds) for seconds in (900, 3_660)] == ["15 minutes", "1 hour and 1 minute"]

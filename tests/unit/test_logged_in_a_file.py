@@ -137,26 +137,26 @@ def test_the_steward_is_told(led: Agent, root: Path) -> None:
     mail.outbox.clear()
     proposals.accept(fresh(led), propose(led, memory_path="ada.md"), ME)
     work()
-    told = "the file its runs are logged in, for whoever can read it, was changed to:"
+    told = "the file of its log of runs, in clear text, is now:"
     assert any(f"{told} {root}/acme/ada.md" in message.body for message in mail.outbox)
     mail.outbox.clear()
     lifecycle.change(fresh(led), ME, memory_path="")
     work()
-    assert any(f"{told} none; they are logged in its memory" in message.body for message in mail.outbox)
+    assert any(f"{told} none; the log is encrypted in its memory" in message.body for message in mail.outbox)
 
 
 def test_what_it_would_change_is_told_in_words(led: Agent, root: Path) -> None:
     [said] = wording.changes(led, {"memory_path": "/vault/ada.md"})
     assert "the file /vault/ada.md" in said
-    assert "no longer sealed" in said
+    assert "no longer encrypted" in said
     led.memory_path = "/vault/ada.md"
     [said] = wording.changes(led, {"memory_path": ""})
-    assert "no longer in the file /vault/ada.md" in said
+    assert "moves from the file /vault/ada.md to its memory" in said
     assert wording.proposed({"memory_path": ""}) == ["its memory file: none"]
     (root / "acme").mkdir(parents=True)
     (root / "acme" / "ada.md").write_text("## old\n")
     [said] = wording.changes(led, {"memory_path": f"{root}/acme/ada.md"})
-    assert "which is there already and is taken for its own with all it says" in said
+    assert "an existing file, whose content becomes part of the log" in said
 
 
 def test_numbers_of_a_log_that_are_none(led: Agent) -> None:

@@ -50,7 +50,7 @@ def test_while_it_lasts_the_notice_says_until_when(past: Agent) -> None:
     read(past, number, 1)
     until = grants.find(past, number).until
     [said] = notices(past)
-    assert f"{PAT.address}, read memories of yours under grant {number}, consented to by your runtime." in said
+    assert f"{PAT.address}, read memories of yours under grant {number}. Your runtime consented." in said
     assert f"{LASTING} {until:%Y-%m-%d %H:%M} UTC" in said
 
 
@@ -61,11 +61,11 @@ def test_while_it_lasts_the_notice_says_until_when(past: Agent) -> None:
         (lambda agent, number: revoke(agent, number, STEWARD), "by your steward."),
         (lambda agent, number: revoke(agent, number, Actor.person(PAT.address)), "by that person."),
         (lambda agent, number: revoke(agent, number, OWNER), "by another person, owner@acme.test."),
-        (withdraw("password"), "by the service itself, for that person's password was changed."),
-        (withdraw("second factor"), "by the service itself, for that person's second factor was changed."),
-        (withdraw("deactivated"), "by the service itself, for that person may not sign in any more."),
-        (withdraw("left"), "by the service itself, for that person has no part in your tenant any more."),
-        (withdraw("something new"), "by the service itself."),
+        (withdraw("password"), "by the service, because that person's password changed."),
+        (withdraw("second factor"), "by the service, because that person's second factor changed."),
+        (withdraw("deactivated"), "by the service, because that person was deactivated."),
+        (withdraw("left"), "by the service, because that person left your tenant."),
+        (withdraw("something new"), "by the service."),
     ],
 )
 def test_ended_before_its_time_it_says_when_and_by_whom(
@@ -91,7 +91,7 @@ def test_one_that_ended_by_itself_says_so_once_that_was_noticed(past: Agent, tim
     until = grants.find(past, number).until
     assert f"{LASTING} {until:%Y-%m-%d %H:%M} UTC" in notices(past)[0], "which is past, and true"
     ask(past)
-    assert f"The grant ended by itself on {until:%Y-%m-%d %H:%M} UTC." in notices(past)[0]
+    assert f"The grant expired on {until:%Y-%m-%d %H:%M} UTC." in notices(past)[0]
     assert problems(past) == []
 
 

@@ -61,7 +61,7 @@ def test_an_odd_address_is_nobodys(ada: Agent) -> None:
         with pytest.raises(errors.Invalid) as caught:
             lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR, steward=address)
         assert (caught.value.field, Agent.objects.filter(slug="eve").exists()) == ("steward", False)
-        assert "plain e-mail address" in str(caught.value)
+        assert "plain email address" in str(caught.value)
         assert address not in str(caught.value)
         with refused(ada, errors.Invalid):
             lifecycle.change(fresh(ada), ME, steward=address)

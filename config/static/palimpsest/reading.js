@@ -1,39 +1,39 @@
-// Takes what is shown off the page when the grant's time is over. The service itself shows nothing after that; this is
-// for the page that was left open, the machine that slept, and the one that comes back by the browser's own memory.
+// Removes the content from the page when the grant ends. The server shows nothing after that time. This script covers a
+// page that stays open, a computer that sleeps, and a page that the browser restores from its cache.
 "use strict";
 (() => {
   const clock = document.querySelector("[data-until]");
   if (!clock) return;
   const until = Number(clock.dataset.until);
-  const told = Number(clock.dataset.now);
-  const ahead = told - Date.now(); // of this machine's clock, whatever that is set to
-  const began = performance.now();
+  const serverNow = Number(clock.dataset.now);
+  const offset = serverNow - Date.now(); // between the server's clock and this computer's
+  const start = performance.now();
 
-  // By both clocks: one stands still while some machines sleep, the other can be set back.
-  const left = () => Math.min(until - Date.now() - ahead, until - told - (performance.now() - began));
+  // Use both clocks: one stops while some computers sleep, the user can set back the other.
+  const remaining = () => Math.min(until - Date.now() - offset, until - serverNow - (performance.now() - start));
 
-  const clear = (why) => {
-    document.querySelectorAll("[data-clear]").forEach((each) => each.remove());
-    document.querySelector("[data-why]").textContent = why;
-    clearInterval(ticking);
+  const clear = (message) => {
+    document.querySelectorAll("[data-clear]").forEach((element) => element.remove());
+    document.querySelector("[data-message]").textContent = message;
+    clearInterval(timer);
   };
 
-  const written = (seconds) => {
+  const format = (seconds) => {
     const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
     return parts.map((part) => String(part).padStart(2, "0")).join(":");
   };
 
   const tick = () => {
-    const seconds = Math.ceil(left() / 1000);
-    const shown = document.querySelector("[data-left]");
-    if (seconds <= 0) clear("The grant’s time is over. What was shown here was taken off the page.");
-    else if (shown) shown.textContent = `(${written(seconds)} left)`;
+    const seconds = Math.ceil(remaining() / 1000);
+    const countdown = document.querySelector("[data-remaining]");
+    if (seconds <= 0) clear("The grant has ended. The content was removed from this page.");
+    else if (countdown) countdown.textContent = `(${format(seconds)} left)`;
   };
 
-  const ticking = setInterval(tick, 1000);
+  const timer = setInterval(tick, 1000);
   addEventListener("pageshow", (event) => {
-    if (event.persisted && document.querySelector("[data-said]"))
-      clear("You left this page, and what it showed was taken off it. Read it again on the grant’s page.");
+    if (event.persisted && document.querySelector("[data-content]"))
+      clear("You left this page, so its content was removed. Go to the grant’s page to read it again.");
     tick();
   });
   ["focus", "resume"].forEach((name) => addEventListener(name, tick));

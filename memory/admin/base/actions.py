@@ -1,7 +1,7 @@
-"""Admin actions: chosen in a list or on a row's page, previewed in numbers, carried out when they are confirmed.
+"""Admin actions with a confirmation page that previews what will happen.
 
-They are Django's own: whatever is posted goes through the page's scoped queryset, and through here. A row of another
-tenant, or of one in which the person may not do this, gives the same 404 as a row that does not exist.
+They are Django admin actions, run from a list or from the page of a row. Every request goes through the page's scoped
+queryset. A row that the person may not act on gives the same 404 as a row that does not exist.
 """
 
 from __future__ import annotations
@@ -21,64 +21,64 @@ from django.urls import reverse
 from audit.trail import Actor
 from config.errors import DomainError
 from memory.access.roles import Action
-from memory.admin.base.page import AdminForm, actor_of, forget_tenants
+from memory.admin.base.page import AdminForm, actor_of, clear_tenant_cache
 from memory.errors import NumbersError
 from memory.models import Agent
 
-MOST = 500  # rows at a time
-LISTED = 20  # of which the confirmation page names
+MAX_ROWS = 500  # per action
+MAX_LISTED = 20  # rows that the confirmation page names
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of some of the rows."""
+    """What the action did to one row, or to the rows of one agent, as a message."""
 
     line: str
     ok: bool = True
 
 
 class AdminAction:
-    """What can be done to rows of a page. A subclass says what, to which rows it is offered, and what it will mean."""
+    """An action on rows of a page. Subclasses define which rows it applies to, its preview, and what it does."""
 
     name: ClassVar[str]
     label: ClassVar[str]
     needs: ClassVar[Action]
-    form: ClassVar[type[forms.Form]] = AdminForm  # without fields: a confirmation
+    form: ClassVar[type[forms.Form]] = AdminForm  # no fields: only a confirmation
     is_destructive: ClassVar[bool] = False  # its button is red
-    do_not_call_in_templates = True  # which call everything that can be called
+    do_not_call_in_templates = True  # templates call every callable otherwise
 
     def is_offered(self, row: Any) -> bool:
-        """Whether it makes sense for this row as it stands. If it is posted all the same, a message says why not."""
+        """Whether the row's page shows the button. A POST for another row still runs `do`, which reports the error."""
         return True
 
     def may(self, page: Any, request: HttpRequest, row: Any) -> bool:
-        """Whether this person may do it to this row, whatever its state."""
+        """Whether this person has the permission for this row, whatever the row's state."""
         return bool(page.may(request, self.needs, row))
 
     def get_form(self, request: HttpRequest, rows: Sequence[Any]) -> type[forms.Form]:
         return self.form
 
     def preview(self, rows: Sequence[Any]) -> Iterable[str]:
-        """What will happen, in numbers, one line each."""
+        """Lines for the confirmation page that say what will happen, with numbers."""
         raise NotImplementedError
 
-    def do(self, row: Any, by: Any, given: dict[str, Any]) -> str:
-        """Do it to one row, by this person, with the form's values; what was done. Raises DomainError."""
+    def do(self, row: Any, by: Any, values: dict[str, Any]) -> str:
+        """Act on one row, as person `by`, with the form's values. Returns what was done. Raises DomainError."""
         raise NotImplementedError
 
-    def run(self, page: Any, rows: Sequence[Any], by: Any, given: dict[str, Any]) -> Iterator[Result]:
-        """Do it to one row after the other; a refusal does not keep the others waiting."""
+    def run(self, page: Any, rows: Sequence[Any], by: Any, values: dict[str, Any]) -> Iterator[Result]:
+        """Act on the rows one by one. An error on one row does not stop the others."""
         for row in rows:
             try:
-                yield Result(f"{page.named(row)}: {self.do(row, by, given)}")
+                yield Result(f"{page.describe(row)}: {self.do(row, by, values)}")
             except DomainError as refusal:
-                yield Result(f"{page.named(row)}: {refusal}", ok=False)
+                yield Result(f"{page.describe(row)}: {refusal}", ok=False)
 
     def __call__(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
-        """The confirmation page; when it is confirmed, the action itself. None leads back to the list."""
+        """Show the confirmation page; once confirmed, run the action. None makes Django return to the list."""
         rows = self.rows(page, request, chosen)
         if rows is None:
-            messages.warning(request, f"Choose at most {MOST} at a time.")
+            messages.warning(request, f"Select at most {MAX_ROWS} rows at a time.")
             return None
         is_confirmed = "confirmed" in request.POST
         form = self.get_form(request, rows)(request.POST if is_confirmed else None)
@@ -89,9 +89,9 @@ class AdminAction:
         return HttpResponseRedirect(_after(page, request, rows[0]))
 
     def rows(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> list[Any] | None:
-        """The chosen rows, if this person may do it to every one of them; None for too many. Raises Http404."""
-        found = list(chosen[: MOST + 1])
-        if len(found) > MOST:
+        """The selected rows, or None if there are too many. Raises Http404 unless the person may act on all of them."""
+        found = list(chosen[: MAX_ROWS + 1])
+        if len(found) > MAX_ROWS:
             return None
         wanted = set(request.POST.getlist(ACTION_CHECKBOX_NAME))
         is_all = request.POST.get("select_across") == "1" or len(found) == len(wanted)
@@ -106,21 +106,21 @@ class AdminAction:
             "action": self,
             "preview": list(self.preview(rows)),
             "rows": rows,
-            "named": [page.named(row) for row in rows[:LISTED]],
-            "more": max(0, len(rows) - LISTED),
+            "names": [page.describe(row) for row in rows[:MAX_LISTED]],
+            "more": max(0, len(rows) - MAX_LISTED),
             "form": form,
             "opts": page.opts,
             "from_row": from_row,
-            "back": page.address_of(rows[0]) if from_row else request.get_full_path(),
+            "back": page.row_url(rows[0]) if from_row else request.get_full_path(),
         }
         return TemplateResponse(request, "admin/confirm.html", context)
 
 
 class LinkAction(AdminAction):
-    """Leads to a page about the chosen rows, which have one value of `same`. That page asks before it does anything."""
+    """Redirects to a page about the selected rows, which must have the same value of the attribute `same`."""
 
     same: ClassVar[str] = "pk"
-    warning: ClassVar[str] = "Choose one."
+    warning: ClassVar[str] = "Select one row."
 
     def address(self, rows: Sequence[Any]) -> str:
         raise NotImplementedError
@@ -134,26 +134,26 @@ class LinkAction(AdminAction):
 
 
 class MemoryAction(AdminAction):
-    """Done to the memories of one agent after the other, in one edit each."""
+    """Acts on memories, in one edit per agent."""
 
-    def do_to(self, agent: Agent, numbers: list[int], by: Actor, given: dict[str, Any]) -> str:
+    def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
         raise NotImplementedError
 
-    def run(self, page: Any, rows: Sequence[Any], by: Any, given: dict[str, Any]) -> Iterator[Result]:
+    def run(self, page: Any, rows: Sequence[Any], by: Any, values: dict[str, Any]) -> Iterator[Result]:
         for agent, numbers in by_agent(rows).items():
             left = sorted(numbers)
             while left:
                 try:
-                    yield Result(f"{agent.label}: {self.do_to(agent, left, actor_of(by), given)}")
+                    yield Result(f"{agent.label}: {self.do_to(agent, left, actor_of(by), values)}")
                     break
-                except DomainError as refusal:  # those that it is refused for are left out
+                except DomainError as refusal:  # retry without the memories that it names
                     yield Result(f"{agent.label}: {refusal}", ok=False)
                     refused = refusal.numbers if isinstance(refusal, NumbersError) else left
                     left = [number for number in left if number not in refused] if refused else []
 
 
 def by_agent(rows: Iterable[Any]) -> dict[Agent, list[int]]:
-    """The numbers of the chosen memories of each agent."""
+    """The numbers of the selected memories, by agent."""
     chosen: dict[Agent, list[int]] = {}
     for row in rows:
         chosen.setdefault(row.agent, []).append(row.number)
@@ -161,11 +161,13 @@ def by_agent(rows: Iterable[Any]) -> dict[Agent, list[int]]:
 
 
 def _after(page: Any, request: HttpRequest, row: Any) -> str:
-    """Where the person came from: the row's page, or the list. The list where the row is gone; the overview where the
-    action ended the person's own part."""
-    forget_tenants(request)
+    """The URL to return to: the row's page or the list, whichever the person came from.
+
+    It is the list if the row is gone, and the overview if the person lost the permission to open the list.
+    """
+    clear_tenant_cache(request)
     if not page.has_view_permission(request):
         return reverse("admin:index")
     if "from_row" not in request.POST:
         return request.get_full_path()
-    return str(page.address_of(row) if page.has_view_permission(request, row) else page.list_address)
+    return str(page.row_url(row) if page.has_view_permission(request, row) else page.list_url)

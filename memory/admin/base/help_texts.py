@@ -1,59 +1,59 @@
-"""What is told to who is new here: what a word means, by its field, and what to do where a list is empty."""
+"""Help texts of fields, and what to do when a list is empty."""
 
 from __future__ import annotations
 
 from refinement.limits import DEFAULTS, MAX_FLOOR_REFUSALS, MIN_DEFAULT_CHANGES
 
-LIMITS = {  # of a session: what each bounds, and what holds where nobody has set it
+LIMITS = {  # of a session: what each one limits, and its default
     "max_changes": (
-        "memories that a session discards or rewrites",
-        f"{MIN_DEFAULT_CHANGES}, or half its core memories where that is more",
+        "memories that a session may discard or rewrite",
+        f"{MIN_DEFAULT_CHANGES}, or half of the core memories if that is more",
     ),
     "max_steps": ("replies of the model", f"{DEFAULTS['max_steps']:,}"),
     "max_searches": ("searches", f"{DEFAULTS['max_searches']:,}"),
-    "max_failed_calls": ("calls that fail", f"{DEFAULTS['max_failed_calls']:,}"),
+    "max_failed_calls": ("failed calls", f"{DEFAULTS['max_failed_calls']:,}"),
     "max_seconds": ("seconds", f"{DEFAULTS['max_seconds']:,}"),
     "max_model_tokens": ("tokens of prompts and replies", f"{DEFAULTS['max_model_tokens']:,}"),
 }
-WORK = {  # of a tenant: what bounds what workers do for it
+WORK = {  # limits of what workers do for a tenant, and their defaults
     "sessions_at_once": (
-        "sessions that workers run at the same time, 0 for any number",
-        "TENANT_SESSIONS, which is {0}",
+        "sessions that workers run at the same time; 0: no limit",
+        "the setting TENANT_SESSIONS, now {0}",
     ),
     "month_tokens": (
-        "model tokens of its sessions in a calendar month; once they are used up, only people begin sessions",
-        "MONTH_TOKENS, which is {1}",
+        "model tokens per calendar month; when they are used up, sessions start only when a person requests them",
+        "the setting MONTH_TOKENS, now {1}",
     ),
 }
-HELP = {
-    "high_water_tokens": "The most that its core memory ever weighed, exact repeats not counted.",
+HELP_TEXTS = {
+    "high_water_tokens": "The largest size of core memory so far, without exact duplicates.",
     "retention": (
-        "The share of its target, or of its high water where that is less, that refinements must leave: 0.75 is three "
-        "quarters."
+        "The share of the target that refinement must keep: 0.75 keeps at least three quarters. If the high-water mark "
+        "is lower than the target, the share is of the high-water mark."
     ),
     "breaker_state": (
-        "The circuit breaker refuses each call that would cut core memory below the floor, which the agent's retention "
-        "sets."
+        "The circuit breaker refuses calls that cut core memory below the floor. The agent's retention sets the floor."
     ),
-    "floor_refusals": f"Calls in a row that the circuit breaker refused; the session ends with {MAX_FLOOR_REFUSALS}.",
+    "floor_refusals": f"Consecutive calls that the circuit breaker refused; {MAX_FLOOR_REFUSALS} end the session.",
     "timeline": (
-        "A large memory is shown in batches, one part after the other: complete_refinement ends a batch, and with the "
-        "last one the session."
+        "The model receives a large memory in batches. complete_refinement ends a batch; after the last batch, it ends "
+        "the session."
     ),
 } | {name: f"{what}; empty: {usual}" for name, (what, usual) in LIMITS.items()}
 
-WHEN_EMPTY = {
-    "agent": "An owner or an admin of a tenant adds an agent, above. It is given a key, for its runtime.",
-    "memory": "An agent's runtime remembers over the API, with the agent's key: POST /api/v1/memories.",
+EMPTY_TEXTS = {
+    "agent": "An owner or admin of a tenant adds an agent with the button above. The agent's runtime receives a key.",
+    "memory": "An agent's runtime stores memories over the API, with the agent's key: POST /api/v1/memories.",
     "refinementsession": (
-        "A session begins when an agent is due, by its date or over its budget, or asked for: Refine now, on its page."
+        "A session starts when an agent is due: on its date, or over its budget. To start one, use Refine now on the "
+        "agent's page."
     ),
-    "auditentry": "Whatever is done to an agent is an entry here, from when it was made on. Add an agent first.",
-    "accessrequest": "Nobody has asked to read anything. Ask for access on an agent's page; its side decides.",
-    "agentkey": "An agent is made with its first key: add an agent, on the list of agents.",
-    "tenantkey": "A key is for a program that sets up a tenant's agents and watches them. Make one above.",
-    "membership": "Nobody has a part here. Invite somebody, above.",
-    "invitation": "Invite somebody, above: a link is made, good for one use within 72 hours.",
-    "person": "Invite somebody, above.",
-    "tenant": "Add a tenant, above; then invite its first owner, and add its first agent.",
+    "auditentry": "This list has an entry for everything that happens to an agent. Add an agent first.",
+    "accessrequest": "Nobody has asked to read memories. Ask for access on an agent's page; the agent's side decides.",
+    "agentkey": "Every new agent has a first key. Add an agent on the list of agents.",
+    "tenantkey": "Programs use these keys to set up and monitor a tenant's agents. Create one with the button above.",
+    "membership": "No members yet. Invite somebody with the button above.",
+    "invitation": "Invite somebody with the button above. The link works once, for 72 hours.",
+    "person": "Invite somebody with the button above.",
+    "tenant": "Add a tenant with the button above. Then invite its first owner and add its first agent.",
 }

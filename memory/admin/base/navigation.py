@@ -1,4 +1,4 @@
-"""The admin's menu: the lists that whoever is signed in may open."""
+"""The admin's menu: the lists that the person may open."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MENU: dict[type[Model], tuple[str, str]] = {  # title and icon
     Memory: ("Memories", "notes"),
     RefinementSession: ("Sessions", "cleaning_services"),
     AuditEntry: ("Audit trail", "history"),
-    AccessRequest: ("Access", "visibility"),
-    AgentKey: ("Agents' keys", "key"),
-    TenantKey: ("Tenants' keys", "vpn_key"),
-    Membership: ("People", "group"),
+    AccessRequest: ("Access requests", "visibility"),
+    AgentKey: ("Agent keys", "key"),
+    TenantKey: ("Tenant keys", "vpn_key"),
+    Membership: ("Members", "group"),
     Invitation: ("Invitations", "mail"),
-    Person: ("Everybody", "groups"),
+    Person: ("All people", "groups"),
     Tenant: ("Tenants", "domain"),
 }
 

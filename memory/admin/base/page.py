@@ -1,12 +1,11 @@
-"""What every page of the admin shares: who sees which rows, lists, pages of a row, and pages with a form.
+"""Base of every admin page: permissions by tenant, lists, pages of a row, and pages with a form.
 
-Rows of other tenants do not exist, and no column holds what a memory says. Django's own admin scopes lists alone. Here
-every row, by whatever address, filter or form, comes from one scoped queryset; nothing is added, changed or removed but
-by an action (memory/admin/base/actions.py); and a query may ask only for what the page offers, because `?digest=` would
-answer whether a memory says a certain thing.
+Every row comes from one queryset that contains only the person's tenants. No column shows the content of a memory.
+Only actions change rows (memory/admin/base/actions.py). Only the filters of a page are allowed in its URL, because
+`?digest=` could be used to test what a memory says.
 
-Unfold's buttons are links, opened by GET. Each leads to a page with a form, which changes nothing until it is POSTed to
-itself. A secret that is shown once is shown by the answer to that POST, on a page that no browser keeps.
+Unfold's buttons are links, opened with GET. Each one leads to a page with a form, and a POST of the form does the work.
+A new secret is shown once, in the response to that POST, on a page that the browser does not cache.
 """
 
 from __future__ import annotations
@@ -34,42 +33,42 @@ from audit.trail import Actor
 from config.errors import DomainError
 from config.plain import plain
 from memory.access.roles import Action, manages, tenant_ids
-from memory.admin.base.help_texts import HELP, WHEN_EMPTY
+from memory.admin.base.help_texts import EMPTY_TEXTS, HELP_TEXTS
 from memory.errors import Invalid
 from memory.mail import letters
 from memory.models import Agent, Tenant
 
-MOST = 200  # choices that a filter offers
+MAX_CHOICES = 200  # per filter
 
 
-# --- who sees which rows
+# --- permissions
 
 
 def actor_of(person: Any) -> Actor:
-    """Whoever is signed in, as the trail names them."""
+    """The actor for the audit trail."""
     return Actor.person(person.email)
 
 
-def ids_seen_by(request: HttpRequest, action: Action = Action.SEE) -> list[int]:
-    """The tenants in which whoever asks may do this. Asked of the database once a request."""
+def visible_tenant_ids(request: HttpRequest, action: Action = Action.SEE) -> list[int]:
+    """Ids of the tenants in which the person may do this. Cached for the request."""
     known: dict[Action, list[int]] | None = request.__dict__.get("_tenants")
     if known is None:
         known = request.__dict__["_tenants"] = tenant_ids(request.user)  # type: ignore[arg-type]
     return known[action]
 
 
-def forget_tenants(request: HttpRequest) -> None:
-    """Ask the database again, because an action may have changed the person's own part."""
+def clear_tenant_cache(request: HttpRequest) -> None:
+    """Forget the ids of `visible_tenant_ids`, because an action may have changed the person's own roles."""
     request.__dict__.pop("_tenants", None)
 
 
-def seen_by(request: HttpRequest, action: Action = Action.SEE) -> QuerySet[Tenant]:
-    """The same, as rows."""
-    return Tenant.objects.filter(pk__in=ids_seen_by(request, action))
+def visible_tenants(request: HttpRequest, action: Action = Action.SEE) -> QuerySet[Tenant]:
+    """The tenants in which the person may do this."""
+    return Tenant.objects.filter(pk__in=visible_tenant_ids(request, action))
 
 
-class OfTenant(SimpleListFilter):
-    """Rows of one of the tenants that whoever asks may see."""
+class TenantFilter(SimpleListFilter):
+    """Filters by tenant. Offers the tenants that the person may see."""
 
     title = parameter_name = "tenant"
 
@@ -78,22 +77,22 @@ class OfTenant(SimpleListFilter):
         super().__init__(request, params, model, model_admin)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
-        return list(seen_by(request).order_by("slug").values_list("slug", "slug")[:MOST])
+        return list(visible_tenants(request).order_by("slug").values_list("slug", "slug")[:MAX_CHOICES])
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if not self.value():
             return queryset
-        return queryset.filter(**{self.lookup: seen_by(request).filter(slug=self.value()).values("pk")})
+        return queryset.filter(**{self.lookup: visible_tenants(request).filter(slug=self.value()).values("pk")})
 
 
-class OfAgent(SimpleListFilter):
-    """Rows of one agent, `tenant/agent`."""
+class AgentFilter(SimpleListFilter):
+    """Filters by agent, as `tenant/agent`."""
 
     title = parameter_name = "agent"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
-        agents = Agent.objects.filter(tenant__in=ids_seen_by(request)).order_by("tenant__slug", "slug")
-        labels = [f"{tenant}/{slug}" for tenant, slug in agents.values_list("tenant__slug", "slug")[:MOST]]
+        agents = Agent.objects.filter(tenant__in=visible_tenant_ids(request)).order_by("tenant__slug", "slug")
+        labels = [f"{tenant}/{slug}" for tenant, slug in agents.values_list("tenant__slug", "slug")[:MAX_CHOICES]]
         if self.value() and self.value() not in labels:
             labels.append(str(self.value()))
         return [(label, label) for label in labels]
@@ -102,23 +101,22 @@ class OfAgent(SimpleListFilter):
         if not self.value():
             return queryset
         tenant, _, slug = str(self.value()).partition("/")
-        agents = Agent.objects.filter(tenant__in=seen_by(request).filter(slug=tenant), slug=slug)
+        agents = Agent.objects.filter(tenant__in=visible_tenants(request).filter(slug=tenant), slug=slug)
         return queryset.filter(agent_id__in=list(agents.values_list("pk", flat=True)))
 
 
 # --- lists, and pages of a row
 
 
-class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
-    """A page over rows that belong to tenants, to look at. `tenant` is the way from a row to its tenant's id; empty
-    where rows belong to none."""
+class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
+    """A read-only page for rows that belong to tenants."""
 
-    tenant: ClassVar[str] = ""
-    needs: ClassVar[Action] = Action.SEE  # to open the page
+    tenant: ClassVar[str] = ""  # lookup of a row's tenant id; empty if rows belong to no tenant
+    needs: ClassVar[Action] = Action.SEE  # permission to open the page
     row_actions: ClassVar[Sequence[Any]] = ()  # memory/admin/base/actions.py
-    deferred: ClassVar[Sequence[str]] = ()  # columns that no page needs
-    sections: ClassVar[dict[str, list[str]]]  # of a row's page: headings and fields; the first has no heading
-    introduction: ClassVar[str] = ""  # to the first section
+    deferred: ClassVar[Sequence[str]] = ()  # columns not to load
+    sections: ClassVar[dict[str, list[str]]]  # of a row's page: fields by heading; the first heading is empty
+    introduction: ClassVar[str] = ""  # text above the first section
     change_form_outer_before_template = "admin/buttons.html"
     list_per_page = 50
     show_full_result_count = False
@@ -127,24 +125,24 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
     list_filter_sheet = False
 
     @property
-    def when_empty(self) -> str:
-        """What to do where its list is empty (templates/unfold/helpers/empty_results.html)."""
-        return WHEN_EMPTY[str(self.opts.model_name)]
+    def empty_text(self) -> str:
+        """What to do when the list is empty. Used by templates/unfold/helpers/empty_results.html."""
+        return EMPTY_TEXTS[str(self.opts.model_name)]
 
     def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
-        """Whether this person may do this: to this row, or to any."""
-        ids = ids_seen_by(request, action)
+        """Whether the person may do this to the row, or, without a row, in any tenant."""
+        ids = visible_tenant_ids(request, action)
         return bool(ids) if row is None else attrgetter(self.tenant.replace("__", "."))(row) in ids
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
         rows = rows.select_related(*self.list_select_related or [None]).defer(*self.deferred)
         if self.tenant:
-            return rows.filter(**{f"{self.tenant}__in": ids_seen_by(request, self.needs)})
+            return rows.filter(**{f"{self.tenant}__in": visible_tenant_ids(request, self.needs)})
         return rows if self.may(request, self.needs) else rows.none()
 
     def row_or_404(self, request: HttpRequest, object_id: str) -> Any:
-        """A row of the page, read once a request. Raises Http404 for another tenant's as for none."""
+        """A row by its id, cached for the request. Raises Http404 if it does not exist or is in another tenant."""
         known = request.__dict__.setdefault("_rows", {})
         if object_id not in known:
             known[object_id] = self.get_object(request, object_id)
@@ -153,29 +151,29 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
         return known[object_id]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        if any("\0" in value for _, values in request.GET.lists() for value in values):  # which PostgreSQL refuses
+        if any("\0" in value for _, values in request.GET.lists() for value in values):  # PostgreSQL refuses NUL
             return HttpResponseRedirect(request.path)
         return super().changelist_view(request, extra_context)
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
         row = context["original"]
         offered = [each for each in self.row_actions if each.is_offered(row) and each.may(self, request, row)]
-        context |= {"title": self.named(row), "buttons": offered, "links": self.related_pages(request, row)}
+        context |= {"title": self.describe(row), "buttons": offered, "links": self.related_pages(request, row)}
         return super().render_change_form(request, context, *args, **options)
 
     def related_pages(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:
-        """Other pages that a row's page leads to, by their labels."""
+        """Label and URL of the links on a row's page."""
         return []
 
-    def named(self, row: Any) -> str:
-        """A row in a line, for people."""
+    def describe(self, row: Any) -> str:
+        """A short text that identifies the row."""
         return str(row)
 
     @property
-    def list_address(self) -> str:
+    def list_url(self) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
 
-    def address_of(self, row: Any) -> str:
+    def row_url(self, row: Any) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[row.pk])
 
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> list[Any]:
@@ -215,67 +213,67 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
         return lookup.removesuffix("__exact") in offered
 
     def get_form(self, request: HttpRequest, obj: Model | None = None, change: bool = False, **options: Any) -> Any:
-        return super().get_form(request, obj, change, help_texts=HELP, **options)
+        return super().get_form(request, obj, change, help_texts=HELP_TEXTS, **options)
 
 
 def column(path: str, description: str, **options: Any) -> Any:
-    """A column, or a field of a row's page, that shows an attribute of the row: `path`, with dots."""
+    """A column or field that shows an attribute of the row. `path` may contain dots."""
 
-    def show(_: Scoped, row: Any) -> Any:
+    def show(_: ScopedAdmin, row: Any) -> Any:
         return attrgetter(path)(row)
 
     return display(description=description, **options)(show)
 
 
-class OfService(Scoped):
-    """A page over what belongs to no tenant: for superusers alone."""
+class SuperuserAdmin(ScopedAdmin):
+    """A page for rows that belong to no tenant. Only superusers may open it."""
 
     def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
-        return manages(request.user)  # type: ignore[arg-type]  # who is signed in
+        return manages(request.user)  # type: ignore[arg-type]  # the site requires sign-in
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return self.may(request, self.needs)  # every row is theirs
+        return self.may(request, self.needs)  # superusers see every row
 
 
 def _is_id(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 19
 
 
-# --- what several pages say of an agent: its weight, why it is due, who decides for it, and where its pages are
+# --- texts and links about an agent that several pages show
 
 
-WHY = {
-    "weekly": "its date",
+DUE_REASONS = {
+    "weekly": "refinement date",
     "over_budget": "over budget",
-    "manual": "asked for by a person",
-    "agent": "asked for by itself",
-    "retry": "once more, after trouble",
+    "manual": "requested by a person",
+    "agent": "requested by the agent",
+    "retry": "retry after a failure",
 }
 
 
 def budget_bar(agent: Agent) -> SafeString:
-    """Core tokens as a part of the budget: yellow above the target, red above the budget."""
+    """A bar with core tokens and budget: yellow above the target, red above the budget."""
     most = max(1, agent.core_tokens, agent.budget_tokens)
     return render_to_string("admin/budget_bar.html", {"agent": agent, "most": most})
 
 
-def ask_access_address(agent_id: int, **asked: int | str) -> str:
-    """The page on which access is asked for, with these fields filled in."""
-    return reverse("admin:memory_agent_ask", args=[agent_id], query=asked or None)
+def ask_access_url(agent_id: int, **fields: int | str) -> str:
+    """The URL of the access request form, with these fields filled in."""
+    return reverse("admin:memory_agent_ask", args=[agent_id], query=fields or None)
 
 
-def time_machine_address(agent_id: int, kind: str = "", at: int | str = "") -> str:
+def time_machine_url(agent_id: int, kind: str = "", at: int | str = "") -> str:
     query = {"kind": kind, "at": at} if kind else None
     return reverse("admin:memory_agent_time_machine", args=[agent_id], query=query)
 
 
 def who_decides(agent: Agent, path: str) -> str:
-    """Its steward, its runtime, or either. `path` is where its runtime says yes, below `/api/v1/`."""
-    runtime = f"its runtime: POST /api/v1/{path} with the agent's key"
-    link = "the link that is mailed to its steward"
+    """Who may decide: the agent's steward, its runtime, or both. `path` is the runtime's endpoint below `/api/v1/`."""
+    runtime = f"the agent's runtime (POST /api/v1/{path} with the agent's key)"
+    link = "the agent's steward (by the mailed link)"
     if agent.steward and agent.is_steward_only:
         return link
-    return f"{link}, or {runtime}" if agent.steward and not letters.are_printed() else runtime
+    return f"{link} or {runtime}" if agent.steward and not letters.are_printed() else runtime
 
 
 # --- pages with a form
@@ -289,7 +287,7 @@ _CLASSES: dict[type[forms.Widget], Any] = {
 
 
 class AdminForm(forms.Form):
-    """A form with the CSS classes of the theme. `title` (of `row`), `button` and `lead` are those of its page."""
+    """A form with the CSS classes of the theme. `title` may contain `{row}`. `lead` are paragraphs above the form."""
 
     title: ClassVar[str] = ""
     button: ClassVar[str] = "Save"
@@ -304,8 +302,8 @@ class AdminForm(forms.Form):
                 field.widget.template_name = themed.template_name  # with an arrow
 
 
-class OfTenantForm(AdminForm):
-    """About one of these tenants."""
+class TenantChoiceForm(AdminForm):
+    """A form with a choice of tenant."""
 
     tenant: forms.ModelChoiceField[Tenant] = forms.ModelChoiceField(Tenant.objects.none())
 
@@ -325,14 +323,17 @@ def form_page(
     warning: str = "",
     **options: Any,
 ) -> HttpResponse:
-    """The page of a list, or of a row. When a valid form is POSTed, `save` returns a message or its own answer."""
-    back = page.address_of(row) if row else page.list_address
+    """A page with a form, for a list or for a row.
+
+    `save` receives the values of a valid form. It returns a message for the next page, or the response itself.
+    """
+    back = page.row_url(row) if row else page.list_url
     form = form_class(request.POST if request.method == "POST" else None, **options)
     if request.method == "POST" and form.is_valid():
         try:
             done = save(form.cleaned_data)
         except DomainError as refusal:
-            add_refusal(form, refusal)
+            add_error_to(form, refusal)
         else:
             if not isinstance(done, str):
                 return done
@@ -344,13 +345,13 @@ def form_page(
         "warning": warning,
         "form": form,
         "back": back,
-        "opts": page.opts,  # the theme makes the way back to the list of it
+        "opts": page.opts,  # for the theme's breadcrumbs
     }
     return TemplateResponse(request, "admin/form.html", context)
 
 
-def add_refusal(form: forms.Form, refusal: DomainError) -> None:
-    """Show a refusal at its field, if the form has that field."""
+def add_error_to(form: forms.Form, refusal: DomainError) -> None:
+    """Show the error at its field, if the form has that field."""
     if isinstance(refusal, Invalid) and refusal.field in form.fields:
         problem = refusal.problem.rstrip(".")
         form.add_error(refusal.field, f"{problem[:1].upper()}{problem[1:]}.")
@@ -359,6 +360,6 @@ def add_refusal(form: forms.Form, refusal: DomainError) -> None:
 
 
 @plain
-def shown_once(request: HttpRequest, *, title: str, secret: str, lines: Sequence[str], back: str) -> HttpResponse:
-    """A page with a secret that is stored nowhere: no message, session or history holds it."""
+def secret_page(request: HttpRequest, *, title: str, secret: str, lines: Sequence[str], back: str) -> HttpResponse:
+    """A page that shows a secret once. The secret is in no message, session or browser history."""
     return render(request, "shown_once.html", {"title": title, "secret": secret, "lines": lines, "back": back})

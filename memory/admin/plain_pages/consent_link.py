@@ -1,7 +1,6 @@
-"""The pages a steward comes to by a link: what is asked, and yes or no. Signed out: the link is all there is.
+"""The pages behind a steward's mailed link: the request, and buttons to approve or deny it. No sign-in is needed.
 
-To open one decides nothing; a decision is a POST, which leads back to the page. It keeps no session, and no cookie but
-that of the form.
+A GET decides nothing. A POST decides and redirects back to the page. The only cookie is the CSRF cookie.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from memory.consent import links, notices, redaction
 from memory.consent.links import Opened
 from memory.errors import LinkBroken
 from memory.mail import wording
-from memory.mail.link_letters import askers
+from memory.mail.link_letters import requesters
 
 
 @plain
@@ -35,31 +34,31 @@ def link(request: HttpRequest, token: str) -> HttpResponse:
         answer = _decided(request, token) if request.method == "POST" else _page(request, links.look(token))
     except LinkBroken:
         answer = HttpResponse(render_to_string("consent/broken.html"), status=404)
-    # The token is in the address: no other place is told more than that this one exists. (With "no-referrer" a browser
-    # says of a form that it comes from nowhere, and it is refused.)
+    # The URL contains the token, so other sites must not see it. "no-referrer" does not work: browsers then send forms
+    # with a null origin, which the CSRF check refuses.
     answer["Referrer-Policy"] = "strict-origin"
     return answer
 
 
 def _decided(request: HttpRequest, token: str) -> HttpResponse:
-    """Do what the form says, once, and lead back to what is so then: also where somebody else was faster. Where it was
-    refused and all is as before, that is told."""
-    decision, refused = request.POST.get("decision", ""), ""
+    """Save the decision and redirect to the page, also if somebody else decided first. If the decision failed and is
+    still open, show the error on the page."""
+    decision, error = request.POST.get("decision", ""), ""
     try:
         if decision in ("approve", "deny"):
             links.decide(token, approve=decision == "approve")
         elif decision == "revoke":
             links.revoke(token)
     except DomainError as refusal:
-        refused = str(refusal)
+        error = str(refusal)
     opened = links.look(token)
-    if refused and _is_offered(decision, opened):
-        return _page(request, opened, refused)
+    if error and _is_offered(decision, opened):
+        return _page(request, opened, error)
     return HttpResponse(status=303, headers={"Location": reverse("consent", args=[token])})
 
 
 def _is_offered(decision: str, opened: Opened) -> bool:
-    """Whether the page of what it is now has this button."""
+    """Whether the page has the button for this decision now."""
     if decision == "revoke":
         return opened.state == AccessState.ACTIVE
     return _may_decide(opened) and timezone.now() < opened.until
@@ -73,77 +72,81 @@ _OPEN = (AccessState.REQUESTED, ProposalState.OPEN, RemovalState.OPEN)
 
 
 def _is_erased(opened: Opened) -> bool:
-    """Of an erased silo nothing can be read or changed, but what is sealed in it can still be removed."""
-    asked = opened.asked
-    return not (opened.agent.wrapped_key or (isinstance(asked, Removal) and not asked.is_erasure))
+    """Whether the agent is erased, so that the request makes no sense. A redaction still does."""
+    consent_request = opened.request
+    return not (opened.agent.wrapped_key or (isinstance(consent_request, Removal) and not consent_request.is_erasure))
 
 
 def _is_own(opened: Opened) -> bool:
-    return any(same_address(opened.agent.steward, asker) for asker in askers(opened.asked))
+    return any(same_address(opened.agent.steward, each) for each in requesters(opened.request))
 
 
-def _page(request: HttpRequest, opened: Opened, refused: str = "") -> HttpResponse:
-    agent, asked = opened.agent, opened.asked
-    template, shown = _shown(opened)
+def _page(request: HttpRequest, opened: Opened, error: str = "") -> HttpResponse:
+    agent, consent_request = opened.agent, opened.request
+    template, context = _template(opened)
     may_decide, may_revoke = _may_decide(opened), opened.state == AccessState.ACTIVE
-    shown |= {
-        "asked": asked,
-        "until": opened.until if isinstance(asked, Removal) else asked.decide_until,
+    context |= {
+        "consent_request": consent_request,
+        "until": opened.until if isinstance(consent_request, Removal) else consent_request.decide_until,
         "agent": agent.label,
         "state": opened.state.value,
-        "refused": refused,
+        "error": error,
         "is_open": opened.state in _OPEN,
         "is_erased": _is_erased(opened),
         "may_decide": may_decide,
         "may_revoke": may_revoke,
-        "is_of_own_domain": any(same_domain(agent.steward, asker) for asker in askers(asked)),
-        "decided_by": "its steward" if asked.decided_by == ActorKind.STEWARD else "its runtime",
-        "csrf_token": get_token(request) if may_decide or may_revoke else "",  # which sets the cookie
+        "is_of_own_domain": any(same_domain(agent.steward, each) for each in requesters(consent_request)),
+        "decided_by": "the agent’s steward"
+        if consent_request.decided_by == ActorKind.STEWARD
+        else "the agent’s runtime",
+        "csrf_token": get_token(request) if may_decide or may_revoke else "",  # sets the cookie
     }
-    return HttpResponse(render_to_string(f"consent/{template}.html", shown), status=409 if refused else 200)
+    return HttpResponse(render_to_string(f"consent/{template}.html", context), status=409 if error else 200)
 
 
-def _shown(opened: Opened) -> tuple[str, dict[str, Any]]:
-    """The page's template, and what it says of what is asked."""
-    if isinstance(opened.asked, Standing):
-        return "request", _request(opened, opened.asked)
-    if isinstance(opened.asked, Removal):
-        return "removal", _removal(opened, opened.asked)
-    return "proposal", _proposal(opened, opened.asked)
+def _template(opened: Opened) -> tuple[str, dict[str, Any]]:
+    """The template and its context, by the kind of request."""
+    if isinstance(opened.request, Standing):
+        return "request", _request(opened, opened.request)
+    if isinstance(opened.request, Removal):
+        return "removal", _removal(opened, opened.request)
+    return "proposal", _proposal(opened, opened.request)
 
 
-def _request(opened: Opened, asked: Standing) -> dict[str, Any]:
+def _request(opened: Opened, consent_request: Standing) -> dict[str, Any]:
     return {
-        "purpose": wording.quoted(asked.purpose),
-        "scope": wording.scope(asked.scope),
-        "numbers": wording.numbered(asked.scope.numbers),
-        "duration": wording.duration(asked.seconds),
-        "reads": notices.reads(opened.agent, asked.number).count(),
+        "purpose": wording.quoted(consent_request.purpose),
+        "scope": wording.scope(consent_request.scope),
+        "numbers": wording.numbered(consent_request.scope.numbers),
+        "duration": wording.duration(consent_request.seconds),
+        "reads": notices.reads(opened.agent, consent_request.number).count(),
     }
 
 
-def _proposal(opened: Opened, asked: Proposal) -> dict[str, Any]:
+def _proposal(opened: Opened, consent_request: Proposal) -> dict[str, Any]:
     is_past = opened.state != ProposalState.OPEN
     return {
-        "who": wording.proposer(asked.proposer_kind, asked.proposer),
-        "changes": wording.proposed(asked.proposed) if is_past else wording.changes(opened.agent, asked.proposed),
+        "who": wording.proposer(consent_request.proposer_kind, consent_request.proposer),
+        "changes": wording.proposed(consent_request.proposed)
+        if is_past
+        else wording.changes(opened.agent, consent_request.proposed),
     }
 
 
-def _removal(opened: Opened, asked: Removal) -> dict[str, Any]:
-    shown = {
+def _removal(opened: Opened, consent_request: Removal) -> dict[str, Any]:
+    context = {
         "is_too_old": timezone.now() >= opened.until,
-        "who": wording.asker(asked.asker_kind, asked.asker, asked.asked_by),
-        "what": wording.removed(asked),
-        "numbers": wording.numbered(asked.memories),
-        "reason": wording.quoted(asked.reason),
+        "who": wording.requester(consent_request.asker_kind, consent_request.asker, consent_request.asked_by),
+        "what": wording.removed(consent_request),
+        "numbers": wording.numbered(consent_request.memories),
+        "reason": wording.quoted(consent_request.reason),
     }
-    if opened.state != RemovalState.OPEN or asked.is_erasure:
-        return shown
-    figures = redaction.preview(opened.agent, asked.left)
+    if opened.state != RemovalState.OPEN or consent_request.is_erasure:
+        return context
+    figures = redaction.preview(opened.agent, consent_request.left)
     related = [each.number for each in figures.related]
-    return shown | {
+    return context | {
         "figures": figures,
-        "constitutional": wording.every(figures.constitutional),
+        "constitutional": wording.all_numbers(figures.constitutional),
         "related": wording.numbered(related),
     }

@@ -1,4 +1,4 @@
-"""Addresses of the pages outside the admin's theme."""
+"""URLs of the pages outside the admin's theme."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from memory.admin.plain_pages import accounts, consent_link
 urlpatterns = [
     path("reading/", include("memory.admin.plain_pages.reading")),
     path("join/<str:token>", accounts.join, name="join"),
-    # Any text: what is no token gets the same page as one that was altered.
+    # Any text: every invalid token gets the same page.
     re_path(r"^consent/(?P<token>[\s\S]*)\Z", consent_link.link, name="consent"),
 ]

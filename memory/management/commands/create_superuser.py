@@ -78,7 +78,7 @@ class Command(Task):
                 return first
 
     def _code(self, factor: Authenticator) -> str:
-        address = people.address(factor)
+        address = people.otpauth_url(factor)
         drawn = qrcode.QRCode(border=2)
         drawn.add_data(address)
         picture = io.StringIO()
@@ -86,11 +86,11 @@ class Command(Task):
         for line in picture.getvalue().splitlines():
             self.say(line.replace("\u00a0", " "))  # which is no printable character
         self.say("Scan this with an authenticator app, or enter this key there by hand:")
-        self.say(" ".join(textwrap.wrap(people.written(factor), 4)))
+        self.say(" ".join(textwrap.wrap(people.secret_text(factor), 4)))
         self.say(f"The same as an address: {address}")
         for _ in range(TRIES):
             code = getpass.getpass("The six digits it shows now: ", sys.stderr)
-            if people.shows(factor, code):
+            if people.is_present_code(factor, code):
                 return code
             self.say("code: is not the authenticator's present one")
         return self.fail("Nothing was changed.", USAGE)

@@ -77,8 +77,8 @@ class Command(Task):
         if not with_discarded:
             rows = rows.filter(discarded_at__isnull=True)
         numbers = list(rows.values_list("number", flat=True))
-        for start in range(0, len(numbers), granted_reads.MOST):
-            page = numbers[start : start + granted_reads.MOST]
+        for start in range(0, len(numbers), granted_reads.MAX_READ):
+            page = numbers[start : start + granted_reads.MAX_READ]
             yield from granted_reads.memories(agent, grant.number, person, page)
 
 
