@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from config.errors import USAGE, ConfigurationError, DomainError, InvalidField
 
-TOLD_AT_ONCE = 20  # conflicts that one error lists
+MAX_LISTED = 20  # conflicts that one error lists
 
 
 class MemoryFault(DomainError):
@@ -50,19 +50,19 @@ class Stale(NumbersError):
     what = "Changed meanwhile"
 
 
-class NotCore(NumbersError):
+class CoreMemoryRequired(NumbersError):
     code = "not_core"
     what = "A journal memory, where a core memory is needed"
 
 
-class Apart(NumbersError):
+class MixedScope(NumbersError):
     """Memories of more than one scope or project in one consolidation."""
 
     code = "mixed_scope"
     what = "Of another scope or project than the first"
 
 
-class Repeated(NumbersError):
+class DuplicateNumbers(NumbersError):
     code = "repeated"
     what = "Given more than once"
 
@@ -113,14 +113,14 @@ class CategoryDisabled(MemoryFault):
         self.category = category
 
 
-class PersonsOnly(MemoryFault):
+class PersonRequired(MemoryFault):
     code = "persons_only"
 
     def __init__(self) -> None:
         super().__init__("Only a person changes memory rules: in the admin, or by a command.")
 
 
-class NotAgreed(MemoryFault):
+class NotConfirmed(MemoryFault):
     """A switch that would be turned on with what was asked for, and that nobody agreed to: it was turned off since."""
 
     code = "not_agreed"
@@ -140,7 +140,7 @@ class NotFound(MemoryFault):
     exit_code = USAGE
 
 
-class Taken(MemoryFault):
+class AlreadyExists(MemoryFault):
     code = "taken"
 
 
@@ -163,7 +163,7 @@ class KeyRejected(MemoryFault):
     exit_code = USAGE
 
 
-class AgentsSide(MemoryFault):
+class AgentConsentRequired(MemoryFault):
     """What the agent's side alone decides, asked for by somebody else."""
 
     code = "agents_side"
@@ -194,13 +194,13 @@ class Redacted(NumbersError):
     what = "Redacted, for good"
 
 
-class NoRequest(MemoryFault):
+class RequestNotFound(MemoryFault):
     """No request of this number is open: there is none, or it was settled."""
 
     code = "no_request"
 
 
-class ConsentNeeded(MemoryFault):
+class ConsentRequired(MemoryFault):
     """The agent's side alone, its runtime's key or its steward, agrees to a redaction or an erasure, or declines it."""
 
     code = "consent_needed"
@@ -212,13 +212,13 @@ class UnknownEntry(MemoryFault):
     code = "unknown_entry"
 
 
-class NotOver(MemoryFault):
+class SessionRunning(MemoryFault):
     """A session that goes on is not rolled back."""
 
     code = "not_over"
 
 
-class Moved(MemoryFault):
+class TrailChanged(MemoryFault):
     """More happened since what was agreed to was shown."""
 
     code = "moved"
@@ -234,27 +234,27 @@ class NothingToUndo(MemoryFault):
     code = "nothing_to_undo"
 
 
-class Conflicting(MemoryFault):
+class Conflict(MemoryFault):
     """Later entries touched the same memories: `conflicts` says which memories, and which entries."""
 
     code = "conflict"
 
     def __init__(self, conflicts: Mapping[int, Sequence[int]]) -> None:
         self.conflicts = {number: tuple(seqs) for number, seqs in sorted(conflicts.items())}
-        told = [f"memory {n} by {', '.join(map(str, seqs))}" for n, seqs in list(self.conflicts.items())[:TOLD_AT_ONCE]]
-        more = f" and {len(self.conflicts) - TOLD_AT_ONCE:,} more" if len(self.conflicts) > TOLD_AT_ONCE else ""
+        told = [f"memory {n} by {', '.join(map(str, seqs))}" for n, seqs in list(self.conflicts.items())[:MAX_LISTED]]
+        more = f" and {len(self.conflicts) - MAX_LISTED:,} more" if len(self.conflicts) > MAX_LISTED else ""
         super().__init__(
             f"Later entries changed the same memories: {'; '.join(told)}{more}. Skip these memories, or force it."
         )
 
 
-class AlreadyAsked(MemoryFault):
+class AlreadyRequested(MemoryFault):
     """A person has one open request to an agent at a time."""
 
     code = "already_asked"
 
 
-class TooManyAsked(MemoryFault):
+class TooManyRequests(MemoryFault):
     """More requests and proposals within 24 hours than one may make, or one agent's side is asked."""
 
     code = "too_many_asked"
@@ -279,7 +279,7 @@ class NotGranted(MemoryFault):
     code = "not_granted"
 
 
-class LinkBroken(MemoryFault):
+class InvalidLink(MemoryFault):
     """A consent link that is none, is too old, or was mailed to somebody who no longer speaks for the agent."""
 
     code = "link_broken"
@@ -319,13 +319,13 @@ class FileFault(MemoryFault):
         self.reason = reason or "not as it should be"
 
 
-class FileElsewhere(FileFault):
+class FileOutsideRoots(FileFault):
     """A memory file that does not lie where the operator lets such files be."""
 
     code = "memory_file_elsewhere"
 
 
-class NoFile(FileFault):
+class NotAFile(FileFault):
     """What has the name of a file is a folder, a link, a pipe: somebody's, which is left alone."""
 
 

@@ -9,19 +9,19 @@ from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 
 from memory.access.authentication import new_key
-from memory.errors import Invalid, NotFound, Taken
+from memory.errors import AlreadyExists, Invalid, NotFound
 from memory.models import Tenant, TenantKey
 
 
 def create(slug: str, *, name: str = "") -> Tenant:
-    """Raises Invalid, Taken."""
+    """Raises Invalid, AlreadyExists."""
     tenant = Tenant(slug=slug, name=name)
     _clean(tenant)
     try:
         with transaction.atomic():
             tenant.save()
     except IntegrityError:
-        raise Taken("There is already a tenant of that name.") from None
+        raise AlreadyExists("There is already a tenant of that name.") from None
     return tenant
 
 

@@ -20,7 +20,7 @@ from django.utils import timezone
 from memory.access import roles
 from memory.access.authentication import is_proven, macs, new_prefix
 from memory.accounts import memberships, people
-from memory.errors import Invalid, LinkBroken, NotAllowed, Taken
+from memory.errors import AlreadyExists, Invalid, InvalidLink, NotAllowed
 from memory.mail import letters
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 
@@ -46,7 +46,8 @@ class Opened:
 
 
 def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
-    """A token for who has this address, in the place of any before; kept nowhere. Raises Invalid, NotFound, Taken."""
+    """A new invitation token for this address. It replaces earlier ones, and is not stored. Raises Invalid, NotFound,
+    AlreadyExists."""
     to = _checked(address)
     if role not in Role.values:
         raise Invalid("role", f"must be one of: {', '.join(Role.values)}")
@@ -55,7 +56,7 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
         if role not in roles.grantable(by, row):
             raise NotAllowed("Nobody gives more than they hold.")
         if Membership.objects.filter(tenant=row, person__email=to).exists():
-            raise Taken("Who has this address has a part in the tenant: change their role instead.")
+            raise AlreadyExists("Who has this address has a part in the tenant: change their role instead.")
         Invitation.objects.filter(tenant=row, address=to, used_at=None).delete()
         prefix, secret = new_prefix(), secrets.token_urlsafe(_SECRET)
         made = Invitation(tenant=row, address=to, role=role, invited_by=by, prefix=prefix, made_at=timezone.now())
@@ -78,19 +79,19 @@ def withdraw(invitation: Invitation, by: Person) -> None:
 
 
 def look(token: str) -> Opened:
-    """What a link is to. Changes nothing. Raises LinkBroken."""
+    """What a link is to. Changes nothing. Raises InvalidLink."""
     return _opened(_proven(token))
 
 
 def candidate(token: str, nonce: str) -> Authenticator:
     """The second factor that `join` will make: of the token and of what the page was opened with, so that whoever
-    opened the link before, or handed it on, has another. Raises LinkBroken."""
+    opened the link before, or handed it on, has another. Raises InvalidLink."""
     opened = look(token)
     return people.candidate(opened.person or Person(email=opened.address), f"joining/{token}/{nonce}")
 
 
 def accept(token: str, person: Person) -> Opened:
-    """Give the part to who is signed in, and has the address. Raises LinkBroken, NotAllowed, Taken."""
+    """Give the part to who is signed in, and has the address. Raises InvalidLink, NotAllowed, AlreadyExists."""
     with transaction.atomic():
         row = _proven(token, is_locked=True)
         opened = _opened(row)
@@ -101,8 +102,8 @@ def accept(token: str, person: Person) -> Opened:
 
 
 def join(token: str, nonce: str, *, name: str, password: str, code: str) -> Person:
-    """Make the person, their second factor and their part. Raises LinkBroken, Invalid, Taken; ValidationError for a
-    password that is easily guessed."""
+    """Create the person, their second factor and their membership. Raises InvalidLink, Invalid, AlreadyExists, and
+    ValidationError for a weak password."""
     try:
         with transaction.atomic():
             row = _proven(token, is_locked=True)
@@ -115,23 +116,23 @@ def join(token: str, nonce: str, *, name: str, password: str, code: str) -> Pers
             _use(row, person)
             return person
     except IntegrityError:  # by another invitation, at the same moment
-        raise Taken("Somebody joined with this address just now. Open the link again.") from None
+        raise AlreadyExists("Somebody joined with this address just now. Open the link again.") from None
 
 
 def _use(row: Invitation, person: Person) -> None:
     if Membership.objects.filter(tenant=row.tenant, person=person).exists():
-        raise Taken("You have a part in this tenant already.")
+        raise AlreadyExists("You have a part in this tenant already.")
     Membership.objects.create(tenant=row.tenant, person=person, role=row.role)
     Invitation.objects.filter(pk=row.pk).update(used_at=timezone.now())
 
 
 def _opened(row: Invitation) -> Opened:
-    """Raises LinkBroken where the address is somebody's whom no invitation may make another."""
+    """Raises InvalidLink where the address is somebody's whom no invitation may make another."""
     person = Person.objects.filter(email=row.address).first()
     if person is not None and not person.is_active:
-        raise LinkBroken("Who has this address may not sign in: a superuser reactivates them first.")
+        raise InvalidLink("Who has this address may not sign in: a superuser reactivates them first.")
     if person is not None and not _has_factor(person) and (person.is_superuser or person.memberships.exists()):
-        raise LinkBroken("Who has this address has a part already, and no second factor: the operator helps them.")
+        raise InvalidLink("Who has this address has a part already, and no second factor: the operator helps them.")
     return Opened(row.tenant, row.role, row.address, person)
 
 
@@ -140,20 +141,20 @@ def _has_factor(person: Person) -> bool:
 
 
 def _proven(token: str, *, is_locked: bool = False) -> Invitation:
-    """The row a token proves, while it counts. Of a token that proves none, nothing is told. Raises LinkBroken."""
+    """The row a token proves, while it counts. Of a token that proves none, nothing is told. Raises InvalidLink."""
     prefix, _, secret = token[:_MOST].partition("_")
     rows = Invitation.objects.select_related("tenant", "invited_by")
     rows = rows.select_for_update(of=("self",)) if is_locked else rows
     row = rows.filter(prefix=prefix).first() if prefix.isalnum() and secret.isascii() else None
     expected = bytes(row.mac) if row else b"\0" * 32
     if not is_proven(expected, _text(row or _NONE, secret)) or row is None:
-        raise LinkBroken("This link is not valid.")
+        raise InvalidLink("This link is not valid.")
     if row.used_at is not None:
-        raise LinkBroken("This invitation was used.")
+        raise InvalidLink("This invitation was used.")
     if timezone.now() >= row.made_at + VALID:
-        raise LinkBroken("This invitation is over: it was good for 72 hours. Ask for another.")
+        raise InvalidLink("This invitation is over: it was good for 72 hours. Ask for another.")
     if row.role not in roles.grantable(row.invited_by, row.tenant):
-        raise LinkBroken("Who made this invitation may not invite any more. Ask for another.")
+        raise InvalidLink("Who made this invitation may not invite any more. Ask for another.")
     return row
 
 

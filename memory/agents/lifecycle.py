@@ -19,7 +19,7 @@ from audit.trail import Actor
 from memory.access import tenants
 from memory.access.authentication import new_key
 from memory.agents import due_dates
-from memory.errors import AgentsSide, FileFault, Invalid, NotFound, Taken
+from memory.errors import AgentConsentRequired, AlreadyExists, FileFault, Invalid, NotFound
 from memory.mail import letters
 from memory.models import Agent, AgentKey, DueReason, Tenant
 from memory.run_log import runs
@@ -39,7 +39,7 @@ OFTENEST, RAREST = timedelta(hours=1), timedelta(days=3_652)  # a cadence: to te
 def create(tenant_slug: str, slug: str, *, model: str, actor: Actor, **settings: Any) -> tuple[Agent, str]:
     """Make an agent, its tenant if need be, its data key and its first key, which is returned and never shown again.
 
-    `settings` are fields of Agent. Raises Invalid, Taken.
+    `settings` are fields of Agent. Raises Invalid, AlreadyExists.
     """
     with transaction.atomic():
         tenant = _tenant(tenant_slug)
@@ -59,7 +59,7 @@ def _tenant(slug: str) -> Tenant:
         return there
     try:
         return tenants.create(slug)
-    except Taken:  # made by somebody else meanwhile
+    except AlreadyExists:  # made by somebody else meanwhile
         return Tenant.objects.get(slug=slug)
     except Invalid as invalid:
         raise Invalid("tenant", invalid.problem) from None
@@ -73,7 +73,7 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
             agent.save()
     except IntegrityError:
         if Agent.objects.filter(tenant=tenant, slug=slug).exists():
-            raise Taken(f"There is already an agent {agent.label}.") from None
+            raise AlreadyExists(f"There is already an agent {agent.label}.") from None
         raise _refused_by_table(agent) from None
     agent.wrapped_key = new_wrapped_key(agent.pk)
     _set_cadence(agent)
@@ -180,13 +180,13 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     """A key for an agent that remembers nothing yet, which its tenant may hand to the runtime.
 
     For a silo that ever held a memory, or that a runtime has made its own and will fill, the agent's side alone issues
-    one (20-silo, The agent's side). Raises AgentsSide.
+    one (20-silo, The agent's side). Raises AgentConsentRequired.
     """
     with edits.locked(agent) as row:
         issued = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.KEY_ISSUED)
         is_its_own = any(not detail.get("handed_out") for detail in issued.values_list("detail", flat=True))
         if is_its_own or Change.objects.filter(agent_id=row.pk).exists():  # the rows, SQL may have set back
-            raise AgentsSide("The silo holds memories, or is its runtime's: its agent's side alone issues a key to it.")
+            raise AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
         return _issue_key(row, actor, label, is_handed_out=True)
 
 

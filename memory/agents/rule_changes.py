@@ -13,7 +13,7 @@ from typing import Any
 
 from audit.models import ActorKind, Operation
 from audit.trail import Actor
-from memory.errors import AgentsSide, NotAgreed, PersonsOnly
+from memory.errors import AgentConsentRequired, NotConfirmed, PersonRequired
 from memory.models import Agent
 from memory.policy import paths, settings_document, switches
 from memory.policy.categories import SCOPES
@@ -66,10 +66,10 @@ def make(
     """Change the rules as they stand. `agreed`: the switches that a person agreed to turn on, and no others are. `side`
     is the agent's, where it is there to agree that more is shown in the files of its vault.
 
-    What is as it was is no change, and no entry. Raises Invalid, PersonsOnly, NotAgreed, AgentsSide.
+    What is as it was is no change, and no entry. Raises Invalid, PersonRequired, NotConfirmed, AgentConsentRequired.
     """
     if actor.kind not in _PEOPLE:
-        raise PersonsOnly
+        raise PersonRequired
     with edits.locked(agent) as row:
         before = switches.rules_of(row)
         now = wanted.kept(before)
@@ -80,10 +80,10 @@ def make(
             return Edited(None, (), row)
         on = turned_on(row, wanted)
         if unknown := sorted(set(on) - set(agreed)):
-            raise NotAgreed(unknown)
+            raise NotConfirmed(unknown)
         shown = _shown_by(before, now, has_vault=bool(row.vault_path))
         if shown and (side is None or side.kind not in _SIDE):
-            raise AgentsSide(
+            raise AgentConsentRequired(
                 f"{' and '.join(shown)}: the files of its vault would show more. Only the agent's side can agree to "
                 "that: set PALIMPSEST_AGENT_KEY to its key."
             )

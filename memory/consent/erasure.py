@@ -48,7 +48,7 @@ def preview(agent: Agent) -> Figures:
 def erase(agent: Agent, request: int, actor: Actor) -> Figures:
     """Carry out a request, on the agent's side. An open refinement session ends; no other is ever due.
 
-    Raises ConsentNeeded, NoRequest, Erased.
+    Raises ConsentRequired, RequestNotFound, Erased.
     """
     with edits.locked(agent) as row:
         edits.require_key(row)

@@ -27,7 +27,7 @@ MOST = 100  # memories, or steps of an entry, that one read shows
 def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) -> list[Read]:
     """What these memories say, by the grant of this number. Redacted ones say nothing, and are left out.
 
-    Raises NotGranted, UnknownMemory, Repeated, Invalid.
+    Raises NotGranted, UnknownMemory, DuplicateNumbers, Invalid.
     """
     if not 0 < len(numbers) <= MOST:
         raise errors.Invalid("numbers", f"must be 1 to {MOST}")

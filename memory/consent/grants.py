@@ -32,8 +32,8 @@ OF_MEMORIES = ("silo", "memories")  # kinds of scope under which memories are re
 def ask(agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: int = consent.USUAL.seconds) -> Standing:
     """Ask to read. `purpose` is kept for ever, and told to the agent's side.
 
-    The agent's steward, where it has one, is mailed a link. Raises Invalid, UnknownMemory, Repeated, UnknownEntry,
-    AlreadyAsked, ConsentNeeded, TooManyAsked, MailNotSent, Erased.
+    The agent's steward, where it has one, is mailed a link. Raises Invalid, UnknownMemory, DuplicateNumbers,
+    UnknownEntry, AlreadyRequested, ConsentRequired, TooManyRequests, MailNotSent, Erased.
     """
     told = checked_words(purpose, "purpose")
     least, most = consent.LEAST_PURPOSE, consent.MOST_PURPOSE
@@ -47,10 +47,10 @@ def ask(agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: in
         close_stale(row)
         _require_scope(row, scope)
         if row.is_steward_only and same_address(row.steward, person.address):
-            raise errors.ConsentNeeded("Its steward alone consents for this agent, and nobody decides for themselves.")
+            raise errors.ConsentRequired("Only this agent's steward can consent, and not to their own request.")
         mine = AccessRequest.objects.filter(agent_id=row.pk, person_id=person.id, state=AccessState.REQUESTED)
         if mine.exists():
-            raise errors.AlreadyAsked("A request of yours to this agent is open: wait until it is decided.")
+            raise errors.AlreadyRequested("A request of yours to this agent is open: wait until it is decided.")
         actor = Actor.person(person.address)
         steps.require_room(row, actor)
         letters.require_sent(row)
@@ -78,12 +78,12 @@ def _require_scope(agent: Agent, scope: Scope) -> None:
 
 
 def approve(agent: Agent, number: int, actor: Actor) -> Standing:
-    """Grant what was asked, on the agent's side. Raises ConsentNeeded, NotOpen, Erased."""
+    """Grant what was asked, on the agent's side. Raises ConsentRequired, NotOpen, Erased."""
     return _decide(agent, number, actor, Operation.ACCESS_GRANTED)
 
 
 def deny(agent: Agent, number: int, actor: Actor) -> Standing:
-    """Refuse it. Raises ConsentNeeded, NotOpen, Erased."""
+    """Refuse it. Raises ConsentRequired, NotOpen, Erased."""
     return _decide(agent, number, actor, Operation.ACCESS_DENIED)
 
 
@@ -94,7 +94,7 @@ def _decide(agent: Agent, number: int, actor: Actor, operation: Operation) -> St
         standing = _require_state(row, number, AccessState.REQUESTED)
         steps.require_side(row, actor, is_stewards_alone=row.is_steward_only)
         if actor.kind == ActorKind.STEWARD and same_address(actor.label, standing.person):
-            raise errors.ConsentNeeded("Nobody decides about their own request.")
+            raise errors.ConsentRequired("Nobody decides about their own request.")
         if operation == Operation.ACCESS_GRANTED and steps.is_altered(row, number):  # nothing could be read by it
             raise errors.NotOpen("The agent's trail is not as it was written since this was asked.")
         return _step(row, operation, actor, {"request": number})

@@ -50,12 +50,12 @@ class Opened:
 def make(agent: Agent, number: int) -> str:
     """A token for the agent's present steward, about an open request or proposal; kept nowhere.
 
-    Raises NotOpen, ConsentNeeded, Erased.
+    Raises NotOpen, ConsentRequired, Erased.
     """
     with edits.locked(agent) as row:
         edits.require_key(row)
         if not row.steward:
-            raise errors.ConsentNeeded("This agent has no steward.")
+            raise errors.ConsentRequired("This agent has no steward.")
         asked = asked_by(row, number)
         if asked is None or asked.at(steps.clock(row)) not in _OPEN:
             raise errors.NotOpen(f"There is no open request {number}.")
@@ -77,20 +77,20 @@ def asked_by(agent: Agent, number: int) -> Asked | None:
 
 
 def look(token: str) -> Opened:
-    """What a link is about. Decides nothing. Raises LinkBroken."""
+    """What a link is about. Decides nothing. Raises InvalidLink."""
     agent, link = _proven(token)
     asked = asked_by(agent, link.number)
     if asked is None or not (_is_mailed_to(link, agent.steward) or _has_replaced_itself(agent, link, asked)):
-        raise errors.LinkBroken(_BROKEN)
+        raise errors.InvalidLink(_BROKEN)
     state = grants.at_present(agent, asked) if isinstance(asked, Standing) else asked.at(steps.clock(agent))
     return Opened(agent, asked, state, _until(link))
 
 
 def decide(token: str, *, approve: bool) -> Asked:
-    """Decide, once. Raises LinkBroken, NotOpen, NoRequest, ConsentNeeded, Invalid, Erased."""
+    """Decide, once. Raises InvalidLink, NotOpen, RequestNotFound, ConsentRequired, Invalid, Erased."""
     with _by_steward(token) as (row, link, actor):
         if timezone.now() >= _until(link):
-            raise errors.LinkBroken("This link is too old to decide by.")
+            raise errors.InvalidLink("This link is too old to decide by.")
         asked = asked_by(row, link.number)
         if isinstance(asked, Removal) and approve:  # constitutional memories, too: the page shows which ones are
             return removal.agree(row, asked, actor, include_constitutional=True)
@@ -106,7 +106,7 @@ def _until(link: ConsentLink) -> datetime:
 
 
 def revoke(token: str) -> Standing:
-    """End the grant now. Raises LinkBroken, NotOpen."""
+    """End the grant now. Raises InvalidLink, NotOpen."""
     with _by_steward(token) as (row, link, actor):
         return grants.revoke(row, link.number, actor)
 
@@ -118,10 +118,10 @@ def _proven(token: str) -> tuple[Agent, ConsentLink]:
     link = ConsentLink.objects.filter(prefix=prefix).first() if is_formed else None
     expected = bytes(link.mac) if link else b"\0" * 32
     if not is_proven(expected, _text(link, secret) if link else "") or link is None:
-        raise errors.LinkBroken(_BROKEN)
+        raise errors.InvalidLink(_BROKEN)
     agent = Agent.objects.select_related("tenant").filter(pk=link.agent_id).first()
     if agent is None:
-        raise errors.LinkBroken(_BROKEN)
+        raise errors.InvalidLink(_BROKEN)
     return agent, link
 
 
@@ -130,11 +130,11 @@ _BROKEN = "This link is not valid."
 
 @contextmanager
 def _by_steward(token: str) -> Iterator[tuple[Agent, ConsentLink, Actor]]:
-    """The agent's row, locked, for whom the link was mailed to. Raises LinkBroken unless that is its steward now."""
+    """The agent's row, locked, for whom the link was mailed to. Raises InvalidLink unless that is its steward now."""
     agent, link = _proven(token)
     with grants.over_stays_over(agent), edits.locked(agent) as row:
         if not _is_mailed_to(link, row.steward):
-            raise errors.LinkBroken(_BROKEN)
+            raise errors.InvalidLink(_BROKEN)
         yield row, link, Actor.steward(row.steward)
 
 

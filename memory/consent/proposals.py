@@ -30,10 +30,10 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
     """Propose other values of what is `PROPOSABLE`, in the place of what was proposed before.
 
     That there is such a model is for the edge to see to. The agent's steward, where it has one, is mailed a link.
-    Raises AgentsSide, Invalid, ConsentNeeded, TooManyAsked, MailNotSent, Erased.
+    Raises AgentConsentRequired, Invalid, ConsentRequired, TooManyRequests, MailNotSent, Erased.
     """
     if actor.kind not in _PROPOSERS:
-        raise errors.AgentsSide("The agent's side proposes nothing: it changes these itself.")
+        raise errors.AgentConsentRequired("The agent's side proposes nothing: it changes these itself.")
     _require_proposable(settings)
     with edits.locked(agent) as row:
         edits.require_key(row)
@@ -46,7 +46,7 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
         if not proposed:
             raise errors.Invalid("proposal", f"changes nothing: give another {', '.join(PROPOSABLE)}")
         if _is_stewards_alone(row) and same_address(row.steward, actor.label):
-            raise errors.ConsentNeeded(
+            raise errors.ConsentRequired(
                 "Its steward alone accepts for this agent, and nobody accepts what they proposed."
             )
         steps.require_room(row, actor)
@@ -86,13 +86,13 @@ def _close(row: Agent) -> None:
 
 
 def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Make the change, on the agent's side. Raises ConsentNeeded, NotOpen, Invalid, Erased."""
+    """Make the change, on the agent's side. Raises ConsentRequired, NotOpen, Invalid, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
         require_side(row, actor)
         if same_address(actor.label, proposal.proposer):
-            raise errors.ConsentNeeded("Nobody accepts what they proposed.")
+            raise errors.ConsentRequired("Nobody accepts what they proposed.")
         if steps.is_altered(row, number):
             raise errors.NotOpen("The agent's trail is not as it was written since this was proposed.")
         lifecycle.change(row, actor, proposal=number, **proposal.proposed)
@@ -100,7 +100,7 @@ def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Say no, on the agent's side; or take it back, as who proposed it. Raises ConsentNeeded, NotOpen, Erased."""
+    """Say no, on the agent's side; or take it back, as who proposed it. Raises ConsentRequired, NotOpen, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
@@ -116,7 +116,7 @@ def is_own(proposal: Proposal, actor: Actor) -> bool:
 
 
 def require_side(agent: Agent, actor: Actor) -> None:
-    """Raise ConsentNeeded unless this is the agent's side. Without a steward its runtime alone is."""
+    """Raise ConsentRequired unless this is the agent's side. Without a steward its runtime alone is."""
     steps.require_side(agent, actor, is_stewards_alone=_is_stewards_alone(agent))
 
 

@@ -58,7 +58,7 @@ class Figures:
 
 def preview(agent: Agent, numbers: Sequence[int]) -> Figures:
     """What `redact` would do. Changes nothing, and locks nothing: to look through a long trail takes seconds, in which
-    others write (on SQLite one lock keeps every agent waiting). Raises UnknownMemory, Repeated, Redacted."""
+    others write (on SQLite one lock keeps every agent waiting). Raises UnknownMemory, DuplicateNumbers, Redacted."""
     return _figures(agent, _memories(agent, numbers), None, None)
 
 
@@ -66,7 +66,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
     """Carry out a request, on the agent's side, in one transaction. An open refinement session ends: its model may
     have read what goes.
 
-    Raises ConsentNeeded, NoRequest, Redacted, Constitutional.
+    Raises ConsentRequired, RequestNotFound, Redacted, Constitutional.
     """
     with edits.locked(agent) as row:
         asked = removal_requests.to_settle(row, request, actor, Operation.REDACTION_REQUESTED)

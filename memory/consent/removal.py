@@ -11,7 +11,7 @@ from memory.models import Agent
 def agree(agent: Agent, asked: Removal, actor: Actor, *, include_constitutional: bool) -> Removal:
     """Carry it out, on the agent's side; the request as it stands then.
 
-    Raises ConsentNeeded, NoRequest, Redacted, Constitutional, Erased.
+    Raises ConsentRequired, RequestNotFound, Redacted, Constitutional, Erased.
     """
     if asked.is_erasure:
         erasure.erase(agent, asked.number, actor)

@@ -32,7 +32,7 @@ _ASKS_FOR = {
 def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str, asked_by: str = "") -> Removal:
     """Ask for the removal of what these memories say. `reason` is kept for ever: it must not repeat it.
 
-    Raises Invalid, UnknownMemory, Repeated, Redacted, ConsentNeeded, MailNotSent, TooManyAsked, Erased.
+    Raises Invalid, UnknownMemory, DuplicateNumbers, Redacted, ConsentRequired, MailNotSent, TooManyRequests, Erased.
     """
     if not numbers:
         raise errors.Invalid("id", "must name one memory or more")
@@ -48,7 +48,7 @@ def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason:
 def ask_erasure(agent: Agent, actor: Actor, *, reason: str, asked_by: str = "") -> Removal:
     """Ask for the destruction of the agent's data key.
 
-    Raises Invalid, ConsentNeeded, MailNotSent, TooManyAsked, Erased.
+    Raises Invalid, ConsentRequired, MailNotSent, TooManyRequests, Erased.
     """
     with edits.locked(agent) as row:
         return _ask(row, Operation.ERASURE_REQUESTED, [], actor, reason, asked_by)
@@ -60,7 +60,7 @@ def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason:
     edits.require_key(agent)
     if agent.is_steward_only:
         if _is_by(actor.label, asked_by, agent.steward):
-            raise errors.ConsentNeeded("Its steward alone agrees for this agent, and nobody agrees to what they asked.")
+            raise errors.ConsentRequired("Only this agent's steward can agree, and not to their own request.")
         letters.require_sent(agent)
     if actor.kind == ActorKind.PERSON:  # an operator answers for how often a command is run
         steps.require_room(agent, actor)
@@ -85,14 +85,14 @@ def waiting(agent: Agent) -> list[Removal]:
 
 def to_settle(agent: Agent, number: int, actor: Actor, *operations: str) -> Removal:
     """The open request, of one of these operations, that the agent's side is about to settle. The caller holds the
-    agent's row locked. Raises ConsentNeeded, NoRequest.
+    agent's row locked. Raises ConsentRequired, RequestNotFound.
     """
     steps.require_side(agent, actor, is_stewards_alone=agent.is_steward_only)
     asked = open_request(agent, number, *operations)
     if actor.kind == ActorKind.STEWARD and _is_by(asked.asker, asked.asked_by, actor.label):
-        raise errors.ConsentNeeded("Nobody agrees to what they asked.")
+        raise errors.ConsentRequired("Nobody agrees to what they asked.")
     if steps.is_altered(agent, number):
-        raise errors.NoRequest("The agent's trail is not as it was written since this was asked.")
+        raise errors.RequestNotFound("The agent's trail is not as it was written since this was asked.")
     return asked
 
 
@@ -101,13 +101,13 @@ def _is_by(asker: str, asked_by: str, address: str) -> bool:
 
 
 def open_request(agent: Agent, number: int, *operations: str) -> Removal:
-    """The open request of this number, of one of these operations. Raises NoRequest."""
+    """The open request of this number, of one of these operations. Raises RequestNotFound."""
     asked = removals(agent.pk, number).get(number)
     if asked is None or asked.state != RemovalState.OPEN:
-        raise errors.NoRequest(f"No such request, {number}, is open.")
+        raise errors.RequestNotFound(f"No such request, {number}, is open.")
     if asked.operation not in operations:
         what, command = _ASKS_FOR[asked.operation]
-        raise errors.NoRequest(f"Request {number} asks for {what}: see '{command}'.")
+        raise errors.RequestNotFound(f"Request {number} asks for {what}: see '{command}'.")
     return asked
 
 
@@ -120,7 +120,8 @@ def find(agent: Agent, number: int) -> Removal:
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Removal:
-    """Say no to a request, on the agent's side; or take it back, as who asked. Raises ConsentNeeded, NoRequest."""
+    """Decline a request, on the agent's side, or withdraw it, as the requester. Raises ConsentRequired,
+    RequestNotFound."""
     with edits.locked(agent) as row:
         asked = open_request(row, number, *_ASKED)
         if (actor.kind, actor.label) != (asked.asker_kind, asked.asker):

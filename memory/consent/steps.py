@@ -14,7 +14,7 @@ from audit.consent import same_address
 from audit.models import ASKS, CONSENT, ActorKind, AuditEntry
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
-from memory.errors import ConsentNeeded, TooManyAsked
+from memory.errors import ConsentRequired, TooManyRequests
 from memory.models import Agent
 from memory.writing import edits
 
@@ -43,12 +43,12 @@ def ask_steward(agent: Agent, number: int) -> None:
 
 
 def require_side(agent: Agent, actor: Actor, *, is_stewards_alone: bool) -> None:
-    """Raise ConsentNeeded unless the actor is the agent's steward or, if the steward is not alone, its runtime."""
+    """Raise ConsentRequired unless the actor is the agent's steward or, if the steward is not alone, its runtime."""
     is_runtime = actor.kind == ActorKind.AGENT and not is_stewards_alone
     is_steward = actor.kind == ActorKind.STEWARD and same_address(actor.label, agent.steward)
     if not (is_runtime or is_steward):
         side = "its steward alone decides" if is_stewards_alone else "its runtime or its steward decides"
-        raise ConsentNeeded(f"For this agent {side}.")
+        raise ConsentRequired(f"For this agent {side}.")
 
 
 def is_altered(agent: Agent, number: int) -> bool:
@@ -57,7 +57,7 @@ def is_altered(agent: Agent, number: int) -> bool:
 
 
 def require_room(agent: Agent, actor: Actor) -> None:
-    """Raise TooManyAsked if this agent's side is not to be asked by this actor now.
+    """Raise TooManyRequests if this agent's side is not to be asked by this actor now.
 
     Each request, to read or to remove, and each proposal is a letter to its steward, and an entry for ever. So within
     24 hours a person, or a program, asks so many times, of whichever agents; and one agent's side is asked so many
@@ -75,7 +75,7 @@ def require_room(agent: Agent, actor: Actor) -> None:
     ]
     if full:
         until, who, most = max(full)
-        raise TooManyAsked(who, most, until)
+        raise TooManyRequests(who, most, until)
 
 
 def _full_until(entries: QuerySet[AuditEntry], who: str, most: int) -> list[tuple[datetime, str, int]]:

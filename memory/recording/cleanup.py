@@ -18,7 +18,7 @@ from django.utils import timezone
 from audit.models import ActorKind
 from audit.trail import Actor
 from config.wording import several
-from memory.errors import AgentsSide, Invalid, Stale
+from memory.errors import AgentConsentRequired, Invalid, Stale
 from memory.models import Agent, CleanupDecision, Memory, Recall
 from memory.policy import settings_document, switches
 from memory.policy.validation import scope_of
@@ -132,11 +132,11 @@ def decide(
     """Keep these memories, and discard those, all or none, on the agent's side. Each has to be suggested now.
 
     At most `batch_cleanup_limit` at a time. `expect`: the versions at which they were seen, of each that is to be
-    discarded: nothing goes unseen that says something else by now. Raises AgentsSide, Invalid, MemoryDisabled,
-    DiscardShare, Stale.
+    discarded: nothing goes unseen that says something else by now. Raises AgentConsentRequired, Invalid,
+    MemoryDisabled, DiscardShare, Stale.
     """
     if actor.kind not in (ActorKind.AGENT, ActorKind.STEWARD):
-        raise AgentsSide("The agent's side alone decides what is cleaned up.")
+        raise AgentConsentRequired("The agent's side alone decides what is cleaned up.")
     now = now or timezone.now()
     with edits.locked(agent) as row:
         found, _ = _found(row, now, None, is_read=True)

@@ -19,7 +19,7 @@ from typing import Any
 from django.utils import timezone
 
 from audit.trail import Actor
-from memory.errors import Invalid, NotFound, NotOpen, Taken
+from memory.errors import AlreadyExists, Invalid, NotFound, NotOpen
 from memory.markdown import labels, sections
 from memory.markdown.sections import fact
 from memory.models import Agent, Kind, Memory, RecordedSession
@@ -217,13 +217,13 @@ READ = 500  # memories of a session that are looked through: its first, and its 
 def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> RecordedSession:
     """Begin a session; older ones of the project are ended. Without a name it is named by the time.
 
-    Raises Invalid, Taken, MemoryDisabled.
+    Raises Invalid, AlreadyExists, MemoryDisabled.
     """
     name, project = checked_name(name), checked_project(project) or DEFAULT_PROJECT
     with edits.locked(agent) as row:
         switches.require_on(row)
         if name and RecordedSession.objects.filter(agent_id=row.pk, project=project, name=name).exists():
-            raise Taken("There is, or was, a session of this name in the project. Choose another.")
+            raise AlreadyExists("There is, or was, a session of this name in the project. Choose another.")
         return _begun(row, name, project, actor, timezone.now())
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from memory.errors import FileElsewhere, FileFault
+from memory.errors import FileFault, FileOutsideRoots
 
 PATIENCE = 10.0  # seconds to wait for a lock
 PLAIN = os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would block
@@ -38,7 +38,7 @@ class Place:
         return str(self.path)
 
     def real(self) -> tuple[Path, Path]:
-        """The trusted folder, and the path below it without symlinks. Raises FileElsewhere."""
+        """The trusted folder, and the path below it without symlinks. Raises FileOutsideRoots."""
         real = Path(os.path.realpath(self.path))
         if not self.bases:
             return real.parent, Path(real.name)
@@ -47,7 +47,7 @@ class Place:
             if real.is_relative_to(trusted) and real != trusted:
                 return trusted, real.relative_to(trusted)
         where = f"does not lie under {' or '.join(map(str, self.bases))} (VAULT_ROOTS)"
-        raise FileElsewhere(f"{self.path}: {where}", where)
+        raise FileOutsideRoots(f"{self.path}: {where}", where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class Folder:
 @contextmanager
 def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
     """The folder of a place, or None. With `create` it is created, for its owner only. Raises FileFault,
-    FileElsewhere."""
-    with told("open", place):
+    FileOutsideRoots."""
+    with file_errors("open", place):
         base, below = place.real()
         folder = opened_below(base, below, create=create)
     if folder is None:
@@ -214,7 +214,7 @@ def is_written(number: int) -> bool | None:
 
 
 @contextmanager
-def told(doing: str, what: object) -> Iterator[None]:
+def file_errors(doing: str, what: object) -> Iterator[None]:
     """Turns an OSError into a FileFault with the path and the system's reason, and nothing of the content."""
     try:
         yield
@@ -275,7 +275,7 @@ class Replacement:
         self.is_named = False
 
     def __enter__(self) -> Replacement:
-        with told("failed to create temp file: open", self.folder.path / self.name):
+        with file_errors("failed to create temp file: open", self.folder.path / self.name):
             self.number = self._open()
         lock(self.number)  # our own writers wait until the late writes are copied, too
         return self

@@ -38,7 +38,7 @@ def migrate(
 ) -> Figures:
     """Store what is new and revise what changed: all or nothing. What was stored is read back and compared.
 
-    Raises MemoryDisabled, CategoryDisabled, Moved if another migration came between, NotAsWritten.
+    Raises MemoryDisabled, CategoryDisabled, TrailChanged if another migration came between, NotAsWritten.
     """
     steps = [step for step in steps if step.state is not State.SAME]
     if not steps:
@@ -75,7 +75,7 @@ def _require_as_planned(row: Agent, steps: Sequence[Step]) -> None:
     pieces = ImportedPiece.objects.filter(agent_id=row.pk, source_digest__among={step.source for step in steps})
     there = {bytes(piece.source_digest): bytes(piece.text_digest) for piece in pieces}
     if any(there.get(step.source) != step.known for step in steps):
-        raise errors.Moved("Some of it was migrated meanwhile: look again. Nothing was stored.")
+        raise errors.TrailChanged("Some of it was migrated meanwhile: look again. Nothing was stored.")
 
 
 def _store(row: Agent, batch: Sequence[Step], actor: Actor, detail: Mapping[str, Any]) -> int:

@@ -16,9 +16,9 @@ from pathlib import Path
 from django.conf import settings
 
 from audit.models import AuditEntry
-from memory.errors import FileElsewhere, FileFault, Invalid, VaultBusy
+from memory.errors import FileFault, FileOutsideRoots, Invalid, VaultBusy
 from memory.models import Agent
-from memory.run_log.files import Folder, Place, lock, opened_below, told
+from memory.run_log.files import Folder, Place, file_errors, lock, opened_below
 from memory.vault.disk import LOCK, Disk
 
 ROOM = 10_000_000  # bytes that have to be free where one is begun
@@ -76,7 +76,7 @@ def _mark(agent_id: int, _: datetime) -> str:
 
 def require_usable(path: str, agent: Agent) -> None:
     """That it is there or can be made, is nobody else's vault, can be written to, and has room. What is made to find
-    out is removed again. Raises FileFault, FileElsewhere."""
+    out is removed again. Raises FileFault, FileOutsideRoots."""
     folder = Path(path)
     missing = [each for each in (folder / LOCK, folder, *folder.parents) if not each.exists()]
     try:
@@ -93,7 +93,7 @@ def require_usable(path: str, agent: Agent) -> None:
 
 def require_nobody_elses(path: str, agent: Agent) -> None:
     """That the folder, where there is one, has no mark but this agent's. Changes nothing. Raises FileFault,
-    FileElsewhere."""
+    FileOutsideRoots."""
     with looked_at(Path(path)) as disk:
         if disk is not None:
             disk.require_nobody_elses(mark_of(agent))
@@ -117,11 +117,11 @@ def alternatives(agent: Agent) -> list[str]:
 
 @contextmanager
 def held(base: Path) -> Iterator[Disk]:
-    """A vault's folder, locked against other writers of ours. Raises FileFault, FileElsewhere, VaultBusy."""
+    """A vault's folder, locked against other writers of ours. Raises FileFault, FileOutsideRoots, VaultBusy."""
     with _folder_at(base, create=True) as folder:
         if folder is None:
             raise FileFault(f"open {base}: there is no such folder", "there is no such folder")
-        with told("lock", base):
+        with file_errors("lock", base):
             number = _locked(folder)
         disk = Disk(folder, number)
         try:
@@ -133,7 +133,7 @@ def held(base: Path) -> Iterator[Disk]:
 
 @contextmanager
 def looked_at(base: Path) -> Iterator[Disk | None]:
-    """A vault's folder without its lock, to read; None if it does not exist. Raises FileFault, FileElsewhere."""
+    """A vault's folder without its lock, to read; None if it does not exist. Raises FileFault, FileOutsideRoots."""
     with _folder_at(base) as folder:
         yield None if folder is None else Disk(folder, -1)
 
@@ -143,9 +143,9 @@ def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
     """A folder below the operator's roots. From the root downward each part is opened in the one before it: no link
     that was put there since the folder was chosen is followed."""
     if os.path.realpath(base) != str(base):
-        raise FileElsewhere(f"{base}: a link leads elsewhere since it was chosen", "a link leads elsewhere")
+        raise FileOutsideRoots(f"{base}: a link leads elsewhere since it was chosen", "a link leads elsewhere")
     trusted, below = Place(base, roots()).real()
-    with told("open", base):
+    with file_errors("open", base):
         folder = opened_below(trusted, below / LOCK, create=create)
     try:
         yield folder
@@ -183,4 +183,4 @@ def _lock_file(folder: Folder) -> int:
     except OSError as problem:
         if problem.errno != errno.ELOOP:
             raise
-    raise FileElsewhere(f"{folder.path}: its {LOCK} is a link, which leads elsewhere", "a link leads elsewhere")
+    raise FileOutsideRoots(f"{folder.path}: its {LOCK} is a link, which leads elsewhere", "a link leads elsewhere")

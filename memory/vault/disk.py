@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from memory.errors import FileFault, NoFile
-from memory.run_log.files import Folder, is_file, is_written, told, walked, write
+from memory.errors import FileFault, NotAFile
+from memory.run_log.files import Folder, file_errors, is_file, is_written, walked, write
 
 LOCK = ".palimpsest"
 ASIDE = ".discarded"
@@ -61,7 +61,7 @@ class Disk:
         if self._lock < 0:
             said = self.read(PurePosixPath(LOCK), _MOST_OF_MARK) or b""
         else:
-            with told("read", self.path):
+            with file_errors("read", self.path):
                 said = os.pread(self._lock, _MOST_OF_MARK, 0)
         return said.decode("ascii", "replace").strip()  # an editor ends it with a line
 
@@ -78,7 +78,7 @@ class Disk:
         """Have it be this agent's. Raises FileFault where it is another's."""
         if self.require_nobody_elses(mark):
             return
-        with told("write", self.path):
+        with file_errors("write", self.path):
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, mark.encode("ascii"), 0)
             os.fsync(self._lock)
@@ -90,8 +90,8 @@ class Disk:
             self.path.rmdir()
 
     def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:
-        """What a file says, up to so many bytes; None if it does not exist. Raises NoFile if it is not a file."""
-        with told("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
+        """What a file says, up to so many bytes; None if it does not exist. Raises NotAFile if it is not a file."""
+        with file_errors("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             number = _opened(folder, path.name)
             try:
                 return None if number is None else _said(number, most)
@@ -102,13 +102,13 @@ class Disk:
 
     def is_free(self, path: PurePosixPath) -> bool:
         """Whether nothing has this name, be it no file."""
-        with told("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
+        with file_errors("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             return not folder.exists(path.name)
         return True
 
     def is_written(self, path: PurePosixPath) -> bool:
         """Whether another program has a file open for writing, as far as the system tells."""
-        with told("read", self._folder_of(path)), self._in(path) as folder:
+        with file_errors("read", self._folder_of(path)), self._in(path) as folder:
             number = _opened(folder, path.name)
             if number is None:
                 return False
@@ -120,7 +120,7 @@ class Disk:
     def stage(self, path: PurePosixPath, data: bytes, *, expected: bytes | None, replaces_all: bool = False) -> None:
         """Write a temporary file beside the path. `publish` gives it its place if the file there still says what is
         `expected`, or anything with `replaces_all`."""
-        with told("write", self._folder_of(path)), self._in(path, create=True) as folder:
+        with file_errors("write", self._folder_of(path)), self._in(path, create=True) as folder:
             temporary = NEW + hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
             number = _created(folder, temporary)
             self._staged.append(_Staged(path, temporary, expected, replaces_all))
@@ -136,7 +136,7 @@ class Disk:
         """Give every staged file its place. They are on the disk when this returns. Returns the paths that were left
         out, because somebody changed the file there or has it open for writing."""
         try:
-            with told("write", self.path):
+            with file_errors("write", self.path):
                 for start in range(0, len(self._staged), _OPEN):
                     self._sync(self._staged[start : start + _OPEN])
                 refused = [each.path for each in self._staged if not self._put(each)]
@@ -214,20 +214,20 @@ class Disk:
 
     def move(self, path: PurePosixPath, to: PurePosixPath) -> None:
         """To another folder or name of the vault. Raises FileFault if there is a file already."""
-        with told("move", self._folder_of(path)), self._in(path) as folder, self._in(to, create=True) as target:
+        with file_errors("move", self._folder_of(path)), self._in(path) as folder, self._in(to, create=True) as target:
             folder.move(path.name, target, to.name)
             target.sync()
             folder.sync()
 
     def remove(self, path: PurePosixPath) -> None:
         """One that is not there is removed already."""
-        with told("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
+        with file_errors("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             folder.remove(path.name)
             folder.sync()
 
     def retire(self, path: PurePosixPath, expected: bytes) -> bool:
         """Remove a file that says what is expected. False if somebody changed it, or has it open for writing."""
-        with told("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
+        with file_errors("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             number = _opened(folder, path.name)
             if number is None:
                 return True
@@ -241,7 +241,7 @@ class Disk:
 
     def append(self, path: PurePosixPath, data: bytes) -> None:
         """To a file that can be made from others: not synced. What ends in the midst of a line is ended first."""
-        with told("write", self._folder_of(path)), self._in(path, create=True) as folder:
+        with file_errors("write", self._folder_of(path)), self._in(path, create=True) as folder:
             number = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
                 size = os.fstat(number).st_size
@@ -263,7 +263,7 @@ class Disk:
                 raise problem
             faults.append(FileFault(f"read {self.path}: {problem.strerror}", str(problem.strerror).lower()))
 
-        with told("read", self.path):
+        with file_errors("read", self.path):
             for above, folders, names in os.walk(self.path, onerror=unless_gone, followlinks=False):
                 here = PurePosixPath(Path(above).relative_to(self.path).as_posix())
                 folders.sort()
@@ -301,7 +301,7 @@ def _opened(folder: Folder, name: str) -> int | None:
         if stat.S_ISREG(os.fstat(number).st_mode):
             return number
         os.close(number)
-    raise NoFile(f"read {folder.path}: what has the name of a file of ours is none", "is not a file")
+    raise NotAFile(f"read {folder.path}: what has the name of a file of ours is none", "is not a file")
 
 
 def _said(number: int, most: int) -> bytes:

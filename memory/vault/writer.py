@@ -140,7 +140,7 @@ def _changed_since(agent: Agent, seq: int) -> Iterator[int]:
 
 @contextmanager
 def opened(agent: Agent) -> Iterator[Disk]:
-    """The agent's vault, held for one writer. Raises FileFault, FileElsewhere, VaultBusy."""
+    """The agent's vault, held for one writer. Raises FileFault, FileOutsideRoots, VaultBusy."""
     with held(Path(agent.vault_path)) as disk:
         mark = base.mark_of(agent)
         if not disk.require_nobody_elses(mark):

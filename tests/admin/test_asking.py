@@ -102,7 +102,7 @@ def test_a_steward_is_told_that_nobody_decides_for_themselves(lived: House, clie
     settings.DEBUG = True  # mail to the console is for trying it out
     Agent.objects.filter(pk=lived.ada.pk).update(steward="Owner+x@acme.test", is_steward_only=True)
     assert "nobody decides about their own request" in client.get(ask_access_address(lived.ada.pk)).content.decode()
-    assert "nobody decides for themselves" in client.post(ask_access_address(lived.ada.pk), ASKED).content.decode()
+    assert "not to their own request" in client.post(ask_access_address(lived.ada.pk), ASKED).content.decode()
     assert not AccessRequest.objects.exists()
 
 

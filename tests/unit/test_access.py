@@ -15,7 +15,7 @@ from config.keyfiles import new_key as new_secret
 from config.keyring import keyring
 from memory.access import authentication
 from memory.agents import lifecycle
-from memory.errors import Invalid, KeyRejected, NotFound, Taken
+from memory.errors import AlreadyExists, Invalid, KeyRejected, NotFound
 from memory.models import Agent, AgentKey
 from tests import steps
 from tests.conftest import OPERATOR, House
@@ -172,7 +172,7 @@ def test_a_new_agent_has_a_trail_a_data_key_and_a_date(ada: Agent, bob: Agent) -
 
 
 def test_a_taken_name_is_refused_and_another_tenants_is_free(house: House) -> None:
-    with pytest.raises(Taken):
+    with pytest.raises(AlreadyExists):
         lifecycle.create("acme", "ada", model="x/y", actor=OPERATOR)
     agent, _ = lifecycle.create("globex", "ada", model="x/y", actor=OPERATOR)
     assert agent.label == "globex/ada"

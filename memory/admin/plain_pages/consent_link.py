@@ -23,7 +23,7 @@ from config.errors import DomainError
 from config.plain import plain
 from memory.consent import links, notices, redaction
 from memory.consent.links import Opened
-from memory.errors import LinkBroken
+from memory.errors import InvalidLink
 from memory.mail import wording
 from memory.mail.link_letters import askers
 
@@ -33,7 +33,7 @@ from memory.mail.link_letters import askers
 def link(request: HttpRequest, token: str) -> HttpResponse:
     try:
         answer = _decided(request, token) if request.method == "POST" else _page(request, links.look(token))
-    except LinkBroken:
+    except InvalidLink:
         answer = HttpResponse(render_to_string("consent/broken.html"), status=404)
     # The token is in the address: no other place is told more than that this one exists. (With "no-referrer" a browser
     # says of a form that it comes from nowhere, and it is refused.)

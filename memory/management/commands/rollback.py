@@ -12,7 +12,7 @@ from config.commandline import Task
 from config.errors import FAILED, USAGE
 from config.wording import several
 from memory.access.authentication import agent_named
-from memory.errors import Conflicting, Constitutional
+from memory.errors import Conflict, Constitutional
 from memory.policy.validation import parse_moment
 from memory.time_machine import rollback
 from memory.time_machine.rollback import Figures, What
@@ -65,7 +65,7 @@ class Command(Task):
         operator, head = Actor.operator("rollback"), None if unasked else preview.head
         try:
             did = rollback.roll_back(target, what, operator, reason=options["reason"], head=head, **choices)
-        except (Conflicting, Constitutional) as refused:
+        except (Conflict, Constitutional) as refused:
             self._show(preview, as_json=options["json"])
             advice = " (--include-constitutional --reason TEXT)" if isinstance(refused, Constitutional) else ""
             self.fail(f"{refused}{advice} Nothing was changed.", FAILED)
@@ -108,7 +108,7 @@ _KINDS = {
     "moment": "all after",
 }
 _REFUSED = {
-    Conflicting.code: "it would be refused for its conflicts: give --skip-conflicts or --force",
+    Conflict.code: "it would be refused for its conflicts: give --skip-conflicts or --force",
     Constitutional.code: "it would be refused for what is constitutional: give --include-constitutional --reason TEXT",
 }
 
