@@ -36,7 +36,7 @@ class BudgetForm(LimitsForm):
     )
     last_n = whole("newest entries of its log of runs that gc keeps; 0: the next")
     max_entries = whole("… where that is 0; 0 too: gc trims nothing")
-    context_tokens = whole("of its log that gc sends to the model; empty: all", least=1, most=lifecycle.MOST_CONTEXT)
+    context_tokens = whole("of its log that gc sends to the model; empty: all", least=1, most=lifecycle.MAX_CONTEXT)
 
     def clean(self) -> dict[str, Any]:
         """With 0 where no number of entries is given."""

@@ -70,8 +70,8 @@ def require_room(agent: Agent, actor: Actor) -> None:
     by_actor = asked.filter(actor_kind=actor.kind, actor_label=actor.label)
     of_agent = asked.filter(CONSENT, agent_id=agent.pk)
     full = [
-        *_full_until(by_actor, "You have", settings.ASKS_PER_PERSON),
-        *_full_until(of_agent, "This agent's side was", settings.ASKS_PER_AGENT),
+        *_full_until(by_actor, "You", settings.ASKS_PER_PERSON),
+        *_full_until(of_agent, "This agent's side", settings.ASKS_PER_AGENT),
     ]
     if full:
         until, who, most = max(full)

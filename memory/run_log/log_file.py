@@ -76,7 +76,7 @@ def read(place: files.Place, state: FileState, start: int = 0) -> Iterator[bytes
 
 
 def start_of_last(place: files.Place, state: FileState, entries: int) -> int:
-    """The byte at which the last so many entries begin. Raises FileFault."""
+    """The offset at which the last `entries` entries begin. Raises FileFault."""
     with files.file_errors("read", place), _required(place) as file:
         return _start_of_last(file, state.size, entries)
 
@@ -85,12 +85,12 @@ def start_of_last(place: files.Place, state: FileState, entries: int) -> int:
 def _required(place: files.Place) -> Iterator[BinaryIO]:
     with _opened(place) as opened:
         if opened is None:
-            raise FileFault(f"{place} vanished meanwhile.")
+            raise FileFault(f"{place} was removed meanwhile.")
         yield opened.file
 
 
 def _state(file: BinaryIO, size: int | None = None) -> FileState:
-    """The state of the first `size` bytes. The default is the size at the start: somebody may append all the time."""
+    """The state of the first `size` bytes. The default is the size at the start, because other programs may append."""
     stamp, counter = _stamp(file), _Counter()
     for piece in _between(file, 0, _size(file) if size is None else size):
         counter.add(piece)
@@ -153,7 +153,7 @@ def trim_entries(
     with files.file_errors("open", place), _locked(place) as opened:
         if opened is None:
             if since is not None:
-                raise FileFault(f"{place} vanished meanwhile. Nothing was trimmed.")
+                raise FileFault(f"{place} was removed meanwhile. Nothing was trimmed.")
             return Trimmed(0, 0, _Counter().state())
         files.clear(opened.folder)
         now = _state_now(opened, since)
@@ -180,7 +180,7 @@ def _require_begins_with(opened: Opened, state: FileState) -> None:
 def _require_one_name(opened: Opened) -> None:
     names = os.fstat(opened.file.fileno()).st_nlink
     if names > 1:
-        raise FileFault(f"{opened.place} has {names} names (hard links), which replacing it would part.")
+        raise FileFault(f"{opened.place} has {names} names (hard links), so it cannot be replaced.")
 
 
 def _replace(opened: Opened, now: FileState, keep: int, before_replace: Callable[[Trimmed], None] | None) -> Trimmed:
@@ -210,7 +210,7 @@ def _writers_kept_out(opened: Opened) -> Iterator[None]:
     until = time.monotonic() + WRITER_SECONDS
     while (leased := files.lease(opened.file.fileno())) is False:
         if time.monotonic() >= until:
-            problem = "is held open for writing by another program, whose words would be lost. Nothing was trimmed."
+            problem = "is open for writing in another program, whose entries could be lost. Nothing was trimmed."
             raise FileFault(f"{opened.place} {problem}")
         time.sleep(0.001)
     try:
@@ -246,7 +246,7 @@ def _copy_late_writes(opened: Opened, copied: int, new: files.Replacement, writt
             time.sleep(0.001)
         if is_open and time.monotonic() >= until:
             raise FileFault(
-                f"{opened.place} was trimmed, but another program has had the old file open for writing since: what it "
+                f"{opened.place} was trimmed, but another program still has the old file open for writing: what it "
                 "writes there is lost."
             )
 
@@ -281,7 +281,7 @@ def locked_to_append(place: files.Place) -> Iterator[Opened]:
     """
     with files.file_errors("open", place), _locked(place, create=True) as opened:
         if opened is None:
-            raise FileFault(f"{place} cannot be made.")
+            raise FileFault(f"{place} cannot be created.")
         yield opened
 
 

@@ -10,6 +10,7 @@ from typing import IO
 
 from audit.models import Operation
 from audit.trail import Actor
+from config.wording import several
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.policy.categories import DEFAULT_PROJECT
@@ -22,6 +23,7 @@ from memory.writing import edits, operations
 
 BATCH = 1_000  # memories held, and stored as one audited edit
 NAMED = 100  # of what was left out, and of what was done, that are told by name
+NAMED_KEYS = 10  # unknown keys that a warning names
 KEY, NAME = 200, 64  # characters of a key that are told, and of the name of an unknown key
 MOST_LEFT_OUT = 100_000  # of a file: what holds so many is no file of memories
 _OTHER = "other things"
@@ -89,7 +91,9 @@ class Imported:
     def warnings(self) -> Iterator[str]:
         """For people."""
         if self.ignored:
-            yield f"{self.ignored:,} values of unknown keys were ignored"
+            names = sorted(self.names)
+            more = f" and {len(names) - NAMED_KEYS:,} more" if len(names) > NAMED_KEYS else ""
+            yield f"ignored {several(self.ignored, 'value')} of unknown keys: {', '.join(names[:NAMED_KEYS])}{more}"
         if self.constitutional and not self.transformed:
             yield f"{self.constitutional:,} memories were constitutional there: here the agent or an admin sets that"
         if self.discarded:

@@ -80,7 +80,7 @@ def test_a_file_turns_on_what_was_agreed_to_and_nothing_else(ada: Agent, asked: 
         off(ada, "topic", auto_recording__enabled=True)
         asked(partial(turn_off, ada, other))
         ran = rules("settings", "--file", str(file))
-        assert (ran.code != 0, "look again" in ran.err, other in ran.err) == (True, True, True)
+        assert (ran.code != 0, "try again" in ran.err, other in ran.err) == (True, True, True)
         assert (is_on(ada, path_of("topic")), is_on(ada, other)) == (False, False)
 
 

@@ -71,7 +71,7 @@ ROADS: list[Callable[..., None]] = [denied, withdrawn, granted_and_ended, propos
 
 
 def again_from(error: BaseException) -> datetime:
-    told = re.search(r"Ask again from (.*) UTC on", str(error))
+    told = re.search(r"Try again after (.*) UTC", str(error))
     assert told is not None
     return datetime.strptime(told[1], "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
 
@@ -86,7 +86,7 @@ def test_somebody_asks_so_many_times_a_day(first: Any, then: Any, past: Agent, t
     work()
     with refused(past, TooManyRequests) as caught:
         then(past)
-    assert "You have asked as often as may be within 24 hours (3," in str(caught.value)
+    assert "You reached the limit of 3 requests" in str(caught.value)
     assert work() == [], "nothing is mailed"
     again = again_from(caught.value)
     assert begun + timedelta(hours=24) <= again < begun + timedelta(hours=24, minutes=1)
@@ -135,7 +135,7 @@ def test_one_agents_side_is_asked_so_many_times_by_all(past: Agent, bob: Agent, 
     for late in (Person(8, "p8@acme.test"), Person(9, "p9@acme.test")):
         with refused(past, TooManyRequests) as caught:
             ask(past, late)
-        assert "This agent's side was asked as often as may be within 24 hours (5," in str(caught.value)
+        assert "This agent's side reached the limit of 5 requests" in str(caught.value)
         with refused(past, TooManyRequests):
             proposed(past, late)
     ask(bob, late)
