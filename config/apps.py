@@ -1,4 +1,4 @@
-"""The project itself as an app: its system checks, the commands that set it up, and what it adds to the queue."""
+"""The project as an app: its system checks and the commands that run the service."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class ConfigConfig(AppConfig):
 
 
 class AdminConfig(SimpleAdminConfig):
-    """Django's admin on our own site, which imports its pages with the addresses: commands start without them."""
+    """Django's admin with our own site. It imports the pages with the URLs, so that commands start without them."""
 
     default_site = "refinement.admin_site.Site"

@@ -1,4 +1,4 @@
-"""The files of the API's page, out of the packages that bring them: read once, by whoever is first asked for one."""
+"""Serves static files. The list of files is read with the first request."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from whitenoise.middleware import WhiteNoiseMiddleware  # type: ignore[import-un
 
 
 def asset(request: HttpRequest, **_: str) -> HttpResponseBase:
-    """A view and no middleware, so that requests for anything else do not pass through it."""
+    """A view instead of a middleware, so that other requests do not pass through it."""
     response: HttpResponseBase = _files()(request)
     return response
 
 
 @cache
 def _files() -> WhiteNoiseMiddleware:
-    return WhiteNoiseMiddleware(_none)
+    return WhiteNoiseMiddleware(_not_found)
 
 
-def _none(_: HttpRequest) -> HttpResponseBase:
+def _not_found(_: HttpRequest) -> HttpResponseBase:
     raise Http404

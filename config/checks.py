@@ -1,6 +1,6 @@
-"""System checks of the settings and the keys. Each app has its own checks beside these, which ask the database.
+"""System checks of the settings and the keys. Other apps have their own checks, which query the database.
 
-The web process and every command run them before they begin.
+The web process and every command run them at start.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from django.db import DatabaseError
 from config.keyfiles import exposed
 from config.keyring import KeysMissing, keyring
 
-OURS = "palimpsest"  # the tag of what a command asks before it begins: the settings, no pages and no models
+OURS = "palimpsest"  # the tag of the checks that commands run: of settings, not of pages and models
 
-# Checks that query the database are registered with `deploy=True`. Django's `migrate` does not run them, so that
-# it can put a missing trigger back.
+# Checks that query the database are registered with `deploy=True`. Django's `migrate` does not run them, so it can
+# restore a missing trigger.
 
 
 class RefusesToStart(SystemExit):
-    """The set-up is not one to serve with; the message says what is wrong."""
+    """The service cannot start with this configuration. The message says why."""
 
 
 @register(OURS)
@@ -38,7 +38,7 @@ def keys_are_there(**_: Any) -> list[CheckMessage]:
 @register(OURS)
 def keys_are_private(**_: Any) -> list[CheckMessage]:
     return [
-        Warning(f"{path} is open to others.", hint=f"Run 'chmod go-rwx {path}'.", id="palimpsest.W002")
+        Warning(f"Other users can access {path}.", hint=f"Run 'chmod go-rwx {path}'.", id="palimpsest.W002")
         for path in exposed(Path(settings.KEYS_DIR))
     ]
 
@@ -51,7 +51,7 @@ _ABOVE_ZERO = (
 
 @register(OURS)
 def settings_make_sense(**_: Any) -> list[CheckMessage]:
-    """A lease is renewed between calls, so one shorter than a call would run out during it."""
+    """A lease is renewed between calls, so it must be longer than a call."""
     call = settings.MODEL_CALL_SECONDS
     wrong = {f"{name} must be above 0.": getattr(settings, name) <= 0 for name in _ABOVE_ZERO} | {
         "LEASE_SECONDS must be above MODEL_CALL_SECONDS.": call >= settings.LEASE_SECONDS,
@@ -63,13 +63,13 @@ def settings_make_sense(**_: Any) -> list[CheckMessage]:
 
 
 def of_the_database() -> list[CheckMessage]:
-    """The errors of the checks that ask the database."""
+    """The errors of the checks that query the database."""
     found = run_checks(tags=[Tags.database], databases=["default"], include_deployment_checks=True)
     return [check for check in found if check.is_serious()]
 
 
 def require_sound() -> None:
-    """Raise RefusesToStart with every error of the checks, database included."""
+    """Raise RefusesToStart with all errors of the checks, also of those that query the database."""
     found = run_checks(databases=["default"])
     errors = [check for check in found if check.is_serious()] + of_the_database()
     if errors:
@@ -77,12 +77,12 @@ def require_sound() -> None:
 
 
 def ask_database(databases: Sequence[str] | None, ask: Callable[[], list[CheckMessage]]) -> list[CheckMessage]:
-    """What the database answers, if it is to be asked and can be."""
+    """Run a check that queries the database. A warning if it does not answer; nothing without databases to check."""
     if not databases:
         return []
     try:
         return ask()
     except DatabaseError:
-        return [Warning("The database cannot be asked.", hint="See /readyz.", id="palimpsest.W001")]
-    except KeysMissing:  # told by keys_are_there
+        return [Warning("The database does not answer.", hint="See /readyz.", id="palimpsest.W001")]
+    except KeysMissing:  # keys_are_there reports it
         return []

@@ -1,7 +1,6 @@
-"""The environment's variables, read for the settings. An empty one counts as not set.
+"""Reads environment variables for the settings. An empty variable counts as not set.
 
-A value that makes no sense is told by its variable's name and what would be right, never by itself: it may be a
-secret, or hold one.
+An error names the variable and what is allowed. It never quotes the value, which may contain a secret.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from config.keyfiles import read_key_file
 
 _TRUE = {"true", "yes", "on", "ok", "y", "1"}
 _FALSE = {"false", "no", "off", "n", "0"}
-_DIGITS = 9  # of a whole number: more than any setting needs, and far from every overflow
+_DIGITS = 9  # of a whole number: enough for every setting, and without overflows
 _DATABASES = ("sqlite", "postgres", "postgresql", "psql", "pgsql")
 _DATABASE_ADVICE = "must be postgres://USER:PASSWORD@HOST:PORT/NAME (special characters %-encoded) or sqlite:///PATH"
 _MAIL_ADVICE = (
@@ -53,41 +52,41 @@ def whole(name: str, default: int) -> int:
 
 
 def numbers(name: str, default: dict[str, int]) -> dict[str, int]:
-    """Several numbers by name, as in "ollama=2,openai=32"."""
+    """Numbers by name, such as "ollama=2,openai=32"."""
     found = {}
     for part in listed(name, []):
         what, _, value = (each.strip() for each in part.partition("="))
         if what not in default or not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
             raise ImproperlyConfigured(
-                f"{name} must be numbers by name, as in {next(iter(default))}=2: {', '.join(default)}"
+                f"{name} must be numbers by name, such as {next(iter(default))}=2; the names are {', '.join(default)}"
             )
         found[what] = int(value)
     return default | found
 
 
 def redis(name: str) -> str:
-    """The address of a Redis server; empty when none is named."""
+    """The URL of a Redis server, or ""."""
     url = text(name)
     if url and not re.fullmatch(r"(rediss?://[^\s/]|unix:///)\S*", url):
         raise ImproperlyConfigured(f"{name} must be redis://HOST:PORT/NUMBER, rediss://… or unix:///PATH")
     return url
 
 
-def patient(url: str) -> str:
-    """A Redis server's address by which nobody waits for ever for one that does not answer."""
+def with_timeouts(url: str) -> str:
+    """The URL of a Redis server, with timeouts, so that a server that does not answer blocks nobody."""
     if url.startswith("unix:"):
         return url
     return f"{url}{'&' if '?' in url else '?'}socket_connect_timeout=3&socket_timeout=10"
 
 
 def email(name: str) -> dict[str, Any]:
-    """Django's settings of how mail is sent; without the variable it is written to standard output."""
+    """Django's settings for mail. Without the variable, mail is printed to standard output."""
     url = text(name, "consolemail://")
     try:
         found: dict[str, Any] = environ.Env.email_url_config(url)
     except (ValueError, LookupError, TypeError, AttributeError, ImproperlyConfigured):
         found = {}
-    if url.lower().startswith("filemail:///") and found.get("EMAIL_FILE_PATH"):  # of which the parser drops the slash
+    if url.lower().startswith("filemail:///") and found.get("EMAIL_FILE_PATH"):  # the parser drops the slash
         found["EMAIL_FILE_PATH"] = "/" + found["EMAIL_FILE_PATH"].lstrip("/")
     is_sent = found.get("EMAIL_BACKEND", "").endswith(".smtp.EmailBackend")
     if not found or found.pop("OPTIONS", None) or (is_sent and not found["EMAIL_HOST"]):
@@ -101,17 +100,17 @@ def listed(name: str, default: list[str]) -> list[str]:
 
 
 def secret_key(name: str, folder: Path) -> str:
-    """Django's own key: the variable, or else the key file."""
+    """Django's secret key, from the variable or the key file."""
     try:
         return text(name) or read_key_file(folder, "django")
     except OSError as failure:
         problem = f"{folder / 'django'} cannot be read ({failure.strerror})"
-        advice = f"mend that key file, or set {name}; KEYS_DIR, or VAR_DIR, must be a folder this user may enter"
+        advice = f"repair that key file, or set {name}; this user must have access to KEYS_DIR or VAR_DIR"
         raise ImproperlyConfigured(f"{problem}: {advice}") from None
 
 
 def database(name: str, embedded: Path) -> dict[str, Any]:
-    """Django's settings of the database; the embedded one's folder is made."""
+    """Django's settings for the database. Creates the folder of the embedded database."""
     url = text(name)
     if not url:
         _make_folder(embedded.parent)
@@ -123,7 +122,8 @@ def database(name: str, embedded: Path) -> dict[str, Any]:
 
 
 def _parsed(url: str) -> dict[str, Any]:
-    """Empty when it is none: the parser would say so in a warning that shows the password."""
+    """The settings in a database URL; empty if it is invalid. The parser itself warns with the password, so this checks
+    the URL first."""
     kind, separator, rest = url.partition("://")
     if kind not in _DATABASES or not separator or (kind == "sqlite" and not rest.startswith(("/", ":memory:"))):
         return {}
@@ -134,13 +134,13 @@ def _parsed(url: str) -> dict[str, Any]:
     return found
 
 
-def _are_ports(given: str) -> bool:
-    return all(port.isdigit() and 0 < int(port) < 2**16 for port in given.split(",") if port)
+def _are_ports(text: str) -> bool:
+    return all(port.isdigit() and 0 < int(port) < 2**16 for port in text.split(",") if port)
 
 
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as failure:
-        problem = f"the folder {folder} cannot be made ({failure.strerror})"
-        raise ImproperlyConfigured(f"VAR_DIR: {problem}: name one that can be written to") from None
+        problem = f"cannot create the folder {folder} ({failure.strerror})"
+        raise ImproperlyConfigured(f"VAR_DIR: {problem}: name a folder that this user can write to") from None

@@ -1,7 +1,7 @@
-"""The base of every domain error, with a stable code and a message without content.
+"""The base of all domain errors. Each has a stable code and a message.
 
-Interfaces translate these in one place each: commands to standard error and an exit code, the API to an error response,
-the admin to a message. No message may quote what a memory says.
+Commands print the message to standard error and return an exit code, the API returns an error response, and the admin
+shows a message. No message may quote the content of a memory.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ FAILED, USAGE, MODEL = 1, 2, 3  # exit codes of commands: failed; configuration 
 
 
 class DomainError(Exception):
-    """An operation was refused or failed. `code` is stable; `str(error)` is for people."""
+    """An operation was refused or failed. `code` is for programs, `str(error)` for people."""
 
     code = "error"
     exit_code = FAILED  # of a command that ends with it
 
 
 class ConfigurationError(DomainError):
-    """The service is not set up for an operation. The message says what is missing and how to get it."""
+    """The service is not configured for an operation. The message says what is missing and what to do."""
 
     code = "configuration"
     exit_code = USAGE
 
 
 class InvalidField(DomainError):
-    """A value is wrong. The message names the field, what is wrong with it, and what is right."""
+    """A value is invalid. The message names the field, the problem, and what is allowed."""
 
     code = "invalid"
     exit_code = USAGE

@@ -1,7 +1,7 @@
-"""Settings of gunicorn, for `manage.py serve` and for gunicorn by itself.
+"""Settings of gunicorn, for `manage.py serve` and for gunicorn itself.
 
-Logs quote nothing of a request that cannot be read. The web processes count requests in files of one folder, which is
-emptied when the service starts.
+Logs never quote an invalid request. The web processes count requests in files of one folder, which is emptied when the
+service starts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SILENT_SECONDS = 20  # a client that sends nothing, or takes nothing, for this l
 
 class _Logger(glogging.Logger):  # type: ignore[misc]
     def warning(self, msg: str, *args: Any, **kwargs: Any) -> None:
-        """Without the request line or header that cannot be read: gunicorn quotes it."""
+        """Log without the invalid request line or header, which gunicorn quotes."""
         if msg.startswith("Invalid request"):
             msg, args = msg.partition(": ")[0], ()
         super().warning(msg, *args, **kwargs)
@@ -35,14 +35,14 @@ class _Logger(glogging.Logger):  # type: ignore[misc]
 
 logger_class = _Logger
 worker_class = "gthread"
-threads = 32  # a client that sends its request slowly occupies one; docs/reference/configuration.md#processes
+threads = 32  # a slow client occupies one; docs/reference/configuration.md#processes
 keepalive = 30  # seconds
 # Connections of one process. The other files are for databases, memory files and logs.
 worker_connections = max(10, min(1_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200))
 
 
 def post_worker_init(_: Any) -> None:
-    """Exclude what is loaded from garbage collection, which stopped a process for a tenth of a second at times."""
+    """Exclude loaded modules from garbage collection, which otherwise stops a process for up to 0.1 s."""
     gc.collect()
     gc.freeze()
 
@@ -64,8 +64,8 @@ def when_ready(server: Any) -> None:
             f"Palimpsest answers{behind} at {listener}/readyz (stop with Ctrl-C); its admin at {listener}/admin/\n"
         )
     manage = f"{os.path.relpath(sys.executable)} manage.py"
-    sys.stderr.write(f"A first agent and its key: {manage} create_agent TENANT/AGENT --model PROVIDER/NAME\n")
-    sys.stderr.write(f"A first person who signs in to the admin: {manage} create_superuser EMAIL\n")
+    sys.stderr.write(f"To create a first agent and its key: {manage} create_agent TENANT/AGENT --model PROVIDER/NAME\n")
+    sys.stderr.write(f"To create a first person for the admin: {manage} create_superuser EMAIL\n")
 
 
 def _empty(folder: Path) -> None:
@@ -74,4 +74,4 @@ def _empty(folder: Path) -> None:
         for file in folder.glob("*.db"):
             file.unlink(missing_ok=True)
     except OSError as failure:
-        sys.exit(f"error: the folder {folder} cannot be used ({failure.strerror}): see VAR_DIR")
+        sys.exit(f"error: cannot write to the folder {folder} ({failure.strerror}): check VAR_DIR")

@@ -1,4 +1,4 @@
-"""The keyring: every secret of the service, by purpose. Loaded once a process, never stored in the database."""
+"""The keyring: all keys of the service, by purpose. Each process loads them once. They are never in the database."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from config.keyfiles import KEY_BYTES, read_key_file
 
 
 class KeysMissing(ConfigurationError):
-    """A key is not there, or is not 32 bytes of base64."""
+    """A key is missing, or is not 32 bytes of base64."""
 
     code = "keys_missing"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """32 secret bytes and the short public id that rows name it by."""
+    """32 secret bytes, and a short public id, which is stored with the data."""
 
     id: str
     secret: bytes = field(repr=False)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a key is not to be pickled or copied")
+        raise TypeError("keys cannot be pickled or copied")
 
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """Keys by purpose, newest first: the first one seals and signs, any of them opens and verifies."""
+    """Keys by purpose, newest first. The first key seals and signs. All keys open and verify."""
 
     silo: tuple[Key, ...]
     audit: tuple[Key, ...]
@@ -44,18 +44,13 @@ class Keyring:
 
 
 def keyring() -> Keyring:
-    """The keys the settings name.
-
-    Raises KeysMissing, saying which one and how to make it.
-    """
+    """The keys from the settings or the key files. Raises KeysMissing, which says how to create them."""
     return _load(*_named())
 
 
 def silo_key(key_id: str) -> Key | None:
-    """The key-encryption key of that id. For an unknown one the key files are read again: it may have been added.
-
-    Raises KeysMissing.
-    """
+    """The key-encryption key with this id, or None. For an unknown id the key files are read again, because a key may
+    have been added. Raises KeysMissing."""
     found = _silo_key(keyring(), key_id)
     return found or _silo_key(read_again(), key_id)
 
@@ -65,7 +60,7 @@ def _silo_key(ring: Keyring, key_id: str) -> Key | None:
 
 
 def read_again() -> Keyring:
-    """The keys as they are now; those that were loaded when now they cannot be."""
+    """Load the keys again. If that fails, the keys that were loaded before stay."""
     try:
         fresh = _load.__wrapped__(*_named())
     except KeysMissing:
@@ -86,15 +81,15 @@ def _load(folder: str, *named: str) -> Keyring:
     return Keyring(*(_keys(folder, name, keys) for name, keys in zip(_VARIABLES, named, strict=True)))
 
 
-def _keys(folder: str, name: str, given: str) -> tuple[Key, ...]:
+def _keys(folder: str, name: str, variable: str) -> tuple[Key, ...]:
     try:
-        material = given or read_key_file(Path(folder), name)
+        material = variable or read_key_file(Path(folder), name)
     except OSError as failure:
         raise KeysMissing(f"The {name} key cannot be read from {folder} ({failure.strerror}).") from None
     if not material:
         raise KeysMissing(
-            f"The {name} key is missing. Make the keys with 'manage.py create_keys', or, if this database was in "
-            f"use before, put the keys of its backup into {folder}."
+            f"The {name} key is missing. Create the keys with 'manage.py create_keys'. If this database was used "
+            f"before, restore its keys from the backup to {folder} instead."
         )
     parts = [part.strip() for part in material.split(",")]
     return tuple(_key(name, part) for part in parts if part) or (_key(name, ""),)
@@ -106,6 +101,6 @@ def _key(name: str, encoded: str) -> Key:
     except (binascii.Error, ValueError):
         secret = b""
     if len(secret) != KEY_BYTES:
-        problem = f"is not {KEY_BYTES} bytes of base64: see {_VARIABLES[name]}, or the file '{name}' in KEYS_DIR"
+        problem = f"is not {KEY_BYTES} bytes of base64: check {_VARIABLES[name]}, or the file '{name}' in KEYS_DIR"
         raise KeysMissing(f"The {name} key {problem}.") from None
     return Key(hashlib.sha256(b"palimpsest key id" + secret).hexdigest()[:8], secret)

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on standard error, ids and numbers only, never content."""
+"""Logs: one JSON object per line on standard error, with ids and numbers, never with content."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from structlog.typing import EventDict
 
 
 def _place_of_exception(_: Any, __: str, event: EventDict) -> EventDict:
-    """An exception as its type and places in the code: its own text may echo the input that caused it."""
+    """Log an exception as its type and its places in the code. Its text may quote the input."""
     info = event.pop("exc_info", None)
     if info is True:
         info = sys.exc_info()
@@ -24,7 +24,7 @@ def _place_of_exception(_: Any, __: str, event: EventDict) -> EventDict:
 
 
 def called(request: Any) -> tuple[str, str]:
-    """A request by what holds nothing of its own: a method there is, and a pattern of ours, never a path."""
+    """A request's method and route pattern. The path itself may contain anything."""
     match = getattr(request, "resolver_match", None)
     return request.method if request.method in _METHODS else "other", match.route if match else "none"
 
@@ -33,7 +33,7 @@ _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 def _no_request_line(_: Any, __: str, event: EventDict) -> EventDict:
-    """Django's own lines about a request quote its path or its headers, which may hold anything."""
+    """Remove the path and headers from Django's own log lines, because they may contain anything."""
     record = event.get("_record")
     if record is not None and record.name.startswith(("django.request", "django.security", "django.server")):
         event["event"] = f"HTTP {record.status_code}" if hasattr(record, "status_code") else "a request was refused"
@@ -44,7 +44,7 @@ def _no_request_line(_: Any, __: str, event: EventDict) -> EventDict:
 
 
 def _no_result(_: Any, __: str, event: EventDict) -> EventDict:
-    """The queue's own lines may end in a task's result, or be an exception."""
+    """Remove results and exceptions from the queue's own log lines."""
     record = event.get("_record")
     if record is not None and record.name == "django-q":
         event["event"] = record.getMessage().partition(" - ")[0] if isinstance(record.msg, str) else "it failed"
@@ -78,9 +78,9 @@ LOGGING: dict[str, Any] = {
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {
         "palimpsest": {"level": "INFO"},
-        # SQL parameters and request lines may hold content: these stay silent whatever the level above them.
+        # SQL parameters and request lines may contain content, so these loggers are off at every level.
         "django.db.backends": {"level": "CRITICAL", "propagate": False},
-        "psycopg": {"level": "CRITICAL"},  # of what it cannot raise it logs the text, row and all
+        "psycopg": {"level": "CRITICAL"},  # it logs errors that it cannot raise, with the row
         "httpx": {"level": "WARNING"},
         "httpcore": {"level": "WARNING"},
     },

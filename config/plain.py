@@ -1,8 +1,7 @@
-"""Pages outside the admin's theme: those that show content, those that people come to without signing in, and those
-that stand where there is no page.
+"""Pages outside the admin's theme: pages with content, pages without sign-in, and error pages.
 
-Plain templates (templates/plain.html) under a Content-Security-Policy that lets nothing in but the service's own files,
-never kept by a browser or on the way to it, and never quoted as the page somebody came from.
+They use templates/plain.html. Their Content-Security-Policy allows only the service's own files. Neither browsers nor
+proxies cache them.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ View = Callable[..., HttpResponse]
 
 
 def plain(view: View) -> View:
-    """A view whose every answer is such a page, refusals too: a domain error is told on one, without a traceback."""
+    """Make each response of a view such a page. A domain error is shown on an error page."""
 
     @wraps(view)
-    def shown(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def plain_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             answer = view(request, *args, **kwargs)
         except DomainError as refusal:
@@ -43,18 +42,18 @@ def plain(view: View) -> View:
         answer._csp_replace = POLICY  # type: ignore[attr-defined]  # django-csp's own mark
         return answer
 
-    return shown
+    return plain_view
 
 
-def _in_place_of(status: int) -> View:
-    """An answer where there is no page. It is the same whatever the reason, so that nobody learns what exists."""
+def _error_page(status: int) -> View:
+    """An error page. It does not depend on the reason, so that it does not reveal what exists."""
 
     @plain
     def answer(*_: Any, **__: Any) -> HttpResponse:
-        # Without the request, which may be what is wrong; and what is to be told on the next page is not told here.
+        # Without the request, which may be invalid. So messages wait for the next page.
         return HttpResponse(render_to_string(f"{status}.html"), status=status)
 
     return answer
 
 
-bad_request, forbidden, missing = _in_place_of(400), _in_place_of(403), _in_place_of(404)
+bad_request, forbidden, missing = _error_page(400), _error_page(403), _error_page(404)

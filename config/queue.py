@@ -1,7 +1,7 @@
-"""The queue: tasks by name, with numbers as arguments and a code as result. It holds nothing else.
+"""The queue of background tasks. A task has a name and numbers as arguments, and returns a code.
 
-The queue is in the database, or in Redis, and delivers a task at least once: a task finds out itself whether there is
-still something to do. In the database a task is part of the transaction that queues it. In Redis it is queued when that
+The queue is in the database or in Redis. It delivers a task at least once, so each task checks whether there is still
+something to do. In the database a task is part of the transaction that queues it. In Redis it is queued when that
 transaction is committed.
 """
 
@@ -37,7 +37,7 @@ ASK_STEWARD = "memory.tasks.ask_steward"
 TASKS = frozenset({SWEEP, REFINE_AGENT, CLOSE_STALE, TELL_STEWARD, ASK_STEWARD})
 
 STALE_MINUTES = 5
-LATE = timedelta(minutes=2)  # for a sweep: a worker looks over its schedules every half minute
+LATE = timedelta(minutes=2)  # for a sweep: a worker checks its schedules every half minute
 
 
 class QueueUnreachable(DomainError):
@@ -48,38 +48,38 @@ class QueueUnreachable(DomainError):
 
 
 class Stopped(SystemExit):
-    """The worker must end. A signal handler raises it anywhere; running sessions are closed for other workers."""
+    """The worker must end. A signal handler raises it. Running sessions are closed, for other workers to continue."""
 
 
 _ending = mmap(-1, 1)  # shared by the processes of a worker, which are forked; a killed process leaves no lock
 
 
 def begin_nothing_new() -> None:
-    """From now on the processes of this worker begin nothing new: the worker is about to end."""
+    """Make the processes of this worker begin no new tasks, because the worker is about to end."""
     _ending[0] = 1
 
 
 def is_ending() -> bool:
-    """Whether to begin nothing new: waiting tasks are for other workers."""
+    """Whether the worker is about to end, and leaves waiting tasks to other workers."""
     return _ending[0] == 1
 
 
 def reconnect() -> None:
-    """Close the connection: if `Stopped` interrupted a statement, nothing more can be done with it."""
+    """Close the connection, which is unusable if `Stopped` interrupted a statement."""
     if not connection.in_atomic_block:
         connection.close()
 
 
 class NotATask(ConfigurationError):
-    """Something that is no task of the service was about to be queued."""
+    """This is not a task of the service, so it is not queued."""
 
     code = "not_a_task"
 
 
 def task(do: Callable[..., str]) -> Callable[..., str]:
-    """Make a function a task: it returns a code, whatever happens.
+    """Make a function a task, which returns a code and raises nothing.
 
-    django-q2 would log the text of an exception, which may quote content.
+    django-q2 logs the text of exceptions, which may quote content.
     """
 
     @wraps(do)
@@ -130,7 +130,7 @@ def depth() -> int:
     try:
         return int(_broker().queue_size())
     except _redis_error():
-        raise QueueUnreachable("The queue cannot be reached: see that REDIS_URL is right.") from None
+        raise QueueUnreachable("The queue cannot be reached: check REDIS_URL.") from None
 
 
 def queue_due(broker: Broker | None = None) -> None:
@@ -147,7 +147,7 @@ def queue_due(broker: Broker | None = None) -> None:
 
 
 def _remove_foreign() -> None:
-    """Remove the schedules of anything but our tasks."""
+    """Remove schedules that are not of our tasks."""
     for row in Schedule.objects.all():
         if not _is_ours(row):
             Schedule.objects.filter(pk=row.pk).delete()
@@ -168,7 +168,7 @@ def _is_ours(row: Schedule) -> bool:
         return False
     try:
         numbers = ast.literal_eval(row.args or "()")
-    except Exception:  # noqa: BLE001  a text that is no Python may raise anything
+    except Exception:  # noqa: BLE001  invalid Python may raise any error
         return False
     return _is_known(row.func, numbers if isinstance(numbers, tuple) else (numbers,))
 
@@ -178,17 +178,17 @@ def _is_known(name: str, numbers: Iterable[Any]) -> bool:
 
 
 def require_known(task: dict[str, Any], **_: Any) -> None:
-    """Refuse a task that is not ours: a schedule that was inserted by SQL could call any function. (Tasks in the queue
-    are signed.) Raises NotATask."""
+    """Refuse a task that is not ours, because a schedule that is inserted with SQL can call any function. (Tasks in the
+    queue are signed.) Raises NotATask."""
     if task["kwargs"] or not set(task) <= _PARTS or not _is_known(task["func"], task["args"]):
-        raise NotATask("It is no task of Palimpsest's.")
+        raise NotATask("This is not a task of Palimpsest.")
 
 
 _PARTS = {"id", "name", "func", "args", "kwargs", "started", "group", "cluster", "ack_failure"}
 
 
 def keep_schedules() -> None:
-    """Make sure that each schedule is there once, however many workers start at the same time, and no foreign one."""
+    """Make sure that each of our schedules exists once, also if several workers start at the same time."""
     _remove_foreign()
     for name, func, minutes in (
         ("palimpsest: sweep", SWEEP, settings.SWEEP_MINUTES),
@@ -202,18 +202,18 @@ def keep_schedules() -> None:
 
 
 def next_sweep() -> datetime | None:
-    """When a worker looks next which agents are due. It is in the past if no worker runs, and None if none ever ran."""
+    """When a worker next looks for due agents. In the past if no worker runs; None if no worker ever ran."""
     moments: QuerySet[Schedule, datetime] = Schedule.objects.filter(func=SWEEP).values_list("next_run", flat=True)
     return moments.order_by("pk").first()
 
 
 def unattended() -> str:
-    """Why queued tasks are not carried out; an empty text while a worker looks regularly which agents are due."""
+    """Why queued tasks are not carried out; "" while a worker regularly looks for due agents."""
     expected = next_sweep()
     if expected is None:
-        return "no worker ever ran: start manage.py worker"
+        return "no worker ever ran: start 'manage.py worker'"
     if timezone.now() - expected > LATE:
-        return f"no worker has looked who is due since {expected:%Y-%m-%d %H:%M:%S} UTC"
+        return f"no worker has looked for due agents since {expected:%Y-%m-%d %H:%M:%S} UTC"
     return ""
 
 

@@ -1,7 +1,7 @@
-"""Where people's sessions are kept: Django's table, under a MAC of the key that the cookie holds.
+"""People's sessions, in Django's table. The table has a MAC of the cookie's key instead of the key.
 
-A reader of the database, or of a dump, finds no key to sign in with, and a row put in by SQL is nobody's: what it says
-is signed (SECRET_KEY), and what finds it is made with the pepper.
+So a database dump contains no key to sign in with. A row that is inserted with SQL is useless: its data is signed with
+SECRET_KEY, and its MAC needs the pepper.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ PEPPER_KEY = env.text("PEPPER_KEY")
 HEADS_KEY = env.text("HEADS_KEY")
 
 INSTALLED_APPS = [
+    "config",  # before django.contrib.auth, whose command createsuperuser it replaces
     "unfold.apps.BasicAppConfig",
     "config.apps.AdminConfig",
     "django.contrib.contenttypes",
@@ -51,7 +52,6 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "drf_standardized_errors",
     "django_q",
-    "config",
     "audit",
     "memory",
     "refinement",
@@ -218,7 +218,7 @@ Q_CLUSTER: dict[str, Any] = {
     "save_limit": -1,  # results are codes, and logged: nothing is kept, nor read back out of a pickle
     "poll": 1,
     "guard_cycle": 1,
-    **({"redis": env.patient(REDIS_URL)} if REDIS_URL else {"orm": "default"}),
+    **({"redis": env.with_timeouts(REDIS_URL)} if REDIS_URL else {"orm": "default"}),
 }
 
 # The admin's looks, in the colours of palimpsest/plain.css: the theme's own are too faint on a dark ground.

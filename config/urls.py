@@ -1,4 +1,4 @@
-"""The service's addresses. Each app has its own in `api`, `admin` or `monitoring`."""
+"""The service's URLs. Each app has its own in `api`, `admin` or `monitoring`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ urlpatterns = [
     path("", include("refinement.monitoring.urls")),
     path("api/v1/", include("refinement.api.urls")),
     path("api/v1/", include("audit.api.urls")),
-    path("api/v1/", include("memory.api.urls")),  # last: it answers every other address
+    path("api/v1/", include("memory.api.urls")),  # last: it handles all other paths
     path("admin/", admin.site.urls),
     path("", include("memory.admin.plain_pages.urls")),
     path("static/<path:name>", assets.asset),

@@ -1,4 +1,4 @@
-"""The web process. It refuses to start, and says why, if silos cannot be opened or the trail is unguarded."""
+"""The web process. It refuses to start if keys are missing or the trail's triggers are missing, and says why."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gunicorn.http.errors import ParseException  # type: ignore[import-untyped]
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-_GIVES_UP = 3  # after this exit code gunicorn stops, instead of starting another process for ever
-_ENDLESS = str(2**53)  # more than any body has: gunicorn ends it where its last chunk ends
+_GIVES_UP = 3  # with this exit code gunicorn stops; with others it starts another process
+_ENDLESS = str(2**53)  # more than the length of any body: gunicorn ends it after the last chunk
 
 
 class _Chunks:
-    """A body in chunks. A broken chunk raises OSError, as any other body that ends too early does."""
+    """A body in chunks. An invalid chunk raises OSError, like a body that ends too early."""
 
     def __init__(self, body: IO[bytes]) -> None:
         self._body = body
@@ -35,11 +35,12 @@ class _Chunks:
         try:
             return receive(size)
         except ParseException:
-            raise OSError("The chunks are broken.") from None
+            raise OSError("A chunk is invalid.") from None
 
 
 class Handler(WSGIHandler):
-    """Django's handler, which ignores a body in chunks, because it has no length, and gives HEAD a body."""
+    """Django's handler with two fixes: Django ignores a body in chunks, because it has no length, and sends a body with
+    the response to HEAD."""
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> HttpResponseBase:
         if environ.get("wsgi.input_terminated") and "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower():
@@ -57,7 +58,7 @@ def _sound_application() -> WSGIHandler:
 
     try:
         require_sound()
-    except RefusesToStart as refused:  # no other SystemExit: gunicorn ends a worker that starts slowly by one
+    except RefusesToStart as refused:  # not every SystemExit: gunicorn uses it to end a slow worker
         sys.exit(_refusal(refused))
     return Handler()
 

@@ -1,4 +1,4 @@
-"""What can go wrong with memories. No message quotes what a memory says."""
+"""The errors of this app. No message quotes the content of a memory."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from datetime import datetime, timedelta
 
 from config.errors import USAGE, ConfigurationError, DomainError, InvalidField
 
-TOLD_AT_ONCE = 20  # conflicts that one error lists
+MAX_LISTED = 20  # conflicts that one error lists
 
 
 class MemoryFault(DomainError):
-    """Base of this app's errors (`MemoryError` is Python's own word for something else)."""
+    """The base of this app's errors. (`MemoryError` is a built-in of Python.)"""
 
     code = "memory"
 
 
 class Invalid(InvalidField, MemoryFault):
-    """A value that cannot be stored: names the field, what is wrong with it and what would be right."""
+    """A value that cannot be stored. The message names the field, the problem, and what is allowed."""
 
 
 class NumbersError(MemoryFault):
-    """An edit refused because of some memories; `numbers` says which."""
+    """An edit that is refused because of some memories: `numbers`."""
 
     what = "Refused"
 
@@ -42,190 +42,190 @@ class Discarded(NumbersError):
 
 class Constitutional(NumbersError):
     code = "constitutional"
-    what = "Constitutional, so not to be discarded, merged or rewritten"
+    what = "Constitutional memories cannot be discarded, merged or rewritten"
 
 
 class Stale(NumbersError):
     code = "stale_memory"
-    what = "Changed meanwhile"
+    what = "Changed since you read them"
 
 
-class NotCore(NumbersError):
+class CoreMemoryRequired(NumbersError):
     code = "not_core"
-    what = "A journal memory, where a core memory is needed"
+    what = "Not core memories"
 
 
-class Apart(NumbersError):
-    """Memories of more than one scope or project in one consolidation."""
+class MixedScope(NumbersError):
+    """A consolidation of memories of different scopes or projects."""
 
     code = "mixed_scope"
-    what = "Of another scope or project than the first"
+    what = "In another scope or project than the first memory"
 
 
-class Repeated(NumbersError):
+class DuplicateNumbers(NumbersError):
     code = "repeated"
-    what = "Given more than once"
+    what = "Named more than once"
 
 
 class Private(NumbersError):
-    """Credentials, keys and sensitive memories stay out of refinement."""
+    """Memories that refinement leaves out: credentials, keys and sensitive memories."""
 
     code = "private_category"
     what = "Credentials, keys and sensitive memories are never refined"
 
 
 class Notice(NumbersError):
-    """The system's own notices to the agent."""
+    """The service's own notices to the agent."""
 
     code = "notice"
-    what = "A notice of the system, which stays as it is"
+    what = "Notices of the service cannot be changed"
 
 
 class ProtectionRefused(MemoryFault):
-    """Protection asked for by somebody, or at a time, that may not."""
+    """This caller cannot protect memories, or not at this time."""
 
     code = "protection_refused"
 
 
 class ProtectionFull(MemoryFault):
-    """By agents, constitutional memories may hold at most half the budget."""
+    """An agent can protect memories up to half of its budget."""
 
     code = "protection_full"
 
 
-_A_PERSON = "Only a person can switch it on."
+_A_PERSON = "Only a person can turn it on."
 
 
 class MemoryDisabled(MemoryFault):
     code = "memory_disabled"
 
     def __init__(self) -> None:
-        super().__init__(f"Memory is switched off for this agent. {_A_PERSON}")
+        super().__init__(f"Memory is off for this agent. {_A_PERSON}")
 
 
 class CategoryDisabled(MemoryFault):
-    """Of memories in a category that is switched off: they are neither written nor read back (seed 004)."""
+    """A category that is off. Its memories are neither written nor read."""
 
     code = "category_disabled"
 
     def __init__(self, category: str) -> None:
-        super().__init__(f"Memories of the category {category} are switched off for this agent. {_A_PERSON}")
+        super().__init__(f"The category {category} is off for this agent. {_A_PERSON}")
         self.category = category
 
 
-class PersonsOnly(MemoryFault):
+class PersonRequired(MemoryFault):
     code = "persons_only"
 
     def __init__(self) -> None:
-        super().__init__("Only a person changes memory rules: in the admin, or by a command.")
+        super().__init__("Only a person can change memory rules: in the admin, or with the command 'rules'.")
 
 
-class NotAgreed(MemoryFault):
-    """A switch that would be turned on with what was asked for, and that nobody agreed to: it was turned off since."""
+class NotConfirmed(MemoryFault):
+    """The change turns on a switch that the person did not agree to, because somebody turned it off meanwhile."""
 
     code = "not_agreed"
 
     def __init__(self, paths: Sequence[str]) -> None:
         super().__init__(
-            f"Nothing was changed: {', '.join(paths)} would be switched on, too, which nobody agreed to. Somebody "
-            "switched it off meanwhile: look again."
+            f"Nothing was changed. The change also turns on {', '.join(paths)}, which somebody turned off meanwhile. "
+            "Look at the settings and try again."
         )
         self.paths = tuple(paths)
 
 
 class NotFound(MemoryFault):
-    """Missing, or somebody else's: the two look alike."""
+    """The object is missing, or the caller has no access to it. The message is the same for both."""
 
     code = "not_found"
     exit_code = USAGE
 
 
-class Taken(MemoryFault):
+class AlreadyExists(MemoryFault):
     code = "taken"
 
 
 class DiscardShare(MemoryFault):
-    """More of the core memory than a day outside sessions may cost (memory/writing/daily_limit.py)."""
+    """The daily limit of memories that are discarded or rewritten outside sessions (memory/writing/daily_limit.py)."""
 
     code = "discard_share"
 
     def __init__(self, allowed: int) -> None:
         super().__init__(
-            f"At most {allowed:,} of the core memories may be discarded or rewritten within 24 hours outside sessions. "
-            "Refine instead, wait, or have the agent's side lift this (discard_share_lifted_until)."
+            f"At most {allowed:,} core memories can be discarded or rewritten within 24 hours outside sessions. Run a "
+            "refinement session, wait, or lift the limit on the agent's side (discard_share_lifted_until)."
         )
 
 
 class KeyRejected(MemoryFault):
-    """An agent key that is malformed, unknown, revoked or another agent's."""
+    """A key that is malformed, unknown, revoked, or of another agent."""
 
     code = "key_rejected"
     exit_code = USAGE
 
 
-class AgentsSide(MemoryFault):
-    """What the agent's side alone decides, asked for by somebody else."""
+class AgentConsentRequired(MemoryFault):
+    """Only the agent's side can do this, and the caller is not on it."""
 
     code = "agents_side"
 
 
 class SealBroken(MemoryFault):
-    """A sealed record does not open: wrong key, altered byte, or moved from where it was sealed."""
+    """A sealed record cannot be opened: the key is wrong, or the record was changed or moved."""
 
     code = "seal_broken"
 
 
 class SiloKeyMissing(ConfigurationError):
-    """No key-encryption key of the keyring opens an agent's key."""
+    """The keyring has no key that unwraps the agent's data key."""
 
     code = "silo_key_missing"
 
 
 class Erased(SiloKeyMissing):
-    """The agent's data key was destroyed: nothing of its silo is read or written again."""
+    """The agent's data key was destroyed. Its silo can no longer be read or written."""
 
     code = "erased"
 
 
 class Redacted(NumbersError):
-    """Memories whose body was removed for good: nothing brings them back."""
+    """Memories whose content was removed permanently."""
 
     code = "redacted"
-    what = "Redacted, for good"
+    what = "Redacted permanently"
 
 
-class NoRequest(MemoryFault):
-    """No request of this number is open: there is none, or it was settled."""
+class RequestNotFound(MemoryFault):
+    """There is no open request with this number. It does not exist, or was already decided."""
 
     code = "no_request"
 
 
-class ConsentNeeded(MemoryFault):
-    """The agent's side alone, its runtime's key or its steward, agrees to a redaction or an erasure, or declines it."""
+class ConsentRequired(MemoryFault):
+    """Only the agent's side (a runtime with its key, or its steward) can agree to this request or decline it."""
 
     code = "consent_needed"
 
 
 class UnknownEntry(MemoryFault):
-    """The trail has no such entry or session."""
+    """The audit trail has no entry or session with this number."""
 
     code = "unknown_entry"
 
 
-class NotOver(MemoryFault):
-    """A session that goes on is not rolled back."""
+class SessionRunning(MemoryFault):
+    """A session can be rolled back only after it has ended."""
 
     code = "not_over"
 
 
-class Moved(MemoryFault):
-    """More happened since what was agreed to was shown."""
+class TrailChanged(MemoryFault):
+    """The trail has changed since the preview that the person agreed to."""
 
     code = "moved"
 
 
 class AlreadyUndone(MemoryFault):
-    """Nothing is undone twice by accident."""
+    """This was already rolled back."""
 
     code = "already_undone"
 
@@ -234,83 +234,84 @@ class NothingToUndo(MemoryFault):
     code = "nothing_to_undo"
 
 
-class Conflicting(MemoryFault):
-    """Later entries touched the same memories: `conflicts` says which memories, and which entries."""
+class Conflict(MemoryFault):
+    """Later entries changed the same memories. `conflicts` maps a memory to these entries."""
 
     code = "conflict"
 
     def __init__(self, conflicts: Mapping[int, Sequence[int]]) -> None:
         self.conflicts = {number: tuple(seqs) for number, seqs in sorted(conflicts.items())}
-        told = [f"memory {n} by {', '.join(map(str, seqs))}" for n, seqs in list(self.conflicts.items())[:TOLD_AT_ONCE]]
-        more = f" and {len(self.conflicts) - TOLD_AT_ONCE:,} more" if len(self.conflicts) > TOLD_AT_ONCE else ""
+        first = list(self.conflicts.items())[:MAX_LISTED]
+        listed = "; ".join(f"memory {number} by {', '.join(map(str, seqs))}" for number, seqs in first)
+        more = f" and {len(self.conflicts) - MAX_LISTED:,} more" if len(self.conflicts) > MAX_LISTED else ""
         super().__init__(
-            f"Later entries changed the same memories: {'; '.join(told)}{more}. Skip these memories, or force it."
+            f"Later entries changed the same memories: {listed}{more}. Skip these memories, or force the rollback."
         )
 
 
-class AlreadyAsked(MemoryFault):
-    """A person has one open request to an agent at a time."""
+class AlreadyRequested(MemoryFault):
+    """The person already has an open request to this agent."""
 
     code = "already_asked"
 
 
-class TooManyAsked(MemoryFault):
-    """More requests and proposals within 24 hours than one may make, or one agent's side is asked."""
+class TooManyRequests(MemoryFault):
+    """Too many requests and proposals within 24 hours, by one person or to one agent."""
 
     code = "too_many_asked"
 
     def __init__(self, who: str, most: int, until: datetime) -> None:
         minute = (until + timedelta(minutes=1, microseconds=-1)).replace(second=0, microsecond=0)
         super().__init__(
-            f"{who} asked as often as may be within 24 hours ({most:,}, requests and proposals together). "
-            f"Ask again from {minute:%Y-%m-%d %H:%M} UTC on."
+            f"{who} reached the limit of {most:,} requests and proposals within 24 hours. "
+            f"Try again after {minute:%Y-%m-%d %H:%M} UTC."
         )
 
 
 class NotOpen(MemoryFault):
-    """What is to be decided, or revoked, is over, or was decided before."""
+    """The request, grant or session is over, or was already decided."""
 
     code = "not_open"
 
 
 class NotGranted(MemoryFault):
-    """No grant in force covers it."""
+    """No active grant covers this."""
 
     code = "not_granted"
 
 
-class LinkBroken(MemoryFault):
-    """A consent link that is none, is too old, or was mailed to somebody who no longer speaks for the agent."""
+class InvalidLink(MemoryFault):
+    """The link is wrong or expired, or its recipient is no longer the agent's steward."""
 
     code = "link_broken"
 
 
 class NotAllowed(MemoryFault):
-    """Whoever asks for it may not do that."""
+    """The person does not have permission for this."""
 
     code = "not_allowed"
 
 
 class LastOwner(MemoryFault):
-    """A tenant keeps an owner."""
+    """A tenant must have at least one owner."""
 
     code = "last_owner"
 
 
 class MailNotSent(MemoryFault):
-    """A link by which a steward decides would be printed where others than the steward read it."""
+    """Mail is printed to the console, where others than the steward can read a consent link."""
 
     code = "mail_not_sent"
 
     def __init__(self) -> None:
         super().__init__(
-            "This agent has a steward, and mail is written to the console, where the operator would read the link by "
-            "which the steward decides. Have the operator set EMAIL_URL, as to smtp+tls://USER:PASSWORD@HOST:587."
+            "This agent has a steward, who decides by a link in a letter. Mail now goes to the console, where the "
+            "operator can read that link. Ask the operator to set EMAIL_URL, such as smtp+tls://USER:PASSWORD@HOST:587."
         )
 
 
 class FileFault(MemoryFault):
-    """A memory file cannot be read or written, or is not what it was. `reason`: the system's word, without the path."""
+    """A file cannot be read or written, or was changed. `reason` is the problem without the path."""
 
     code = "memory_file"
 
@@ -319,17 +320,17 @@ class FileFault(MemoryFault):
         self.reason = reason or "not as it should be"
 
 
-class FileElsewhere(FileFault):
-    """A memory file that does not lie where the operator lets such files be."""
+class FileOutsideRoots(FileFault):
+    """A file outside the folders of VAULT_ROOTS."""
 
     code = "memory_file_elsewhere"
 
 
-class NoFile(FileFault):
-    """What has the name of a file is a folder, a link, a pipe: somebody's, which is left alone."""
+class NotAFile(FileFault):
+    """Something else has the name of a file: a folder, a symlink or a pipe. It is left alone."""
 
 
 class VaultBusy(FileFault):
-    """Somebody else is writing to a vault, for longer than is waited for."""
+    """Another process kept the vault locked for too long."""
 
     code = "vault_busy"

@@ -1,4 +1,4 @@
-"""What workers are given to do for the agents' side."""
+"""The background tasks of this app: letters to stewards."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from memory.mail import letters, link_letters
 
 @task
 def tell_steward(agent_id: int, seq: int, whose: int, tried: int = 0) -> str:
-    """Send a letter about what was done."""
+    """Send a letter about a change."""
     return letters.post(letters.send, TELL_STEWARD, agent_id, seq, whose, tried=tried)
 
 
 @task
 def ask_steward(agent_id: int, seq: int, tried: int = 0) -> str:
-    """Send a link to decide by. Each attempt makes its own: no token waits anywhere."""
+    """Send a consent link. Each attempt creates a new link, so no token is stored."""
     return letters.post(link_letters.send, ASK_STEWARD, agent_id, seq, tried=tried)

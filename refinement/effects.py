@@ -149,7 +149,7 @@ def _update(call: ToolCall, wanted: tools.UpdateMemory) -> None:
 
 def _delete(call: ToolCall, wanted: tools.DeleteMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
-    _require_shown(call, [memory], errors.Constitutional, errors.NotCore)
+    _require_shown(call, [memory], errors.Constitutional, errors.CoreMemoryRequired)
     if call.session.mode == Mode.DEDUPE_ONLY:
         _require_double(call, memory)
     call.count_changes(1, memory.tokens)
@@ -236,7 +236,7 @@ def _check_rewrite(call: ToolCall, sources: list[Memory], content: str) -> dict[
 
     The quick checks come first, because the agent's row is locked.
     """
-    _require_shown(call, sources, errors.Constitutional, errors.NotCore)
+    _require_shown(call, sources, errors.Constitutional, errors.CoreMemoryRequired)
     before, after = sum(m.tokens for m in sources), tokens.count(content)
     if after > before + GROWTH:
         raise BadCall(

@@ -1,4 +1,4 @@
-"""What a refinement session refuses, and why it ends. No message quotes what a memory says."""
+"""The errors of this app. No message quotes the content of a memory."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ class RefinementError(DomainError):
 
 
 class SessionOpen(RefinementError):
-    """The agent has an open session: there is at most one."""
+    """The agent already has an open session."""
 
     code = "session_open"
 
 
 class SessionEnded(RefinementError):
-    """The session has ended, or its lease went to somebody else. Nothing more is done in its name."""
+    """The session has ended, or another worker took its lease. It accepts no more calls."""
 
     code = "session_ended"
 
 
 class BackingOff(RefinementError):
-    """Sessions of the agent ended in trouble: the service tries again by itself, and not sooner for being asked."""
+    """The last sessions of the agent failed. The service retries after a cool-down; a request does not shorten it."""
 
     code = "backing_off"
 
 
 class AgentBusy(RefinementError):
-    """Somebody holds the agent's lock for longer than a worker waits."""
+    """Another process kept the agent locked for too long."""
 
     code = "agent_busy"
 
 
 class AllowanceSpent(RefinementError):
-    """The tenant's model tokens of this month are used up: nothing but what a person asks for is begun."""
+    """The tenant has used its model tokens of this month. Only sessions that a person requests can begin."""
 
     code = "allowance_spent"
 
 
 class UnknownSession(RefinementError):
-    """The agent has no session of this number."""
+    """The agent has no session with this number."""
 
     code = "not_found"
 
 
 class BadCall(RefinementError):
-    """A tool call that is wrong in itself; the message says how it would be right."""
+    """An invalid tool call. The message says how to correct it."""
 
     code = "bad_call"
 
@@ -57,7 +57,7 @@ class BadCall(RefinementError):
 
 
 class LimitReached(RefinementError):
-    """A call beyond one of the session's limits: the session ends, what was done stays."""
+    """The call exceeds a limit of the session. The session ends, and its edits stay."""
 
     code = "limit"
 
@@ -67,6 +67,6 @@ class LimitReached(RefinementError):
 
 
 class FloorReached(RefinementError):
-    """The circuit breaker: the call would cut core memory below the agent's floor."""
+    """The circuit breaker: the call cuts core memory below the agent's floor."""
 
     code = "floor"

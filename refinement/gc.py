@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from audit.trail import Actor
 from config.errors import FAILED, MODEL, USAGE, DomainError
-from memory.errors import FileElsewhere, FileFault, MemoryDisabled
+from memory.errors import FileFault, FileOutsideRoots, MemoryDisabled
 from memory.models import Agent
 from memory.policy import switches
 from memory.run_log.log_file import CHUNK
@@ -88,7 +88,7 @@ def collect(agent: Agent, name: str, options: Options, output: Output) -> None:
     except MemoryDisabled:  # before or during the model call
         output.warn(f'Warning: agent "{name}" does not have memory enabled. Skipping.')
     except FileFault as fault:
-        raise GcFailed(str(fault), USAGE if isinstance(fault, FileElsewhere) else FAILED) from None
+        raise GcFailed(str(fault), USAGE if isinstance(fault, FileOutsideRoots) else FAILED) from None
 
 
 def _collect(agent: Agent, name: str, options: Options, output: Output) -> None:

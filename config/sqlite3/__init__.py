@@ -1,1 +1,1 @@
-"""Django's SQLite, with writers that wait for each other evenly."""
+"""Django's SQLite backend, with fair waiting for the write lock."""

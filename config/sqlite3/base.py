@@ -1,8 +1,7 @@
-"""Django's connection to SQLite, with a function `from_base64` and another way to wait for its turn to write.
+"""Django's connection to SQLite, with a function `from_base64` and another way to wait for the write lock.
 
-SQLite lets a writer that finds another at work sleep longer and longer, up to 0.1 s; meanwhile those that came later
-go first. Under load one write of a hundred took twenty times as long as most. Here each waits in the same short steps,
-and as long in all as SQLite would.
+In SQLite a waiting writer sleeps longer and longer, up to 0.1 s, and later writers overtake it. Under load one write of
+a hundred takes twenty times as long as most. Here each writer waits in the same short steps, with the same timeout.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class DatabaseFeatures(features.DatabaseFeatures):
 
 class DatabaseWrapper(base.DatabaseWrapper):
     features_class = DatabaseFeatures
-    patience: float | None = None  # seconds, of who does not wait as long as others (audit/patience.py)
+    patience: float | None = None  # seconds, for callers with a shorter timeout (audit/patience.py)
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)
@@ -31,7 +30,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return connection
 
     def _start_transaction_under_autocommit(self) -> None:
-        """Raises OperationalError when no turn comes within the connection's timeout."""
+        """Raises OperationalError if the lock is not free within the connection's timeout."""
         patience = float(self.settings_dict["OPTIONS"].get("timeout", 5))
         until = time.monotonic() + (patience if self.patience is None else self.patience)
         self.connection.execute("PRAGMA busy_timeout = 0")

@@ -1,8 +1,7 @@
-"""Who may reach what: the one door from a name or a key to an agent. Missing and forbidden look alike.
+"""Authenticates keys, and finds an agent by its name or key. A missing and a forbidden object give the same error.
 
-A key is proven when a request begins. Its body may come long after, or it may wait for an agent's lock. Meanwhile the
-key may have ended, as in an exchange by which a runtime makes its silo its own. So the key of the request is looked at
-again before anything is done or read by it.
+A request checks its key when it begins. It may then wait long for its body or for an agent's lock, and the key may be
+revoked meanwhile. So it checks its key again before it reads or changes anything.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from memory.models import Agent, AgentKey, TenantKey
 _ALPHABET = string.ascii_lowercase + string.digits
 _FORMS = {AgentKey: "pal", TenantKey: "palt"}
 _KINDS: dict[str, type[Any]] = {form: kind for kind, form in _FORMS.items()}
-_PURPOSES = {AgentKey: "agent-key", TenantKey: "tenant-key"}  # in the text of a MAC
+_PURPOSES = {AgentKey: "agent-key", TenantKey: "tenant-key"}  # part of the text of a MAC
 _OWNERS = {AgentKey: "agent_id", TenantKey: "tenant_id"}
 PREFIX_CHARACTERS = 12
 SECRET_BYTES = 32
@@ -40,23 +39,23 @@ _WITH_PREFIX: dict[type[Any], Prepared[Any]] = {
 
 
 def agent_named(label: str) -> Agent:
-    """The agent of `tenant/agent`, for somebody at the service's own command line. Raises Invalid, NotFound."""
+    """The agent of `tenant/agent`, for commands. Raises Invalid, NotFound."""
     tenant, slash, slug = label.partition("/")
     if not (tenant and slash and slug and label.isprintable()):
-        raise Invalid("agent", "must be given as TENANT/AGENT, each of lower-case letters, digits, '-' and '_'")
+        raise Invalid("agent", "must have the form TENANT/AGENT, with lower-case letters, digits, '-' and '_'")
     try:
         return Agent.objects.select_related("tenant").get(tenant__slug=tenant, slug=slug)
     except Agent.DoesNotExist:
-        raise NotFound(f"There is no agent {label}.") from None
+        raise NotFound(f"The agent {label} does not exist.") from None
 
 
 def agent_of_key(key: str) -> Agent:
-    """The agent whose side holds this key; notes its last use. Raises KeyRejected, whatever is wrong with it."""
+    """The agent of this key. Records the key's last use. Raises KeyRejected, with the same message for each reason."""
     return agent_key(key).agent
 
 
 def agent_key(key: str) -> AgentKey:
-    """The row of an agent's key; notes its last use. Raises KeyRejected, whatever is wrong with it."""
+    """The row of an agent's key. Records its last use. Raises KeyRejected, with the same message for each reason."""
     row = either_key(key)
     if not isinstance(row, AgentKey):
         raise KeyRejected("The key is not valid.")
@@ -64,7 +63,8 @@ def agent_key(key: str) -> AgentKey:
 
 
 def either_key(key: str) -> AgentKey | TenantKey:
-    """The row of a key of either kind; notes its last use. Raises KeyRejected, whatever is wrong with it."""
+    """The row of an agent's or a tenant's key. Records its last use. Raises KeyRejected, with the same message for each
+    reason."""
     form, _, rest = key.partition("_")
     prefix, _, secret = rest.partition("_")
     kind = _KINDS.get(form)
@@ -79,18 +79,18 @@ def either_key(key: str) -> AgentKey | TenantKey:
         raise KeyRejected("The key is not valid.")
     now = timezone.now()
     if row.last_used_at is None or now - row.last_used_at > TOUCH_EVERY:
-        with transaction.atomic():  # on SQLite it is at its beginning that a transaction waits its turn
+        with transaction.atomic():  # on SQLite a transaction waits for the lock when it begins
             kind._default_manager.filter(pk=row.pk).update(last_used_at=now)
     return row
 
 
 def prefix_of(key: str) -> str:
-    """A key's name, which is no secret."""
+    """The public part of a key."""
     return key.split("_")[1]
 
 
 def is_key_of(agent: Agent, key: str) -> bool:
-    """Whether this is a valid key to this very silo. Whatever is wrong with a key, the answer is the same."""
+    """Whether this is a valid key of this agent."""
     try:
         return agent_of_key(key).pk == agent.pk
     except KeyRejected:
@@ -98,8 +98,8 @@ def is_key_of(agent: Agent, key: str) -> bool:
 
 
 def new_key(kind: type[K], owner_id: int) -> tuple[str, bytes, str]:
-    """(prefix, MAC, the key as its holder keeps it). The MAC is made under the keyring's pepper, so that a row put in
-    by SQL is worth nothing."""
+    """A new key: its prefix, its MAC for the database, and the key itself. The MAC needs the keyring's pepper, so a row
+    that is inserted with SQL is not a valid key."""
     prefix = new_prefix()
     secret = secrets.token_urlsafe(SECRET_BYTES)
     [mac, *_] = macs(f"{_PURPOSES[kind]}/{owner_id}/{prefix}/{secret}")
@@ -107,12 +107,12 @@ def new_key(kind: type[K], owner_id: int) -> tuple[str, bytes, str]:
 
 
 def new_prefix() -> str:
-    """A name for a key or a link."""
+    """The public part of a new key or link."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(PREFIX_CHARACTERS))
 
 
 def macs(text: str) -> list[bytes]:
-    """The MACs of a text under every pepper of the keyring, newest first: a new pepper ends no key, token or link."""
+    """The MACs of a text with each pepper of the keyring, newest first. So a new pepper invalidates no key or link."""
     return [hmac.digest(pepper.secret, text.encode(), "sha256") for pepper in keyring().pepper]
 
 
@@ -122,14 +122,14 @@ def is_proven(expected: bytes, text: str) -> bool:
     return any(matches)
 
 
-# --- the key of the present request
+# --- the key of the current request
 
 request_key: ContextVar[AgentKey | TenantKey | None] = ContextVar("request_key", default=None)
 
 
 @contextmanager
 def new_request() -> Iterator[None]:
-    """A request, of which nobody knows yet with whose key it comes."""
+    """A new request, which is not authenticated yet."""
     before = request_key.set(None)
     try:
         yield
@@ -138,10 +138,10 @@ def new_request() -> Iterator[None]:
 
 
 def require_valid_key(row: Agent | None = None) -> None:
-    """Raise KeyRejected if the key of the request has ended meanwhile. The write path asks with the agent's `row`
-    locked.
+    """Raise KeyRejected if the key of the request was revoked meanwhile. The write path calls this with the agent's
+    locked `row`.
 
-    The end of an agent's key is an entry of its trail. If that has not grown, the key is not read again.
+    Revoking an agent's key is an entry of its trail. If the trail has not grown, the key is still valid.
     """
     key = request_key.get()
     if key is None:

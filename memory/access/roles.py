@@ -1,4 +1,4 @@
-"""What people may do, by their part in a tenant (50-admin, the table of actions). None of it shows a memory."""
+"""What people may do in a tenant, by their role. No action shows the content of a memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from memory.models import Membership, Person, Role, Tenant
 class Action(Enum):
     SEE = auto()  # metadata, sessions, the trail; verify it
     STEER = auto()  # protect, remove protection, restore, roll back, refine now, pause, resume
-    ASK = auto()  # for access; read under a grant of one's own
-    CONFIGURE = auto()  # make and set up agents, revoke keys
-    STAFF = auto()  # people and their roles
-    REMOVE = auto()  # ask for redaction or erasure
-    TENANTS = auto()  # make and end them
+    ASK = auto()  # request access; read under one's own grant
+    CONFIGURE = auto()  # create and set up agents, revoke keys
+    STAFF = auto()  # manage people and their roles
+    REMOVE = auto()  # request redaction or erasure
+    TENANTS = auto()  # create and delete tenants
 
 
 _AUDITOR = frozenset({Action.SEE, Action.ASK})
@@ -24,7 +24,7 @@ _OF_SUPERUSER = frozenset(Action) - {Action.REMOVE}
 
 
 def may(person: Person, action: Action, tenant: Tenant) -> bool:
-    """Whether somebody may do this in this tenant."""
+    """Whether the person may do this in this tenant."""
     if not person.is_active:
         return False
     if person.is_superuser and action in _OF_SUPERUSER:
@@ -34,18 +34,18 @@ def may(person: Person, action: Action, tenant: Tenant) -> bool:
 
 
 def grantable(person: Person, tenant: Tenant) -> frozenset[str]:
-    """The roles somebody may give in this tenant: none, or at most what they hold."""
+    """The roles that the person may give to others in this tenant."""
     return frozenset(Role.values) if may(person, Action.STAFF, tenant) else frozenset()
 
 
 def manages(person: Person) -> bool:
-    """Whether somebody manages tenants and people, also where there is none yet."""
+    """Whether the person may manage all tenants and people."""
     return person.is_active and person.is_superuser
 
 
 def tenant_ids(person: Person) -> dict[Action, list[int]]:
-    """For every action the ids of the tenants in which somebody may do it, asked for at once. Whatever people see or
-    touch is a row of one of these."""
+    """For each action, the ids of the tenants in which the person may do it, in two queries. The admin shows only rows
+    of these tenants."""
     found: dict[Action, list[int]] = {action: [] for action in Action}
     if not person.is_active:
         return found

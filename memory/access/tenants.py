@@ -1,4 +1,4 @@
-"""Tenants, and their keys: for programs that set up agents and watch them, without a way into a silo."""
+"""Tenants and their keys. A tenant's key is for programs that set up and monitor agents; it opens no silo."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 
 from memory.access.authentication import new_key
-from memory.errors import Invalid, NotFound, Taken
+from memory.errors import AlreadyExists, Invalid, NotFound
 from memory.models import Tenant, TenantKey
 
 
 def create(slug: str, *, name: str = "") -> Tenant:
-    """Raises Invalid, Taken."""
+    """Create a tenant. Raises Invalid, AlreadyExists."""
     tenant = Tenant(slug=slug, name=name)
     _clean(tenant)
     try:
         with transaction.atomic():
             tenant.save()
     except IntegrityError:
-        raise Taken("There is already a tenant of that name.") from None
+        raise AlreadyExists("A tenant with this name already exists.") from None
     return tenant
 
 
 def change(tenant: Tenant, **settings: Any) -> Tenant:
-    """Set its name and limits. Its slug is in every entry of its agents' trails, and stays. Raises Invalid."""
+    """Set its name and limits. The slug cannot change, because the trails of its agents have it. Raises Invalid."""
     with transaction.atomic():
         row = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         for name, value in settings.items():
@@ -37,14 +37,14 @@ def change(tenant: Tenant, **settings: Any) -> Tenant:
 
 
 def _clean(tenant: Tenant) -> None:
-    """Django's own field checks, told as a domain error without the value."""
+    """Run Django's field checks. Raises Invalid, without the value."""
     field = wrong_field(tenant)
     if field:
         raise Invalid(field, _ADVICE.get(field, "is not valid"))
 
 
 def wrong_field(row: models.Model) -> str:
-    """The first field whose value Django refuses. The caller raises: the error in this handler holds the value."""
+    """The first invalid field, or "". The caller raises, because a ValidationError holds the value."""
     try:
         row.clean_fields()
     except ValidationError as problem:
@@ -59,18 +59,18 @@ _ADVICE = {
 
 
 def issue_key(slug: str, *, label: str = "") -> str:
-    """A key of the tenant. Returned, and never shown again. Raises NotFound."""
+    """Issue a tenant key. Returns the key, which is not stored. Raises NotFound."""
     tenant = Tenant.objects.filter(slug=slug).first()
     if tenant is None:
-        raise NotFound(f"There is no tenant {slug}.")
+        raise NotFound(f"The tenant {slug} does not exist.")
     prefix, mac, key = new_key(TenantKey, tenant.pk)
     TenantKey.objects.create(tenant=tenant, prefix=prefix, mac=mac, label=label)
     return key
 
 
 def revoke_key(slug: str, prefix: str) -> None:
-    """End a key. One that was ended is left as it is. Raises NotFound."""
+    """Revoke a key. A key that is already revoked does not change. Raises NotFound."""
     keys = TenantKey.objects.filter(tenant__slug=slug, prefix=prefix)
     if not keys.exists():
-        raise NotFound("There is no such key.")
+        raise NotFound("The tenant has no key with this prefix.")
     keys.filter(revoked_at=None).update(revoked_at=timezone.now())

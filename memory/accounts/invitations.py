@@ -20,7 +20,7 @@ from django.utils import timezone
 from memory.access import roles
 from memory.access.authentication import is_proven, macs, new_prefix
 from memory.accounts import memberships, people
-from memory.errors import Invalid, LinkBroken, NotAllowed, Taken
+from memory.errors import AlreadyExists, Invalid, InvalidLink, NotAllowed
 from memory.mail import letters
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 
@@ -48,7 +48,7 @@ class Opened:
 def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
     """Create a token for this address, which replaces earlier ones. It is not stored.
 
-    Raises Invalid, NotFound, NotAllowed, Taken.
+    Raises Invalid, NotFound, NotAllowed, AlreadyExists.
     """
     email = _checked(address)
     if role not in Role.values:
@@ -58,7 +58,7 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
         if role not in roles.grantable(by, row):
             raise NotAllowed("You cannot give a role above your own.")
         if Membership.objects.filter(tenant=row, person__email=email).exists():
-            raise Taken("A member of the tenant has this address. Change their role instead.")
+            raise AlreadyExists("A member of the tenant has this address. Change their role instead.")
         Invitation.objects.filter(tenant=row, address=email, used_at=None).delete()
         prefix, secret = new_prefix(), secrets.token_urlsafe(_SECRET)
         invitation = Invitation(
@@ -83,12 +83,12 @@ def withdraw(invitation: Invitation, by: Person) -> None:
 
 
 def look(token: str) -> Opened:
-    """The invitation of a token. Changes nothing. Raises LinkBroken."""
+    """The invitation of a token. Changes nothing. Raises InvalidLink."""
     return _opened(_proven(token))
 
 
 def candidate(token: str, nonce: str) -> Authenticator:
-    """The second factor that `join` will install, derived from token and nonce. Raises LinkBroken.
+    """The second factor that `join` will install, derived from token and nonce. Raises InvalidLink.
 
     The nonce is new for each page, so that somebody who opened the link earlier has another second factor.
     """
@@ -97,7 +97,10 @@ def candidate(token: str, nonce: str) -> Authenticator:
 
 
 def accept(token: str, person: Person) -> Opened:
-    """Add the membership for the signed-in person, who must have the address. Raises LinkBroken, NotAllowed, Taken."""
+    """Add the membership for the signed-in person, who must have the address.
+
+    Raises InvalidLink, NotAllowed, AlreadyExists.
+    """
     with transaction.atomic():
         row = _proven(token, is_locked=True)
         opened = _opened(row)
@@ -110,7 +113,7 @@ def accept(token: str, person: Person) -> Opened:
 def join(token: str, nonce: str, *, name: str, password: str, code: str) -> Person:
     """Create the person, with password, second factor and membership.
 
-    Raises LinkBroken, NotAllowed, Invalid, Taken; ValidationError for a weak password.
+    Raises InvalidLink, NotAllowed, Invalid, Taken; ValidationError for a weak password.
     """
     try:
         with transaction.atomic():
@@ -124,23 +127,23 @@ def join(token: str, nonce: str, *, name: str, password: str, code: str) -> Pers
             _use(row, person)
             return person
     except IntegrityError:  # another invitation created the person at the same moment
-        raise Taken("Somebody has just joined with this address. Open the link again.") from None
+        raise AlreadyExists("Somebody has just joined with this address. Open the link again.") from None
 
 
 def _use(row: Invitation, person: Person) -> None:
     if Membership.objects.filter(tenant=row.tenant, person=person).exists():
-        raise Taken("You are already a member of this tenant.")
+        raise AlreadyExists("You are already a member of this tenant.")
     Membership.objects.create(tenant=row.tenant, person=person, role=row.role)
     Invitation.objects.filter(pk=row.pk).update(used_at=timezone.now())
 
 
 def _opened(row: Invitation) -> Opened:
-    """Raises LinkBroken if the address belongs to a person who cannot join by invitation."""
+    """Raises InvalidLink if the address belongs to a person who cannot join by invitation."""
     person = Person.objects.filter(email=row.address).first()
     if person is not None and not person.is_active:
-        raise LinkBroken("The person with this address is deactivated. A superuser must reactivate them first.")
+        raise InvalidLink("The person with this address is deactivated. A superuser must reactivate them first.")
     if person is not None and not _has_factor(person) and (person.is_superuser or person.memberships.exists()):
-        raise LinkBroken("The person with this address has no second factor. Ask the operator for help.")
+        raise InvalidLink("The person with this address has no second factor. Ask the operator for help.")
     return Opened(row.tenant, row.role, row.address, person)
 
 
@@ -149,20 +152,20 @@ def _has_factor(person: Person) -> bool:
 
 
 def _proven(token: str, *, is_locked: bool = False) -> Invitation:
-    """The valid invitation of a token. Raises LinkBroken, which gives a reason only if the MAC is right."""
+    """The valid invitation of a token. Raises InvalidLink, which gives a reason only if the MAC is right."""
     prefix, _, secret = token[:_MAX_TOKEN].partition("_")
     rows = Invitation.objects.select_related("tenant", "invited_by")
     rows = rows.select_for_update(of=("self",)) if is_locked else rows
     row = rows.filter(prefix=prefix).first() if prefix.isalnum() and secret.isascii() else None
     expected = bytes(row.mac) if row else b"\0" * 32
     if not is_proven(expected, _text(row or _NONE, secret)) or row is None:
-        raise LinkBroken("This link is not valid.")
+        raise InvalidLink("This link is not valid.")
     if row.used_at is not None:
-        raise LinkBroken("This invitation was already used.")
+        raise InvalidLink("This invitation was already used.")
     if timezone.now() >= row.made_at + VALID:
-        raise LinkBroken("This invitation has expired. Ask for a new one.")
+        raise InvalidLink("This invitation has expired. Ask for a new one.")
     if row.role not in roles.grantable(row.invited_by, row.tenant):
-        raise LinkBroken("The person who sent this invitation may no longer invite people. Ask for a new one.")
+        raise InvalidLink("The person who sent this invitation may no longer invite people. Ask for a new one.")
     return row
 
 

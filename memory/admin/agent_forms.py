@@ -41,7 +41,7 @@ class BudgetForm(LimitsForm):
     last_n = whole_number("newest entries of the log of runs that gc keeps; 0: use max entries")
     max_entries = whole_number("entries that gc keeps if last n is 0; 0: gc removes nothing")
     context_tokens = whole_number(
-        "tokens of the log of runs that gc sends to the model; empty: all", least=1, most=lifecycle.MOST_CONTEXT
+        "tokens of the log of runs that gc sends to the model; empty: all", least=1, most=lifecycle.MAX_CONTEXT
     )
 
     def clean(self) -> dict[str, Any]:

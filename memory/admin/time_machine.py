@@ -20,7 +20,7 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 from audit.models import AuditEntry
 from config.errors import DomainError
 from memory.admin.base.page import AdminForm, actor_of
-from memory.errors import Conflicting, Constitutional
+from memory.errors import Conflict, Constitutional
 from memory.models import Agent
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
@@ -48,7 +48,7 @@ DESCRIPTIONS = {
 }
 FORMATS = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
 ADVICE = {
-    Conflicting.code: "Later entries changed some of the same memories. Choose below what to do with them.",
+    Conflict.code: "Later entries changed some of the same memories. Choose below what to do with them.",
     Constitutional.code: "The rollback changes protected memories. Tick the box below and give a reason.",
 }
 

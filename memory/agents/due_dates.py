@@ -1,21 +1,21 @@
-"""When an agent's next refinement by schedule is due: not in the same second as a thousand others'."""
+"""When an agent's next scheduled refinement is due. The dates of agents are spread, so that they do not coincide."""
 
 from __future__ import annotations
 
 import hashlib
 from datetime import datetime, timedelta
 
-SHARE = 0.05  # of the interval, before or after
-FARTHEST = timedelta(hours=6)
+SHARE = 0.05  # of the interval, earlier or later
+MAX_SPREAD = timedelta(hours=6)
 
 
 def following(moment: datetime, every: timedelta, agent_id: int) -> datetime:
-    """The date that follows `moment` by about `every`. Agents that begin together drift apart with each date."""
+    """A date about `every` after `moment`. The dates of agents that start together move apart."""
     return moment + every + spread(every, f"{agent_id}/{moment.timestamp()}")
 
 
 def spread(span: timedelta, seed: str) -> timedelta:
-    """Up to a twentieth of the span, 6 hours at most, before or after; the same for the same seed."""
-    most = min(span * SHARE, FARTHEST)
+    """An offset of up to 5 % of the span, at most 6 hours, earlier or later. The same seed gives the same offset."""
+    most = min(span * SHARE, MAX_SPREAD)
     number = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest(), "big")
     return most * (2 * number / 2**64 - 1)

@@ -1,4 +1,4 @@
-"""Making agents, changing their settings, issuing and ending their keys. Each is an entry in the agent's trail."""
+"""Creates agents, changes their settings, issues and revokes their keys. Each change is an entry in the trail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from audit.trail import Actor
 from memory.access import tenants
 from memory.access.authentication import new_key
 from memory.agents import due_dates
-from memory.errors import AgentsSide, FileFault, Invalid, NotFound, Taken
+from memory.errors import AgentConsentRequired, AlreadyExists, FileFault, Invalid, NotFound
 from memory.mail import letters
 from memory.models import Agent, AgentKey, DueReason, Tenant
 from memory.run_log import runs
@@ -29,17 +29,18 @@ from memory.vault import base, removing, writer
 from memory.vault.disk import ANOTHERS, NO_MARK
 from memory.writing import edits
 
-FILES = ("memory_path", "vault_path")  # what is kept where files are, by its side's consent
+FILES = ("memory_path", "vault_path")  # paths on disk, which need the consent of the agent's side
 TOKENS = ("budget_tokens", "target_tokens")
-MOST = 2**31 - 1  # of whole numbers, as the columns have them
-MOST_CONTEXT = 2_000_000  # tokens that gc looks through to see what of a log fits
-OFTENEST, RAREST = timedelta(hours=1), timedelta(days=3_652)  # a cadence: to ten years, so that its next date is one
+MAX_INT = 2**31 - 1  # of an integer column
+MAX_CONTEXT = 2_000_000  # tokens of a log that gc counts
+MIN_INTERVAL, MAX_INTERVAL = timedelta(hours=1), timedelta(days=3_652)  # between refinements; up to ten years
 
 
 def create(tenant_slug: str, slug: str, *, model: str, actor: Actor, **settings: Any) -> tuple[Agent, str]:
-    """Make an agent, its tenant if need be, its data key and its first key, which is returned and never shown again.
+    """Create an agent with its data key and its first API key, and its tenant if it does not exist. Returns the agent
+    and the API key, which is not stored.
 
-    `settings` are fields of Agent. Raises Invalid, Taken.
+    `settings` are fields of Agent. Raises Invalid, AlreadyExists.
     """
     with transaction.atomic():
         tenant = _tenant(tenant_slug)
@@ -49,17 +50,17 @@ def create(tenant_slug: str, slug: str, *, model: str, actor: Actor, **settings:
             edit.detail |= {name: value for name in FILES if (value := getattr(agent, name))}
             edit.finish(always=True)
         if agent.vault_path:
-            _require_nobody_elses(agent)
+            _require_unused(agent)
         return agent, _issue_key(agent, actor, is_handed_out=True)
 
 
 def _tenant(slug: str) -> Tenant:
-    there = Tenant.objects.filter(slug=slug).first()
-    if there is not None:
-        return there
+    existing = Tenant.objects.filter(slug=slug).first()
+    if existing is not None:
+        return existing
     try:
         return tenants.create(slug)
-    except Taken:  # made by somebody else meanwhile
+    except AlreadyExists:  # another process created it meanwhile
         return Tenant.objects.get(slug=slug)
     except Invalid as invalid:
         raise Invalid("tenant", invalid.problem) from None
@@ -73,7 +74,7 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
             agent.save()
     except IntegrityError:
         if Agent.objects.filter(tenant=tenant, slug=slug).exists():
-            raise Taken(f"There is already an agent {agent.label}.") from None
+            raise AlreadyExists(f"The agent {agent.label} already exists.") from None
         raise _refused_by_table(agent) from None
     agent.wrapped_key = new_wrapped_key(agent.pk)
     _set_cadence(agent)
@@ -82,55 +83,56 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
 
 
 def _set_cadence(agent: Agent) -> None:
-    """Its next date by schedule, where no other reason to refine it comes first."""
+    """Set the next scheduled date, unless the agent is due for another reason."""
     if agent.due_reason != DueReason.WEEKLY:
         return
     since, every = agent.last_refined_at or agent.created_at, agent.refine_every
     agent.due_at = None if every is None or not agent.wrapped_key else due_dates.following(since, every, agent.pk)
 
 
-_PLACES = 0x70616C70  # of PostgreSQL's advisory locks: one agent at a time is given a place for its files
+_PATHS_LOCK = 0x70616C70  # an advisory lock of PostgreSQL: paths of files are assigned one at a time
 
 
-def _clean(agent: Agent, setting: Collection[str]) -> None:
-    """Django's own field checks and ours, told as a domain error without the value. `setting` is what is being set."""
-    if "memory_path" in setting:
+def _clean(agent: Agent, changed: Collection[str]) -> None:
+    """Validate the agent's fields, and normalize paths. `changed`: the fields that change. Raises Invalid, without the
+    value."""
+    if "memory_path" in changed:
         agent.memory_path = runs.path_in_roots(agent.memory_path)
-    if "vault_path" in setting:
+    if "vault_path" in changed:
         agent.vault_path = base.resolve_path(agent.vault_path)
-    placed = [name for name in FILES if name in setting]
-    if placed:
-        alone(_PLACES)
-    if clash := _clash(agent, placed):
+    paths = [name for name in FILES if name in changed]
+    if paths:
+        alone(_PATHS_LOCK)
+    if clash := _clash(agent, paths):
         raise clash
-    field = tenants.wrong_field(agent) or _wrong_field(agent) or _unfit(agent, setting)
+    field = tenants.wrong_field(agent) or _wrong_field(agent) or _wrong_changed_field(agent, changed)
     if field:
         raise Invalid("agent" if field == "slug" else field, _ADVICE.get(field, "is not valid"))
 
 
 def _wrong_field(agent: Agent) -> str:
-    if agent.slug != unicodedata.normalize("NFC", agent.slug).lower() or _looks_like_another(agent.slug):
+    if agent.slug != unicodedata.normalize("NFC", agent.slug).lower() or _mixes_scripts(agent.slug):
         return "slug"
     if agent.model != agent.model.strip() or not agent.model.isprintable():
         return "model"
-    if agent.refine_every is not None and not OFTENEST <= agent.refine_every <= RAREST:
+    if agent.refine_every is not None and not MIN_INTERVAL <= agent.refine_every <= MAX_INTERVAL:
         return "refine_every"
     return ""
 
 
-def _looks_like_another(slug: str) -> bool:
-    """Whether letters are mixed that look alike in several scripts."""
+def _mixes_scripts(slug: str) -> bool:
+    """Whether it mixes scripts that have letters in common, so that two slugs can look the same."""
     scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in slug if letter.isalpha()}
     return len(scripts & {"LATIN", "CYRILLIC", "GREEK"}) > 1
 
 
-def _unfit(agent: Agent, setting: Collection[str]) -> str:
-    """Looked at only when it is set: what an agent was given before this was asked for keeps nobody from pausing it."""
-    for name in setting:
+def _wrong_changed_field(agent: Agent, changed: Collection[str]) -> str:
+    """Checks of changed fields only: an old value that was valid earlier must not prevent other changes."""
+    for name in changed:
         value = getattr(agent, name)
-        if (name in TOKENS and not 1 <= value <= MOST) or (name == "language" and value not in LANGUAGES):
+        if (name in TOKENS and not 1 <= value <= MAX_INT) or (name == "language" and value not in LANGUAGES):
             return name
-        if name == "context_tokens" and value is not None and not 0 < value <= MOST_CONTEXT:
+        if name == "context_tokens" and value is not None and not 0 < value <= MAX_CONTEXT:
             return name
         if name == "steward" and value and not letters.is_plain(value):
             return name
@@ -138,38 +140,41 @@ def _unfit(agent: Agent, setting: Collection[str]) -> str:
 
 
 _ADVICE = {
-    "budget_tokens": f"must be from 1 to {MOST:,} tokens",
-    "target_tokens": "must be 1 token or more, and no more than the budget",
+    "budget_tokens": f"must be from 1 to {MAX_INT:,} tokens",
+    "target_tokens": "must be at least 1 token, and not more than the budget",
     "language": f"must be one of: {', '.join(sorted(LANGUAGES))}",
     "slug": "must be 1 to 64 lower-case letters, digits, '-' and '_', beginning and ending with a letter or digit",
-    "last_n": f"must be from 0 to {MOST:,}",
-    "max_entries": f"must be from 0 to {MOST:,}",
-    "context_tokens": f"must be from 1 to {MOST_CONTEXT:,} tokens, or null for all",
+    "last_n": f"must be from 0 to {MAX_INT:,}",
+    "max_entries": f"must be from 0 to {MAX_INT:,}",
+    "context_tokens": f"must be from 1 to {MAX_CONTEXT:,} tokens, or null for all",
     "steward": letters.ADVICE,
     "memory_path": "must have at most 1,000 characters",
     "vault_path": "must have at most 1,000 characters",
-    "model": "must be at most 200 characters, none of them a control character, and no white space at its ends",
+    "model": "must have at most 200 characters, no control characters, and no spaces at the start or end",
     "refine_every": "must be from one hour to ten years, or null for never",
     "retention": "must be a number from 0.50 to 1.00",
 }
 
 
 def issue_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
-    """Another key to the silo, for the agent's side. Returned, and never shown again."""
+    """Issue another key to the silo, for the agent's side. Returns the key, which is not stored."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         return _issue_key(row, actor, label)
 
 
 def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
-    """A new key in the place of all there were: how a runtime makes a silo its own. Who had the present one before may
-    have kept it, and made others with it; and may have named a steward, to consent to their own reading: with the first
-    exchange that ends, too, and the runtime names whom it trusts."""
+    """Issue a new key and revoke every earlier one. A runtime makes a silo its own this way: its creator may still have
+    an earlier key.
+
+    The first exchange also removes the steward, whom the creator may have named to consent to their own access. The
+    runtime names a new one.
+    """
     with edits.locked(present.agent) as row:
         before = AgentKey.objects.filter(agent_id=row.pk, revoked_at=None).order_by("pk")
-        ending = list(before.values_list("prefix", flat=True))
+        earlier = list(before.values_list("prefix", flat=True))
         key = issue_key(row, actor, label=label)
-        for prefix in ending:
+        for prefix in earlier:
             revoke_key(row, prefix, actor)
         if present.is_handed_out and row.steward:
             change(row, actor, steward="", is_steward_only=False)
@@ -177,25 +182,25 @@ def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
 
 
 def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
-    """A key for an agent that remembers nothing yet, which its tenant may hand to the runtime.
+    """Issue a key to an empty silo, for the tenant to hand to the runtime.
 
-    For a silo that ever held a memory, or that a runtime has made its own and will fill, the agent's side alone issues
-    one (20-silo, The agent's side). Raises AgentsSide.
+    If the silo ever had a memory, or a runtime has exchanged its key, only the agent's side can issue keys. Raises
+    AgentConsentRequired.
     """
     with edits.locked(agent) as row:
         issued = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.KEY_ISSUED)
         is_its_own = any(not detail.get("handed_out") for detail in issued.values_list("detail", flat=True))
-        if is_its_own or Change.objects.filter(agent_id=row.pk).exists():  # the rows, SQL may have set back
-            raise AgentsSide("The silo holds memories, or is its runtime's: its agent's side alone issues a key to it.")
+        if is_its_own or Change.objects.filter(agent_id=row.pk).exists():  # not AgentKey, whose rows SQL can change
+            raise AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
         return _issue_key(row, actor, label, is_handed_out=True)
 
 
 def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
-    """End a key. One that was ended is left as it is. Raises NotFound."""
+    """Revoke a key. A key that is already revoked does not change. Raises NotFound."""
     with edits.locked(agent) as row:
         key = AgentKey.objects.filter(agent_id=row.pk, prefix=prefix).first()
         if key is None:
-            raise NotFound("There is no such key.")
+            raise NotFound("The agent has no key with this prefix.")
         if key.revoked_at is None:
             with edits.begin(row, Operation.KEY_REVOKED, actor, is_notice=True) as edit:
                 AgentKey.objects.filter(pk=key.pk).update(revoked_at=edit.at)
@@ -215,7 +220,7 @@ def _issue_key(agent: Agent, actor: Actor, label: str = "", *, is_handed_out: bo
 
 
 def check(agent: Agent, **settings: Any) -> None:
-    """Raise Invalid for values that these fields cannot have."""
+    """Raise Invalid if these fields cannot have these values."""
     trial = copy(agent)
     for name, value in settings.items():
         setattr(trial, name, value)
@@ -223,15 +228,14 @@ def check(agent: Agent, **settings: Any) -> None:
 
 
 def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) -> Agent:
-    """Set fields of an agent; the trail keeps their names, and the values of those that are no prompts.
+    """Set fields of an agent. The trail records their names and values; of a prompt only the length.
 
-    Who may set which is for the edge to say: the agent's side its voice, a tenant the rest. `proposal` is the number
-    of the one that is accepted by this (`memory.consent.proposals`). Raises Invalid.
+    The caller checks permissions. `proposal`: the number of the proposal that this accepts. Raises Invalid.
     """
     with edits.locked(agent) as row:
         before = copy(row)
         if "vault_path" in settings:
-            settings["vault_path"] = _kept(settings["vault_path"], is_agreed=bool(proposal))
+            settings["vault_path"] = _resolved(settings["vault_path"], is_agreed=bool(proposal))
         changed = {name: value for name, value in settings.items() if getattr(row, name) != value}
         if not changed and not proposal:
             return row
@@ -242,12 +246,12 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             if "refine_every" in changed:
                 _set_cadence(row)
             if changed.get("vault_path"):
-                _require_nobody_elses(row)
-            if "vault_path" in changed:  # the next vault begins empty; what the last one holds stays there
-                _require_nothing_owed(before)
+                _require_unused(row)
+            if "vault_path" in changed:  # the new vault starts empty; the files of the old one stay
+                _require_nothing_pending(before)
                 writer.forget(row)
             _save(row, changed)
-            edit.detail = {"changed": {name: _told(name, value) for name, value in sorted(changed.items())}}
+            edit.detail = {"changed": {name: _recorded(name, value) for name, value in sorted(changed.items())}}
             edit.detail |= {"proposal": proposal} if proposal else {}
             edit.note = before.steward if "steward" in changed and row.wrapped_key else ""
             edit.finish(always=True)
@@ -255,16 +259,18 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
         return row
 
 
-def _kept(path: str, *, is_agreed: bool) -> str:
-    """A vault's path as it is kept, without links: one that was agreed to leads where it led then. Raises Invalid."""
-    kept = base.resolve_path(path)
-    if is_agreed and kept != path:
-        raise Invalid("vault_path", "leads elsewhere than when it was proposed; propose it anew")
-    return kept
+def _resolved(path: str, *, is_agreed: bool) -> str:
+    """A vault's path without symlinks. Raises Invalid if an accepted path leads to another folder than when it was
+    proposed."""
+    resolved = base.resolve_path(path)
+    if is_agreed and resolved != path:
+        raise Invalid("vault_path", "leads to another folder than when it was proposed; propose it again")
+    return resolved
 
 
-def _require_nobody_elses(agent: Agent) -> None:
-    """A vault of another service's agent is known by its mark alone. What keeps it from being read is told later."""
+def _require_unused(agent: Agent) -> None:
+    """Raise Invalid if the folder is another agent's vault, also of another installation: its mark file says so. The
+    writer reports other faults later."""
     try:
         base.require_no_other_owner(agent.vault_path, agent)
     except FileFault as fault:
@@ -272,18 +278,18 @@ def _require_nobody_elses(agent: Agent) -> None:
             raise Invalid("vault_path", fault.reason) from None
 
 
-def _require_nothing_owed(agent: Agent) -> None:
-    """Files of what was redacted would stay in a folder that nobody looks at any more; unless it is gone."""
+def _require_nothing_pending(agent: Agent) -> None:
+    """Raise Invalid while the vault has files of redacted memories: nothing removes them from a former vault."""
     if removing.has_pending(agent) and Path(agent.vault_path).is_dir():
-        why = "must stay as it is until what was redacted is removed from its files: see manage.py vault index"
+        why = "cannot change while the vault still has files of redacted memories: run 'manage.py vault index' first"
         raise Invalid("vault_path", why)
 
 
 _PROMPTS = ("system_prompt", "refinement_prompt")
 
 
-def _told(name: str, value: Any) -> Any:
-    """A value as the trail keeps it; a prompt by its length alone."""
+def _recorded(name: str, value: Any) -> Any:
+    """A value as the trail records it. Of a prompt only the length."""
     if name in _PROMPTS:
         return {"characters": len(value)}
     return value if value is None or isinstance(value, bool | int | str) else str(value)
@@ -298,26 +304,25 @@ def _save(agent: Agent, fields: Iterable[str]) -> None:
 
 
 def _refused_by_table(agent: Agent) -> Invalid:
-    """A path that another agent was given since it was looked at, or else a target above the budget."""
-    return _clash(agent, FILES) or Invalid("target_tokens", "must be no more than the budget")
+    """The reason for an IntegrityError: another agent took the path meanwhile, or the target is above the budget."""
+    return _clash(agent, FILES) or Invalid("target_tokens", "must not be more than the budget")
 
 
 def _clash(agent: Agent, fields: Iterable[str]) -> Invalid | None:
-    """What is wrong with the places of its files, if these fields name one that is another agent's."""
-    is_taken = {"memory_path": _is_anothers, "vault_path": _is_in_a_way}
-    field = next((name for name in fields if is_taken[name](agent)), "")
-    return Invalid(field, "is another agent's, or would be in the way of one") if field else None
+    """The error if one of these fields is a path that overlaps with another agent's file or vault."""
+    overlaps = {"memory_path": _file_overlaps, "vault_path": _vault_overlaps}
+    field = next((name for name in fields if overlaps[name](agent)), "")
+    return Invalid(field, "overlaps with the file or vault of an agent; name another path") if field else None
 
 
-def _is_anothers(agent: Agent) -> bool:
-    """Whether its file is another's, or one of the two would be the other's folder; or it lies in a vault, be it its
-    own."""
+def _file_overlaps(agent: Agent) -> bool:
+    """Whether its memory file is another agent's, is below one or above one, or is in a vault, also in its own."""
     path = agent.memory_path
     if not path:
         return False
     above = [str(each) for each in PurePath(path).parents]
     clash = Q(memory_path__in=[path, *above]) | Q(memory_path__startswith=path.rstrip(os.sep) + os.sep)
-    # A vault's path has no links in it; a file's may have.
+    # A vault's path has no symlinks; a file's path may have some.
     vaults = [path, *above, *(str(each) for each in Path(os.path.realpath(path)).parents)]
     if agent.vault_path in vaults[1:] or agent.vault_path.startswith(path.rstrip(os.sep) + os.sep):
         return True
@@ -329,8 +334,8 @@ def _vault_in(paths: list[str], *, below: str) -> Q:
     return Q(vault_path__in=paths) | Q(vault_path__startswith=below.rstrip(os.sep) + os.sep)
 
 
-def _is_in_a_way(agent: Agent) -> bool:
-    """Whether its vault is another's, one of the two lies in the other, or a memory file lies in it, be it its own."""
+def _vault_overlaps(agent: Agent) -> bool:
+    """Whether its vault is another agent's, is inside one or contains one, or contains a memory file, also its own."""
     path = agent.vault_path
     if not path:
         return False

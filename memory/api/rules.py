@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from memory.agents import rule_changes
 from memory.api.base.bodies import NumberOrNull, Page
 from memory.api.base.views import AgentView
-from memory.errors import PersonsOnly
+from memory.errors import PersonRequired
 from memory.models import Vault
 from memory.vault import comparing, writer
 from memory.vault.comparing import Compared
@@ -44,7 +44,7 @@ class Rules(AgentView):
     @extend_schema(exclude=True)
     def patch(self, request: Request) -> Response:
         """Refused, always: no key turns memory on or off. A person does, in the admin or by a command."""
-        raise PersonsOnly
+        raise PersonRequired
 
 
 class DifferenceOut(serializers.Serializer[Any]):

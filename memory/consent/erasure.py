@@ -48,7 +48,7 @@ def preview(agent: Agent) -> Figures:
 def erase(agent: Agent, request: int, actor: Actor) -> Figures:
     """Carry out a request, for the agent's side. Ends an open refinement session; no other is due afterwards.
 
-    Raises ConsentNeeded, NoRequest, Erased.
+    Raises ConsentRequired, RequestNotFound, Erased.
     """
     with edits.locked(agent) as row:
         edits.require_key(row)

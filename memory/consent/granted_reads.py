@@ -27,7 +27,7 @@ MAX_READ = 100  # memories, or steps of an entry, per read
 def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) -> list[Read]:
     """The content of these memories, under the grant of this number, without redacted memories.
 
-    Raises NotGranted, UnknownMemory, Repeated, Invalid.
+    Raises NotGranted, UnknownMemory, DuplicateNumbers, Invalid.
     """
     if not 0 < len(numbers) <= MAX_READ:
         raise errors.Invalid("numbers", f"must have 1 to {MAX_READ} numbers")

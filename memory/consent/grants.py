@@ -32,8 +32,8 @@ OF_MEMORIES = ("silo", "memories")  # kinds of scope that include the present co
 def ask(agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: int = consent.USUAL.seconds) -> Standing:
     """File an access request. `purpose` is stored permanently and shown to the agent's side. `seconds` is the duration.
 
-    The agent's steward, if it has one, receives a link by mail. Raises Invalid, UnknownMemory, Repeated, UnknownEntry,
-    AlreadyAsked, ConsentNeeded, TooManyAsked, MailNotSent, Erased.
+    The agent's steward, if it has one, receives a link by mail. Raises Invalid, UnknownMemory, DuplicateNumbers,
+    UnknownEntry, AlreadyRequested, ConsentRequired, TooManyRequests, MailNotSent, Erased.
     """
     purpose = checked_words(purpose, "purpose")
     least, most = consent.LEAST_PURPOSE, consent.MOST_PURPOSE
@@ -47,12 +47,12 @@ def ask(agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: in
         close_expired(row)
         _require_scope(row, scope)
         if row.is_steward_only and same_address(row.steward, person.address):
-            raise errors.ConsentNeeded(
+            raise errors.ConsentRequired(
                 "Only its steward consents for this agent. Nobody decides about their own request."
             )
         open_requests = AccessRequest.objects.filter(agent_id=row.pk, person_id=person.id, state=AccessState.REQUESTED)
         if open_requests.exists():
-            raise errors.AlreadyAsked("You already have an open request to this agent. Wait for the decision.")
+            raise errors.AlreadyRequested("You already have an open request to this agent. Wait for the decision.")
         actor = Actor.person(person.address)
         steps.require_room(row, actor)
         letters.require_mail(row)
@@ -80,12 +80,12 @@ def _require_scope(agent: Agent, scope: Scope) -> None:
 
 
 def approve(agent: Agent, number: int, actor: Actor) -> Standing:
-    """Grant the request, for the agent's side. Raises ConsentNeeded, NotOpen, Erased."""
+    """Grant the request, for the agent's side. Raises ConsentRequired, NotOpen, Erased."""
     return _decide(agent, number, actor, Operation.ACCESS_GRANTED)
 
 
 def deny(agent: Agent, number: int, actor: Actor) -> Standing:
-    """Deny the request, for the agent's side. Raises ConsentNeeded, NotOpen, Erased."""
+    """Deny the request, for the agent's side. Raises ConsentRequired, NotOpen, Erased."""
     return _decide(agent, number, actor, Operation.ACCESS_DENIED)
 
 
@@ -96,7 +96,7 @@ def _decide(agent: Agent, number: int, actor: Actor, operation: Operation) -> St
         standing = _require_state(row, number, AccessState.REQUESTED)
         steps.require_side(row, actor, is_steward_only=row.is_steward_only)
         if actor.kind == ActorKind.STEWARD and same_address(actor.label, standing.person):
-            raise errors.ConsentNeeded("Nobody decides about their own request.")
+            raise errors.ConsentRequired("Nobody decides about their own request.")
         if operation == Operation.ACCESS_GRANTED and steps.is_altered(row, number):  # nothing can be read under it
             raise errors.NotOpen("The agent's audit trail was altered after this request.")
         return _step(row, operation, actor, {"request": number})

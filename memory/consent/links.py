@@ -49,12 +49,12 @@ class Opened:
 def make(agent: Agent, number: int) -> str:
     """Create a token for the agent's present steward, about an open request or proposal. It is not stored.
 
-    Raises NotOpen, ConsentNeeded, Erased.
+    Raises NotOpen, ConsentRequired, Erased.
     """
     with edits.locked(agent) as row:
         edits.require_key(row)
         if not row.steward:
-            raise errors.ConsentNeeded("This agent has no steward.")
+            raise errors.ConsentRequired("This agent has no steward.")
         request = find_request(row, number)
         if request is None or request.at(steps.clock(row)) not in _OPEN:
             raise errors.NotOpen(f"There is no open request {number}.")
@@ -79,20 +79,20 @@ def find_request(agent: Agent, number: int) -> Request | None:
 
 
 def look(token: str) -> Opened:
-    """The request of a link and its state. Decides nothing. Raises LinkBroken."""
+    """The request of a link and its state. Decides nothing. Raises InvalidLink."""
     agent, link = _proven(token)
     request = find_request(agent, link.number)
     if request is None or not (_is_mailed_to(link, agent.steward) or _is_former_steward(agent, link, request)):
-        raise errors.LinkBroken(_BROKEN)
+        raise errors.InvalidLink(_BROKEN)
     state = grants.current_state(agent, request) if isinstance(request, Standing) else request.at(steps.clock(agent))
     return Opened(agent, request, state, _until(link))
 
 
 def decide(token: str, *, approve: bool) -> Request:
-    """Approve or deny, once. Raises LinkBroken, NotOpen, NoRequest, ConsentNeeded, Invalid, Erased."""
+    """Approve or deny, once. Raises InvalidLink, NotOpen, RequestNotFound, ConsentRequired, Invalid, Erased."""
     with _by_steward(token) as (row, link, actor):
         if timezone.now() >= _until(link):
-            raise errors.LinkBroken("This link has expired.")
+            raise errors.InvalidLink("This link has expired.")
         request = find_request(row, link.number)
         if isinstance(request, Removal) and approve:  # the page lists the constitutional memories
             return removal.agree(row, request, actor, include_constitutional=True)
@@ -108,22 +108,22 @@ def _until(link: ConsentLink) -> datetime:
 
 
 def revoke(token: str) -> Standing:
-    """End the grant now. Raises LinkBroken, NotOpen."""
+    """End the grant now. Raises InvalidLink, NotOpen."""
     with _by_steward(token) as (row, link, actor):
         return grants.revoke(row, link.number, actor)
 
 
 def _proven(token: str) -> tuple[Agent, ConsentLink]:
-    """The agent and the link of a token. Raises LinkBroken, with one message for every problem."""
+    """The agent and the link of a token. Raises InvalidLink, with one message for every problem."""
     prefix, _, secret = token[:_MAX_TOKEN].partition("_")
     is_formed = len(prefix) == PREFIX_CHARACTERS and prefix.isalnum() and secret.isascii()
     link = ConsentLink.objects.filter(prefix=prefix).first() if is_formed else None
     expected = bytes(link.mac) if link else b"\0" * 32
     if not is_proven(expected, _text(link, secret) if link else "") or link is None:
-        raise errors.LinkBroken(_BROKEN)
+        raise errors.InvalidLink(_BROKEN)
     agent = Agent.objects.select_related("tenant").filter(pk=link.agent_id).first()
     if agent is None:
-        raise errors.LinkBroken(_BROKEN)
+        raise errors.InvalidLink(_BROKEN)
     return agent, link
 
 
@@ -132,11 +132,11 @@ _BROKEN = "This link is not valid."
 
 @contextmanager
 def _by_steward(token: str) -> Iterator[tuple[Agent, ConsentLink, Actor]]:
-    """Lock the agent's row. Raises LinkBroken unless the link was mailed to the present steward."""
+    """Lock the agent's row. Raises InvalidLink unless the link was mailed to the present steward."""
     agent, link = _proven(token)
     with grants.record_expiry(agent), edits.locked(agent) as row:
         if not _is_mailed_to(link, row.steward):
-            raise errors.LinkBroken(_BROKEN)
+            raise errors.InvalidLink(_BROKEN)
         yield row, link, Actor.steward(row.steward)
 
 

@@ -30,10 +30,10 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
     """Propose new values for settings in `PROPOSABLE`. This replaces an open proposal.
 
     The caller checks that the model exists. The agent's steward, if it has one, receives a link by mail.
-    Raises AgentsSide, Invalid, ConsentNeeded, TooManyAsked, MailNotSent, Erased.
+    Raises AgentConsentRequired, Invalid, ConsentRequired, TooManyRequests, MailNotSent, Erased.
     """
     if actor.kind not in _PROPOSERS:
-        raise errors.AgentsSide("The agent's side changes these settings directly. It cannot propose them.")
+        raise errors.AgentConsentRequired("The agent's side changes these settings directly. It cannot propose them.")
     _require_proposable(settings)
     with edits.locked(agent) as row:
         edits.require_key(row)
@@ -46,7 +46,7 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
         if not proposed:
             raise errors.Invalid("proposal", f"changes nothing. Set a new value for one of: {', '.join(PROPOSABLE)}")
         if _is_steward_only(row) and same_address(row.steward, actor.label):
-            raise errors.ConsentNeeded("Only its steward accepts for this agent. Nobody accepts their own proposal.")
+            raise errors.ConsentRequired("Only its steward accepts for this agent. Nobody accepts their own proposal.")
         steps.require_room(row, actor)
         letters.require_mail(row)
         _close(row)
@@ -87,13 +87,13 @@ def _close(row: Agent) -> None:
 
 
 def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Accept and make the change, for the agent's side. Raises ConsentNeeded, NotOpen, Invalid, Erased."""
+    """Accept and make the change, for the agent's side. Raises ConsentRequired, NotOpen, Invalid, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
         require_side(row, actor)
         if same_address(actor.label, proposal.proposer):
-            raise errors.ConsentNeeded("Nobody accepts their own proposal.")
+            raise errors.ConsentRequired("Nobody accepts their own proposal.")
         if steps.is_altered(row, number):
             raise errors.NotOpen("The agent's audit trail was altered after this proposal.")
         lifecycle.change(row, actor, proposal=number, **proposal.proposed)
@@ -101,7 +101,7 @@ def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Decline for the agent's side, or withdraw as the proposer. Raises ConsentNeeded, NotOpen, Erased."""
+    """Decline for the agent's side, or withdraw as the proposer. Raises ConsentRequired, NotOpen, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
@@ -117,7 +117,7 @@ def is_own(proposal: Proposal, actor: Actor) -> bool:
 
 
 def require_side(agent: Agent, actor: Actor) -> None:
-    """Raise ConsentNeeded unless the actor is the agent's side. Without a steward, that is the runtime."""
+    """Raise ConsentRequired unless the actor is the agent's side. Without a steward, that is the runtime."""
     steps.require_side(agent, actor, is_steward_only=_is_steward_only(agent))
 
 

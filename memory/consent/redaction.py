@@ -59,7 +59,7 @@ class Figures:
 def preview(agent: Agent, numbers: Sequence[int]) -> Figures:
     """Preview `redact`. Changes nothing. Takes no lock, because reading a long audit trail takes seconds.
 
-    Raises UnknownMemory, Repeated, Redacted.
+    Raises UnknownMemory, DuplicateNumbers, Redacted.
     """
     return _figures(agent, _memories(agent, numbers), None, None)
 
@@ -68,7 +68,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
     """Carry out a request, for the agent's side, in one transaction.
 
     Ends an open refinement session, because its model may have read the content.
-    Raises ConsentNeeded, NoRequest, Redacted, Constitutional.
+    Raises ConsentRequired, RequestNotFound, Redacted, Constitutional.
     """
     with edits.locked(agent) as row:
         request_row = removal_requests.require_decidable(row, request, actor, Operation.REDACTION_REQUESTED)

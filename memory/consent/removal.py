@@ -11,7 +11,7 @@ from memory.models import Agent
 def agree(agent: Agent, request: Removal, actor: Actor, *, include_constitutional: bool) -> Removal:
     """Carry out a request, for the agent's side. Returns the request with its new state.
 
-    Raises ConsentNeeded, NoRequest, Redacted, Constitutional, Erased.
+    Raises ConsentRequired, RequestNotFound, Redacted, Constitutional, Erased.
     """
     if request.is_erasure:
         erasure.erase(agent, request.number, actor)

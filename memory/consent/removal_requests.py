@@ -32,7 +32,7 @@ _KINDS = {
 def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str, asked_by: str = "") -> Removal:
     """Request the permanent deletion of the content of these memories. `reason` is stored permanently.
 
-    Raises Invalid, UnknownMemory, Repeated, Redacted, ConsentNeeded, MailNotSent, TooManyAsked, Erased.
+    Raises Invalid, UnknownMemory, DuplicateNumbers, Redacted, ConsentRequired, MailNotSent, TooManyRequests, Erased.
     """
     if not numbers:
         raise errors.Invalid("id", "must name at least one memory")
@@ -48,7 +48,7 @@ def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason:
 def ask_erasure(agent: Agent, actor: Actor, *, reason: str, asked_by: str = "") -> Removal:
     """Request the destruction of the agent's data key.
 
-    Raises Invalid, ConsentNeeded, MailNotSent, TooManyAsked, Erased.
+    Raises Invalid, ConsentRequired, MailNotSent, TooManyRequests, Erased.
     """
     with edits.locked(agent) as row:
         return _ask(row, Operation.ERASURE_REQUESTED, [], actor, reason, asked_by)
@@ -60,7 +60,7 @@ def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason:
     edits.require_key(agent)
     if agent.is_steward_only:
         if _is_by(actor.label, asked_by, agent.steward):
-            raise errors.ConsentNeeded("Only its steward agrees for this agent. Nobody agrees to their own request.")
+            raise errors.ConsentRequired("Only its steward agrees for this agent. Nobody agrees to their own request.")
         letters.require_mail(agent)
     if actor.kind == ActorKind.PERSON:  # operators run commands and have no limit
         steps.require_room(agent, actor)
@@ -86,14 +86,14 @@ def waiting(agent: Agent) -> list[Removal]:
 def require_decidable(agent: Agent, number: int, actor: Actor, *operations: str) -> Removal:
     """The open request of this number, if the actor may decide about it for the agent's side.
 
-    The caller has locked the agent's row. Raises ConsentNeeded, NoRequest.
+    The caller has locked the agent's row. Raises ConsentRequired, RequestNotFound.
     """
     steps.require_side(agent, actor, is_steward_only=agent.is_steward_only)
     request = open_request(agent, number, *operations)
     if actor.kind == ActorKind.STEWARD and _is_by(request.asker, request.asked_by, actor.label):
-        raise errors.ConsentNeeded("Nobody agrees to their own request.")
+        raise errors.ConsentRequired("Nobody agrees to their own request.")
     if steps.is_altered(agent, number):
-        raise errors.NoRequest("The agent's audit trail was altered after this request.")
+        raise errors.RequestNotFound("The agent's audit trail was altered after this request.")
     return request
 
 
@@ -102,13 +102,13 @@ def _is_by(asker: str, asked_by: str, address: str) -> bool:
 
 
 def open_request(agent: Agent, number: int, *operations: str) -> Removal:
-    """The open request of this number, if it is of one of these operations. Raises NoRequest."""
+    """The open request of this number, if it is of one of these operations. Raises RequestNotFound."""
     request = removals(agent.pk, number).get(number)
     if request is None or request.state != RemovalState.OPEN:
-        raise errors.NoRequest(f"There is no open request {number}.")
+        raise errors.RequestNotFound(f"There is no open request {number}.")
     if request.operation not in operations:
         what, command = _KINDS[request.operation]
-        raise errors.NoRequest(f"Request {number} asks for {what}. Use the command '{command}'.")
+        raise errors.RequestNotFound(f"Request {number} asks for {what}. Use the command '{command}'.")
     return request
 
 
@@ -121,7 +121,7 @@ def find(agent: Agent, number: int) -> Removal:
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Removal:
-    """Decline for the agent's side, or withdraw as the requester. Raises ConsentNeeded, NoRequest."""
+    """Decline for the agent's side, or withdraw as the requester. Raises ConsentRequired, RequestNotFound."""
     with edits.locked(agent) as row:
         request = open_request(row, number, *_OPERATIONS)
         if (actor.kind, actor.label) != (request.asker_kind, request.asker):

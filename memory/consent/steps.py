@@ -14,7 +14,7 @@ from audit.consent import same_address
 from audit.models import ASKS, CONSENT, ActorKind, AuditEntry
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
-from memory.errors import ConsentNeeded, TooManyAsked
+from memory.errors import ConsentRequired, TooManyRequests
 from memory.models import Agent
 from memory.writing import edits
 
@@ -43,12 +43,12 @@ def ask_steward(agent: Agent, number: int) -> None:
 
 
 def require_side(agent: Agent, actor: Actor, *, is_steward_only: bool) -> None:
-    """Raise ConsentNeeded unless the actor is the agent's steward, or its runtime if that may decide too."""
+    """Raise ConsentRequired unless the actor is the agent's steward, or its runtime if that may decide too."""
     is_runtime = actor.kind == ActorKind.AGENT and not is_steward_only
     is_steward = actor.kind == ActorKind.STEWARD and same_address(actor.label, agent.steward)
     if not (is_runtime or is_steward):
         side = "only its steward decides" if is_steward_only else "its runtime or its steward decides"
-        raise ConsentNeeded(f"For this agent {side}.")
+        raise ConsentRequired(f"For this agent {side}.")
 
 
 def is_altered(agent: Agent, number: int) -> bool:
@@ -57,7 +57,7 @@ def is_altered(agent: Agent, number: int) -> bool:
 
 
 def require_room(agent: Agent, actor: Actor) -> None:
-    """Raise TooManyAsked if the actor, or this agent, has reached the limit of requests in 24 hours.
+    """Raise TooManyRequests if the actor, or this agent, has reached the limit of requests in 24 hours.
 
     Access requests, removal requests and proposals all count, because each one mails the steward and adds a permanent
     entry. Decided and withdrawn ones count too. The limits are ASKS_PER_PERSON, for all agents together, and
@@ -70,12 +70,12 @@ def require_room(agent: Agent, actor: Actor) -> None:
     by_actor = entries.filter(actor_kind=actor.kind, actor_label=actor.label)
     of_agent = entries.filter(CONSENT, agent_id=agent.pk)
     full = [
-        *_full_until(by_actor, "You have", settings.ASKS_PER_PERSON),
-        *_full_until(of_agent, "This agent's side was", settings.ASKS_PER_AGENT),
+        *_full_until(by_actor, "You", settings.ASKS_PER_PERSON),
+        *_full_until(of_agent, "This agent's side", settings.ASKS_PER_AGENT),
     ]
     if full:
         until, who, most = max(full)
-        raise TooManyAsked(who, most, until)
+        raise TooManyRequests(who, most, until)
 
 
 def _full_until(entries: QuerySet[AuditEntry], who: str, most: int) -> list[tuple[datetime, str, int]]:

@@ -87,9 +87,9 @@ def has_agents_key(agent: Agent) -> bool:
 
 
 def agents_side(agent: Agent) -> Actor:
-    """The agent itself, proven by its key in the environment. Raises KeyRejected."""
+    """The agent itself, authenticated by its key in the environment. Raises KeyRejected."""
     if not has_agents_key(agent):
-        raise KeyRejected(f"This is for {agent.label} itself: set {KEY} to its valid key.")
+        raise KeyRejected(f"Only {agent.label} itself can do this: set {KEY} to its valid key.")
     key = agent_key(os.environ[KEY])
     request_key.set(key)  # checked again once the agent is locked
     return Actor.agent(key.prefix)
@@ -102,11 +102,11 @@ def shown_path(agent: Agent, path: str) -> str:
     return str(Path(path).parent / "…")
 
 
-PROJECT_HELP = "default: what MEMORY_PROJECT, the git remote or the current folder says"
+PROJECT_HELP = "default: from MEMORY_PROJECT, the git remote or the current folder"
 _SWITCHES = {
     settings_document.MASTER: "memory as a whole",
     "memory_rules.auto_recording.enabled": "automatic recording",
-    "memory_rules.project_support.git_history_analysis.enabled": "the analysis of git history",
+    "memory_rules.project_support.git_history_analysis.enabled": "git history analysis",
 }
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
 
@@ -174,15 +174,15 @@ class AgentCommand(Task):
             if self.can_ask():
                 self.say(rule_changes.GOOD_FOR)
             for path in paths:
-                self.say(f"Would be switched on: {_described(path)} ({path})")
+                self.say(f"To turn on: {_described(path)} ({path})")
         return self.confirms(question or _question(paths), yes=yes, hint=hint)
 
     def confirms(self, question: str, *, yes: bool = False, hint: str = "pass --yes to confirm") -> bool:
-        """Whether a person says yes. Any other answer than yes or no is asked again. If nobody can be asked: no."""
+        """Whether a person says yes. The question is repeated until the answer is yes or no. Without a terminal: no."""
         if yes:
             return True
         if not self.can_ask():
-            self.say(f"Nobody can be asked here, so the answer is no: {hint}.")
+            self.say(f"The input is not a terminal, so the answer is no: {hint}.")
             return False
         while (answer := self.answer(question)) not in _ANSWERS:
             pass
@@ -190,15 +190,15 @@ class AgentCommand(Task):
 
     # --- options and results
 
-    def project(self, agent: Agent, given: str | None, folder: Path | None = None) -> str:
+    def project(self, agent: Agent, option: str | None, folder: Path | None = None) -> str:
         """The project that the option names, or else the project of the folder. Raises Invalid."""
-        if given is not None:
-            return checked_project(given)
+        if option is not None:
+            return checked_project(option)
         return project_of(folder or Path.cwd(), switches.rules_of(agent))
 
-    def project_for(self, category: str, agent: Agent, given: str | None) -> str:
+    def project_for(self, category: str, agent: Agent, option: str | None) -> str:
         """The same for a memory of this category. Only the categories of projects have one by default."""
-        return self.project(agent, given) if given is not None or scope_of(category) == PROJECT else ""
+        return self.project(agent, option) if option is not None or scope_of(category) == PROJECT else ""
 
     def stored(self, agent: Agent, number: int | None, **more: Any) -> None:
         """Print the number of a memory that was stored, and the path of its file."""
@@ -236,6 +236,4 @@ def _question(paths: Sequence[str]) -> str:
     if settings_document.MASTER in paths:
         return rule_changes.QUESTION
     names = " and ".join(map(_described, paths))
-    return (
-        f"{names[0].upper()}{names[1:]} {'is' if len(paths) == 1 else 'are'} currently switched off. Switch on? (y/n)"
-    )
+    return f"{names[0].upper()}{names[1:]} {'is' if len(paths) == 1 else 'are'} currently off. Turn on? (y/n)"

@@ -1,5 +1,5 @@
-"""The memories of other systems in a folder, and taking them in after a person agrees (for `project detect`, `project
-migrate` and `project init`).
+"""Finds the memories of other systems in a folder, and imports them after a person agrees. For `project detect`,
+`project migrate` and `project init`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from memory.transfer.systems import SYSTEMS
 
 _EXCERPT = 60  # characters of each memory in a preview
 _LISTED = 20  # left-out files in a list, unless all are asked for
-_STATES = {State.NEW: "new", State.CHANGED: "changed since", State.SAME: "here already"}
+_STATES = {State.NEW: "new", State.CHANGED: "changed", State.SAME: "imported before"}
 
 
 @dataclass(slots=True, repr=False)
@@ -68,7 +68,7 @@ def find(
         if SYSTEMS[name].group not in supported:
             raise Invalid("from", f"{name} is not in migration_settings.supported_source_systems")
     if "plain" in systems and not plain:
-        raise Invalid("plain", "must name the folders whose files are memories, such as --plain notes")
+        raise Invalid("plain", "must name a folder in which each file is a memory, such as --plain notes")
     root, may_read = repository(folder), has_agents_key(agent)
     with (
         detect(folder, systems, plain, own_vault=agent.vault_path, repository=root) as look,
@@ -122,7 +122,7 @@ def summary(found: Found) -> str:
     if not systems:
         return "none"
     left_out = f", {len(found.plan.left_out):,} left out ('project detect' says why)" if found.plan.left_out else ""
-    return f"{', '.join(systems)}: {several(len(found.new), 'memory', 'memories')} to take in{left_out}"
+    return f"{', '.join(systems)}: {several(len(found.new), 'memory', 'memories')} to import{left_out}"
 
 
 def left_out(found: Found, *, all_of_them: bool) -> Iterator[str]:
@@ -186,9 +186,9 @@ def _step_record(step: Step) -> dict[str, Any]:
 
 
 HOWS = {
-    "all": "take in everything that is new",
+    "all": "import everything that is new",
     "select": "choose from the list by number",
-    "alongside": "leave it where it is, and do not ask about it again",
+    "alongside": "do not import it, and do not ask about it again",
     "skip": "not now",
 }
 _NOTHING = migration.Figures(None)
@@ -202,7 +202,7 @@ def is_selective(agent: Agent) -> bool:
 def ask_how(command: AgentCommand, agent: Agent) -> str:
     """Ask the person at the terminal what to do. If nobody can be asked, skip."""
     if not command.can_ask():
-        command.say(f"Nobody can be asked here: --how {'|'.join(HOWS)} says what to do.")
+        command.say(f"The input is not a terminal: choose with --how {'|'.join(HOWS)}.")
         return "skip"
     choices = {name: summary for name, summary in HOWS.items() if name != "select" or is_selective(agent)}
     for name, summary in choices.items():
@@ -244,11 +244,11 @@ def take_in(command: AgentCommand, agent: Agent, steps: list[Step], how: str, *,
     if how == "skip" or not steps:
         command.say("Nothing was stored.")
     elif how == "alongside":
-        if command.confirms(f"Leave {many} beside, and not ask again? (y/n)", yes=yes):
+        if command.confirms(f"Leave {many} where they are, and not ask again? (y/n)", yes=yes):
             left = several(migration.skip(agent, steps), "memory", "memories")
-            command.say(f"{left} left beside: asked about again when a file changes.")
+            command.say(f"{left} left in place. You are asked again when a file changes.")
         else:
-            command.say("Nothing was noted.")
+            command.say("Nothing was changed.")
     elif not command.confirms(f"Store {many}? (y/n)", yes=yes):
         command.say("Nothing was stored.")
     else:
@@ -263,5 +263,5 @@ def in_words(done: migration.Figures) -> list[str]:
     stored = f"{several(done.stored, 'memory', 'memories')} stored, {done.revised:,} revised"
     return [
         f"{stored}, {several(done.tokens, 'token')}, as entry {done.entry}",
-        f"rollback --import {done.entry} takes all of it back",
+        f"rollback --import {done.entry} undoes all of it",
     ]

@@ -87,7 +87,7 @@ class Initialization:
 
     def _switch(self) -> str:
         if self.agent.memory_enabled:
-            return "nothing to ask"
+            return "already on"
         master = settings_document.MASTER
         if not self.command.agrees_to_enable([master], yes=self.options["yes"], question=QUESTION):
             return "memory stays off; nothing was done"
@@ -116,7 +116,7 @@ class Initialization:
 
     def _vault(self) -> str:
         if not self.agent.vault_path:
-            return "no vault: memories are kept sealed, and in no files; --vault creates one"
+            return "no vault: memories are kept sealed, without files; --vault creates one"
         base.require_usable(self.agent.vault_path, self.agent)
         return f"{self.agent.vault_path}, which can be written to"
 
@@ -151,8 +151,9 @@ class Initialization:
         if there is None or there.proposed != {"vault_path": path}:
             there, already = proposals.propose(self.agent, self.command.operator, vault_path=path), ""
         return (
-            f"{path} is proposed to the agent's side{already}: it accepts with POST /api/v1/proposals/{there.number}"
-            f"/accept, or its steward by a letter; with its key in {KEY} it is done at once"
+            f"{path} is proposed to the agent's side{already}: the runtime accepts with "
+            f"POST /api/v1/proposals/{there.number}/accept, or the steward by a link in a letter. With the agent's key "
+            f"in {KEY} this command creates the vault at once"
         )
 
     def _folders(self) -> str:
@@ -160,8 +161,7 @@ class Initialization:
             return "no vault"
         files = VaultFile.objects.filter(agent_id=self.agent.pk, state=VaultFile.State.THERE).count()
         others = comparing.whole(self.agent).unknown
-        are = "which is" if others == 1 else "which are"
-        return f"{several(files, 'file')} of this vault, {others:,} of others, {are} left alone"
+        return f"{several(files, 'file')} of this vault, and {several(others, 'other file')}, not touched"
 
     # --- the project
 
@@ -205,7 +205,7 @@ class Initialization:
         if CATEGORY in switches.closed(self.agent):
             return f"not analyzed: the category {CATEGORY} is off"
         if self.known >= ENOUGH and self._is_on(*settings, "trigger_on_unknown_context"):
-            return f"not analyzed: the project has {self.known:,} memories, which are context enough"
+            return f"not analyzed: the project already has {self.known:,} memories"
         limits, parts = limits_of(self.rules), Parts.of(self.rules)
         looked = look_at_history(self.agent, self.folder, self.project, limits, parts)
         self.analysis = looked.analysis
@@ -227,9 +227,9 @@ class Initialization:
             return f"{self.how}, as --migrate says"
         later = f"'manage.py project migrate {self.agent.label}'"
         if not self._is_on("migration_settings", "prompt_user_for_migration"):
-            return f"not asked: prompt_user_for_migration is off; {later} takes them in"
+            return f"not asked: prompt_user_for_migration is off; {later} imports them"
         if self.options["json"] or not self.command.can_ask():
-            return f"nobody can be asked: --migrate says what to do, and {later} does it later"
+            return f"not asked, because the input is not a terminal: use --migrate, or {later} later"
         for line in found_memories.preview(self.found, self.found.new[:_PREVIEWED]):
             self.command.say(line)
         if (more := len(self.found.new) - _PREVIEWED) > 0:
@@ -258,20 +258,20 @@ class Initialization:
 
     def _index(self) -> str:
         if not self.agent.vault_path:
-            return "of the silo alone, made when it is searched"
+            return "no index pages, because there is no vault; search uses its own index"
         done = comparing.repair(self.agent)
         differences = several(len(done.left), "difference")
         check = f"'manage.py vault index {self.agent.label} --check'"
         left = f"; {differences} to look at ({check})" if done.left else ""
         moved = [(shown_path(self.agent, path), shown_path(self.agent, to)) for path, to in done.aside]
-        aside = "".join(f"; {path} was not the vault's, and is kept as {to}" for path, to in moved)
+        aside = "".join(f"; {path} is not of the vault, and is kept as {to}" for path, to in moved)
         return f"{several(done.indexed, 'file')} listed, {done.repaired:,} repaired{left}{aside}"
 
 
 def _require_no_other_system(folder: Path) -> None:
     """A vault would replace the index pages of another system's memories, which have the same names. Raises Invalid."""
     if not (folder / LOCK).exists() and any((folder / name).is_dir() for name in ("common", "private", "projects")):
-        problem = "holds memories of another system, which stay as they are: name another folder"
+        problem = "has memories of another system, which are not changed: name another folder"
         raise Invalid("vault", f"{folder} {problem}")
 
 

@@ -22,19 +22,19 @@ from memory.writing import edits
 
 
 class RemovalCommand(Task):
-    """A request needs a reason. To carry it out or to decline it needs the agent's key. With a reason and the key, it
-    is requested and carried out at once."""
+    """A request needs a reason. To carry it out or to decline it needs the agent's key. With a reason and the key, the
+    command requests the removal and carries it out at once."""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--reason", default="", metavar="TEXT", help="why; kept for ever, so without what is to go")
-        parser.add_argument("--asked-by", default="", metavar="WHO", help="the tenant's owner who asks")
-        parser.add_argument("--preview", action="store_true", help="say what would go, and change nothing")
+        parser.add_argument("--reason", default="", metavar="TEXT", help="why; kept permanently: do not quote content")
+        parser.add_argument("--asked-by", default="", metavar="WHO", help="the owner of the tenant who requests it")
+        parser.add_argument("--preview", action="store_true", help="list what a removal covers, and change nothing")
         settle = parser.add_mutually_exclusive_group()
         settle.add_argument("--waiting", action="store_true", help="list the requests that wait for the agent's side")
         settle.add_argument("--agree", type=int, metavar="REQUEST", help=f"carry it out; needs the key in {KEY}")
-        settle.add_argument("--decline", type=int, metavar="REQUEST", help=f"say no to it; needs the key in {KEY}")
-        parser.add_argument("--yes", action="store_true", help="do not ask; needed if nobody can be asked")
-        parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+        settle.add_argument("--decline", type=int, metavar="REQUEST", help=f"decline it; needs the key in {KEY}")
+        parser.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
+        parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
     @abstractmethod
     def preview(self, agent: Agent, options: dict[str, Any]) -> Any:
@@ -72,8 +72,8 @@ class RemovalCommand(Task):
         super().handle(*args, **options)
         if not disk.fold_log():
             self.say(
-                "The database's write-ahead log cannot be folded in while somebody reads, and holds what was removed, "
-                "sealed, until it is: run this command with --waiting once nobody does."
+                "The database's write-ahead log still has the removed content, sealed, because another process reads "
+                "the database. Run this command with --waiting later to clear the log."
             )
 
     def _request(self, agent: Agent, options: dict[str, Any]) -> None:
@@ -88,12 +88,12 @@ class RemovalCommand(Task):
         if number is None:
             self._require_reason(options)
         if not (options["yes"] or (is_attended() and not options["json"])):
-            self.fail("this cannot be undone: give --yes", USAGE)
+            self.fail("this cannot be undone: confirm it with --yes", USAGE)
         figures = self.preview(agent, options)
         if objection := self.objection(figures, options):
             self.fail(f"{objection} Nothing was removed.", FAILED)
         if not self.agrees(lambda: self.show(figures, as_json=False), yes=options["yes"]):
-            self.say("nothing was removed")
+            self.say("Nothing was removed.")
             return FAILED
         with edits.locked(agent) as row:  # the request and the removal are one transaction
             number = self.request(row, options).number if number is None else number
@@ -104,12 +104,12 @@ class RemovalCommand(Task):
 
     def _agents_side(self, agent: Agent) -> Actor:
         if not has_agents_key(agent):
-            raise KeyRejected(f"Only the agent's side agrees or declines: set {KEY} to the agent's valid key.")
+            raise KeyRejected(f"Only the agent's side can agree or decline: set {KEY} to the agent's valid key.")
         return Actor.agent()
 
     def _require_reason(self, options: dict[str, Any]) -> None:
         if not options["reason"].strip():
-            self.fail("--reason is needed", USAGE)
+            self.fail("--reason is required", USAGE)
 
     def _list(self, agent: Agent, *, as_json: bool) -> None:
         waiting = removal_requests.waiting(agent)
@@ -117,7 +117,7 @@ class RemovalCommand(Task):
             self.result([_record(request) for request in waiting])
             return
         for each in waiting:
-            what = f"memories {', '.join(map(str, each.memories))}" if each.memories else "the silo, whole"
+            what = f"memories {', '.join(map(str, each.memories))}" if each.memories else "the whole silo"
             by = f"{each.asked_at:%Y-%m-%d %H:%M} UTC by {each.asked_by}"
             self.tell(f"request {each.number} of {by}, {what}: {each.reason}")
         if not waiting:

@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from memory.models.tenants import RefinementLimits, Tenant
 
-# … of any script (seed 001's agents); that none is a capital is seen to by `memory.agents.lifecycle`.
+# Letters of any script; `memory.agents.lifecycle` refuses capitals.
 AGENT_SLUG = RegexValidator(r"^[^\W_](?:[\w-]{0,62}[^\W_])?\Z", "lower-case letters, digits, '-' and '_', 1 to 64")
 
 
@@ -26,16 +26,16 @@ class DueReason(models.TextChoices):
 
 
 class Agent(RefinementLimits):
-    """An AI agent: its settings, its sealed data key and the counters its write path keeps.
+    """An AI agent: its settings, its wrapped data key, and the counters that the write path updates.
 
-    Its tenant's people see it; what its silo holds is for the agent alone. Its trail outlives it.
+    People of its tenant can see it. Only the agent can read the content of its silo.
     """
 
     tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="agents")
     slug = models.CharField(max_length=64, validators=[AGENT_SLUG])
     created_at = models.DateTimeField(auto_now_add=True)
 
-    # Its voice. The agent's side decides these.
+    # Set by the agent's side.
     model = models.CharField(max_length=200, help_text="provider/model-name")
     system_prompt = models.TextField(blank=True)
     refinement_prompt = models.TextField(blank=True, help_text="added to the safety rules, never instead of them")
@@ -58,13 +58,13 @@ class Agent(RefinementLimits):
     refine_every = models.DurationField(null=True, blank=True, default=timedelta(days=7), help_text="empty: off")
     due_at = models.DateTimeField(null=True, blank=True)
     due_reason = models.CharField(max_length=12, choices=DueReason.choices, default=DueReason.WEEKLY)
-    # After a session of an agent over its budget, not due again for that reason before the moment, or the size.
+    # The cool-down after a session that leaves the agent over its budget: until a moment, or until it has this size.
     quiet_until = models.DateTimeField(null=True, blank=True)
     quiet_below_tokens = models.PositiveBigIntegerField(null=True, blank=True)
     failures_in_a_row = models.PositiveIntegerField(default=0)
     last_refined_at = models.DateTimeField(null=True, blank=True)
 
-    # Its log of runs, and what `gc` leaves of it (seed 001)
+    # Its log of runs, and how much of it `gc` keeps
     memory_path = models.CharField(max_length=1_000, blank=True, default="", db_default="", help_text="empty: journal")
     last_n = models.PositiveIntegerField(default=0, db_default=0, help_text="entries that gc keeps; 0: see max_entries")
     max_entries = models.PositiveIntegerField(default=0, db_default=0, help_text="… where last_n is 0; 0: all")
@@ -82,11 +82,11 @@ class Agent(RefinementLimits):
     journal_count = models.PositiveBigIntegerField(default=0, editable=False)
     constitutional_count = models.PositiveBigIntegerField(default=0, editable=False)
     constitutional_tokens = models.PositiveBigIntegerField(default=0, editable=False)
-    # Tokens of core memories that exactly repeat another one, and the largest core mass without those there ever was.
+    # Tokens of exact duplicates among core memories, and the largest size that core memory ever had without them.
     duplicate_tokens = models.PositiveBigIntegerField(default=0, editable=False)
     high_water_tokens = models.PositiveBigIntegerField(default=0, editable=False)
 
-    # Where its trail stands: the last entry's number, MAC and time.
+    # The last entry of its trail: number, MAC and time.
     audit_seq = models.PositiveBigIntegerField(default=0, editable=False)
     audit_mac = models.BinaryField(default=b"", max_length=32, editable=False)
     audit_at = models.DateTimeField(null=True, editable=False)
@@ -117,13 +117,13 @@ class Agent(RefinementLimits):
 
     @property
     def label(self) -> str:
-        """tenant/agent, as commands take it."""
+        """tenant/agent, as in commands."""
         return f"{self.tenant.slug}/{self.slug}"
 
 
 class ApiKey(models.Model):
-    """A program's key. The secret is shown once; `mac` proves it under the keyring's pepper. Revoked keys stay, so that
-    the trail's labels can be told apart."""
+    """A program's key. Only its MAC is stored, made with the keyring's pepper. Revoked keys stay, because the trail
+    names keys by their prefix."""
 
     prefix = models.CharField(max_length=12, unique=True)
     mac = models.BinaryField(max_length=32)
@@ -140,14 +140,14 @@ class ApiKey(models.Model):
 
 
 class AgentKey(ApiKey):
-    """A runtime's key to one silo."""
+    """A runtime's key to the silo of one agent."""
 
     agent = models.ForeignKey(Agent, models.PROTECT, related_name="keys")
-    # By an operator or a tenant, who may have kept it. Once there was one that was not, a tenant is given no more.
+    # Issued by an operator or a tenant, who may still have it. After the first other key, a tenant can issue no more.
     is_handed_out = models.BooleanField(default=False)
 
 
 class TenantKey(ApiKey):
-    """A program's key to what a tenant may see and set of its agents: metadata, never a word of a silo."""
+    """A program's key for a tenant's agents: their metadata and settings, but no content."""
 
     tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="keys")

@@ -1,4 +1,4 @@
-"""What was read from elsewhere: files of other systems, and the history of git repositories."""
+"""What was read from other systems' files and from git repositories."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class HistoryAnalysis(models.Model):
 
 
 class ImportedPiece(models.Model):
-    """A piece of another system's memory that was stored here, or that a person chose to leave where it is. It is
-    recognized by keyed digests, so that a second migration stores nothing twice, and nothing that was redacted."""
+    """A part of another system's memory that was imported, or that a person decided not to import. Keyed digests
+    identify it, so that a second migration imports nothing twice, and nothing that was redacted."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     source_digest = models.BinaryField(max_length=32, help_text="keyed, of its project, file and place in the file")

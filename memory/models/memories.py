@@ -1,4 +1,4 @@
-"""Memories, and figures about them. Rows hold metadata and sealed bytes, never plain text."""
+"""Memories, and records about them. Rows hold metadata and sealed bytes, never plain text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memory.policy.categories import SCOPES
 
 
 class Kind(models.TextChoices):
-    """`core` is permanent and counts against the budget; `journal` is the dated log."""
+    """`core` is permanent and counts towards the budget. `journal` is the dated log."""
 
     CORE = "core"
     JOURNAL = "journal"
@@ -26,7 +26,7 @@ class Scope(models.TextChoices):
 
 
 class Source(models.TextChoices):
-    """Who a memory came from: the agent's own words, its run log (seed 001), or the system's notice to it."""
+    """The origin of a memory: the agent, its log of runs, or a notice of the service."""
 
     AGENT = "agent"
     RUN = "run"
@@ -47,15 +47,15 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
         return self.filter(kind=Kind.JOURNAL)
 
     def numbered(self, numbers: Iterable[int]) -> Self:
-        """Those with these numbers, however many."""
+        """The memories with these numbers. There is no limit on their count."""
         return self.filter(number__among=list(numbers))
 
 
 class Memory(models.Model):
-    """One remembered text, sealed. Its agent reads it, and a person under a grant; it is kept for ever.
+    """A memory, with sealed content. Its agent can read it, and a person with a grant. Rows are never deleted.
 
-    `number` is its id within its agent. `version` is the number of the last audit entry that touched it.
-    Written by memory/writing/operations.py alone.
+    `number` is its id within its agent. `version` is the number of the last audit entry that changed it. Only
+    memory/writing writes these rows.
     """
 
     agent = models.ForeignKey(Agent, models.PROTECT, related_name="memories", db_index=False)
@@ -111,7 +111,7 @@ class Memory(models.Model):
 
 
 class Creation(models.Model):
-    """What a request with an Idempotency-Key made, for a day: a repeat is answered by it. Seen by nobody.
+    """The result of a request with an Idempotency-Key, kept for a day to answer a repeated request.
 
     `key` and `fingerprint` are keyed digests of the header and of the body under the agent's own data key.
     """
@@ -131,7 +131,7 @@ class Creation(models.Model):
 
 
 class Recall(models.Model):
-    """How often retrieval handed a memory out (seed 004, "Usage Logging")."""
+    """How often retrieval returned a memory."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     number = models.PositiveBigIntegerField(help_text="the memory's")
@@ -147,7 +147,7 @@ class Recall(models.Model):
 
 
 class CleanupDecision(models.Model):
-    """What was decided about a memory that was suggested for cleanup; later suggestions learn from it."""
+    """The decision about a memory that was suggested for cleanup. Later suggestions use it."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     number = models.PositiveBigIntegerField(help_text="the memory's")

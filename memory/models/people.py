@@ -15,13 +15,13 @@ from memory.models.tenants import Tenant
 
 
 class People(BaseUserManager["Person"]):
-    """Finds people by their address, in whatever case it is typed."""
+    """Finds people by their address, in any case."""
 
     def get_by_natural_key(self, username: str | None) -> Person:
         return self.get(email=(username or "").strip().casefold())
 
     def create_user(self, email: str, password: str | None = None, **values: Any) -> Person:
-        """Make a person, who signs in once a password and a second factor are set. Raises ValidationError."""
+        """Create a person, who can sign in after a password and a second factor are set. Raises ValidationError."""
         person = self.model(email=email.strip().casefold(), **values)
         person.set_password(password)
         person.clean_fields()
@@ -33,9 +33,9 @@ class People(BaseUserManager["Person"]):
 
 
 class Person(AbstractBaseUser):
-    """Somebody who signs in to the admin. Seen by owners of their tenants and by superusers; never removed while the
-    trail names them. What they may do is their memberships' to say (`memory.access.roles`); a superuser reads no more
-    than anybody else."""
+    """A person who signs in to the admin. Owners of their tenants and superusers can see them. Memberships decide what
+    they may do (`memory.access.roles`); a superuser cannot read more than others. A person whom the trail names is
+    never deleted."""
 
     email = models.EmailField(max_length=254, unique=True, help_text="in lower case; they sign in with it")
     name = models.CharField(max_length=200, blank=True)
@@ -56,18 +56,18 @@ class Person(AbstractBaseUser):
 
     @property
     def is_staff(self) -> bool:
-        """Whoever is here may open the admin; what it shows them is theirs."""
+        """Every active person may open the admin, which shows only what their roles allow."""
         return self.is_active
 
     def _get_session_auth_hash(self, secret: Any = None) -> str:
-        """What a session was begun with. Another password, address or generation ends it."""
-        told = f"{self.password}/{self.generation}/{self.email}"
-        return salted_hmac("palimpsest.session", told, secret=secret, algorithm="sha256").hexdigest()
+        """A MAC that is stored in each session. A new password, address or generation ends the person's sessions."""
+        state = f"{self.password}/{self.generation}/{self.email}"
+        return salted_hmac("palimpsest.session", state, secret=secret, algorithm="sha256").hexdigest()
 
 
-class Authenticator(ThrottlingMixin, Device):  # type: ignore[misc]  # which comes without types
-    """A person's second factor: one at most. Its secret is made of their address, `seed` and the pepper
-    (`memory.accounts.people`), so that a dump shows none, and a row put in by SQL is one whose codes nobody has."""
+class Authenticator(ThrottlingMixin, Device):  # type: ignore[misc]  # it has no types
+    """A person's second factor. Its secret is derived from their address, `seed` and the pepper
+    (`memory.accounts.people`), so that a database dump does not contain it and a row inserted with SQL is useless."""
 
     user = models.OneToOneField(Person, models.CASCADE, related_name="authenticator")
     seed = models.BinaryField(max_length=16)
@@ -77,7 +77,7 @@ class Authenticator(ThrottlingMixin, Device):  # type: ignore[misc]  # which com
     made_at = models.DateTimeField(auto_now_add=True)
 
     def get_throttle_factor(self) -> int:
-        """Seconds to wait after the first code that was wrong; twice as many after each one more."""
+        """Seconds to wait after the first wrong code. Each further wrong code doubles them."""
         return 1
 
 
@@ -88,7 +88,7 @@ class Role(models.TextChoices):
 
 
 class Membership(models.Model):
-    """What somebody is in a tenant. Seen and set by its owners and by superusers."""
+    """A person's role in a tenant. Owners of the tenant and superusers can see and change it."""
 
     person = models.ForeignKey(Person, models.CASCADE, related_name="memberships")
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="memberships")
@@ -105,8 +105,8 @@ class Membership(models.Model):
 
 
 class Invitation(models.Model):
-    """A link by which somebody takes a part in a tenant, once. Seen by its owners and by superusers. `mac` proves the
-    token, which is kept nowhere, and with it every other column but the last."""
+    """A link that makes its recipient a member of a tenant, once. Owners of the tenant and superusers can see it. `mac`
+    authenticates the token, which is not stored, and all columns except the last."""
 
     prefix = models.CharField(max_length=12, unique=True)
     mac = models.BinaryField(max_length=32)

@@ -6,7 +6,7 @@ from django.db import models
 
 
 class RecordedSession(models.Model):
-    """A session of talk whose interactions are recorded, in one project. No refinement session."""
+    """A session in which a conversation is recorded, in one project. This is not a refinement session."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     name = models.CharField(max_length=64)

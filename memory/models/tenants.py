@@ -1,4 +1,4 @@
-"""Tenants, and the limits of a refinement session that a tenant or an agent may set."""
+"""Tenants, and the limits of refinement sessions that a tenant or an agent can set."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SLUG = RegexValidator(r"^[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?\Z", "lower-case l
 
 
 class RefinementLimits(models.Model):
-    """Bounds of one refinement session; null means: ask the tenant, then the service's own default."""
+    """Limits of a refinement session. Null means the tenant's limit, and then the service's default."""
 
     max_changes = models.PositiveIntegerField(null=True, blank=True, help_text="memories discarded or rewritten")
     max_steps = models.PositiveIntegerField(null=True, blank=True, help_text="replies of the model")
@@ -23,7 +23,7 @@ class RefinementLimits(models.Model):
 
 
 class Tenant(RefinementLimits):
-    """An organisation. Everything belongs to exactly one. Seen by its own people; lives until an operator ends it."""
+    """An organization. Every agent belongs to exactly one. Only its own people can see it."""
 
     slug = models.CharField(max_length=64, unique=True, validators=[SLUG])
     name = models.CharField(max_length=200, blank=True)

@@ -1,4 +1,4 @@
-"""Vaults: the files that an agent keeps of its memories."""
+"""Vaults: the files of an agent's memories."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Vault(models.Model):
-    """How far an agent's vault has followed its trail. The folder is the agent's `vault_path`."""
+    """The state of an agent's vault. The folder is the agent's `vault_path`."""
 
     agent = models.OneToOneField("memory.Agent", models.PROTECT, primary_key=True, related_name="vault")
     seq = models.PositiveBigIntegerField(default=0, help_text="the last entry whose memories' files are as they are")
@@ -18,7 +18,7 @@ class Vault(models.Model):
 
 
 class VaultFile(models.Model):
-    """The file of one memory in its agent's vault, as it was last written. Written by `memory.vault` alone."""
+    """The file of a memory in its agent's vault, as it was last written. Only `memory.vault` writes these rows."""
 
     class State(models.TextChoices):
         THERE = "there"

@@ -1,4 +1,4 @@
-"""Categories and where each is kept (seed 004, "Memory Categories")."""
+"""The categories of memories, and where each is stored."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SCOPES: dict[str, str] = {
 
 NAMES = ", ".join(SCOPES)
 
-# Never shown to a model that refines or analyses, and never merged (60-memory-rules, Categories).
+# Never sent to a model that refines or analyzes, and never merged.
 UNREFINED = frozenset({"credentials", "keys", "sensitive"})
 
-NAMED_BY_SERVICE = ("credentials", "keys")  # their files have the name of a service, which a tag gives
+NAMED_BY_SERVICE = ("credentials", "keys")  # their files are named after a service, from a tag
 
 DEFAULT_PROJECT = "default-project"
 
 
 def default_category(project: str) -> str:
-    """What a memory stored without a category is."""
+    """The category of a memory that is stored without one."""
     return "contextual" if project else "behavioral"

@@ -1,4 +1,4 @@
-"""System check: the token counter of the settings is there."""
+"""A system check: TOKEN_COUNTER names a counter that is available."""
 
 from __future__ import annotations
 

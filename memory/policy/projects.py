@@ -1,4 +1,4 @@
-"""Which project something belongs to (seed 004, "Project Identification"), and what is seen from one."""
+"""Identifies the project of a folder, and says which memories are visible from a project."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._/@-]+")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What tells of a project: what was said in the environment, the git remote, the folder."""
+    """What identifies a project: an environment variable, the git remote, the folder."""
 
     override: str = ""
     remote: str = ""
@@ -30,10 +30,11 @@ class Surroundings:
 
 
 def identify(around: Surroundings, rules: Mapping[str, Any] | None = None) -> str:
-    """The id of the project one is in, in the seed's order. Raises Invalid for an id that was said and is none."""
+    """The id of the current project. The environment comes first, then the setting, the remote and the folder. Raises
+    Invalid if the id in the environment or the setting is invalid."""
     rules = rules or {}
-    said = {VARIABLE: around.override, settings_document.PROJECT_ID: settings_document.project_id(rules)}
-    for field, name in said.items():
+    explicit = {VARIABLE: around.override, settings_document.PROJECT_ID: settings_document.project_id(rules)}
+    for field, name in explicit.items():
         if name.strip():
             return checked_project(name.strip(), field)
     if not settings_document.is_on(rules, "project_support", "auto_detect_projects"):
@@ -45,13 +46,13 @@ def identify(around: Surroundings, rules: Mapping[str, Any] | None = None) -> st
 
 
 def of_remote(url: str) -> str:
-    """Host and path of a git remote, without credentials, port and `.git`; "" where it is none, or is a local one."""
-    host, path = _parted(url.strip())
+    """Host and path of a git remote, without credentials, port and `.git`. "" if it is local or not a URL."""
+    host, path = _split(url.strip())
     path = "/".join(part for part in unquote(path).split("/") if part.strip(".")).removesuffix(".git")
     return _fit(f"{host.lower()}/{path}") if host and path else ""
 
 
-def _parted(url: str) -> tuple[str, str]:
+def _split(url: str) -> tuple[str, str]:
     if "://" in url:
         try:
             parts = urlsplit(url)
@@ -68,9 +69,9 @@ def of_directory(path: str) -> str:
 
 
 def _fit(text: str) -> str:
-    """As much of it as an id may have."""
+    """The text as a valid project id, or ""."""
     plain = re.sub(r"\.{2,}", ".", _UNFIT.sub("-", text)).strip("-._/@")[:100].rstrip("-._/@")
-    if not plain and any(letter.isalnum() for letter in text):  # of another script
+    if not plain and any(letter.isalnum() for letter in text):  # in another script
         plain = f"project-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
     try:
         return checked_project(plain)
@@ -79,14 +80,14 @@ def _fit(text: str) -> str:
 
 
 def seen_from(rules: Mapping[str, Any], project: str) -> dict[str, frozenset[str]] | None:
-    """Of which projects a category's memories are seen from one; of a category that is not here, of any."""
+    """By category, the projects whose memories are visible from this one. None, or a missing category, means all."""
     if not settings_document.is_on(rules, "project_support", "enabled"):
         return None
     own = frozenset({project} if project not in ("", DEFAULT_PROJECT) else {"", DEFAULT_PROJECT})
-    seen = {}
+    visible = {}
     for name, scope in SCOPES.items():
         if scope == PROJECT:
-            seen[name] = own
+            visible[name] = own
         elif not settings_document.is_on(rules, "categories", name, "share_across_projects"):
-            seen[name] = own | {""}  # one that names no project is nobody else's
-    return seen
+            visible[name] = own | {""}  # and memories without a project
+    return visible

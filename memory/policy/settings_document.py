@@ -1,7 +1,7 @@
-"""An agent's memory rules as one typed document: the keys, types and defaults of seed 004's settings.json.
+"""An agent's memory rules, as a typed settings document (settings.json): its keys, types and defaults.
 
-Only what differs from the defaults is kept, with unknown keys. A document that is written out is whole. The master
-switch is a column of the agent's row, because each edit asks for it; a document that is written out has it, too.
+The database stores only what differs from the defaults, and unknown keys. The API and the commands show the complete
+document. The master switch is a column of the agent's row, because each edit checks it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from memory.policy.categories import PRIVATE, SCOPES
 from memory.policy.validation import checked_project, require_storable
 
 Document = dict[str, Any]
-Keys = tuple[str, ...]  # from the outermost to that of a value
+Keys = tuple[str, ...]  # the path of a value
 
 DEFAULTS: Document = json.loads((Path(__file__).parent / "defaults.json").read_text("utf-8"))
 PROJECT_ID = "memory_rules.project_support.project_id"
 READABLE_NAMES = "storage.readable_names"
-OURS: Mapping[str, Any] = {PROJECT_ID: "", READABLE_NAMES: False}  # keys that are not the seed's, and have an effect
+OURS: Mapping[str, Any] = {PROJECT_ID: "", READABLE_NAMES: False}  # our own settings
 MASTER = "memory_rules.enabled"
 VERSION: str = DEFAULTS["version"]
-MOST_BYTES = 20_000  # of a document, as JSON: it is read with the agent's row
-DEEPEST = 10  # levels of what is unknown
-MOST_TOLD, LONGEST_TOLD = 20, 80  # unknown keys that an entry names, and characters of each
+MAX_BYTES = 20_000  # of a document as JSON: it is read with each agent's row
+MAX_LEVELS = 10  # of nested unknown values
+MAX_NAMED, MAX_NAME = 20, 80  # unknown keys that an audit entry names, and characters of each
 NOTHING = object()
 
 
@@ -36,8 +36,8 @@ NOTHING = object()
 
 
 def values(document: Mapping[str, Any], known: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any, Any]]:
-    """Each value that is no object of settings: its keys, itself, and its default. An unknown key has one value,
-    whatever is in it."""
+    """Yield the keys, the value and the default of each setting. An unknown key counts as one value, even if that is an
+    object."""
     for name, inner in document.items():
         default = known.get(name, NOTHING)
         if isinstance(default, Mapping) and isinstance(inner, Mapping):
@@ -83,11 +83,11 @@ for _path, _default in OURS.items():
 PATHS = {".".join(keys): default for keys, default, _ in values(SETTINGS, SETTINGS)}
 
 
-# --- what a document says
+# --- reading values
 
 
 def whole(kept: Mapping[str, Any], *, enabled: bool) -> Document:
-    """The document in full: what is kept, and the default of what is not."""
+    """The complete document: the stored values, and the defaults for the rest."""
     document = _merged(DEFAULTS, kept)
     document["memory_rules"]["enabled"] = enabled
     return document
@@ -101,44 +101,44 @@ def value(kept: Mapping[str, Any], path: str) -> Any:
             return found
     found = _at(_merged(DEFAULTS, kept), path)
     if found is NOTHING:
-        raise Invalid(path, "is no setting")
+        raise Invalid(path, "is not a setting")
     return found
 
 
 def is_on(kept: Mapping[str, Any], *path: str) -> bool:
-    """A switch below memory_rules."""
+    """Whether a switch below memory_rules is on."""
     return value(kept, ".".join(("memory_rules", *path))) is True
 
 
 def closed_categories(kept: Mapping[str, Any]) -> frozenset[str]:
-    """Those that are switched off."""
-    if "memory_rules" not in kept:  # as with nearly every agent
+    """The categories that are off."""
+    if "memory_rules" not in kept:  # the common case
         return frozenset()
     return frozenset(name for name in SCOPES if not is_on(kept, "categories", name, "enabled"))
 
 
 def project_id(kept: Mapping[str, Any]) -> str:
-    """The project that a person has set; "" if none is set."""
+    """The configured project; "" if it is not set."""
     found: str = value(kept, PROJECT_ID)
     return found
 
 
-# --- what a document may say
+# --- parsing and validation
 
 
 def read(text: bytes) -> Document:
-    """A document as it is written in a file. Raises Invalid, quoting nothing."""
+    """Parse a document from a file. Raises Invalid, which quotes nothing."""
     try:
-        found = json.loads(text, object_pairs_hook=_once_each)
+        found = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
-        raise Invalid("settings", "is no JSON") from None
+        raise Invalid("settings", "is not valid JSON") from None
     return _required(found)
 
 
-def _once_each(pairs: list[tuple[str, Any]]) -> Document:
-    """JSON takes the last of two values of a key, and whoever wrote the file may mean the first."""
+def _unique(pairs: list[tuple[str, Any]]) -> Document:
+    """Refuse duplicate keys, because JSON silently uses the last one."""
     if len(dict(pairs)) < len(pairs):
-        raise Invalid("settings", "name a key twice in one object")
+        raise Invalid("settings", "has the same key twice in one object")
     return dict(pairs)
 
 
@@ -149,17 +149,17 @@ def _required(document: object) -> Document:
 
 
 def checked(document: object) -> Document:
-    """What to keep of a document; the master switch is not in it. Raises Invalid with the path of the first key that
-    has a wrong value."""
-    given = _required(document)
-    _require_room(given)
-    for keys, value, default in values(given, SETTINGS):
+    """Validate a document. Returns what to store, without the master switch. Raises Invalid, which names the first
+    invalid key."""
+    submitted = _required(document)
+    _require_room(submitted)
+    for keys, value, default in values(submitted, SETTINGS):
         path = ".".join(keys)
         if default is not NOTHING:
             _check_value(value, default, path)
         require_storable("settings", path)
-        _require_all_storable(value, path[:200], DEEPEST)
-    kept = _differing(given)
+        _require_all_storable(value, path[:200], MAX_LEVELS)
+    kept = _differing(submitted)
     kept.get("memory_rules", {}).pop("enabled", None)
     if kept.get("memory_rules") == {}:
         del kept["memory_rules"]
@@ -167,13 +167,13 @@ def checked(document: object) -> Document:
 
 
 def with_value(kept: Mapping[str, Any], path: str, text: str) -> Document:
-    """The document with one key set, to a value as it is typed at a command line: true, 5, some text, a JSON list. All
-    else stays as it is, also what could not be set any more. Raises Invalid."""
+    """The document with one setting changed. `text` is typed at a command line: true, 5, some text, a JSON list. Other
+    settings are not validated again. Raises Invalid."""
     if path not in PATHS or path == MASTER:
-        raise Invalid(path[:200], "is no setting" if path != MASTER else "is set by enable and disable")
+        raise Invalid(path[:200], "is not a setting" if path != MASTER else "is set by enable and disable")
     value = _read(PATHS[path], text)
     _check_value(value, PATHS[path], path)
-    _require_all_storable(value, path, DEEPEST)
+    _require_all_storable(value, path, MAX_LEVELS)
     document = deepcopy(dict(kept))
     _put(document, tuple(path.split(".")), value)
     _require_room(document)
@@ -181,7 +181,7 @@ def with_value(kept: Mapping[str, Any], path: str, text: str) -> Document:
 
 
 def _read(default: object, text: str) -> object:
-    """Text, or JSON if the setting is no text. The check refuses what is neither."""
+    """The text itself for a text setting, otherwise its value as JSON. Invalid JSON fails the check that follows."""
     if isinstance(default, str):
         return text
     try:
@@ -192,11 +192,13 @@ def _read(default: object, text: str) -> object:
 
 def _require_room(document: Document) -> None:
     try:
-        size = len(json.dumps(document, allow_nan=False, ensure_ascii=False).encode())  # half a letter has none
+        size = len(
+            json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
+        )  # fails for half a surrogate pair
     except (TypeError, ValueError, RecursionError):
-        raise Invalid("settings", "must be JSON: objects, lists, texts, numbers, true, false and null") from None
-    if size > MOST_BYTES:
-        raise Invalid("settings", f"has {size:,} bytes; at most {MOST_BYTES:,} are allowed")
+        raise Invalid("settings", "must be JSON: objects, lists, strings, numbers, true, false and null") from None
+    if size > MAX_BYTES:
+        raise Invalid("settings", f"has {size:,} bytes; the maximum is {MAX_BYTES:,}")
 
 
 def _require_all_storable(value: object, path: str, levels: int) -> None:
@@ -204,41 +206,41 @@ def _require_all_storable(value: object, path: str, levels: int) -> None:
         require_storable(path, value)
     elif isinstance(value, dict | list):
         if not levels:
-            raise Invalid(path, f"is nested deeper than {DEEPEST} levels")
+            raise Invalid(path, f"is nested deeper than {MAX_LEVELS} levels")
         for inner in [*value, *value.values()] if isinstance(value, dict) else value:
             _require_all_storable(inner, path, levels - 1)
 
 
-# --- what differs
+# --- differences
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs between two kept documents, as an entry tells it: the new value by path. Of what is not the seed's
-    the outermost key alone, with null, and no more of those than can be read; the rest by its number."""
-    told, others = _changed(before, after)
-    names = sorted(path[:LONGEST_TOLD] for path in others)
-    named: dict[str, Any] = dict.fromkeys(names[:MOST_TOLD])
-    more = {"other keys": len(names) - MOST_TOLD} if len(names) > MOST_TOLD else {}
-    return named | more | told  # whatever a key is called, it does not hide another
+    """The differences between two stored documents, for an audit entry: the new value by path. Of unknown keys only the
+    outermost name, with null. At most MAX_NAMED of them are named, and the rest are counted."""
+    known, unknown = _changed(before, after)
+    names = sorted(path[:MAX_NAME] for path in unknown)
+    named: dict[str, Any] = dict.fromkeys(names[:MAX_NAMED])
+    more = {"other keys": len(names) - MAX_NAMED} if len(names) > MAX_NAMED else {}
+    return named | more | known  # a known setting wins over an unknown key of the same name
 
 
 def switched_on(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """The switches that are on in `after`, and were not before, by path."""
-    told, _ = _changed(before, after)
-    return [path for path, value in told.items() if path.endswith(".enabled") and value is True]
+    """The paths of the switches that are on in `after` but not in `before`."""
+    known, _ = _changed(before, after)
+    return [path for path, value in known.items() if path.endswith(".enabled") and value is True]
 
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The seed's keys that differ, with their new values; and the paths of others."""
+    """The settings that differ, with their new values, and the paths of unknown keys that differ."""
     was, now = (_as_json(_merged(DEFAULTS, kept)) for kept in (before, after))
     changed = sorted(keys for keys in {*was, *now} if was.get(keys) != now.get(keys))
-    ours = {keys for keys, _, _ in values(DEFAULTS, DEFAULTS)}
-    told = {".".join(keys): json.loads(now[keys]) for keys in changed if keys in ours}
-    return told, [".".join(keys) for keys in changed if keys not in ours]
+    known = {keys for keys, _, _ in values(DEFAULTS, DEFAULTS)}
+    differing = {".".join(keys): json.loads(now[keys]) for keys in changed if keys in known}
+    return differing, [".".join(keys) for keys in changed if keys not in known]
 
 
 def _as_json(document: Document) -> dict[Keys, str]:
-    """In JSON 1 is not true."""
+    """The values as JSON, where 1 differs from true."""
     return {keys: json.dumps(value, sort_keys=True) for keys, value, _ in values(document, DEFAULTS)}
 
 
@@ -261,30 +263,30 @@ _FIXED = {
 }
 
 
-def _check_value(given: object, default: object, path: str) -> None:
-    is_texts = not isinstance(given, list) or all(isinstance(each, str) for each in given)
-    if type(given) is not type(default) or not is_texts:
+def _check_value(value: object, default: object, path: str) -> None:
+    is_texts = not isinstance(value, list) or all(isinstance(each, str) for each in value)
+    if type(value) is not type(default) or not is_texts:
         raise Invalid(path, f"must be {_TYPES[type(default)]}")
-    if problem := _number_problem(given) if isinstance(given, int) else _text_problem(given, path):
+    if problem := _number_problem(value) if isinstance(value, int) else _text_problem(value, path):
         raise Invalid(path, problem)
-    if path in _FIXED and given != default:
-        raise Invalid(path, "stays as it is: what is private is sealed, and kept apart")
+    if path in _FIXED and value != default:
+        raise Invalid(path, "cannot be changed: private memories are always sealed and stored separately")
     if path == PROJECT_ID:
-        checked_project(given, path)
+        checked_project(value, path)
 
 
-def _number_problem(given: int) -> str:
-    return "" if 0 <= given <= 1_000_000 else "must be from 0 to 1,000,000"
+def _number_problem(value: int) -> str:
+    return "" if 0 <= value <= 1_000_000 else "must be from 0 to 1,000,000"
 
 
-def _text_problem(given: object, path: str) -> str:
-    choices = _CHOICES.get(path.rpartition(".")[2], (given,))
-    if given not in choices:
+def _text_problem(value: object, path: str) -> str:
+    choices = _CHOICES.get(path.rpartition(".")[2], (value,))
+    if value not in choices:
         return f"must be one of: {', '.join(map(str, choices))}"
-    if not isinstance(given, str):
+    if not isinstance(value, str):
         return ""
-    if path == "version" and not _SEMANTIC.match(given):
+    if path == "version" and not _SEMANTIC.match(value):
         return "must be three numbers, such as 1.0.0"
-    if path == "storage.base_path" and not given.strip():
+    if path == "storage.base_path" and not value.strip():
         return "must name a folder"
-    return "" if len(given) <= 1_000 and given.isprintable() else "must be at most 1,000 printable characters"
+    return "" if len(value) <= 1_000 and value.isprintable() else "must be at most 1,000 printable characters"

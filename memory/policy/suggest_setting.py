@@ -1,4 +1,4 @@
-"""Which setting somebody may have meant by a key that is none."""
+"""Suggests a setting for an unknown key."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 from memory.policy.settings_document import MASTER, NOTHING, PATHS, SETTINGS, values
 
-_ALIKE = 0.8  # of 1: as two that differ in a letter or two
-_LONGEST = 200  # characters of a key that is compared
+_ALIKE = 0.8  # similarity from 0 to 1; 0.8 allows a different letter or two
+_LONGEST = 200  # characters of a key; longer keys are not compared
 _MOST = 20  # suggestions for a document
 _ALL = [path for path in PATHS if path != MASTER]
 _PARENTS = {path.rpartition(".")[0] for path in _ALL}
 _SECTIONS = (_PARENTS | {path.rpartition(".")[0] for path in _PARENTS}) - {""}
 
 
-def meant(key: str) -> str:
-    """The setting that a key is like, "" if there is none. The last part of a path is enough if one setting has it."""
+def similar(key: str) -> str:
+    """The setting that is similar to the key, or "". The last part of a path is enough if only one setting has it."""
     if not key or len(key) > _LONGEST:
         return ""
     ending = [path for path in _ALL if path.endswith(f".{key}")]
@@ -31,14 +31,14 @@ def meant(key: str) -> str:
 
 
 def hint(key: str) -> str:
-    """For people, after the error about a key."""
-    return f"; did you mean {found}?" if (found := meant(key)) else ""
+    """A sentence to add to the error about a key, or ""."""
+    return f". Did you mean {found}?" if (found := similar(key)) else ""
 
 
 def mistyped(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The unknown keys of a document that are like a setting, or like an object of settings: and like which."""
+    """The unknown keys of a document that are similar to a setting or to a group of settings, each with that one."""
     unknown = ((".".join(keys), value) for keys, value, default in values(document, SETTINGS) if default is NOTHING)
-    found = ((key, _like(key, _SECTIONS) if isinstance(value, Mapping) else meant(key)) for key, value in unknown)
+    found = ((key, _like(key, _SECTIONS) if isinstance(value, Mapping) else similar(key)) for key, value in unknown)
     return list(islice((each for each in found if each[1]), _MOST))
 
 

@@ -1,6 +1,7 @@
-"""What an agent's switches let through (seed 004, "Implementation Guards"): asked with every edit and every reading.
+"""Checks an agent's switches. Every edit and every read of memories uses them.
 
-The master switch is a column of the agent's row; that of each category is in its rules. Nothing here turns one on.
+The master switch is a column of the agent's row. The switch of each category is in its rules. Nothing here turns a
+switch on.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ _NONE: frozenset[str] = frozenset()
 
 
 def rules_of(agent: Agent) -> Mapping[str, Any]:
-    """What of the agent's rules differs from the defaults."""
+    """The agent's settings that differ from the defaults."""
     return _read(agent.rules)[0] if agent.rules else {}
 
 
 def closed(agent: Agent) -> frozenset[str]:
-    """The categories that are switched off."""
+    """The categories that are off."""
     return _read(agent.rules)[1] if agent.rules else _NONE
 
 
@@ -36,24 +37,24 @@ def _read(text: str) -> tuple[Mapping[str, Any], frozenset[str]]:
 
 
 def require_on(agent: Agent) -> None:
-    """Raise MemoryDisabled where the master switch is off."""
+    """Raise MemoryDisabled if the master switch is off."""
     if not agent.memory_enabled:
         raise MemoryDisabled
 
 
 def hidden(agent: Agent) -> Q:
-    """What is not read back: memories of closed categories, but the system's own notices."""
+    """A filter for memories that cannot be read: those in categories that are off, except the service's notices."""
     return Q(category__in=closed(agent)) & ~Q(source=Source.SYSTEM)
 
 
 def require_readable(agent: Agent, memories: Iterable[Memory]) -> None:
-    """Raise CategoryDisabled where one of these is not read back."""
+    """Raise CategoryDisabled if one of these memories cannot be read."""
     if closed(agent):
         require_open(agent, (memory.category for memory in memories if memory.source != Source.SYSTEM))
 
 
 def require_open(agent: Agent, categories: Iterable[str]) -> None:
-    """Raise CategoryDisabled where one of these is switched off."""
+    """Raise CategoryDisabled if one of these categories is off."""
     off = closed(agent)
     if off:
         for category in categories:
@@ -62,8 +63,8 @@ def require_open(agent: Agent, categories: Iterable[str]) -> None:
 
 
 def require(agent: Agent, category: str) -> None:
-    """Raise MemoryDisabled or CategoryDisabled where nothing may be kept in this category: for work that would be in
-    vain. What keeps a memory asks again."""
+    """Raise MemoryDisabled or CategoryDisabled if this category cannot store memories. Call it before expensive work.
+    The write path checks again."""
     if not agent.memory_enabled:
         raise MemoryDisabled
     require_open(agent, [category])

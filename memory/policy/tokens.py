@@ -1,4 +1,4 @@
-"""Counting tokens. By default a rough heuristic: four characters a token, rounded up."""
+"""Counts tokens. The default is a heuristic: four characters per token, rounded up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TokenCounterMissing(ConfigurationError):
 
 
 def count(text: str) -> int:
-    """Tokens of `text` by the counter the settings name. Raises TokenCounterMissing."""
+    """The tokens of `text`, by the counter in TOKEN_COUNTER. Raises TokenCounterMissing."""
     return _counter(settings.TOKEN_COUNTER)(text)
 
 
@@ -29,7 +29,7 @@ def _counter(name: str) -> Callable[[str], int]:
     kind, _, encoding = name.partition(":")
     if kind == "tiktoken" and encoding:
         return _tiktoken(encoding)
-    raise TokenCounterMissing("TOKEN_COUNTER is 'heuristic' or 'tiktoken:ENCODING', for example tiktoken:o200k_base.")
+    raise TokenCounterMissing("TOKEN_COUNTER must be 'heuristic' or 'tiktoken:ENCODING', such as tiktoken:o200k_base.")
 
 
 def _tiktoken(name: str) -> Callable[[str], int]:
@@ -40,11 +40,11 @@ def _tiktoken(name: str) -> Callable[[str], int]:
         encoding = tiktoken.get_encoding(name)
     except ValueError:
         known = ", ".join(sorted(tiktoken.list_encoding_names()))
-        raise TokenCounterMissing(f"tiktoken knows no encoding of that name; it has {known}.") from None
-    except Exception as failure:  # noqa: BLE001  requests' and tiktoken's own errors, whatever the download met
+        raise TokenCounterMissing(f"The encoding in TOKEN_COUNTER is unknown. tiktoken has: {known}.") from None
+    except Exception as failure:  # noqa: BLE001  any error of requests or tiktoken during the download
         raise TokenCounterMissing(
             f"The tiktoken encoding {name} is not in the cache folder ({folder or 'TIKTOKEN_CACHE_DIR is not set'}) "
-            f"and could not be fetched ({type(failure).__name__}). On a machine with network set TIKTOKEN_CACHE_DIR, "
+            f"and the download failed ({type(failure).__name__}). On a machine with network, set TIKTOKEN_CACHE_DIR, "
             f"run: python -c \"import tiktoken; tiktoken.get_encoding('{name}')\", and copy that folder here."
         ) from None
     return lambda text: len(encoding.encode_ordinary(text))

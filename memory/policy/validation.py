@@ -1,7 +1,6 @@
-"""What may be remembered: values are checked here, before anything is locked or sealed.
+"""Validates memories before anything is locked or sealed. Settings use some of the same checks.
 
-Settings use the checks of text and of a project's name, too. Every refusal is `Invalid`, naming the field and what
-would be right, and quoting nothing.
+Each check raises Invalid, which names the field and what is allowed, and quotes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from memory.models import Kind, Source
 from memory.policy.categories import DEFAULT_PROJECT, NAMED_BY_SERVICE, NAMES, PROJECT, SCOPES, default_category
 
 MAX_CONTENT = 10_000  # characters
-MAX_TAGS = 256  # more than an agent needs: merges unite the tags of their sources
+MAX_TAGS = 256  # a merge has the tags of all its sources
 MAX_TAG = 64  # characters
 _KINDS, _SOURCES = tuple(Kind.values), tuple(Source.values)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -28,7 +27,7 @@ _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/@-]{0,99}\Z")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Draft:
-    """A memory about to be stored. Checked and completed by `checked`."""
+    """A memory to store. `checked` validates and completes it."""
 
     content: str
     kind: str = Kind.CORE
@@ -37,18 +36,18 @@ class Draft:
     tags: Sequence[str] = ()
     origin: datetime | None = None
     source: str = Source.AGENT
-    is_project_known: bool = False  # it is there already, and was looked at when it began
+    is_project_known: bool = False  # the project exists already, so its name was checked
     is_checked: bool = False
 
     def checked(self) -> Draft:
-        """The same with defaults filled in. An import checks each line where it can be named, before any is stored:
-        one that has been checked is not checked again. Raises Invalid."""
+        """The draft with defaults. A checked draft is returned unchanged: an import checks each line early, to name it
+        in the error. Raises Invalid."""
         if self.is_checked:
             return self
         if self.kind not in _KINDS:
-            raise Invalid("kind", "is 'core' or 'journal'")
+            raise Invalid("kind", "must be 'core' or 'journal'")
         if self.source not in _SOURCES:
-            raise Invalid("source", "is 'agent', 'run' or 'system'")
+            raise Invalid("source", "must be 'agent', 'run' or 'system'")
         project = checked_project(self.project, is_known=self.is_project_known)
         category = self.category or default_category(project)
         if scope_of(category) == PROJECT:
@@ -62,40 +61,40 @@ class Draft:
 
 
 def scope_of(category: object) -> str:
-    """The scope a category's memories have. Raises Invalid for a category there is none of."""
+    """The scope of a category. Raises Invalid for an unknown category."""
     scope = SCOPES.get(category) if isinstance(category, str) else None
     if scope is None:
-        raise Invalid("category", f"unknown; choose one of {NAMES}")
+        raise Invalid("category", f"is unknown. Use one of: {NAMES}")
     return scope
 
 
 def checked_content(content: object, field: str = "content", most: int = MAX_CONTENT) -> str:
-    """Text of 1 to `most` characters, as it is: nothing is trimmed. Raises Invalid."""
+    """Text of 1 to `most` characters. It is not trimmed. Raises Invalid."""
     if not isinstance(content, str):
         raise Invalid(field, "must be text")
     if not content.strip():
         raise Invalid(field, "is empty")
     if len(content) > most:
-        raise Invalid(field, f"has {len(content):,} characters; at most {most:,} are allowed")
+        raise Invalid(field, f"has {len(content):,} characters; the maximum is {most:,}")
     require_storable(field, content)
     return content
 
 
-def checked_words(given: object, field: str) -> str:
-    """Text for people, on one line, in which there is something to read. Raises Invalid."""
-    told = " ".join(checked_content(given, field).split())
-    if not any(character.isalnum() and character not in _BLANK_LETTERS for character in told):
+def checked_words(text: object, field: str) -> str:
+    """Text for people, on one line, with at least one visible letter or digit. Raises Invalid."""
+    words = " ".join(checked_content(text, field).split())
+    if not any(character.isalnum() and character not in _BLANK_LETTERS for character in words):
         raise Invalid(field, "must have a letter or a digit")
-    return told
+    return words
 
 
-_BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"  # Hangul's fillers: letters that nobody sees
+_BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"  # Hangul fillers: invisible letters
 
 
 def checked_tags(tags: object) -> tuple[str, ...]:
-    """Up to 256 tags of up to 64 characters, in order, repeats dropped. Raises Invalid."""
+    """Up to 256 tags of up to 64 characters, in order, without duplicates. Raises Invalid."""
     if isinstance(tags, str) or not isinstance(tags, Sequence):
-        raise Invalid("tags", "must be a list of texts")
+        raise Invalid("tags", "must be a list of strings")
     kept: dict[str, None] = {}
     for tag in tags:
         if not isinstance(tag, str) or not tag.strip() or len(tag) > MAX_TAG:
@@ -103,12 +102,12 @@ def checked_tags(tags: object) -> tuple[str, ...]:
         require_storable("tags", tag)
         kept[tag.strip()] = None
     if len(kept) > MAX_TAGS:
-        raise Invalid("tags", f"are {len(kept)}; at most {MAX_TAGS} are allowed")
+        raise Invalid("tags", f"has {len(kept)} tags; the maximum is {MAX_TAGS}")
     return tuple(kept)
 
 
 def require_names(tags: Iterable[str], field: str = "tags") -> None:
-    """Raise Invalid if a tag by which a credential's file is called is a secret."""
+    """Raise Invalid if a tag that names a credential's file looks like a secret."""
     for tag in tags:
         name, _, value = tag.partition(":")
         if name in ("service", "credential"):
@@ -116,30 +115,32 @@ def require_names(tags: Iterable[str], field: str = "tags") -> None:
 
 
 def checked_service(name: str, field: str = "service") -> str:
-    """What a credential's file may be called by: not the credential. Raises Invalid."""
+    """A name for a credential's file. Raises Invalid if it looks like the credential itself."""
     if looks_secret(name):
-        raise Invalid(field, "looks like a secret, and its file is called by it: name what the secret is for")
+        raise Invalid(field, "looks like a secret, but it is used as a file name: say what the secret is for")
     return name
 
 
 def checked_project(project: object, field: str = "project", *, is_known: bool = False) -> str:
-    """A project's id, or "". It is kept in clear, so it must not look like a secret, unless it exists already.
+    """A project's id, or "". It is stored unencrypted, so it must not look like a secret, unless it exists already.
 
     Raises Invalid.
     """
     if not isinstance(project, str):
         raise Invalid(field, "must be text")
     if project and (not _PROJECT.match(project) or ".." in project):
-        raise Invalid(field, "is up to 100 letters, digits and . _ / @ -, a letter or digit first, without '..'")
+        raise Invalid(
+            field, "must be 1 to 100 letters, digits or . _ / @ -, start with a letter or digit, without '..'"
+        )
     if project and not is_known and looks_secret(project):
-        raise Invalid(field, "looks like a secret, and a project's name is kept in clear: give it another")
+        raise Invalid(field, "looks like a secret, but project names are stored unencrypted: use another name")
     return project
 
 
 @lru_cache(maxsize=4096)
 def looks_secret(name: str) -> bool:
-    """Whether something in it would be masked. The same few names are asked for again and again."""
-    from memory.masking.scanner import holds_token  # its detectors bring requests with them
+    """Whether masking finds a secret in the name. Cached, because the same names come often."""
+    from memory.masking.scanner import holds_token  # slow to import
 
     return holds_token(name)
 
@@ -151,9 +152,9 @@ def checked_origin(origin: object) -> datetime:
 
 
 def parse_moment(field: str, text: Any) -> datetime:
-    """A moment from ISO 8601; without a time zone it is UTC. Raises Invalid."""
+    """Parse a moment in ISO 8601. The default time zone is UTC. Raises Invalid."""
     moment = None
-    with suppress(TypeError, ValueError):  # the error would quote the text
+    with suppress(TypeError, ValueError):  # the error quotes the text
         moment = datetime.fromisoformat(text)
     if moment is None:
         raise Invalid(field, "is not a date and time in ISO 8601, such as 2026-02-01T09:30:00Z")
@@ -164,12 +165,12 @@ def _in_utc(field: str, moment: datetime) -> datetime:
     try:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError:
-        raise Invalid(field, "lies outside the calendar") from None
+        raise Invalid(field, "is out of range") from None
 
 
 def require_storable(field: str, text: str) -> None:
-    """Raise Invalid for text that no database holds."""
+    """Raise Invalid for text that a database cannot store."""
     if "\0" in text:
         raise Invalid(field, "holds a NUL character, which cannot be stored")
     if not text.isascii() and _SURROGATE.search(text):
-        raise Invalid(field, "holds half a surrogate pair, which is no character")
+        raise Invalid(field, "holds half a surrogate pair, which is not a character")

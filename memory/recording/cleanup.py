@@ -18,7 +18,7 @@ from django.utils import timezone
 from audit.models import ActorKind
 from audit.trail import Actor
 from config.wording import several
-from memory.errors import AgentsSide, Invalid, Stale
+from memory.errors import AgentConsentRequired, Invalid, Stale
 from memory.models import Agent, CleanupDecision, Memory, Recall
 from memory.policy import settings_document, switches
 from memory.policy.validation import scope_of
@@ -134,10 +134,10 @@ def decide(
     most `batch_cleanup_limit` can be decided at once.
 
     `expect` has the listed version of each memory to discard, so that a memory that changed since then is not
-    discarded. Raises AgentsSide, Invalid, MemoryDisabled, DiscardShare, Stale.
+    discarded. Raises AgentConsentRequired, Invalid, MemoryDisabled, DiscardShare, Stale.
     """
     if actor.kind not in (ActorKind.AGENT, ActorKind.STEWARD):
-        raise AgentsSide("Only the agent or its steward can decide what to clean up.")
+        raise AgentConsentRequired("Only the agent or its steward can decide what to clean up.")
     now = now or timezone.now()
     with edits.locked(agent) as row:
         found, _ = _found(row, now, None, is_read=True)

@@ -18,7 +18,7 @@ from typing import Any
 from django.utils import timezone
 
 from audit.trail import Actor
-from memory.errors import Invalid, NotFound, NotOpen, Taken
+from memory.errors import AlreadyExists, Invalid, NotFound, NotOpen
 from memory.markdown import labels, sections
 from memory.markdown.sections import fact
 from memory.models import Agent, Kind, Memory, RecordedSession
@@ -222,7 +222,7 @@ def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> Record
     with edits.locked(agent) as row:
         switches.require_on(row)
         if name and RecordedSession.objects.filter(agent_id=row.pk, project=project, name=name).exists():
-            raise Taken("The project already has a session with this name. Choose another name.")
+            raise AlreadyExists("The project already has a session with this name. Choose another name.")
         return _begun(row, name, project, actor, timezone.now())
 
 

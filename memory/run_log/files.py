@@ -1,7 +1,8 @@
 """Finds, opens, locks and replaces a file below a trusted folder.
 
 Symlinks are resolved once. After that, each part of the path below the trusted folder is opened in the part before it,
-and a symlink there is an error: nobody who may write there can lead us out of the folder, whatever they swap when.
+and a symlink there is an error. So a user who can write there cannot redirect the path out of the folder, not even
+during the operation.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from memory.errors import FileElsewhere, FileFault
+from memory.errors import FileFault, FileOutsideRoots
 
 PATIENCE = 10.0  # seconds to wait for a lock
 PLAIN = os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would block
@@ -38,7 +39,7 @@ class Place:
         return str(self.path)
 
     def real(self) -> tuple[Path, Path]:
-        """The trusted folder, and the path below it without symlinks. Raises FileElsewhere."""
+        """The trusted folder, and the path below it without symlinks. Raises FileOutsideRoots."""
         real = Path(os.path.realpath(self.path))
         if not self.bases:
             return real.parent, Path(real.name)
@@ -46,8 +47,8 @@ class Place:
             trusted = Path(os.path.realpath(base))
             if real.is_relative_to(trusted) and real != trusted:
                 return trusted, real.relative_to(trusted)
-        where = f"does not lie under {' or '.join(map(str, self.bases))} (VAULT_ROOTS)"
-        raise FileElsewhere(f"{self.path}: {where}", where)
+        where = f"is not under {' or '.join(map(str, self.bases))} (VAULT_ROOTS)"
+        raise FileOutsideRoots(f"{self.path}: {where}", where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,13 @@ class Folder:
         return os.open(name, flags | PLAIN | os.O_NOFOLLOW, 0o600, dir_fd=self.number)
 
     def has(self, name: str, number: int) -> bool:
-        """Whether this name leads to the file that is open as `number`."""
+        """Whether the file with this name is the one that is open as `number`."""
         try:
-            there = os.stat(name, dir_fd=self.number, follow_symlinks=False)
+            named = os.stat(name, dir_fd=self.number, follow_symlinks=False)
         except FileNotFoundError:
             return False
-        here = os.fstat(number)
-        return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+        opened = os.fstat(number)
+        return (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino)
 
     def replace(self, name: str, by: str) -> None:
         os.replace(by, name, src_dir_fd=self.number, dst_dir_fd=self.number)
@@ -104,8 +105,8 @@ class Folder:
 @contextmanager
 def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
     """The folder of a place, or None. With `create` it is created, for its owner only. Raises FileFault,
-    FileElsewhere."""
-    with told("open", place):
+    FileOutsideRoots."""
+    with file_errors("open", place):
         base, below = place.real()
         folder = opened_below(base, below, create=create)
     if folder is None:
@@ -169,8 +170,8 @@ def is_file(path: Path) -> bool:
 
 
 def lock(number: int, patience: float | None = None) -> None:
-    """Lock a file against our own writers, until it is closed. Raises OSError (EAGAIN) if somebody else holds the lock
-    for more than `patience` seconds (PATIENCE): everybody who may read a file may lock it."""
+    """Lock a file against our own writers, until it is closed. Raises OSError (EAGAIN) if another process holds the
+    lock for more than `patience` seconds (default: PATIENCE). Every user who can read a file can lock it."""
     until = time.monotonic() + (PATIENCE if patience is None else patience)
     while True:
         try:
@@ -180,15 +181,15 @@ def lock(number: int, patience: float | None = None) -> None:
                 raise
         else:
             return
-        time.sleep(random.uniform(0.001, 0.005))  # noqa: S311  not in step with others who wait
+        time.sleep(random.uniform(0.001, 0.005))  # noqa: S311  so that waiting processes do not retry together
 
 
 def lease(number: int) -> bool | None:
-    """Make others who open this file for writing wait until `release`. False if somebody has it open for writing
-    already, None if the system does not say.
+    """Make other processes that open this file for writing wait until `release`. False if a process already has it open
+    for writing, None if the system does not support leases.
 
-    Linux grants a read lease only while nobody has the file open for writing. It signals that somebody waits; SIGURG
-    is a signal that is ignored.
+    Linux grants a read lease only while no process has the file open for writing. It sends a signal when one waits:
+    SIGURG, which is ignored by default.
     """
     set_lease, set_signal = getattr(fcntl, "F_SETLEASE", None), getattr(fcntl, "F_SETSIG", None)
     if set_lease is None or set_signal is None:
@@ -206,7 +207,7 @@ def release(number: int) -> None:
 
 
 def is_written(number: int) -> bool | None:
-    """Whether another program has this file open for writing; None if the system does not say."""
+    """Whether another program has this file open for writing; None if the system does not support leases."""
     leased = lease(number)
     if leased:
         release(number)
@@ -214,7 +215,7 @@ def is_written(number: int) -> bool | None:
 
 
 @contextmanager
-def told(doing: str, what: object) -> Iterator[None]:
+def file_errors(doing: str, what: object) -> Iterator[None]:
     """Turns an OSError into a FileFault with the path and the system's reason, and nothing of the content."""
     try:
         yield
@@ -227,7 +228,7 @@ def told(doing: str, what: object) -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP are held back until the end of this block."""
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the end of this block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
@@ -245,8 +246,8 @@ def write(number: int, data: bytes) -> None:
 
 
 def name_beside(name: str) -> str:
-    """The name of the new file until it has its place. It depends only on the name of the old file, so that the next
-    trim, which holds the same lock, removes what a killed trim left."""
+    """The temporary name of the new file. It depends only on the name of the old file, so that the next trim, which
+    holds the same lock, removes what a killed trim left."""
     return PREFIX + hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
 
 
@@ -275,7 +276,7 @@ class Replacement:
         self.is_named = False
 
     def __enter__(self) -> Replacement:
-        with told("failed to create temp file: open", self.folder.path / self.name):
+        with file_errors("failed to create temp file: open", self.folder.path / self.name):
             self.number = self._open()
         lock(self.number)  # our own writers wait until the late writes are copied, too
         return self
@@ -312,7 +313,7 @@ class Replacement:
         try:
             os.fchown(self.number, kept.st_uid, kept.st_gid)
         except PermissionError:
-            lost = "belongs to another user or group, which replacing it would lose"
+            lost = "belongs to another user or group, so it cannot be replaced without losing that"
             raise FileFault(f"{self.folder.path / self.folder.name} {lost}") from None
 
     def _take_attributes(self, old: int) -> None:

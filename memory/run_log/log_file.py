@@ -65,19 +65,19 @@ class _Counter:
 
 def state_of(place: files.Place) -> FileState | None:
     """The state of the file; None if there is no file. Raises FileFault."""
-    with files.told("open", place), _opened(place) as opened:
+    with files.file_errors("open", place), _opened(place) as opened:
         return None if opened is None else _state(opened.file)
 
 
 def read(place: files.Place, state: FileState, start: int = 0) -> Iterator[bytes]:
     """The bytes of that state from `start` on, in pieces. Raises FileFault, also if the file is gone or shorter."""
-    with files.told("read", place), _required(place) as file:
+    with files.file_errors("read", place), _required(place) as file:
         yield from _between(file, start, state.size)
 
 
 def start_of_last(place: files.Place, state: FileState, entries: int) -> int:
-    """The byte at which the last so many entries begin. Raises FileFault."""
-    with files.told("read", place), _required(place) as file:
+    """The offset at which the last `entries` entries begin. Raises FileFault."""
+    with files.file_errors("read", place), _required(place) as file:
         return _start_of_last(file, state.size, entries)
 
 
@@ -85,12 +85,12 @@ def start_of_last(place: files.Place, state: FileState, entries: int) -> int:
 def _required(place: files.Place) -> Iterator[BinaryIO]:
     with _opened(place) as opened:
         if opened is None:
-            raise FileFault(f"{place} vanished meanwhile.")
+            raise FileFault(f"{place} was removed meanwhile.")
         yield opened.file
 
 
 def _state(file: BinaryIO, size: int | None = None) -> FileState:
-    """The state of the first `size` bytes. The default is the size at the start: somebody may append all the time."""
+    """The state of the first `size` bytes. The default is the size at the start, because other programs may append."""
     stamp, counter = _stamp(file), _Counter()
     for piece in _between(file, 0, _size(file) if size is None else size):
         counter.add(piece)
@@ -150,10 +150,10 @@ def trim_entries(
     """
     if keep_n < 0:
         raise FileFault("keepN must be non-negative")
-    with files.told("open", place), _locked(place) as opened:
+    with files.file_errors("open", place), _locked(place) as opened:
         if opened is None:
             if since is not None:
-                raise FileFault(f"{place} vanished meanwhile. Nothing was trimmed.")
+                raise FileFault(f"{place} was removed meanwhile. Nothing was trimmed.")
             return Trimmed(0, 0, _Counter().state())
         files.clear(opened.folder)
         now = _state_now(opened, since)
@@ -180,14 +180,14 @@ def _require_begins_with(opened: Opened, state: FileState) -> None:
 def _require_one_name(opened: Opened) -> None:
     names = os.fstat(opened.file.fileno()).st_nlink
     if names > 1:
-        raise FileFault(f"{opened.place} has {names} names (hard links), which replacing it would part.")
+        raise FileFault(f"{opened.place} has {names} names (hard links), so it cannot be replaced.")
 
 
 def _replace(opened: Opened, now: FileState, keep: int, before_replace: Callable[[Trimmed], None] | None) -> Trimmed:
     """Write the last entries to a new file, put it in the place of the old one, and add what others wrote meanwhile."""
     old, written = opened.file, _Counter()
     _require_one_name(opened)
-    with files.told("failed to write temp file in", opened.folder.path), files.Replacement(opened.folder) as new:
+    with files.file_errors("failed to write temp file in", opened.folder.path), files.Replacement(opened.folder) as new:
         for piece in _between(old, _start_of_last(old, now.size, keep), now.size):
             new.write(written.add(piece))
         new.be_like(old)
@@ -198,7 +198,7 @@ def _replace(opened: Opened, now: FileState, keep: int, before_replace: Callable
                 _require_unchanged(opened, now)
                 new.put()
             _copy_late_writes(opened, now.size, new, written)
-            with files.told(f"{opened.place} was trimmed, but", "may not be on the disk yet"):
+            with files.file_errors(f"{opened.place} was trimmed, but", "may not be on the disk yet"):
                 new.sync()
     return Trimmed(now.entries - keep, written.entries, now, written.state())
 
@@ -210,7 +210,7 @@ def _writers_kept_out(opened: Opened) -> Iterator[None]:
     until = time.monotonic() + WRITER_SECONDS
     while (leased := files.lease(opened.file.fileno())) is False:
         if time.monotonic() >= until:
-            problem = "is held open for writing by another program, whose words would be lost. Nothing was trimmed."
+            problem = "is open for writing in another program, whose entries could be lost. Nothing was trimmed."
             raise FileFault(f"{opened.place} {problem}")
         time.sleep(0.001)
     try:
@@ -246,7 +246,7 @@ def _copy_late_writes(opened: Opened, copied: int, new: files.Replacement, writt
             time.sleep(0.001)
         if is_open and time.monotonic() >= until:
             raise FileFault(
-                f"{opened.place} was trimmed, but another program has had the old file open for writing since: what it "
+                f"{opened.place} was trimmed, but another program still has the old file open for writing: what it "
                 "writes there is lost."
             )
 
@@ -254,7 +254,7 @@ def _copy_late_writes(opened: Opened, copied: int, new: files.Replacement, writt
 def _copy(opened: Opened, start: int, end: int, new: files.Replacement, written: _Counter) -> None:
     whole = new.size()
     lost = f"{end - start:,} bytes that another program appended meanwhile could not be written again"
-    with files.told(f"{opened.place} was trimmed, but", lost):
+    with files.file_errors(f"{opened.place} was trimmed, but", lost):
         try:
             for piece in _between(opened.file, start, end):
                 new.write(written.add(piece))
@@ -279,9 +279,9 @@ def locked_to_append(place: files.Place) -> Iterator[Opened]:
 
     Lock the file before the transaction begins: `gc` locks the file first and writes to the trail after that.
     """
-    with files.told("open", place), _locked(place, create=True) as opened:
+    with files.file_errors("open", place), _locked(place, create=True) as opened:
         if opened is None:
-            raise FileFault(f"{place} cannot be made.")
+            raise FileFault(f"{place} cannot be created.")
         yield opened
 
 
@@ -306,7 +306,7 @@ class Opened:
 
     def add(self, entry: bytes) -> None:
         """Write an entry, which begins on a line of its own. Raises FileFault."""
-        with files.told("write", self.place):
+        with files.file_errors("write", self.place):
             number = self.folder.open(self.folder.name, os.O_WRONLY | os.O_APPEND)
             try:
                 if not self.folder.has(self.folder.name, number) or not self.is_in_place():

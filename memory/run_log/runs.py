@@ -62,7 +62,7 @@ def locked_file(agent: Agent) -> AbstractContextManager[Opened | None]:
     Raises Erased, MemoryDisabled, FileFault.
     """
     if agent.memory_path:
-        _require_current(agent)  # before the file is created
+        _require_current(agent)  # before it creates the file
         return log_file.locked_to_append(place_of(agent))
     return nullcontext()
 
@@ -72,7 +72,7 @@ def body(task: str, result: str) -> str:
     Raises Invalid."""
     one_line = " ".join(line.strip() for line in checked_content(task, "task").splitlines() if line.strip())
     if len(one_line) > TASK_CHARACTERS:
-        raise Invalid("task", f"has {len(one_line):,} characters; at most {TASK_CHARACTERS:,} are allowed")
+        raise Invalid("task", f"has {len(one_line):,} characters; the maximum is {TASK_CHARACTERS:,}")
     if not isinstance(result, str):
         raise Invalid("result", "must be text")
     cut = result[:RESULT_CHARACTERS]
@@ -99,39 +99,39 @@ def place_of(agent: Agent) -> Place:
     return Place(path, tuple(own or roots))
 
 
-def path_in_roots(given: str) -> str:
+def path_in_roots(text: str) -> str:
     """The absolute path of a memory file under one of the operator's folders. Raises Invalid."""
     try:
-        given = str(Path(given).expanduser()) + ("/" if given.endswith("/") else "") if given else ""
+        text = str(Path(text).expanduser()) + ("/" if text.endswith("/") else "") if text else ""
     except RuntimeError:
-        raise Invalid("memory_path", "begins with a home that nobody has") from None
-    return _checked(given, Path(settings.VAULT_ROOTS[0]), [Path(root) for root in settings.VAULT_ROOTS])
+        raise Invalid("memory_path", "starts with the home folder of an unknown user") from None
+    return _checked(text, Path(settings.VAULT_ROOTS[0]), [Path(root) for root in settings.VAULT_ROOTS])
 
 
-def path_in_tenant(tenant: str, given: str) -> str:
-    """The same under the tenant's folder, for a path that somebody else than the operator names. Raises Invalid."""
+def path_in_tenant(tenant: str, text: str) -> str:
+    """The same under the tenant's folder, for callers other than the operator. Raises Invalid."""
     folders = [Path(root) / tenant for root in settings.VAULT_ROOTS]
-    if given.startswith("~"):
+    if text.startswith("~"):
         raise Invalid("memory_path", "must not begin with ~")
-    return _checked(given, folders[0], folders)
+    return _checked(text, folders[0], folders)
 
 
-def _checked(given: str, base: Path, folders: list[Path]) -> str:
-    if not given:
+def _checked(text: str, base: Path, folders: list[Path]) -> str:
+    if not text:
         return ""
-    if not given.isprintable():
-        raise Invalid("memory_path", "must hold no control character")
-    if PurePath(given).name.startswith(PREFIX):
-        raise Invalid("memory_path", f"must not begin with {PREFIX}, as what a trim writes does")
+    if not text.isprintable():
+        raise Invalid("memory_path", "must not have control characters")
+    if PurePath(text).name.startswith(PREFIX):
+        raise Invalid("memory_path", f"must not begin with {PREFIX}, which is for temporary files")
     try:
-        path = Path(os.path.normpath(base / given))
+        path = Path(os.path.normpath(base / text))
         real, is_folder = Path(os.path.realpath(path)), path.is_dir()
     except OSError:
-        raise Invalid("memory_path", "is no path that the system can follow") from None
+        raise Invalid("memory_path", "is a path that cannot be opened") from None
     if not any(real.is_relative_to(os.path.realpath(folder)) for folder in folders):
-        raise Invalid("memory_path", f"must lie under {' or '.join(str(folder) for folder in folders)}")
-    if is_folder or given.endswith(("/", os.sep)) or any(real == Path(os.path.realpath(each)) for each in folders):
+        raise Invalid("memory_path", f"must be under {' or '.join(str(folder) for folder in folders)}")
+    if is_folder or text.endswith(("/", os.sep)) or any(real == Path(os.path.realpath(each)) for each in folders):
         raise Invalid("memory_path", "is a folder; name a file")
     if any(above.is_file() for above in real.parents):
-        raise Invalid("memory_path", "lies below a file")
+        raise Invalid("memory_path", "is below a file, not a folder")
     return str(path)

@@ -86,14 +86,14 @@ def preview(
 ) -> Figures:
     """What `roll_back` would do, or what it would if it were not `refused`. Changes nothing.
 
-    Raises UnknownEntry, NotOver, AlreadyUndone, NothingToUndo, Redacted, Erased.
+    Raises UnknownEntry, SessionRunning, AlreadyUndone, NothingToUndo, Redacted, Erased.
     """
     with edits.locked(agent) as row:
         plan = _plan(row, what, row.audit_at, skip_conflicts=skip_conflicts)
         figures = _figures(row, what, plan)
     refused = ""
     if plan.conflicts and not (skip_conflicts or force):
-        refused = errors.Conflicting.code
+        refused = errors.Conflict.code
     elif figures.constitutional and not include_constitutional:
         refused = errors.Constitutional.code
     return replace(figures, refused=refused)
@@ -116,17 +116,17 @@ def roll_back(
     way what was asked counts as undone: to settle such a memory otherwise, roll this back first. `reason` is kept.
     A memory that is constitutional now is only touched with `include_constitutional` and a reason. With `head`, that of
     a preview, nothing happens if the trail has grown since.
-    Raises UnknownEntry, NotOver, AlreadyUndone, NothingToUndo, Redacted, Conflicting,
-    Constitutional, Moved, Invalid, Erased.
+    Raises UnknownEntry, SessionRunning, AlreadyUndone, NothingToUndo, Redacted, Conflict,
+    Constitutional, TrailChanged, Invalid, Erased.
     """
     if include_constitutional or reason:
         reason = checked_content(reason, "reason").strip()[:500]
     with edits.begin(agent, Operation.ROLLED_BACK, actor, is_notice=True) as edit:
         if head not in (None, edit.agent.audit_seq):
-            raise errors.Moved(f"The trail has grown from entry {head} to {edit.agent.audit_seq} since: look again.")
+            raise errors.TrailChanged(f"The trail grew from entry {head} to {edit.agent.audit_seq}. Preview again.")
         plan = _plan(edit.agent, what, edit.at, skip_conflicts=skip_conflicts)
         if plan.conflicts and not (skip_conflicts or force):
-            raise errors.Conflicting(plan.conflicts)
+            raise errors.Conflict(plan.conflicts)
         figures = _figures(edit.agent, what, plan, edit.seq)
         if figures.constitutional and not include_constitutional:
             raise errors.Constitutional(figures.constitutional)

@@ -58,7 +58,7 @@ def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
     would be put back to a state from the midst of it. Of everything since an entry or a moment, both are a range, and
     no later entry can conflict.
 
-    Raises UnknownEntry, NotOver, AlreadyUndone.
+    Raises UnknownEntry, SessionRunning, AlreadyUndone.
     """
     at, entries = what.at, AuditEntry.objects.filter(agent_id=agent.pk).order_by("seq")
     if isinstance(at, datetime):
@@ -76,7 +76,7 @@ def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
         if not found:
             raise errors.UnknownEntry(f"There is no session {at} in the trail.")
         if not any(operation == Operation.SESSION_CLOSED for _, operation, _ in found):
-            raise errors.NotOver(f"Session {at} is not over.")
+            raise errors.SessionRunning(f"Session {at} is not over.")
         seqs = [seq for seq, _, changes in found if changes > 0]
     elif what.kind == "import":
         name = f"The import of entry {at}"

@@ -37,7 +37,7 @@ def migrate(
     agent: Agent, steps: Sequence[Step], actor: Actor, *, advance: Callable[[int], None] = lambda _: None
 ) -> Figures:
     """Store new pieces and revise changed ones: all or none. Each memory is read back and compared. Raises
-    MemoryDisabled, CategoryDisabled, Moved after another migration of these pieces, NotAsWritten."""
+    MemoryDisabled, CategoryDisabled, TrailChanged after another migration of these pieces, NotAsWritten."""
     steps = [step for step in steps if step.state is not State.SAME]
     if not steps:
         return Figures(None)
@@ -73,7 +73,9 @@ def _require_as_planned(row: Agent, steps: Sequence[Step]) -> None:
     pieces = ImportedPiece.objects.filter(agent_id=row.pk, source_digest__among={step.source for step in steps})
     there = {bytes(piece.source_digest): bytes(piece.text_digest) for piece in pieces}
     if any(there.get(step.source) != step.known for step in steps):
-        raise errors.Moved("Another migration stored some of these pieces. Detect them again. Nothing was stored.")
+        raise errors.TrailChanged(
+            "Another migration stored some of these pieces. Detect them again. Nothing was stored."
+        )
 
 
 def _store(row: Agent, batch: Sequence[Step], actor: Actor, detail: Mapping[str, Any]) -> int:

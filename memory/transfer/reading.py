@@ -26,7 +26,7 @@ from dulwich.repo import Repo
 
 from memory.errors import FileFault, Invalid
 from memory.policy.validation import MAX_TAG
-from memory.run_log.files import told as naming
+from memory.run_log.files import file_errors
 from memory.transfer import walk
 from memory.transfer.formats.pages import LARGEST, page
 from memory.transfer.formats.parts import Found, LeftOut, Names, Part, Reader, Unfit, decoded
@@ -133,7 +133,7 @@ class Detection:
         for source in self.sources:
             names, tags = Names(), self._tags.get(source.path, [])
             read = self._files[source.path][1]
-            with naming("read", source.path), self.tree.open(source.path) as file:
+            with file_errors("read", source.path), self.tree.open(source.path) as file:
                 for part in read(file, source.path):
                     named = replace(part, key=names.name(part.key))
                     yield Item(source, _tagged(named, tags))

@@ -19,7 +19,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
-from memory.run_log.files import Folder, Place, open_file, told, walked
+from memory.run_log.files import Folder, Place, file_errors, open_file, walked
 from memory.transfer.formats.parts import LeftOut, unfenced
 from memory.vault.disk import LOCK
 
@@ -84,7 +84,7 @@ def is_text(path: str) -> bool:
 def opened(folder: Path, own_vault: str = "") -> Iterator[Tree]:
     """List a folder, without the vault at the path `own_vault`. Raises FileFault if it is not a folder or cannot be
     read."""
-    with told("read", folder):
+    with file_errors("read", folder):
         root = Path(os.path.realpath(folder))
         tree = Tree(root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     try:

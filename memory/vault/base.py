@@ -15,9 +15,9 @@ from pathlib import Path
 from django.conf import settings
 
 from audit.models import AuditEntry
-from memory.errors import FileElsewhere, FileFault, Invalid, VaultBusy
+from memory.errors import FileFault, FileOutsideRoots, Invalid, VaultBusy
 from memory.models import Agent
-from memory.run_log.files import Folder, Place, lock, opened_below, told
+from memory.run_log.files import Folder, Place, file_errors, lock, opened_below
 from memory.vault.disk import LOCK, Disk
 
 ROOM = 10_000_000  # free bytes that a new vault needs
@@ -76,7 +76,7 @@ def _mark(agent_id: int, _: datetime) -> str:
 def require_usable(path: str, agent: Agent) -> None:
     """Require that the vault can be at this path: the folder exists or can be created, is writable, has no other
     agent's mark, and has enough free space. Whatever this check creates it removes again. Raises FileFault,
-    FileElsewhere."""
+    FileOutsideRoots."""
     folder = Path(path)
     missing = [each for each in (folder / LOCK, folder, *folder.parents) if not each.exists()]
     try:
@@ -93,7 +93,7 @@ def require_usable(path: str, agent: Agent) -> None:
 
 def require_no_other_owner(path: str, agent: Agent) -> None:
     """Require that the folder, if it exists, has no other agent's mark. Changes nothing. Raises FileFault,
-    FileElsewhere."""
+    FileOutsideRoots."""
     with unlocked(Path(path)) as disk:
         if disk is not None:
             disk.require_no_other_owner(mark_of(agent))
@@ -117,12 +117,12 @@ def alternatives(agent: Agent) -> list[str]:
 
 @contextmanager
 def locked(base: Path) -> Iterator[Disk]:
-    """Open a vault's folder and lock it against other writers of this service. Raises FileFault, FileElsewhere,
+    """Open a vault's folder and lock it against other writers of this service. Raises FileFault, FileOutsideRoots,
     VaultBusy."""
     with _folder_at(base, create=True) as folder:
         if folder is None:
             raise FileFault(f"open {base}: the folder does not exist", "the folder does not exist")
-        with told("lock", base):
+        with file_errors("lock", base):
             number = _lock_descriptor(folder)
         disk = Disk(folder, number)
         try:
@@ -135,7 +135,7 @@ def locked(base: Path) -> Iterator[Disk]:
 @contextmanager
 def unlocked(base: Path) -> Iterator[Disk | None]:
     """Open a vault's folder to read it, without the lock. None if the folder does not exist. Raises FileFault,
-    FileElsewhere."""
+    FileOutsideRoots."""
     with _folder_at(base) as folder:
         yield None if folder is None else Disk(folder, -1)
 
@@ -145,9 +145,9 @@ def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
     """Open a folder inside VAULT_ROOTS. Each part of the path is opened in the part before it, so a symlink that was
     created later is not followed."""
     if os.path.realpath(base) != str(base):
-        raise FileElsewhere(f"{base}: a symlink in the path now points elsewhere", "a symlink points elsewhere")
+        raise FileOutsideRoots(f"{base}: a symlink in the path now points elsewhere", "a symlink points elsewhere")
     trusted, below = Place(base, roots()).real()
-    with told("open", base):
+    with file_errors("open", base):
         folder = opened_below(trusted, below / LOCK, create=create)
     try:
         yield folder
@@ -186,4 +186,4 @@ def _lock_file(folder: Folder) -> int:
     except OSError as problem:
         if problem.errno != errno.ELOOP:
             raise
-    raise FileElsewhere(f"{folder.path}: its {LOCK} is a symlink", "its mark is a symlink")
+    raise FileOutsideRoots(f"{folder.path}: its {LOCK} is a symlink", "its mark is a symlink")

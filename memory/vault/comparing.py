@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from memory.access.authentication import require_valid_key
-from memory.errors import FileFault, NoFile
+from memory.errors import FileFault, NotAFile
 from memory.models import Agent, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
 from memory.run_log.files import Folder
@@ -52,7 +52,7 @@ class Compared:
 
 
 def whole(agent: Agent, progress: Progress = lambda _: None) -> Compared:
-    """Return all differences, by number. Changes nothing. Raises MemoryDisabled, FileFault, FileElsewhere."""
+    """Return all differences, by number. Changes nothing. Raises MemoryDisabled, FileFault, FileOutsideRoots."""
     with _files(agent) as now:
         return all_of(now, progress)
 
@@ -189,7 +189,7 @@ def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
 def _differs(now: Files, page: PurePosixPath, pages: dict[PurePosixPath, set[str]]) -> bool:
     try:
         data = now.disk.read(page, layout.LARGEST)
-    except NoFile:
+    except NotAFile:
         data = None
     except FileFault:
         return True

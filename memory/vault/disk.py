@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from memory.errors import FileFault, NoFile
-from memory.run_log.files import Folder, is_file, is_written, told, walked, write
+from memory.errors import FileFault, NotAFile
+from memory.run_log.files import Folder, file_errors, is_file, is_written, walked, write
 
 LOCK = ".palimpsest"
 ASIDE = ".discarded"
@@ -63,7 +63,7 @@ class Disk:
         if self._lock < 0:
             data = self.read(PurePosixPath(LOCK), _MOST_OF_MARK) or b""
         else:
-            with told("read", self.path):
+            with file_errors("read", self.path):
                 data = os.pread(self._lock, _MOST_OF_MARK, 0)
         return data.decode("ascii", "replace").strip()  # an editor may add a line end
 
@@ -80,7 +80,7 @@ class Disk:
         """Write this mark. Raises FileFault if the vault has another agent's mark."""
         if self.require_no_other_owner(mark):
             return
-        with told("write", self.path):
+        with file_errors("write", self.path):
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, mark.encode("ascii"), 0)
             os.fsync(self._lock)
@@ -92,8 +92,8 @@ class Disk:
             self.path.rmdir()
 
     def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:
-        """Return up to `most` bytes of a file, or None if it does not exist. Raises NoFile if it is not a file."""
-        with told("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
+        """Return up to `most` bytes of a file, or None if it does not exist. Raises NotAFile if it is not a file."""
+        with file_errors("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             number = _opened(folder, path.name)
             try:
                 return None if number is None else _read_all(number, most)
@@ -104,13 +104,13 @@ class Disk:
 
     def is_free(self, path: PurePosixPath) -> bool:
         """Return whether nothing has this name, not even a symlink or a folder."""
-        with told("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
+        with file_errors("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             return not folder.exists(path.name)
         return True
 
     def is_written(self, path: PurePosixPath) -> bool:
         """Return whether another program has the file open for writing, as far as the system knows."""
-        with told("read", self._folder_of(path)), self._in(path) as folder:
+        with file_errors("read", self._folder_of(path)), self._in(path) as folder:
             number = _opened(folder, path.name)
             if number is None:
                 return False
@@ -122,7 +122,7 @@ class Disk:
     def stage(self, path: PurePosixPath, data: bytes, *, expected: bytes | None, replaces_all: bool = False) -> None:
         """Write a temporary file next to the path. `publish` moves it to the path if the file there still has the
         `expected` content (None: if there is no file). With `replaces_all` it replaces any file."""
-        with told("write", self._folder_of(path)), self._in(path, create=True) as folder:
+        with file_errors("write", self._folder_of(path)), self._in(path, create=True) as folder:
             temporary = NEW + hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
             number = _created(folder, temporary)
             self._staged.append(_Staged(path, temporary, expected, replaces_all))
@@ -138,7 +138,7 @@ class Disk:
         """Move every staged file to its path and sync them to the disk. Return the paths that were skipped because
         somebody changed the file there or has it open for writing."""
         try:
-            with told("write", self.path):
+            with file_errors("write", self.path):
                 for start in range(0, len(self._staged), _OPEN):
                     self._sync(self._staged[start : start + _OPEN])
                 refused = [each.path for each in self._staged if not self._put(each)]
@@ -217,21 +217,21 @@ class Disk:
 
     def move(self, path: PurePosixPath, to: PurePosixPath) -> None:
         """Move a file to another folder or name in the vault. Raises FileFault if the target exists."""
-        with told("move", self._folder_of(path)), self._in(path) as folder, self._in(to, create=True) as target:
+        with file_errors("move", self._folder_of(path)), self._in(path) as folder, self._in(to, create=True) as target:
             folder.move(path.name, target, to.name)
             target.sync()
             folder.sync()
 
     def remove(self, path: PurePosixPath) -> None:
         """Remove a file, if it exists."""
-        with told("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
+        with file_errors("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             folder.remove(path.name)
             folder.sync()
 
     def retire(self, path: PurePosixPath, expected: bytes) -> bool:
         """Remove a file that has the expected content. Return False if somebody changed it or has it open for
         writing."""
-        with told("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
+        with file_errors("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             number = _opened(folder, path.name)
             if number is None:
                 return True
@@ -245,7 +245,7 @@ class Disk:
 
     def append(self, path: PurePosixPath, data: bytes) -> None:
         """Append to a file. It is not synced, because it can be rebuilt. Ends an incomplete last line first."""
-        with told("write", self._folder_of(path)), self._in(path, create=True) as folder:
+        with file_errors("write", self._folder_of(path)), self._in(path, create=True) as folder:
             number = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
                 size = os.fstat(number).st_size
@@ -267,7 +267,7 @@ class Disk:
                 raise problem
             faults.append(FileFault(f"read {self.path}: {problem.strerror}", str(problem.strerror).lower()))
 
-        with told("read", self.path):
+        with file_errors("read", self.path):
             for above, folders, names in os.walk(self.path, onerror=unless_gone, followlinks=False):
                 here = PurePosixPath(Path(above).relative_to(self.path).as_posix())
                 folders.sort()
@@ -293,7 +293,7 @@ class Disk:
 
 
 def _opened(folder: Folder, name: str) -> int | None:
-    """Open a file to read. None if it does not exist. Raises NoFile if it is not a file."""
+    """Open a file to read. None if it does not exist. Raises NotAFile if it is not a file."""
     try:
         number = folder.open(name, os.O_RDONLY)
     except FileNotFoundError:
@@ -305,7 +305,7 @@ def _opened(folder: Folder, name: str) -> int | None:
         if stat.S_ISREG(os.fstat(number).st_mode):
             return number
         os.close(number)
-    raise NoFile(f"read {folder.path}: something that is not a file has a vault file's name", "is not a file")
+    raise NotAFile(f"read {folder.path}: something that is not a file has a vault file's name", "is not a file")
 
 
 def _read_all(number: int, most: int) -> bytes:

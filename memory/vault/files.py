@@ -19,7 +19,7 @@ from django.utils import timezone
 from audit.bulk import update_many
 from audit.models import AuditEntry, Change
 from audit.patience import not_awaited
-from memory.errors import FileFault, Invalid, NoFile, SealBroken
+from memory.errors import FileFault, Invalid, NotAFile, SealBroken
 from memory.models import Agent, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
 from memory.policy.categories import PRIVATE, SCOPES
@@ -309,7 +309,7 @@ class Files:
         """Return a file's content. None if it does not exist or is not a file."""
         try:
             return self.disk.read(path)
-        except NoFile:
+        except NotAFile:
             return None
 
     def is_in_clear(self, memory: Memory, path: PurePosixPath) -> bool:

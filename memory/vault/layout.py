@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from memory.errors import NoFile
+from memory.errors import NotAFile
 from memory.markdown import sections
 from memory.models import Memory, VaultFile
 from memory.policy import paths
@@ -175,7 +175,7 @@ def _is_there(disk: Disk, page: PurePosixPath) -> bool:
     """Return whether the page exists. Anything else with its name is moved to .discarded/."""
     try:
         data = disk.read(page, _BEGINNING)
-    except NoFile:
+    except NotAFile:
         disk.set_aside(page)
         return False
     if data is None or is_page(page, data):

@@ -141,7 +141,7 @@ def _changed_since(agent: Agent, seq: int) -> Iterator[int]:
 
 @contextmanager
 def opened(agent: Agent) -> Iterator[Disk]:
-    """Open and lock the agent's vault. Raises FileFault, FileElsewhere, VaultBusy."""
+    """Open and lock the agent's vault. Raises FileFault, FileOutsideRoots, VaultBusy."""
     with locked(Path(agent.vault_path)) as disk:
         mark = base.mark_of(agent)
         if not disk.require_no_other_owner(mark):

@@ -76,7 +76,7 @@ class Edit:
     def take(self, those: Those, expect: Mapping[int, int] | None = None) -> list[Memory]:
         """These memories, in that order.
 
-        Raises UnknownMemory or Repeated, and Stale when one is not at the version `expect` gives for it.
+        Raises UnknownMemory or DuplicateNumbers, and Stale when one is not at the version `expect` gives for it.
         """
         memories = [each for each in those if isinstance(each, Memory)]
         found = memories or fetch(self.agent, [each for each in those if isinstance(each, int)])
@@ -218,10 +218,10 @@ _several = bulk.Prepared(lambda: Memory.objects.filter(agent_id=0, number__among
 
 
 def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
-    """The agent's memories of these numbers, in that order. Raises UnknownMemory or Repeated."""
+    """The agent's memories of these numbers, in that order. Raises UnknownMemory or DuplicateNumbers."""
     repeated = [number for number, times in Counter(numbers).items() if times > 1] if len(numbers) > 1 else []
     if repeated:
-        raise errors.Repeated(repeated)
+        raise errors.DuplicateNumbers(repeated)
     wanted = [number for number in numbers if 0 < number <= _LAST]
     rows = _one(agent.pk, *wanted) if len(wanted) == 1 else _several(agent.pk, bulk.parameter(wanted))
     found = {memory.number: memory for memory in rows}

@@ -137,7 +137,7 @@ def protect(agent: Agent, those: Those, actor: Actor, *, session: int | None = N
     """Make memories constitutional. Agents may only while they refine, core memories only, and at most half the
     budget in all; people may protect any but the system's notices. Already set is no edit.
 
-    Raises ProtectionRefused, ProtectionFull, UnknownMemory, Discarded, NotCore, Notice.
+    Raises ProtectionRefused, ProtectionFull, UnknownMemory, Discarded, CoreMemoryRequired, Notice.
     """
     by_agent = actor.kind == ActorKind.AGENT
     if by_agent and session is None:
@@ -146,7 +146,7 @@ def protect(agent: Agent, those: Those, actor: Actor, *, session: int | None = N
         memories = edit.take(those)
         refuse(memories, errors.Discarded, errors.Notice)
         if by_agent:
-            refuse(memories, errors.NotCore)
+            refuse(memories, errors.CoreMemoryRequired)
             _within_half_the_budget(edit.agent, memories)
         for memory in memories:
             edit.change(memory, constitutional=True)
@@ -178,7 +178,8 @@ def consolidate(
     """Replace two or more core memories by one, atomically (seed 003, Consolidation semantics).
 
     The result carries the earliest origin date of its sources, their tags together, and their scope and project.
-    Raises Invalid, UnknownMemory, Repeated, Discarded, Constitutional, NotCore, Apart, Private, DiscardShare.
+    Raises Invalid, UnknownMemory, DuplicateNumbers, Discarded, Constitutional, CoreMemoryRequired, MixedScope,
+    Private, DiscardShare.
     """
     content = checked_content(content, "new_content")
     if len(those) < 2:
@@ -186,10 +187,10 @@ def consolidate(
     with edits.begin(agent, Operation.CONSOLIDATED, actor, session=session) as edit:
         sources = _editable(edit, those)
         first = sources[0]
-        refuse(sources, errors.NotCore, errors.Private)
+        refuse(sources, errors.CoreMemoryRequired, errors.Private)
         apart = [m.number for m in sources if (m.scope, m.project) != (first.scope, first.project)]
         if apart:
-            raise errors.Apart(apart)
+            raise errors.MixedScope(apart)
         silo = Silo.for_agent(edit.agent)
         merged = edit.add(_merged(sources, content, category, silo), silo)
         for source in sources:
@@ -274,7 +275,7 @@ def refuse(memories: Sequence[Memory], *reasons: type[errors.NumbersError]) -> N
 _IS_TRUE: dict[type[errors.NumbersError], Callable[[Memory], bool]] = {
     errors.Constitutional: lambda memory: memory.constitutional,
     errors.Discarded: lambda memory: memory.discarded_at is not None,
-    errors.NotCore: lambda memory: memory.kind != Kind.CORE,
+    errors.CoreMemoryRequired: lambda memory: memory.kind != Kind.CORE,
     errors.Notice: lambda memory: memory.source == Source.SYSTEM,
     errors.Private: lambda memory: memory.category in UNREFINED,
     errors.Redacted: lambda memory: memory.redacted_at is not None,

@@ -33,10 +33,12 @@ LANGUAGE = "language of its memories, for search, in lower case, such as english
 class LogIn(Body):
     """How much of an agent's log of runs `gc` keeps and sends to the model."""
 
-    last_n = Whole(min_value=0, max_value=lifecycle.MOST, required=False, help_text="log entries that gc keeps")
-    max_entries = Whole(min_value=0, max_value=lifecycle.MOST, required=False, help_text="if `last_n` is 0; 0 for all")
+    last_n = Whole(min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="log entries that gc keeps")
+    max_entries = Whole(
+        min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="if `last_n` is 0; 0 for all"
+    )
     context_tokens = Whole(
-        min_value=1, max_value=lifecycle.MOST_CONTEXT, **_OR_ALL, help_text="tokens that gc sends; null for all"
+        min_value=1, max_value=lifecycle.MAX_CONTEXT, **_OR_ALL, help_text="tokens that gc sends; null for all"
     )
 
 

@@ -113,8 +113,8 @@ def test_who_asked_too_often_is_told_when_to_ask_again(lived: House, enter: Ente
     grants.deny(fresh(lived.ada), AccessRequest.objects.get().number, ME)
     answer = client.post(ask_access_url(lived.ada.pk), ASKED)
     assert answer.status_code == 200
-    assert "You have asked as often as may be within 24 hours (1," in answer.content.decode()
-    assert "Ask again from" in answer.content.decode()
+    assert "You reached the limit of 1 requests" in answer.content.decode()
+    assert "Try again after" in answer.content.decode()
     assert AccessRequest.objects.count() == 1
 
 
@@ -127,7 +127,7 @@ def test_that_it_would_be_refused_is_told_before_it_is_filled_in(lived: House, e
     Agent.objects.filter(pk=lived.ada.pk).update(steward="stew@else.test")
     page = client.get(place).content.decode()
     assert told in page
-    assert "EMAIL_URL, as to smtp+tls://" in page
+    assert "EMAIL_URL, such as smtp+tls://" in page
     assert "EMAIL_URL" in client.post(place, ASKED).content.decode()
     assert not AccessRequest.objects.exists()
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"

@@ -137,7 +137,7 @@ def test_opening_a_page_changes_nothing(house: House, client: Client) -> None:
 
 
 WRONG = [
-    ({"target_tokens": "9001"}, "no more than the budget"),
+    ({"target_tokens": "9001"}, "not be more than the budget"),
     ({"budget_tokens": "-1"}, "greater than or equal to 1"),
     ({"budget_tokens": "x"}, "whole number"),
     ({"budget_tokens": "9" * 5_000}, "whole number"),
@@ -178,7 +178,7 @@ def test_a_cadence_is_switched_off_and_an_agent_paused(ada: Agent, enter: Enter)
 
 
 NONE: list[tuple[str, str, list[str]]] = [
-    ("agent", "already an agent acme/ada", ["ada"]),
+    ("agent", "The agent acme/ada already exists", ["ada"]),
     ("agent", "required", [""]),
     ("agent", "lower-case letters", ["A b", "\ud800"]),
     ("agent", "at most 64 characters", ["a" * 65]),
@@ -193,7 +193,7 @@ NONE: list[tuple[str, str, list[str]]] = [
     ("steward", "plain email address", ['"ab"@b.test']),
     ("tenant", "not one of the available choices", ["99999999", "9" * 5_000]),
     ("budget_tokens", "greater than or equal to 1", ["0"]),
-    ("target_tokens", "no more than the budget", ["9001"]),
+    ("target_tokens", "not be more than the budget", ["9001"]),
     ("target_tokens", "greater than or equal to 1", ["0"]),
     ("refine_every", "from one hour to ten years", ["00:00:01"]),
     *((name, "Null characters", ["a\0"]) for name in ("agent", "model", "tenant")),
@@ -340,7 +340,7 @@ def test_that_a_steward_cannot_be_asked_is_told_before_the_form_is_filled_in(
     Agent.objects.filter(pk=house.ada.pk).update(steward="stew@else.test")
     assert "This request will be refused." in client.get(page(house.ada, "propose")).content.decode()
     answer = client.post(page(house.ada, "propose"), {"model": "openai/gpt"})
-    assert "Have the operator set EMAIL_URL, as to smtp+tls://" in answer.content.decode()
+    assert "Ask the operator to set EMAIL_URL, such as smtp+tls://" in answer.content.decode()
     assert not AuditEntry.objects.filter(operation=Operation.CHANGE_PROPOSED).exists()
 
 

@@ -21,7 +21,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from memory.accounts import invitations, memberships
-from memory.errors import DomainError, Invalid, LinkBroken, NotAllowed, NotFound, Taken
+from memory.errors import AlreadyExists, DomainError, Invalid, InvalidLink, NotAllowed, NotFound
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 from tests.admin.acting import confirm, post
 from tests.admin.conftest import PASSWORD, Enter, enrolled, sign_in
@@ -141,7 +141,7 @@ def test_a_link_is_good_for_72_hours(token: str, browser: Browser, time_machine:
     answer = browser().get(link(token))
     assert answer.status_code == 409
     assert "has expired" in answer.content.decode()
-    with pytest.raises(LinkBroken):
+    with pytest.raises(InvalidLink):
         invitations.join(token, NONCE, name="", password=NEW, code="000000")
 
 
@@ -191,7 +191,7 @@ def test_an_invitation_counts_while_who_made_it_may_invite(
 
 def test_a_newer_invitation_ends_the_one_before(token: str, acme: Tenant, owner: Person) -> None:
     newer = invitations.invite(acme, f"  {ADDRESS.upper()} ", Role.AUDITOR, owner)
-    with pytest.raises(LinkBroken):
+    with pytest.raises(InvalidLink):
         invitations.look(token)
     assert invitations.look(newer).role == Role.AUDITOR
 
@@ -333,7 +333,7 @@ def test_an_invitation_is_withdrawn(token: str, owner: Person, signed_in: Signed
     assert post(client, "withdraw", row).status_code == 200
     assert invitations.look(token)
     assert confirm(client, "withdraw", row).status_code == 302
-    with pytest.raises(LinkBroken):
+    with pytest.raises(InvalidLink):
         invitations.look(token)
 
 
@@ -342,7 +342,7 @@ def test_the_verbs_ask_who_it_is_for_themselves(acme: Tenant, house: House, owne
         invitations.invite(house.bob.tenant, ADDRESS, Role.AUDITOR, owner)
     with pytest.raises(Invalid):
         invitations.invite(acme, ADDRESS, "god", owner)
-    with pytest.raises(Taken):
+    with pytest.raises(AlreadyExists):
         invitations.invite(acme, "OWNER@acme.test", Role.ADMIN, owner)
     with pytest.raises(Invalid):
         memberships.change_role(Membership.objects.get(), "god", owner)

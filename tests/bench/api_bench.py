@@ -23,7 +23,7 @@ from django.db import connection
 from tests.bench import child, load, places, texts
 from tests.bench.agents import analyze, with_key
 from tests.bench.figures import Figure, at_most, beside
-from tests.bench.load import Taken, Wanted, request
+from tests.bench.load import AlreadyExists, Wanted, request
 from tests.bench.serving import served
 
 API = "/api/v1/"
@@ -110,7 +110,7 @@ def measured(place: Place, ours: int, floor: int, count: int) -> Iterator[Figure
         yield from compared(what, place, mine, theirs)
 
 
-def compared(what: str, place: Place, mine: Taken, theirs: Taken) -> Iterator[Figure]:
+def compared(what: str, place: Place, mine: AlreadyExists, theirs: AlreadyExists) -> Iterator[Figure]:
     """The rate of each, ours over the floor's, and how long a client waits."""
     name = f"{what}, {place.name}"
     least = AT_LEAST[what] if place.is_large or what != SEARCH else None
@@ -123,7 +123,7 @@ def compared(what: str, place: Place, mine: Taken, theirs: Taken) -> Iterator[Fi
 
 def overhead(floor: int, count: int) -> Iterator[Figure]:
     """What is none of the work compared: gunicorn, Django and the client for a view that does nothing."""
-    taken = Taken()
+    taken = AlreadyExists()
     load.run(floor, [request("GET", "/empty", "")] * count, taken)
     yield Figure("an empty view of the floor's", taken.rate, "/s")
     yield Figure("… of the client's own for a request", taken.client / count * 1e6, "µs")
@@ -132,12 +132,14 @@ def overhead(floor: int, count: int) -> Iterator[Figure]:
 def warm(port: int, wanted: Sequence[Wanted]) -> None:
     """By connections of their own, so that both workers get some."""
     for start in range(0, len(wanted), 8):
-        load.run(port, wanted[start : start + 8], Taken(), clients=8)
+        load.run(port, wanted[start : start + 8], AlreadyExists(), clients=8)
 
 
-def in_turns(ours: tuple[int, Sequence[Wanted]], floor: tuple[int, Sequence[Wanted]]) -> tuple[Taken, Taken]:
+def in_turns(
+    ours: tuple[int, Sequence[Wanted]], floor: tuple[int, Sequence[Wanted]]
+) -> tuple[AlreadyExists, AlreadyExists]:
     """A round of each at a time, the first of the two changing. The first requests only warm: they are not counted."""
-    taken = Taken(), Taken()
+    taken = AlreadyExists(), AlreadyExists()
     for port, wanted in (ours, floor):
         warm(port, wanted[:WARMING])
     for start in range(WARMING, len(ours[1]), ROUND):

@@ -25,7 +25,7 @@ from django.utils import timezone
 
 from tests.bench import figures, fleet, load, texts, thinking
 from tests.bench.figures import Figure
-from tests.bench.load import Taken, Wanted, request
+from tests.bench.load import AlreadyExists, Wanted, request
 from tests.bench.serving import served
 
 CLIENTS = 50
@@ -40,8 +40,8 @@ LEAST = 5  # sessions in a spell, or nothing was measured
 class Spells:
     """What was taken in all spells of one sort."""
 
-    writes: Taken = field(default_factory=Taken)
-    alive: Taken = field(default_factory=Taken)
+    writes: AlreadyExists = field(default_factory=AlreadyExists)
+    alive: AlreadyExists = field(default_factory=AlreadyExists)
     sessions: int = 0
     seconds: float = 0.0
     workers: float = 0.0
@@ -77,7 +77,9 @@ def paced(every: float) -> str:
 def warm(port: int, keys: Sequence[str]) -> None:
     """Both web processes have opened every silo that is written to."""
     for _ in range(3):
-        load.run(port, [write(key, place) for place, key in enumerate(keys[:CLIENTS])], Taken(), clients=CLIENTS)
+        load.run(
+            port, [write(key, place) for place, key in enumerate(keys[:CLIENTS])], AlreadyExists(), clients=CLIENTS
+        )
 
 
 def spell(
@@ -132,7 +134,9 @@ def told(name: str, quiet: Spells, busy: Spells) -> Iterator[Figure]:
     """Ours is with refinement, the floor without it."""
     assert busy.sessions >= LEAST, f"only {busy.sessions} sessions were refined beside"
 
-    def waited(what: str, share: float, ours: Taken, without: Taken, most: float | None = None) -> Figure:
+    def waited(
+        what: str, share: float, ours: AlreadyExists, without: AlreadyExists, most: float | None = None
+    ) -> Figure:
         mine, theirs = ours.percentile(share) * 1e3, without.percentile(share) * 1e3
         return figures.beside(f"{name}: {what}", mine, "ms", theirs, most=most)
 

@@ -78,7 +78,7 @@ class Connection:
 
 
 @dataclass(slots=True)
-class Taken:
+class AlreadyExists:
     """What some rounds of requests took, in seconds."""
 
     wall: float = 0.0
@@ -96,14 +96,19 @@ class Taken:
 Results = list[Sequence[tuple[bool, float]] | BaseException]
 
 
-def run(port: int, wanted: Sequence[Wanted], taken: Taken, clients: int = CLIENTS) -> None:
+def run(port: int, wanted: Sequence[Wanted], taken: AlreadyExists, clients: int = CLIENTS) -> None:
     """Ask for all of these, each client its share, and add to `taken` what it took."""
     shares = [wanted[place::clients] for place in range(clients)]
     run_paced(port, shares, 0.0, math.inf, taken, taken)
 
 
 def run_paced(
-    port: int, wanted: Sequence[Sequence[Wanted]], every: float, seconds: float, posts: Taken, others: Taken
+    port: int,
+    wanted: Sequence[Sequence[Wanted]],
+    every: float,
+    seconds: float,
+    posts: AlreadyExists,
+    others: AlreadyExists,
 ) -> None:
     """Each client asks for its own for so long: one POST `every` seconds, at a time of its own, or without a pause.
 

@@ -68,7 +68,7 @@ def test_says_which_key_is_gone(house: House, folder: Path, settings: Any) -> No
 def test_a_file_without_a_key_is_told_and_kept(db: None, folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "silo").touch()
-    failed(run("create_keys"), 1, str(folder / "silo"), "holds no key")
+    failed(run("create_keys"), 1, str(folder / "silo"), "has no readable key")
     (folder / "silo").unlink()
     (folder / "pepper").write_text("c2VjcmV0")
     failed(run("create_keys"), 2, "pepper key is not 32 bytes of base64", "PEPPER_KEY")
@@ -130,7 +130,7 @@ def test_no_key_is_made_where_the_database_cannot_be_asked(
 ) -> None:
     with monkeypatch.context() as patch:
         lose_the_database(patch)
-        failed(run("create_keys"), 1, "cannot be asked whether agents exist", "bring the database up first")
+        failed(run("create_keys"), 1, "the database does not answer", "Start the database")
     assert not folder.exists()
 
 

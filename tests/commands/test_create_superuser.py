@@ -110,3 +110,10 @@ def test_without_a_terminal_it_says_so(service: Installation) -> None:
     ran = service.manage("create_superuser", "root@acme.test")
     assert (ran.code, ran.out) == (2, "")
     assert "needs a terminal" in ran.err
+
+
+def test_djangos_own_command_names_it_and_makes_nobody(service: Installation) -> None:
+    ran = service.manage("createsuperuser", "--noinput", "--email", "root@acme.test")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error: use 'manage.py create_superuser EMAIL', which also sets up a second factor\n"
+    assert people(service) == []

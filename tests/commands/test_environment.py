@@ -91,9 +91,9 @@ def test_a_good_mail_server_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nobody_waits_for_ever_for_redis() -> None:
     limits = "socket_connect_timeout=3&socket_timeout=10"
-    assert environment.patient("redis://h:6379/0") == f"redis://h:6379/0?{limits}"
-    assert environment.patient("rediss://h?db=1") == f"rediss://h?db=1&{limits}"
-    assert environment.patient("unix:///run/redis?db=1") == "unix:///run/redis?db=1"
+    assert environment.with_timeouts("redis://h:6379/0") == f"redis://h:6379/0?{limits}"
+    assert environment.with_timeouts("rediss://h?db=1") == f"rediss://h?db=1&{limits}"
+    assert environment.with_timeouts("unix:///run/redis?db=1") == "unix:///run/redis?db=1"
 
 
 def test_the_data_folder_is_its_owners_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

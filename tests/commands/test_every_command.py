@@ -104,7 +104,7 @@ def test_gc_calls_an_unknown_option_a_failure() -> None:
     failed(run("gc", *arguments("gc"), "--no-such-option"), 1, "--no-such-option")
 
 
-OPENS_KEYS = sorted({*NAMES} - {"create_keys", "demo"})
+OPENS_KEYS = sorted({*NAMES} - {"create_keys", "createsuperuser", "demo"})
 
 
 def test_without_keys_every_command_says_how_to_make_them(no_keys: None, agent_key: str) -> None:

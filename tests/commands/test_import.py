@@ -51,15 +51,15 @@ BAD = [
     (told([MARKER]), "not a JSON object"),
     (told({"text": MARKER}), "content: is missing"),
     (line(content=7), "content: must be text"),
-    (line(content=MARKER * 1_000), "at most 10,000"),
+    (line(content=MARKER * 1_000), "maximum is 10,000"),
     (line(content=f"{MARKER}\ud83e"), "surrogate"),
     (line(created_at=f"yesterday {MARKER}"), "created_at: is not a date"),
     (line(created_at=1_767_225_600), "created_at: is not a date"),
-    (line(created_at="9999-12-31T23:59:59-14:00"), "outside the calendar"),
+    (line(created_at="9999-12-31T23:59:59-14:00"), "out of range"),
     (line(tags=MARKER), "tags: must be a list"),
     (line(tags=[MARKER * 5]), "tags: must each be text"),
-    (line(kind=MARKER), "kind: is 'core' or 'journal'"),
-    (line(category=MARKER), "category: unknown"),
+    (line(kind=MARKER), "kind: must be 'core' or 'journal'"),
+    (line(category=MARKER), "category: is unknown"),
     (line(project=f"../{MARKER}"), "project:"),
     (b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not valid JSON"),
     (b'{"content": "' + SAID + b'", "id": ' + b"9" * 10_000 + b"}", "not valid JSON"),
@@ -118,10 +118,16 @@ def test_a_file_that_cannot_be_read_is_a_usage_error(ada: Agent, tmp_path: Path)
     failed(run("import_memories", "acme/ada", str(tmp_path)), 2, f"file: {tmp_path} cannot be read (Is a directory)")
 
 
-def test_unknown_keys_are_ignored_with_one_warning_that_quotes_nothing(ada: Agent) -> None:
-    ran = put(line(speaker=MARKER), line(**{MARKER: 1}, evidence=[MARKER]), line())
+def test_unknown_keys_are_ignored_with_one_warning_that_names_them_and_quotes_no_value(ada: Agent) -> None:
+    ran = put(line(speaker=MARKER), line(speaker=1, evidence=[MARKER]), line())
     assert ran.code == 0
-    assert ran.err == "warning: 3 values of unknown keys were ignored\n"
+    assert ran.err == "warning: ignored 3 values of unknown keys: evidence, speaker\n"
+
+
+def test_at_most_ten_unknown_keys_are_named(ada: Agent) -> None:
+    ran = put(line(**{f"key{number:02}": 1 for number in range(12)}))
+    named = ", ".join(f"key{number:02}" for number in range(10))
+    assert ran.err == f"warning: ignored 12 values of unknown keys: {named} and 2 more\n"
 
 
 def test_what_was_constitutional_or_discarded_is_reported_and_not_so_here(ada: Agent) -> None:
@@ -147,7 +153,7 @@ def test_origin_goes_before_created_at_and_the_row_keeps_its_own(ada: Agent) -> 
 def test_while_memory_is_off_nothing_is_imported(ada: Agent) -> None:
     Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
     before = steps.state(ada)
-    failed(put(line()), 1, "switched off")
+    failed(put(line()), 1, "Memory is off")
     assert steps.state(ada) == before
 
 

@@ -128,8 +128,8 @@ def test_a_dry_run_of_all_due_closes_no_abandoned_session(ada: Agent) -> None:
 def test_memory_that_is_off_is_not_refined(ada: Agent) -> None:
     refining.change(ada, memory_enabled=False)
     with refining.untouched(ada):
-        failed(refine(), 1, "switched off")
-        failed(refine("--dry-run"), 1, "switched off")
+        failed(refine(), 1, "Memory is off")
+        failed(refine("--dry-run"), 1, "Memory is off")
 
 
 def test_an_open_session_refuses_another(ada: Agent) -> None:

@@ -69,7 +69,7 @@ def test_a_preview_says_it_in_numbers_and_changes_nothing(past: Agent) -> None:
         ran = rollback("--to-entry", "0", "--preview", "--json")
         told = rollback("--to-entry", "0", "--preview")
     assert (ran.code, ran.json["applied"], ran.json["entry"], ran.json["discarded"]) == (0, False, None, 2)
-    assert told.out.startswith("a rollback of all after entry 0 would mean:\n0 memories restored, 2 discarded")
+    assert told.out.startswith("preview of a rollback of everything after entry 0:\n0 memories restored, 2 discarded")
     assert MARKER not in ran.out + told.out
 
 
@@ -147,7 +147,7 @@ def test_a_preview_is_of_what_was_asked_for(past: Agent) -> None:
     assert (forced["refused"], forced["protection_changed"]) == ("constitutional", 1)
     meant = ("--entry", undone, "--force", "--include-constitutional", "--reason", "a test")
     assert rollback(*meant, "--preview", "--json").json["refused"] is None
-    assert "would be refused for its conflicts" in rollback("--entry", undone, "--preview").out
+    assert "the rollback is refused because of conflicts" in rollback("--entry", undone, "--preview").out
     done = rollback("--entry", undone, "--skip-conflicts", "--json").json
     assert (done["restored"], done["tokens_after"]) == (skipped["restored"], skipped["tokens_after"])
 
@@ -159,7 +159,7 @@ def test_what_came_while_the_question_stood_is_not_undone_unseen(past: Agent, mo
 
     monkeypatch.setattr("config.commandline.Task.agrees", answers)
     ran = rollback("--to-entry", "0")
-    assert (ran.code, "look again" in ran.err) == (1, True)
+    assert (ran.code, "Preview again" in ran.err) == (1, True)
     assert len(steps.active(past)) == 4
 
 

@@ -84,7 +84,7 @@ def test_a_link_and_the_exchange_of_its_steward_at_once(led: Agent) -> None:
             lambda token=token: steward_links.decide(token, approve=False),
             lambda steward=steward: lifecycle.change(fresh(led), ME, steward=f"new-{steward}"),
         )
-        if isinstance(decided, errors.LinkBroken):
+        if isinstance(decided, errors.InvalidLink):
             assert grants.find(fresh(led), number).state == "requested"
             grants.deny(fresh(led), number, ME)
         else:
@@ -125,7 +125,7 @@ def test_the_last_place_to_ask_is_taken_once(led: Agent, settings: Any) -> None:
             for person in people
         ]
     )
-    assert [type(each).__name__ for each in asked].count("TooManyAsked") == 3
+    assert [type(each).__name__ for each in asked].count("TooManyRequests") == 3
     assert settled(led, "access_requested") == 3
     whole(led)
 

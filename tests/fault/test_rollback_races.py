@@ -68,7 +68,7 @@ def test_a_session_is_not_rolled_back_while_it_goes_on(ada: Agent) -> None:
     refining.fill(ada, 8, 20)
     held = refining.opened(ada)
     assert held.call("delete_memory", id=1)["ok"]
-    with pytest.raises(errors.NotOver):
+    with pytest.raises(errors.SessionRunning):
         roll_back(fresh(ada), What.session(held.session.number), PERSON)
     sessions.close(held.session, "completed")
     roll_back(fresh(ada), What.session(held.session.number), PERSON)
@@ -98,7 +98,7 @@ def test_of_two_redactions_by_one_request_one_goes_through(ada: Agent) -> None:
     numbers = remember(ada, *(f"fact {n}" for n in range(100)))
     asked = removal_requests.ask_redaction(ada, numbers, PERSON, reason="asked").number
     outcomes = at_once(*[lambda: redaction.redact(fresh(ada), asked, ME)] * 3)
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Figures", "NoRequest", "NoRequest"]
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Figures", "RequestNotFound", "RequestNotFound"]
     assert steps.active(ada) == []
     whole(ada)
 

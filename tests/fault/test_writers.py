@@ -149,7 +149,7 @@ def test_agents_protecting_at_once_stay_within_half_the_budget(ada: Agent) -> No
 def test_of_agents_made_at_once_under_one_name_one_is(ada: Agent, tenant: str) -> None:
     make = lambda: lifecycle.create(tenant, "eve", model="x/y", actor=OPERATOR)  # noqa: E731
     outcomes = at_once(*[make] * 4)
-    assert sum(isinstance(outcome, errors.Taken) for outcome in outcomes) == 3
+    assert sum(isinstance(outcome, errors.AlreadyExists) for outcome in outcomes) == 3
     whole(authentication.agent_named(f"{tenant}/eve"))
 
 

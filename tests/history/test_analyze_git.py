@@ -60,7 +60,7 @@ def test_its_memory_and_its_file(ada: Agent, site: Path) -> None:
     assert "**Time Range**: 20" in said
     assert "feature 1, fix 1" in said
     assert "2 commits from" in ran.err
-    assert "Not analyzed, because the settings switch it off: track_branch_evolution, include_author_info." in ran.err
+    assert "Not analyzed, because it is off in the settings: track_branch_evolution, include_author_info." in ran.err
     assert "winds" not in ran.err + ran.out.replace(told["file"], "")
 
 
@@ -106,7 +106,7 @@ def test_a_closed_switch_is_asked_about(ada: Agent, site: Path, monkeypatch: pyt
     ran = analyze()
     assert ran.code == 0
     assert (ran.out, Memory.objects.count()) == ("", 0)
-    assert "Nobody can be asked here" in ran.err
+    assert "The input is not a terminal" in ran.err
     assert analyze("--yes").json["id"] == 1
     assert last_entry(ada).seq > 1
     assert analyze().json["unchanged"]  # it is on now
@@ -171,7 +171,7 @@ def test_init_leaves_alone_what_is_off_or_known(ada: Agent, site: Path, tmp_path
     off = f"{ON.rpartition('__')[0]}__trigger_on_unknown_context"
     assert steps("--project-dir", str(tmp_path))["Git history"] == "not analyzed: this is not a git repository"
     operations.remember(fresh(ada), [Draft(f"Berth {n}.", project="git.test/acme/site") for n in range(10)], OPERATOR)
-    assert steps()["Git history"] == "not analyzed: the project has 10 memories, which are context enough"
+    assert steps()["Git history"] == "not analyzed: the project already has 10 memories"
     talking.off(ada, "git_history", **{ON: True, off: False})
     assert steps()["Git history"] == "not analyzed: the category git_history is off"
     talking.settings(ada, **{ON: True, off: False})

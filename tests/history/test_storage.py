@@ -65,7 +65,7 @@ def test_one_that_is_no_more_as_it_was_written_is_left(ada: Agent, work: Path, h
 def test_what_is_switched_off_is_not_kept(ada: Agent, work: Path) -> None:
     found = analysis(work)
     talking.off(ada, "git_history")
-    with pytest.raises(Exception, match="git_history are switched off"):
+    with pytest.raises(Exception, match="git_history is off"):
         storage.store(fresh(ada), "work", found, OPERATOR)
     assert not HistoryAnalysis.objects.exists()
 

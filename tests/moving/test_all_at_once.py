@@ -91,7 +91,7 @@ def test_init_runs_its_twelve_steps_for_real(ada: Agent, tmp_path: Path, monkeyp
     told = {name: found for name, _, found in steps}
     assert len(steps) == 12
     assert told["Git history"].startswith("2 commits")
-    assert told["Other systems"] == "Cursor (1 file): 1 memory to take in"
+    assert told["Other systems"] == "Cursor (1 file): 1 memory to import"
     assert "   1  .cursorrules → contextual of site" in ran.err
     assert "“Say quay, never dock.”" in ran.err
     assert "Store 1 memory? (y/n)" in ran.err

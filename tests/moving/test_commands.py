@@ -30,7 +30,7 @@ def test_detect_shows_what_there_is_and_changes_nothing(ada: Agent, site: Path) 
     assert all(line.endswith("1 memory: 1 new") for line in lines[2:5])
     assert len({line.index(word) for line, word in zip(lines[1:5], ("memories,", *["1 memory"] * 3), strict=True)}) == 1
     assert lines[5:] == ["left out:", "  .cursor/rules/empty.mdc is empty"]
-    assert "Run 'manage.py project migrate acme/ada' to take them in." in ran.err
+    assert "Run 'manage.py project migrate acme/ada' to import them." in ran.err
     assert state(ada) == before
 
 
@@ -115,7 +115,7 @@ def test_where_nobody_can_be_asked_nothing_is_stored(ada: Agent, site: Path) -> 
     before = state(ada)
     assert "--how" in rules("migrate").err
     ran = rules("migrate", "--yes")
-    assert (ran.code, "how: must say what to do" in ran.err) == (2, True)
+    assert (ran.code, "how: is required" in ran.err) == (2, True)
     assert "pass --yes to confirm" in rules("migrate", "--how", "all").err
     assert "Nothing was stored." in rules("migrate", "--how", "select", "--yes").err
     assert state(ada) == before
@@ -174,7 +174,7 @@ def test_no_vault_is_begun_among_the_frameworks_memories(ada: Agent, site: Path)
     (site / "memory" / "common").mkdir(parents=True)
     (site / "memory" / "index.md").write_text("# Mine\n")
     ran = rules("init", "--vault", str(site / "memory"), "--yes")
-    assert (ran.code, "holds memories of another system" in ran.err) == (2, True)
+    assert (ran.code, "has memories of another system" in ran.err) == (2, True)
     assert (site / "memory" / "index.md").read_text() == "# Mine\n"
 
 
@@ -188,14 +188,14 @@ def test_selection_can_be_switched_off(ada: Agent, site: Path) -> None:
 
 def test_what_stays_beside_is_not_asked_about_again(ada: Agent, site: Path) -> None:
     before = state(ada)
-    assert "3 memories left beside" in rules("migrate", "--how", "alongside", "--yes").err
+    assert "3 memories left in place" in rules("migrate", "--how", "alongside", "--yes").err
     assert state(ada) == before
-    assert "There is nothing to take in." in rules("migrate").err
+    assert "There is nothing to import." in rules("migrate").err
     (site / "CLAUDE.md").write_text("Ferries wait for nobody.\n")
     assert migrate("--json").json["stored"] == 1
     (site / "CLAUDE.md").write_text("Ferries wait for the fog.\n")
-    assert "1 memory left beside" in rules("migrate", "--how", "alongside", "--yes").err
-    assert "nothing to take in" in migrate().err
+    assert "1 memory left in place" in rules("migrate", "--how", "alongside", "--yes").err
+    assert "nothing to import" in migrate().err
     assert not any("fog" in says(ada, n).content for n in active(ada))
     (site / "CLAUDE.md").write_text("Ferries wait for the moon.\n")
     assert "1 revised" in migrate().out
@@ -268,10 +268,10 @@ def test_a_number_of_any_length_in_metadata_stops_nothing(ada: Agent, site: Path
 def test_init_says_what_there_is_and_takes_nothing_in_unasked(ada: Agent, site: Path) -> None:
     told = steps()
     assert told["Other systems"] == (
-        "AGENTS.md (1 file), Claude Code (1 file), Cursor (2 files): 3 memories to take in, 1 left out "
+        "AGENTS.md (1 file), Claude Code (1 file), Cursor (2 files): 3 memories to import, 1 left out "
         "('project detect' says why)"
     )
-    assert told["Migration"].startswith("nobody can be asked")
+    assert told["Migration"].startswith("not asked, because the input is not a terminal")
     assert told["Migrated"] == "nothing"
     talking.settings(ada, migration_settings__prompt_user_for_migration=False)
     assert steps()["Migration"].startswith("not asked")

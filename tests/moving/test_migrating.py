@@ -83,9 +83,9 @@ def test_what_is_private_by_now_is_in_no_open_memory(ada: Agent) -> None:
 def test_who_comes_between_is_told_and_nothing_is_stored_twice(ada: Agent) -> None:
     planned = steps(ada, piece("a"), piece("b", "two"))
     move(ada, piece("a"))
-    with refused(ada, errors.Moved):
+    with refused(ada, errors.TrailChanged):
         migration.migrate(fresh(ada), planned, ME)
-    with refused(ada, errors.Moved):
+    with refused(ada, errors.TrailChanged):
         migration.skip(fresh(ada), planned)
     before = state(ada)
     assert move(ada, piece("a")) == migration.Figures(None)

@@ -13,7 +13,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 from memory.agents import lifecycle, rule_changes
 from memory.agents.rule_changes import Wanted
-from memory.errors import NotAgreed
+from memory.errors import NotConfirmed
 from memory.models import Agent
 from memory.policy import settings_document
 from tests.conftest import OPERATOR
@@ -76,7 +76,7 @@ class Several(Walk):
         before, whole = self.on(), rule_changes.whole(fresh(self.agent))
         closed = set(rule_changes.turned_on(fresh(self.agent), wanted)) - set(agreed)
         if closed:
-            with transaction.atomic(), pytest.raises(NotAgreed):
+            with transaction.atomic(), pytest.raises(NotConfirmed):
                 rule_changes.make(seen, PERSON, wanted, agreed=agreed)
             assert rule_changes.whole(fresh(self.agent)) == whole
             return

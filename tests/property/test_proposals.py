@@ -21,7 +21,7 @@ from audit.trail import Actor
 from config.errors import DomainError
 from memory.agents import lifecycle
 from memory.consent import links, proposals
-from memory.errors import LinkBroken
+from memory.errors import InvalidLink
 from memory.models import Agent
 from memory.run_log.runs import path_in_tenant
 from memory.vault import base
@@ -180,7 +180,7 @@ class Proposals(Walk):
         for token, _, steward, _ in self.links[pick % (len(self.links) or 1) :]:
             try:
                 links.look(token)
-            except LinkBroken:
+            except InvalidLink:
                 assert steward != self.expected["steward"]
         assert steps.state(self.agent) == before
 

@@ -118,7 +118,7 @@ class Store(Walk):
     def first_problem(self, who: str, numbers: list[int], *checks: Any) -> type[Exception] | None:
         memories = self.model[who]
         if len(set(numbers)) < len(numbers):
-            return errors.Repeated
+            return errors.DuplicateNumbers
         if any(number not in memories for number in numbers):
             return errors.UnknownMemory
         for error, wrong in checks:
@@ -197,7 +197,9 @@ class Store(Walk):
     @rule(who=WHO, picks=PICKS)
     def protect_as_agent(self, who: str, picks: list[int]) -> None:
         numbers = self.pick(who, picks)
-        problem = self.first_problem(who, numbers, DISCARDED, NOTICE, (errors.NotCore, lambda m: m.kind != "core"))
+        problem = self.first_problem(
+            who, numbers, DISCARDED, NOTICE, (errors.CoreMemoryRequired, lambda m: m.kind != "core")
+        )
         memories = self.model[who]
         new = sum(memories[n].tokens for n in numbers if n in memories and not memories[n].constitutional)
         held = sum(m.tokens for m in memories.values() if m.constitutional)
@@ -230,9 +232,9 @@ class Store(Walk):
             who,
             numbers,
             *EDITABLE,
-            (errors.NotCore, lambda m: m.kind != "core"),
+            (errors.CoreMemoryRequired, lambda m: m.kind != "core"),
             (errors.Private, lambda m: m.place[0] == "credentials"),
-            (errors.Apart, lambda m: first is None or where(m) != where(first)),
+            (errors.MixedScope, lambda m: first is None or where(m) != where(first)),
         )
         sources = [memories[n] for n in numbers if n in memories]
         if problem is None and len({m.place[0] for m in sources}) > 1:

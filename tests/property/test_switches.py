@@ -129,7 +129,7 @@ class Switched(Walk):
 
     @rule(actor=st.sampled_from([ME, SYSTEM, Actor.steward("sue@acme.test")]))
     def a_key_changes_nothing(self, actor: Actor) -> None:
-        with pytest.raises(errors.PersonsOnly):
+        with pytest.raises(errors.PersonRequired):
             rule_changes.change(self.row(), actor, enabled=not self.is_on, rules={})
 
     # --- what an agent does

@@ -271,7 +271,7 @@ def test_what_was_not_seen_is_not_discarded(ada: Agent) -> None:
 def test_the_agents_side_alone_decides(ada: Agent) -> None:
     old(ada, "one")
     for actor in (PERSON, OPERATOR, Actor.system("cleanup")):
-        with refused(ada, errors.AgentsSide):
+        with refused(ada, errors.AgentConsentRequired):
             decide(fresh(ada), [], [1], actor)
     assert decide(fresh(ada), [], [1], Actor.steward("sue@acme.test")).discarded == (1,)
 

@@ -57,7 +57,7 @@ def test_without_a_key_it_lists_and_shows_nothing(past: Agent, no_key: None, ter
         f"{seen(past, 1):>10}  technical, low importance, {row(past, 1).tokens} tokens: 100 days old, "
         "suggested retention 90 days; never recalled"
     )
-    assert "None is discarded unless you say so" in ran.err
+    assert "Nothing is discarded unless you say so" in ran.err
     assert (len(ran.out.splitlines()), SAID in ran.out + ran.err, decided()) == (3, False, {})
 
 
@@ -105,7 +105,7 @@ def test_what_was_rewritten_while_it_was_asked_about_stays(past: Agent) -> None:
 
     with mock.patch("config.commandline.input", answer, create=True):
         ran = clean(terminal=True)
-    assert (ran.code, "Changed meanwhile: 1." in ran.err) == (1, True)
+    assert (ran.code, "Changed since you read them: 1." in ran.err) == (1, True)
     assert (active(past), decided()) == ([1, 2, 3], {})
 
 
@@ -143,17 +143,17 @@ def test_at_a_terminal_alone_the_list_says_how_each_begins(past: Agent) -> None:
 def test_what_was_discarded_is_told_with_what_brings_it_back(past: Agent) -> None:
     told = clean("--discard", seen(past, 1, 2)).err.splitlines()[-1]
     seq = last_entry(past).seq
-    assert told == f"manage.py rollback acme/ada --entry {seq} brings them back."
+    assert told == f"manage.py rollback acme/ada --entry {seq} restores them."
     assert run("rollback", "acme/ada", "--entry", str(seq), "--yes").code == 0
     assert active(past) == [1, 2, 3]
 
 
 def test_what_is_not_suggested_is_told_so(past: Agent) -> None:
     operations.revise(past, 1, ME, tags=["important"])
-    assert "1 is older than suggested, too" in clean().err
+    assert "1 other old memory not listed" in clean().err
     rows: list[tuple[dict[str, Any], str]] = [
-        ({"categories__technical__enabled": False}, "technical is switched off: nothing of that is suggested."),
-        ({"categories__technical__suggested_retention_days": 0}, "Nothing of technical is ever suggested"),
+        ({"categories__technical__enabled": False}, "technical is off, so nothing in that category is suggested."),
+        ({"categories__technical__suggested_retention_days": 0}, "Nothing in technical is suggested"),
         ({"cleanup_guidance__enabled": False}, "while memory_rules.cleanup_guidance.enabled is off."),
     ]
     for changed, told in rows:
@@ -171,7 +171,7 @@ def test_numbers_decide(past: Agent) -> None:
 def test_what_was_rewritten_since_it_was_listed_stays(past: Agent, option: str) -> None:
     listed = clean().out.split()[0]
     operations.revise(fresh(past), 1, ME, content="something else altogether")
-    failed(clean(option, listed), 1, "Changed meanwhile: 1.")
+    failed(clean(option, listed), 1, "Changed since you read them: 1.")
     assert (active(past), decided()) == ([1, 2, 3], {})
 
 
@@ -207,7 +207,7 @@ def test_a_closed_switch_is_told_with_what_opens_it(past: Agent) -> None:
     rule_changes.change(past, PERSON, enabled=False)
     ran = clean()
     assert (ran.code, ran.out) == (0, "")
-    assert "Would be switched on: memory as a whole (memory_rules.enabled)" in ran.err
+    assert "To turn on: memory as a whole (memory_rules.enabled)" in ran.err
     assert "manage.py rules enable acme/ada" in ran.err
     assert "Nothing was done." in ran.err
 

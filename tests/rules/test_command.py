@@ -88,7 +88,7 @@ def test_switching_off_asks_nobody(ada: Agent) -> None:
     assert rules("disable").code == 0
     told = rules("status", "--json").json
     assert (told["enabled"], told["categories"]["topic"]["enabled"]) == (False, False)
-    assert "Nothing had to be changed." in rules("disable").err
+    assert "Nothing to change." in rules("disable").err
 
 
 def test_all_settings_are_a_settings_json(ada: Agent) -> None:
@@ -159,14 +159,14 @@ MEANT = {
 
 
 def test_what_may_have_been_meant() -> None:
-    assert {key: suggest_setting.meant(key) for key in MEANT} == MEANT
+    assert {key: suggest_setting.similar(key) for key in MEANT} == MEANT
 
 
 def test_a_key_that_is_none_is_refused_with_what_may_have_been_meant(ada: Agent) -> None:
     for value in ([], ["false"]):
-        meant = f"is no setting; did you mean {RECORDING}?"
+        meant = f"is not a setting. Did you mean {RECORDING}?"
         failed(rules("settings", "memory_rules.auto_recordng.enabled", *value), 2, meant)
-        failed(rules("settings", "sailing", *value), 2, "is no setting")
+        failed(rules("settings", "sailing", *value), 2, "is not a setting")
 
 
 def test_a_file_is_taken_and_what_looks_mistyped_in_it_is_told(ada: Agent, tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_a_file_is_taken_and_what_looks_mistyped_in_it_is_told(ada: Agent, tmp_p
     place.write_text(json.dumps(given))
     ran = rules("settings", "--file", str(place))
     assert ran.code == 0
-    told = [line for line in ran.err.splitlines() if "is no setting" in line]
+    told = [line for line in ran.err.splitlines() if "is not a setting" in line]
     assert told == [
-        f"{wrong} is no setting, and is kept as it is. Did you mean {right}?"
+        f"{wrong} is not a setting. It is stored, but has no effect. Did you mean {right}?"
         for wrong, right in (
             ("memory_rules.auto_recordng", "memory_rules.auto_recording"),
             ("memory_rules.cleanup_guidance_dys", "memory_rules.cleanup_guidance_days"),

@@ -100,7 +100,7 @@ def test_what_is_no_document_is_refused() -> None:
 def test_what_is_nested_deeper_than_may_be_is_refused_by_its_path() -> None:
     for levels in (12, 1_500):
         text = '{"mine":' * levels + "1" + "}" * levels
-        with pytest.raises(Invalid, match=r"mine: is nested deeper|must be JSON|is no JSON"):
+        with pytest.raises(Invalid, match=r"mine: is nested deeper|must be JSON|is not valid JSON"):
             settings_document.checked(settings_document.read(text.encode()))
     with pytest.raises(Invalid):
         settings_document.with_value({}, "memory_rules.migration_settings.supported_source_systems", "[" * 100_000)
@@ -205,7 +205,7 @@ def test_what_cannot_be_set_is_refused() -> None:
         with pytest.raises(Invalid):
             settings_document.with_value({}, path, text)
     for path in ("memory_rules.nothing", "", "memory_rules.enabled.x"):
-        with pytest.raises(Invalid, match="is no setting"):
+        with pytest.raises(Invalid, match="is not a setting"):
             settings_document.value({}, path)
 
 

@@ -133,7 +133,7 @@ def test_runs_of_a_category_that_is_off_are_not_logged(ada: Agent) -> None:
 def test_nobody_but_a_person_changes_rules(past: Agent) -> None:
     changes: list[dict[str, Any]] = [{"enabled": True}, {"enabled": False}, {"rules": {}}]
     for actor, change in product([ME, SYSTEM, Actor.steward("sue@acme.test")], changes):
-        with refused(past, errors.PersonsOnly):
+        with refused(past, errors.PersonRequired):
             rule_changes.change(past, actor, **change)
 
 

@@ -244,7 +244,7 @@ def test_no_token_is_verified_over_a_network() -> None:
     request.assert_not_called()
 
 
-# Repeated pieces: with each of them a pattern begins, and goes on, or ends nowhere, or finds something.
+# DuplicateNumbers pieces: with each of them a pattern begins, and goes on, or ends nowhere, or finds something.
 HOSTILE = [
     ("a", "1", " ", "\n", "\\", "'", '\\"', "/", "-", "_", "A" * 64 + "\n", "\u200b", "é", "The quick brown fox, 12 "),
     ("password ", "password is ", "password='", "password: 'a", "password: \\", "password for a b ", "pwd"),

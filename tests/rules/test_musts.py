@@ -119,8 +119,8 @@ COMMANDS: dict[str, Callable[[], Ran]] = {
 
 
 SILENT = ("workers",)  # nobody to tell
-OF_THE_SWITCH = ("emory is switched off", "memory_off", "stays off", "is set by enable")
-OF_THE_SWITCH += ("Nobody can be asked", "persons_only", "unknown_field", "does not have memory enabled")
+OF_THE_SWITCH = ("emory is off", "memory_off", "stays off", "is set by enable")
+OF_THE_SWITCH += ("The input is not a terminal", "persons_only", "unknown_field", "does not have memory enabled")
 
 
 def there_is() -> list[Any]:
@@ -213,7 +213,7 @@ def test_store_fails_where_nobody_can_be_asked(ada: Agent, closed: str) -> None:
     before = state(ada)
     ran = rules("store", "x", "--category", "technical")
     assert (ran.code, ran.out) == (1, "")
-    assert "Nobody can be asked here" in ran.err
+    assert "The input is not a terminal" in ran.err
     assert state(ada) == before
 
 
@@ -221,7 +221,7 @@ def test_store_fails_where_nobody_can_be_asked(ada: Agent, closed: str) -> None:
 def test_store_goes_on_once_somebody_agrees(ada: Agent, closed: str) -> None:
     close(ada, master=closed == "master", category=closed == "category")
     ran = at_a_terminal("y\n", "store", "x", "--category", "technical")
-    [told] = [line for line in ran.err.splitlines() if line.startswith("Would be switched on: ")]
+    [told] = [line for line in ran.err.splitlines() if line.startswith("To turn on: ")]
     assert told.endswith(f"({PATHS[closed]})")
     assert ran.json["id"] == 5
     assert (fresh(ada).memory_enabled, switches.closed(fresh(ada))) == (True, frozenset())

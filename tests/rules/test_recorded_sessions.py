@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from memory.agents import rule_changes
-from memory.errors import Invalid, NotFound, NotOpen, SealBroken, Taken
+from memory.errors import AlreadyExists, Invalid, NotFound, NotOpen, SealBroken
 from memory.markdown import sections
 from memory.markdown.sections import fact
 from memory.models import Agent, RecordedSession
@@ -136,7 +136,7 @@ def test_one_is_begun(ada: Agent) -> None:
     assert begin(fresh(ada), "monday", ME).name == "monday"
     assert [each.ended_at is None for each in sessions(ada)] == [False, True]
     assert talk(ada).session == sessions(ada)[1]
-    with refused(ada, Taken):
+    with refused(ada, AlreadyExists):
         begin(fresh(ada), "monday", ME)
     with refused(ada, Invalid):
         begin(fresh(ada), "mon day", ME)
@@ -353,7 +353,7 @@ def test_names_are_each_projects_own(ada: Agent) -> None:
         ("monday", "shop", 1),
         ("monday", "site", 1),
     ]
-    with refused(ada, Taken):
+    with refused(ada, AlreadyExists):
         begin(fresh(ada), "monday", ME, project="site")
     with refused(ada, Invalid) as caught:
         end_session(fresh(ada), "monday", ME)

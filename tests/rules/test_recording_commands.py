@@ -51,7 +51,7 @@ def test_what_is_wrong_is_told(ada: Agent) -> None:
         (("--prompt", "x", "--prompt-file", "y"), b"", "not allowed"),
         (("--prompt", "-", "--response", "-"), b"x", "standard input"),
         (("--prompt", "-"), b"\xff", "UTF-8"),
-        (("--prompt", "-"), b"x" * 200_001, "at most 200,000"),
+        (("--prompt", "-"), b"x" * 200_001, "maximum is 200,000"),
         (("--prompt", ""), b"", "empty"),
         (("--prompt-file", "/nothing/here"), b"", "no such file"),
         (("--prompt", "x", "--session", "a b"), b"", "session"),

@@ -17,7 +17,7 @@ from django.db import connection, connections
 
 from memory.agents import lifecycle, rule_changes
 from memory.agents.rule_changes import Wanted
-from memory.errors import AgentsSide, NotAgreed
+from memory.errors import AgentConsentRequired, NotConfirmed
 from memory.models import Agent
 from memory.policy import settings_document, switches
 from tests.commands.calling import run
@@ -80,14 +80,14 @@ def test_a_file_turns_on_what_was_agreed_to_and_nothing_else(ada: Agent, asked: 
         off(ada, "topic", auto_recording__enabled=True)
         asked(partial(turn_off, ada, other))
         ran = rules("settings", "--file", str(file))
-        assert (ran.code != 0, "look again" in ran.err, other in ran.err) == (True, True, True)
+        assert (ran.code != 0, "try again" in ran.err, other in ran.err) == (True, True, True)
         assert (is_on(ada, path_of("topic")), is_on(ada, other)) == (False, False)
 
 
 def test_a_key_that_is_called_as_a_switch_hides_none(ada: Agent) -> None:
     hiding = {RECORDING: 1, "memory_rules": {"auto_recording": {"enabled": True}}}
     assert rule_changes.turned_on(fresh(ada), Wanted(rules=hiding)) == [RECORDING]
-    with refused(ada, NotAgreed):
+    with refused(ada, NotConfirmed):
         rule_changes.change(fresh(ada), PERSON, rules=hiding)
 
 
@@ -156,7 +156,7 @@ def clear(agent: Agent) -> list[str]:
 
 def test_nobody_but_its_side_has_more_shown(sealed: Agent) -> None:
     for (path, value), side in product(WIDER, (None, PERSON, SYSTEM)):
-        with refused(sealed, AgentsSide):
+        with refused(sealed, AgentConsentRequired):
             rule_changes.make(sealed, PERSON, Wanted(key=path, value=value), side=side)
     assert clear(sealed) == []
     assert list(Path(sealed.vault_path).rglob("000001*"))

@@ -15,7 +15,7 @@ from config.keyfiles import new_key as new_secret
 from config.keyring import keyring
 from memory.access import authentication
 from memory.agents import lifecycle
-from memory.errors import Invalid, KeyRejected, NotFound, Taken
+from memory.errors import AlreadyExists, Invalid, KeyRejected, NotFound
 from memory.models import Agent, AgentKey
 from tests import steps
 from tests.conftest import OPERATOR, House
@@ -145,7 +145,7 @@ def test_a_key_costs_one_query_and_a_note_of_its_use(house: House) -> None:
 def test_an_agent_is_found_by_its_label_and_a_missing_one_looks_like_another_tenants(house: House) -> None:
     assert authentication.agent_named("acme/ada") == house.ada
     for label in ("acme/bob", "globex/ada", "acme/ADA", "acme/ada/", "nobody/nothing", "acme/ada "):
-        with pytest.raises(NotFound, match="There is no agent"):
+        with pytest.raises(NotFound, match="does not exist"):
             authentication.agent_named(label)
     for label in ("", "ada", "/", "acme/", "/ada"):
         with pytest.raises(Invalid, match="TENANT/AGENT"):
@@ -172,7 +172,7 @@ def test_a_new_agent_has_a_trail_a_data_key_and_a_date(ada: Agent, bob: Agent) -
 
 
 def test_a_taken_name_is_refused_and_another_tenants_is_free(house: House) -> None:
-    with pytest.raises(Taken):
+    with pytest.raises(AlreadyExists):
         lifecycle.create("acme", "ada", model="x/y", actor=OPERATOR)
     agent, _ = lifecycle.create("globex", "ada", model="x/y", actor=OPERATOR)
     assert agent.label == "globex/ada"

@@ -16,7 +16,7 @@ from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
 from memory.consent import grants, proposals, removal_requests
-from memory.errors import TooManyAsked
+from memory.errors import TooManyRequests
 from memory.models import Agent
 from tests.asking import EVE, PAT, STEWARD, ask, with_a_past
 from tests.queueing import work
@@ -71,7 +71,7 @@ ROADS: list[Callable[..., None]] = [denied, withdrawn, granted_and_ended, propos
 
 
 def again_from(error: BaseException) -> datetime:
-    told = re.search(r"Ask again from (.*) UTC on", str(error))
+    told = re.search(r"Try again after (.*) UTC", str(error))
     assert told is not None
     return datetime.strptime(told[1], "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
 
@@ -84,18 +84,18 @@ def test_somebody_asks_so_many_times_a_day(first: Any, then: Any, past: Agent, t
         time_machine.move_to(begun + timedelta(hours=hours))
         first(past)
     work()
-    with refused(past, TooManyAsked) as caught:
+    with refused(past, TooManyRequests) as caught:
         then(past)
-    assert "You have asked as often as may be within 24 hours (3," in str(caught.value)
+    assert "You reached the limit of 3 requests" in str(caught.value)
     assert work() == [], "nothing is mailed"
     again = again_from(caught.value)
     assert begun + timedelta(hours=24) <= again < begun + timedelta(hours=24, minutes=1)
     time_machine.move_to(begun + timedelta(hours=24) - timedelta(seconds=1))
-    with refused(past, TooManyAsked):
+    with refused(past, TooManyRequests):
         then(past)
     time_machine.move_to(again)
     then(past)
-    with refused(past, TooManyAsked):
+    with refused(past, TooManyRequests):
         then(past)
     assert problems(past) == []
 
@@ -105,7 +105,7 @@ def test_of_whichever_agents(past: Agent, bob: Agent) -> None:
     for agent in (past, bob, other):
         denied(agent)
     for agent in (past, bob, other):
-        with refused(agent, TooManyAsked):
+        with refused(agent, TooManyRequests):
             ask(agent)
 
 
@@ -113,7 +113,7 @@ def test_others_ask_meanwhile(ada: Agent) -> None:
     """Of an agent without a steward, too."""
     for _ in range(3):
         denied(ada)
-    with refused(ada, TooManyAsked):
+    with refused(ada, TooManyRequests):
         ask(ada)
     ask(ada, EVE)
     proposals.propose(fresh(ada), TENANT, model="openai/x")
@@ -122,7 +122,7 @@ def test_others_ask_meanwhile(ada: Agent) -> None:
 def test_a_program_is_counted_as_somebody(past: Agent) -> None:
     for each in range(3):
         proposals.propose(fresh(past), TENANT, model=f"openai/{each}")
-    with refused(past, TooManyAsked):
+    with refused(past, TooManyRequests):
         proposals.propose(fresh(past), TENANT, model="openai/x")
     ask(past, Person(7, TENANT.label))  # a person of that name is somebody else
 
@@ -133,10 +133,10 @@ def test_one_agents_side_is_asked_so_many_times_by_all(past: Agent, bob: Agent, 
         time_machine.move_to(begun + timedelta(minutes=each))
         ask(past, Person(each, f"p{each}@acme.test"))
     for late in (Person(8, "p8@acme.test"), Person(9, "p9@acme.test")):
-        with refused(past, TooManyAsked) as caught:
+        with refused(past, TooManyRequests) as caught:
             ask(past, late)
-        assert "This agent's side was asked as often as may be within 24 hours (5," in str(caught.value)
-        with refused(past, TooManyAsked):
+        assert "This agent's side reached the limit of 5 requests" in str(caught.value)
+        with refused(past, TooManyRequests):
             proposed(past, late)
     ask(bob, late)
     assert work().count(("ask_steward", "sent")) == 5
@@ -149,7 +149,7 @@ def test_where_both_are_full_the_later_time_is_told(past: Agent, time_machine: A
     for hours, person in enumerate([EVE, EVE, PAT, PAT, PAT]):
         time_machine.move_to(begun + timedelta(hours=hours))
         denied(past, person)
-    with refused(past, TooManyAsked) as caught:
+    with refused(past, TooManyRequests) as caught:
         ask(past)
     again = again_from(caught.value)
     assert again >= begun + timedelta(hours=26)
@@ -164,7 +164,7 @@ def test_a_clock_that_is_set_back_buys_nothing(past: Agent, bob: Agent, time_mac
         denied(past)
     time_machine.move_to(begun - timedelta(days=3))
     for agent in (past, bob):
-        with refused(agent, TooManyAsked):
+        with refused(agent, TooManyRequests):
             ask(agent)
 
 
@@ -174,7 +174,7 @@ def test_what_was_refused_does_not_count(past: Agent) -> None:
             ask(past, purpose="short")
     ask(past)
     for _ in range(5):
-        with pytest.raises(errors.AlreadyAsked):
+        with pytest.raises(errors.AlreadyRequested):
             ask(past)
     proposed(past)
     proposed(past)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.agents import due_dates
-from memory.agents.lifecycle import OFTENEST, RAREST
+from memory.agents.lifecycle import MAX_INTERVAL, MIN_INTERVAL
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 WEEK = timedelta(days=7)
@@ -21,7 +21,7 @@ def test_a_thousand_agents_do_not_come_back_in_the_same_minute() -> None:
     assert abs(sum((date - NOW - WEEK for date in dates), timedelta()) / 1_000) < timedelta(minutes=30), "on average"
 
 
-@given(st.timedeltas(OFTENEST, RAREST), st.integers(1, 2**40))
+@given(st.timedeltas(MIN_INTERVAL, MAX_INTERVAL), st.integers(1, 2**40))
 def test_it_is_about_the_cadence(every: timedelta, agent: int) -> None:
     wait = due_dates.following(NOW, every, agent) - NOW
-    assert abs(wait - every) <= min(every * due_dates.SHARE, due_dates.FARTHEST)
+    assert abs(wait - every) <= min(every * due_dates.SHARE, due_dates.MAX_SPREAD)

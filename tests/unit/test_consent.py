@@ -65,7 +65,7 @@ def test_what_was_asked_stands_in_the_trail(past: Agent) -> None:
 
 def test_a_person_has_one_open_request_to_an_agent(past: Agent, bob: Agent) -> None:
     ask(past)
-    with refused(past, errors.AlreadyAsked):
+    with refused(past, errors.AlreadyRequested):
         ask(past)
     ask(past, EVE)
     ask(bob)
@@ -85,14 +85,14 @@ def test_the_agents_side_alone_decides(past: Agent) -> None:
     people = Actor.person(PAT.address), Actor.person(STEWARD.label), Actor.steward("another@acme.test")
     for actor in (*people, Actor.operator("shell"), Actor.system("sweep")):
         for decide in (grants.approve, grants.deny):
-            with refused(past, errors.ConsentNeeded):
+            with refused(past, errors.ConsentRequired):
                 decide(fresh(past), number, actor)
 
 
 def test_where_the_steward_alone_consents_the_runtime_does_not(past: Agent) -> None:
     lifecycle.change(past, ME, is_steward_only=True)
     number = ask(past).number
-    with refused(past, errors.ConsentNeeded):
+    with refused(past, errors.ConsentRequired):
         grants.approve(fresh(past), number, ME)
     assert grants.approve(fresh(past), number, STEWARD).decided_by == "steward"
 
@@ -100,10 +100,10 @@ def test_where_the_steward_alone_consents_the_runtime_does_not(past: Agent) -> N
 @pytest.mark.parametrize("address", ["stew@acme.test", "Stew@ACME.test", "stew+work@acme.test"])
 def test_a_steward_never_decides_for_themselves(past: Agent, address: str) -> None:
     number = ask(past, Person(3, address)).number
-    with refused(past, errors.ConsentNeeded):
+    with refused(past, errors.ConsentRequired):
         grants.approve(fresh(past), number, STEWARD)
     lifecycle.change(past, ME, is_steward_only=True)
-    with refused(past, errors.ConsentNeeded):
+    with refused(past, errors.ConsentRequired):
         ask(past, Person(4, address))
 
 

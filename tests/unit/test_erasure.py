@@ -111,7 +111,7 @@ def test_nothing_of_it_is_rolled_back(erased: Agent) -> None:
 @pytest.mark.parametrize("actor", [OWNER, Actor.operator("erase_agent"), Actor.system("erase")])
 def test_the_agents_side_alone_agrees(past: Agent, actor: Actor) -> None:
     asked = ask(past)
-    with refused(past, errors.ConsentNeeded):
+    with refused(past, errors.ConsentRequired):
         erasure.erase(past, asked, actor)
 
 

@@ -25,7 +25,7 @@ from tests.privacy.marker import unique
 pytestmark = pytest.mark.database
 
 ADDRESSES = ("/healthz", "/readyz")
-NEVER = "no worker ever ran: start manage.py worker"
+NEVER = "no worker ever ran: start 'manage.py worker'"
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_a_worker_that_looks_for_nobody_is_told(client: Client, db: None) -> Non
     response = client.get("/readyz")
     assert (response.status_code, response.json()["workers"]) == (
         200,
-        "no worker has looked who is due since 2026-01-02 03:04:05 UTC",
+        "no worker has looked for due agents since 2026-01-02 03:04:05 UTC",
     )
 
 

@@ -209,7 +209,7 @@ def test_a_new_steward_gets_links_of_their_own(stewarded: Agent) -> None:
     about = [steward_links.look(token_of(message)).request.number for message in sent]
     assert about == [requested, proposed]
     for token in before:
-        with pytest.raises(steward_links.errors.LinkBroken):
+        with pytest.raises(steward_links.errors.InvalidLink):
             steward_links.look(token)
 
 

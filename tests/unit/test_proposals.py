@@ -61,7 +61,7 @@ def test_a_proposal_changes_nothing_by_itself(led: Agent, actor: Actor) -> None:
 
 def test_the_agents_side_proposes_nothing(led: Agent) -> None:
     for actor in (ME, STEWARD, Actor.system("sweep")):
-        with refused(led, errors.AgentsSide):
+        with refused(led, errors.AgentConsentRequired):
             propose(led, actor, model=MODEL)
 
 
@@ -140,7 +140,7 @@ def test_nobody_else_does(led: Agent) -> None:
         number = propose(led, **settings).number
         for actor in (*others, Actor.steward("another@acme.test"), Actor.steward("")):
             for decide in (proposals.accept, proposals.decline)[: 1 if actor == ADMIN else 2]:  # whose it is
-                with refused(led, errors.ConsentNeeded):
+                with refused(led, errors.ConsentRequired):
                     decide(fresh(led), number, actor)
 
 
@@ -158,17 +158,17 @@ def test_nobody_accepts_what_they_proposed(ada: Agent, steward: str, person: str
     lifecycle.change(ada, ME, steward=steward)
     for settings in ({"model": MODEL}, {"steward": "friend@acme.test"}):
         number = propose(ada, Actor.person(person), **settings).number
-        with refused(ada, errors.ConsentNeeded):
+        with refused(ada, errors.ConsentRequired):
             proposals.accept(fresh(ada), number, Actor.steward(steward))
     lifecycle.change(ada, ME, is_steward_only=True)
-    with refused(ada, errors.ConsentNeeded):
+    with refused(ada, errors.ConsentRequired):
         propose(ada, Actor.person(person), model="openai/gpt-4.1-mini")
 
 
 def test_who_proposes_to_become_the_steward_waits_for_the_agents_side(led: Agent) -> None:
     number = propose(led, steward=ADMIN.label).number
     for actor in (ADMIN, Actor.steward(ADMIN.label), Actor.operator(ADMIN.label)):
-        with refused(led, errors.ConsentNeeded):
+        with refused(led, errors.ConsentRequired):
             proposals.accept(fresh(led), number, actor)
     proposals.accept(fresh(led), number, ME)
     assert fresh(led).steward == ADMIN.label
@@ -178,7 +178,7 @@ def test_who_proposes_to_become_the_steward_waits_for_the_agents_side(led: Agent
 def test_without_a_steward_the_runtime_decides_alone(ada: Agent, alone: bool) -> None:
     lifecycle.change(ada, ME, is_steward_only=alone)
     number = propose(ada, steward="tom@acme.test").number
-    with refused(ada, errors.ConsentNeeded):
+    with refused(ada, errors.ConsentRequired):
         proposals.accept(fresh(ada), number, Actor.steward(""))
     proposals.accept(fresh(ada), number, ME)
     assert fresh(ada).steward == "tom@acme.test"
@@ -187,7 +187,7 @@ def test_without_a_steward_the_runtime_decides_alone(ada: Agent, alone: bool) ->
 def test_who_proposed_may_take_it_back(led: Agent) -> None:
     number = propose(led, model=MODEL).number
     for other in (Actor.person("other@acme.test"), Actor.operator(ADMIN.label)):
-        with refused(led, errors.ConsentNeeded):
+        with refused(led, errors.ConsentRequired):
             proposals.decline(fresh(led), number, other)
     assert proposals.decline(fresh(led), number, ADMIN).decided_by == "person"
     with refused(led, errors.NotOpen):
@@ -307,18 +307,18 @@ def test_a_steward_who_was_replaced_by_a_link_still_sees_that(led: Agent) -> Non
     links.decide(token, approve=True)
     for each in (token, other):
         assert links.look(each).state == "accepted"
-        with refused(led, errors.LinkBroken):
+        with refused(led, errors.InvalidLink):
             links.decide(each, approve=True)
     later = propose(led, steward="third@acme.test").number
     of_tom = links.make(fresh(led), later)
     lifecycle.change(led, ME, steward="fourth@acme.test")
     proposals.accept(fresh(led), later, ME)
-    with refused(led, errors.LinkBroken):  # he was one no more when it was decided
+    with refused(led, errors.InvalidLink):  # he was one no more when it was decided
         links.look(of_tom)
 
 
 def test_a_refusal_within_a_transaction_leaves_the_proposal_open(led: Agent) -> None:
     number = propose(led, model=MODEL).number
-    with edits.locked(fresh(led)) as row, pytest.raises(errors.ConsentNeeded):
+    with edits.locked(fresh(led)) as row, pytest.raises(errors.ConsentRequired):
         proposals.accept(row, number, ADMIN)
     assert state(led, number) == "open"

@@ -35,17 +35,17 @@ def past(ada: Agent) -> Agent:
 @pytest.mark.parametrize("actor", [OWNER, Actor.operator("redact"), Actor.system("redact")])
 def test_the_agents_side_alone_agrees(past: Agent, actor: Actor) -> None:
     asked = ask(past, 1)
-    with refused(past, errors.ConsentNeeded):
+    with refused(past, errors.ConsentRequired):
         redaction.redact(past, asked, actor)
     other = Actor(actor.kind, f"another {actor.label}")
-    with refused(past, errors.ConsentNeeded):
+    with refused(past, errors.ConsentRequired):
         removal_requests.decline(past, asked, other)
 
 
 def test_its_steward_agrees_or_declines(past: Agent) -> None:
     Agent.objects.filter(pk=past.pk).update(steward=SUE, is_steward_only=True)
     first, second = ask(past, 1), ask(past, 2)
-    with refused(past, errors.ConsentNeeded):
+    with refused(past, errors.ConsentRequired):
         redaction.redact(past, first, Actor.steward("tom@elsewhere.test"))
     redaction.redact(fresh(past), first, Actor.steward(SUE))
     removal_requests.decline(fresh(past), second, Actor.steward(SUE))
@@ -67,16 +67,16 @@ def test_its_steward_agrees_or_declines(past: Agent) -> None:
 def test_a_steward_does_not_agree_to_what_they_asked(past: Agent, actor: Actor, asked_by: str) -> None:
     Agent.objects.filter(pk=past.pk).update(steward=SUE)
     number = removal_requests.ask_redaction(fresh(past), [1], actor, reason="request 17", asked_by=asked_by).number
-    with refused(past, errors.ConsentNeeded):
+    with refused(past, errors.ConsentRequired):
         redaction.redact(fresh(past), number, Actor.steward(SUE))
     redaction.redact(fresh(past), number, ME)
 
 
 def test_nobody_asks_what_nobody_could_agree_to(past: Agent) -> None:
     Agent.objects.filter(pk=past.pk).update(steward=SUE, is_steward_only=True)
-    with refused(past, errors.ConsentNeeded):
+    with refused(past, errors.ConsentRequired):
         removal_requests.ask_redaction(fresh(past), [1], Actor.person(SUE), reason="request 17")
-    with refused(past, errors.ConsentNeeded):
+    with refused(past, errors.ConsentRequired):
         removal_requests.ask_erasure(fresh(past), Actor.person(SUE), reason="request 17")
 
 
@@ -93,10 +93,10 @@ def test_where_its_steward_alone_agrees_mail_has_to_be_sent(past: Agent, setting
 
 def test_who_asked_takes_it_back_and_nobody_else_of_their_side(past: Agent) -> None:
     asked = ask(past, 1)
-    with refused(past, errors.ConsentNeeded):
+    with refused(past, errors.ConsentRequired):
         removal_requests.decline(past, asked, Actor.person("other@acme.test"))
     assert removal_requests.decline(past, asked, OWNER).decided_by == "person"
-    with refused(past, errors.NoRequest):
+    with refused(past, errors.RequestNotFound):
         redaction.redact(past, asked, ME)
 
 
@@ -107,7 +107,7 @@ def test_a_request_altered_or_put_in_by_sql_is_not_agreed_to(past: Agent) -> Non
         drop_guards()
         detail = json.dumps({"reason": "request 17", "asked_by": OWNER.label, "memories": [1, 2, 3]})
         tampering.sql(f"UPDATE audit_auditentry SET detail = '{detail}' WHERE agent_id = {past.pk} AND seq = {asked}")
-        with pytest.raises(errors.NoRequest):
+        with pytest.raises(errors.RequestNotFound):
             redaction.redact(fresh(past), asked, ME)
     redaction.redact(fresh(past), asked, ME)
 
@@ -136,7 +136,7 @@ def test_a_request_that_is_not_of_the_form_is_none(past: Agent, forged: dict[str
 
 
 def test_without_a_request_nothing_is_redacted(past: Agent) -> None:
-    with refused(past, errors.NoRequest):
+    with refused(past, errors.RequestNotFound):
         redaction.redact(past, 1, ME)
 
 
@@ -145,7 +145,7 @@ def test_a_request_names_memories_there_are_and_gives_a_reason(past: Agent) -> N
         ((), "asked", errors.Invalid),
         (range(1, 1_002), "asked", errors.Invalid),
         ((9,), "asked", errors.UnknownMemory),
-        ((1, 1), "asked", errors.Repeated),
+        ((1, 1), "asked", errors.DuplicateNumbers),
     ]
     none = ("", "  ", "x" * 501, "\0", "\u202e", "\u200b\u200d", "\u3164", "?!")
     for numbers, reason, error in [*rows, *(((1,), reason, errors.Invalid) for reason in none)]:
@@ -162,7 +162,7 @@ def test_what_is_redacted_cannot_be_asked_for_again(past: Agent) -> None:
     assert [request.number for request in removal_requests.waiting(past)] == [
         later
     ]  # nothing is left to settle of the other
-    with refused(past, errors.NoRequest):
+    with refused(past, errors.RequestNotFound):
         redaction.redact(past, only, ME)
     assert redaction.redact(past, later, ME).memories == (3,)
 
@@ -176,9 +176,9 @@ def test_an_erasure_settles_every_other_one_asked(past: Agent) -> None:
 
 def test_a_request_of_the_other_kind_is_called_that(past: Agent) -> None:
     asked = removal_requests.ask_erasure(past, OWNER, reason="request 18").number
-    with refused(past, errors.NoRequest) as told:
+    with refused(past, errors.RequestNotFound) as told:
         redaction.redact(past, asked, ME)
     assert "erase_agent" in str(told.value)
     other = ask(past, 1)
-    with refused(past, errors.NoRequest):
+    with refused(past, errors.RequestNotFound):
         erasure.erase(past, other, ME)

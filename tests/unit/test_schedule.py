@@ -37,7 +37,9 @@ def make_due(agent: Agent, at: datetime | None = None, reason: str = DueReason.W
 def about(wait: timedelta) -> timedelta:
     """A span without its spread."""
     likely = [HOUR * 2**n for n in range(8)] + [DAY, WEEK]
-    return next((each for each in likely if abs(wait - each) <= min(each * due_dates.SHARE, due_dates.FARTHEST)), wait)
+    return next(
+        (each for each in likely if abs(wait - each) <= min(each * due_dates.SHARE, due_dates.MAX_SPREAD)), wait
+    )
 
 
 def closed(agent: Agent, outcome: str, **settings: Any) -> tuple[timedelta | None, str]:

@@ -62,9 +62,9 @@ def test_the_tags_of_the_result_are_united_however_many(ada: Agent) -> None:
 @pytest.mark.parametrize(
     ("values", "error"),
     [
-        ({"kind": "journal"}, errors.NotCore),
-        ({"project": "site"}, errors.Apart),
-        ({"category": "personal"}, errors.Apart),
+        ({"kind": "journal"}, errors.CoreMemoryRequired),
+        ({"project": "site"}, errors.MixedScope),
+        ({"category": "personal"}, errors.MixedScope),
         ({"category": "credentials"}, errors.Private),
         ({"category": "keys"}, errors.Private),
         ({"category": "sensitive"}, errors.Private),

@@ -60,7 +60,7 @@ def test_a_person_may_protect_beyond_half_the_budget(ada: Agent) -> None:
 
 def test_agents_protect_core_memories_and_people_any(ada: Agent) -> None:
     remember(ada, "log", kind="journal")
-    with refused(ada, errors.NotCore):
+    with refused(ada, errors.CoreMemoryRequired):
         operations.protect(ada, [1], ME, session=SESSION)
     operations.protect(ada, [1], PERSON)
     assert row(ada, 1).constitutional

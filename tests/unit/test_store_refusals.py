@@ -105,10 +105,10 @@ def test_while_memory_is_off_nothing_is_edited(ada: Agent, other: int, edit: Cal
 
 
 def test_numbers_given_twice_and_fewer_than_two_sources_are_refused(ada: Agent, other: int) -> None:
-    for numbers, error in (([], errors.Invalid), ([1], errors.Invalid), ([1, 1], errors.Repeated)):
+    for numbers, error in (([], errors.Invalid), ([1], errors.Invalid), ([1, 1], errors.DuplicateNumbers)):
         with refused(ada, error):
             operations.consolidate(ada, numbers, "both", ME)
-    with refused(ada, errors.Repeated):
+    with refused(ada, errors.DuplicateNumbers):
         operations.discard(ada, [1, other, 1], ME)
 
 

@@ -126,7 +126,7 @@ def test_a_session_is_undone_whole_once_it_is_over(past: Agent) -> None:
     operations.revise(past, 1, ME, content="green tea", session=SESSION)
     operations.consolidate(past, [1, 2], "green tea with milk", ME, session=SESSION)
     operations.discard(past, [3], ME, session=SESSION)
-    with refused(past, errors.NotOver):
+    with refused(past, errors.SessionRunning):
         roll_back(past, What.session(SESSION), PERSON)
     operations.notify(past, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
     undo(past, What.session(SESSION))
@@ -224,7 +224,7 @@ def test_what_is_done_is_what_was_shown_or_nothing(past: Agent) -> None:
     operations.discard(past, [2], ME)
     shown = preview(past, What.since_entry(2))
     remember(past, "honey")
-    with refused(past, errors.Moved):
+    with refused(past, errors.TrailChanged):
         roll_back(fresh(past), What.since_entry(2), PERSON, head=shown.head)
     again = preview(fresh(past), What.since_entry(2))
     assert roll_back(fresh(past), What.since_entry(2), PERSON, head=again.head).discarded == again.discarded
@@ -246,7 +246,7 @@ def test_a_later_edit_of_the_same_memory_is_not_overwritten_unless_it_came_to_no
     operations.revise(past, 1, ME, content="green tea")
     first = seq(past)
     operations.revise(past, 1, ME, content="black tea")
-    with refused(past, errors.Conflicting) as caught:
+    with refused(past, errors.Conflict) as caught:
         roll_back(past, What.entry(first), PERSON)
     assert caught.value.conflicts == {1: (seq(past),)}
     assert preview(past, What.entry(first)).conflicts == ((1, (seq(past),)),)
@@ -274,7 +274,7 @@ def test_an_edit_by_others_in_the_midst_of_a_session_is_a_conflict(past: Agent) 
     others = seq(past)
     operations.revise(past, 1, ME, content="green tea, in short", session=SESSION)
     operations.notify(past, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
-    with refused(past, errors.Conflicting) as caught:
+    with refused(past, errors.Conflict) as caught:
         roll_back(past, What.session(SESSION), PERSON)
     assert caught.value.conflicts == {1: (others,)}
 

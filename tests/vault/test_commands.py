@@ -138,7 +138,7 @@ def test_an_index_of_somebody_elses_is_kept_and_told(ada: Agent, site: Path) -> 
     (site / "memory").mkdir()
     (site / "memory" / "index.md").write_text("# Mine")
     told = found(rules("init", "--vault", "--json"))["Index"]
-    assert "index.md was not the vault's, and is kept as .discarded/index-found-1.md" in told
+    assert "index.md is not of the vault, and is kept as .discarded/index-found-1.md" in told
     assert (site / "memory" / ".discarded" / "index-found-1.md").read_text() == "# Mine"
 
 
@@ -160,7 +160,7 @@ def test_of_an_erased_agent_nothing_is_done(ada: Agent, site: Path) -> None:
 def test_who_is_asked_reads_what_would_be_switched_on_in_no_color_of_errors(ada: Agent, site: Path) -> None:
     rules("disable", "--category", "topic")
     ran = at_a_terminal("y\n", "enable", "--category", "topic")
-    assert "The category topic is currently switched off. Switch on? (y/n)" in ran.err
+    assert "The category topic is currently off. Turn on? (y/n)" in ran.err
     assert "\x1b" not in ran.err
 
 
@@ -348,7 +348,7 @@ def test_a_vault_in_which_nothing_differs_is_said_so(ada: Agent, vault: Path) ->
     assert (ran.code, ran.out, ran.err) == (0, "No differences.\n", "")
     (vault / "mine.txt").write_text("tea")
     ran = rules("index")
-    assert (ran.code, ran.err) == (0, "1 other file, left alone.\n")
+    assert (ran.code, ran.err) == (0, "1 other file, not touched.\n")
     assert ran.out == "0 differences repaired, 1 file listed in the index pages.\nNo differences.\n"
 
 
@@ -525,7 +525,7 @@ def test_a_line_that_is_there_twice_is_there_once_when_the_index_is_mended(
 def test_status_says_what_is_on_and_how_the_vault_is(ada: Agent, site: Path) -> None:
     lines = rules("status").out.splitlines()
     assert lines[0].endswith("memory is on, rules 1.0.0")
-    assert lines[1:3] == ["automatic recording is off", "the analysis of git history is off"]
+    assert lines[1:3] == ["automatic recording is off", "git history analysis is off"]
     assert lines[-1] == "no vault, so no files; 'manage.py project init acme/ada --vault' creates one"
     assert "has no vault" in failed(rules("index"), 2)
     rules("enable", "--recording", "--yes")

@@ -140,7 +140,7 @@ def test_what_is_agreed_to_is_what_was_proposed(ada: Agent, root: Path) -> None:
     (root / "acme").mkdir()
     (root / "other").mkdir()
     (root / "acme" / "notes").symlink_to(root / "other")
-    with pytest.raises(Invalid, match="leads elsewhere"):
+    with pytest.raises(Invalid, match="leads to another folder"):
         proposals.accept(fresh(ada), made.number, ME)
 
 

@@ -30,7 +30,7 @@ from config.errors import DomainError
 from config.plain import plain
 from memory.accounts import invitations, people
 from memory.accounts.invitations import Opened
-from memory.errors import Invalid, LinkBroken, NotAllowed
+from memory.errors import Invalid, InvalidLink, NotAllowed
 from memory.models import Authenticator, Person
 
 NONCE = 32  # characters
@@ -193,7 +193,7 @@ def _enrol(request: HttpRequest, token: str, opened: Opened) -> HttpResponse:
         fields = {name: form.cleaned_data[name] for name in ("name", "password", "code", "nonce")}
         try:
             invitations.join(token, **fields)
-        except LinkBroken:
+        except InvalidLink:
             raise
         except (DomainError, ValidationError) as refusal:
             show_error(form, refusal)

@@ -22,7 +22,7 @@ from config.errors import DomainError
 from config.plain import plain
 from memory.consent import links, notices, redaction
 from memory.consent.links import Opened
-from memory.errors import LinkBroken
+from memory.errors import InvalidLink
 from memory.mail import wording
 from memory.mail.link_letters import requesters
 
@@ -32,7 +32,7 @@ from memory.mail.link_letters import requesters
 def link(request: HttpRequest, token: str) -> HttpResponse:
     try:
         answer = _decided(request, token) if request.method == "POST" else _page(request, links.look(token))
-    except LinkBroken:
+    except InvalidLink:
         answer = HttpResponse(render_to_string("consent/broken.html"), status=404)
     # The URL contains the token, so other sites must not see it. "no-referrer" does not work: browsers then send forms
     # with a null origin, which the CSRF check refuses.

@@ -38,7 +38,7 @@ _STATUS = {
     KeyRejected: status.HTTP_401_UNAUTHORIZED,
     BadCall: status.HTTP_422_UNPROCESSABLE_ENTITY,
     errors.Erased: status.HTTP_409_CONFLICT,
-    errors.PersonsOnly: status.HTTP_403_FORBIDDEN,
+    errors.PersonRequired: status.HTTP_403_FORBIDDEN,
     errors.SealBroken: status.HTTP_503_SERVICE_UNAVAILABLE,
     ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,
 }

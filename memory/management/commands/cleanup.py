@@ -18,11 +18,11 @@ from memory.recording import automatic, cleanup
 from memory.search import reading
 from memory.silo.silo import Read
 
-SHOWN = 200  # characters of each memory
+EXCERPT = 200  # characters of each memory
 _EXAMPLES = {"keep": "3,5@12", "discard": "3@390,5@12"}
 _ABOUT = (
-    "These memories are older than is suggested for their category. None is discarded unless you say so, and a "
-    "discarded memory can be brought back."
+    "These memories are older than suggested for their category. Nothing is discarded unless you say so, and a "
+    "rollback restores a discarded memory."
 )
 _QUESTION = "Discard it, keep it, skip it, or quit? [d/k/S/q]"
 _ANSWERS = {"": "s"} | {answer: word[0] for word in ("discard", "keep", "skip", "quit") for answer in (word, word[0])}
@@ -33,13 +33,13 @@ class Command(AgentCommand):
     help = (
         "List memories that are older than suggested for their category. With the agent's key in "
         f"{KEY}, the command asks about each of them at a terminal; a script names them with --discard and --keep. "
-        "Nothing is deleted: a rollback brings a discarded memory back."
+        "Nothing is deleted: a rollback restores a discarded memory."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_agent(parser, self.clean_up)
         parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=f"only this category: {NAMES}")
-        parser.add_argument("--discard", metavar="NUMBERS", help=f"3@390,5@12: discard these, as listed; needs {KEY}")
+        parser.add_argument("--discard", metavar="NUMBERS", help=f"discard these, as listed: 3@390,5@12; needs {KEY}")
         parser.add_argument("--keep", metavar="NUMBERS", help="keep these: they are not suggested again for a while")
         parser.add_argument("--dry-run", action="store_true", help="decide nothing")
         parser.add_argument("--json", action="store_true", help="one line of JSON; ask nothing")
@@ -75,7 +75,7 @@ class Command(AgentCommand):
         self.say(f"{len(done.kept):,} kept, {several(len(done.discarded), 'memory', 'memories')} discarded{entry}.")
         if done.seq is not None:
             them = "it" if len(done.discarded) == 1 else "them"
-            self.say(f"manage.py rollback {agent.label} --entry {done.seq} brings {them} back.")
+            self.say(f"manage.py rollback {agent.label} --entry {done.seq} restores {them}.")
 
     # --- the list
 
@@ -87,7 +87,7 @@ class Command(AgentCommand):
         if review.suggestions:
             self.say(_ABOUT)
         for each in review.suggestions:
-            self._tell(each, reads)
+            self._print(each, reads)
             if not is_asked:
                 continue
             answer = self._decision()
@@ -108,23 +108,23 @@ class Command(AgentCommand):
             raise
         return _ANSWERS[word]
 
-    def _tell(self, each: cleanup.Suggestion, reads: Mapping[int, Read]) -> None:
+    def _print(self, each: cleanup.Suggestion, reads: Mapping[int, Read]) -> None:
         place = f"{each.category} of {each.project}" if each.project else each.category
         importance = f"{each.importance.name.lower()} importance"
         listed = f"{each.number}@{each.version}"
         self.tell(f"{listed:>10}  {place}, {importance}, {several(each.tokens, 'token')}: {each.reason}")
         if each.number in reads:
             content = " ".join(reads[each.number].opened.content.split())
-            self.tell(f"            {content if len(content) <= SHOWN else f'{content[:SHOWN]}…'}")
+            self.tell(f"            {content if len(content) <= EXCERPT else f'{content[:EXCERPT]}…'}")
 
     def _say_the_rest(self, review: cleanup.Review) -> None:
         if not review.suggestions:
             self.say("Nothing is suggested.")
         if review.more:
-            self.say(f"{review.more:,} more would be suggested after these.")
+            self.say(f"{review.more:,} more come after these.")
         if review.kept_back:
-            are = "is" if review.kept_back == 1 else "are"
-            self.say(f"{review.kept_back:,} {are} older than suggested, too, and kept back as important.")
+            old = several(review.kept_back, "other old memory", "other old memories")
+            self.say(f"{old} not listed, because of their importance.")
 
     def _say_what_is_off(self, agent: Agent, category: str | None) -> None:
         """Say which settings keep memories from being suggested."""
@@ -136,13 +136,13 @@ class Command(AgentCommand):
         off = [name for name in SCOPES if name in closed and category in (None, name)]
         if off:
             are = "is" if len(off) == 1 else "are"
-            self.say(f"{', '.join(off)} {are} switched off: nothing of that is suggested.")
+            self.say(f"{', '.join(off)} {are} off, so nothing in that category is suggested.")
         elif category is not None and category not in automatic.retention(agent):
-            self.say(f"Nothing of {category} is ever suggested: its suggested_retention_days are 0.")
+            self.say(f"Nothing in {category} is suggested, because its suggested_retention_days is 0.")
 
 
 def _listed(field: str, text: str | None) -> Listed:
-    """The memories of "3@390,5", as the list shows them. What is discarded needs its version. Raises Invalid."""
+    """Parse "3@390,5": numbers with the versions of the list. A version is required to discard. Raises Invalid."""
     listed = {}
     for part in text.split(",") if text is not None else ():
         number, at, version = part.strip().partition("@")

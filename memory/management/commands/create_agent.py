@@ -1,4 +1,4 @@
-"""Make an agent."""
+"""Create an agent."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from refinement.llm.base import ModelNotConfigured
 _MODEL = "openai/…, anthropic/…, ollama/… or builtin/dedupe, which needs no network"
 # Options that set a field of the agent: field, type, default, placeholder and help.
 _SETTINGS: dict[str, tuple[str, type, Any, str, str]] = {
-    "steward": ("steward", str, "", "EMAIL", "the person who speaks for the agent"),
-    "memory-path": ("memory_path", str, "", "FILE", "a log file of its runs under VAULT_ROOTS; default: its journal"),
-    "vault": ("vault_path", str, "", "FOLDER", "a folder under VAULT_ROOTS with a file per memory"),
-    "last-n": ("last_n", int, 0, "N", "entries of the log that gc keeps"),
+    "steward": ("steward", str, "", "EMAIL", "the person who decides for the agent"),
+    "memory-path": ("memory_path", str, "", "FILE", "the file of its log, under VAULT_ROOTS; default: its journal"),
+    "vault": ("vault_path", str, "", "FOLDER", "a folder under VAULT_ROOTS for a file of each memory"),
+    "last-n": ("last_n", int, 0, "N", "how many entries of the log gc keeps"),
     "max-entries": ("max_entries", int, 0, "N", "the same if --last-n is 0; default: all"),
-    "context-tokens": ("context_tokens", int, None, "TOKENS", "of its log that gc sends; default: all"),
-    "budget": ("budget_tokens", int, 8_000, "TOKENS", "default: 8000"),
-    "target": ("target_tokens", int, None, "TOKENS", "default: 5000, or 5/8 of a smaller budget"),
+    "context-tokens": ("context_tokens", int, None, "TOKENS", "of the log that gc sends to the model; default: all"),
+    "budget": ("budget_tokens", int, 8_000, "TOKENS", "of core memory; default: 8000"),
+    "target": ("target_tokens", int, None, "TOKENS", "goal of a session; default: 5000, or 5/8 of a smaller budget"),
 }
 
 
 class Command(Task):
     help = (
-        "Make an agent, and its tenant if need be. Prints JSON with the agent's key, once: "
-        '{"tenant": …, "agent": …, "key": …}.'
+        "Create an agent, and its tenant if it does not exist. Prints JSON with the agent's key, which is not shown "
+        'again: {"tenant": …, "agent": …, "key": …}.'
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", help="lower-case letters, digits, '-' and '_'")
         parser.add_argument("--model", required=True, metavar="PROVIDER/NAME", help=_MODEL)
-        parser.add_argument("--memory-off", action="store_true", help="begin with memory switched off")
+        parser.add_argument("--memory-off", action="store_true", help="create it with memory off")
         for option, (field, kind, default, metavar, help_text) in _SETTINGS.items():
             parser.add_argument(f"--{option}", dest=field, type=kind, default=default, metavar=metavar, help=help_text)
 
     def run(self, *, agent: str, model: str, memory_off: bool, **options: Any) -> None:
         tenant, slash, slug = agent.partition("/")
         if not slash:
-            raise Invalid("agent", "must be given as TENANT/AGENT")
+            raise Invalid("agent", "must have the form TENANT/AGENT")
         _check_model(model)
         settings = {field: options[field] for field, *_ in _SETTINGS.values()}
         if settings["target_tokens"] is None:
             settings["target_tokens"] = min(5_000, -(-settings["budget_tokens"] * 5 // 8))
         actor = Actor.operator("create_agent")
-        with transaction.atomic():  # an agent whose key could not be shown is not made
-            made, key = lifecycle.create(
+        with transaction.atomic():  # if the key cannot be printed, the agent is not created
+            created, key = lifecycle.create(
                 tenant, slug, model=model, actor=actor, memory_enabled=not memory_off, **settings
             )
-            self.result({"tenant": made.tenant.slug, "agent": made.slug, "key": key})
+            self.result({"tenant": created.tenant.slug, "agent": created.slug, "key": key})
             self.stdout.flush()
-        self.say("The key is shown this once; only its MAC is kept.")
+        self.say("Store the key now: it is not shown again.")
 
 
 def _check_model(model: str) -> None:
-    """That it can be a model's name. Whether its provider can be called is asked when it is."""
+    """Raise Invalid unless this has the form of a model's name. The provider is not called."""
     try:
         catalog.parse(model)
     except ModelNotConfigured as problem:

@@ -1,4 +1,4 @@
-"""Make the first of those who sign in to the admin, or give one of them a new password and second factor."""
+"""Create a superuser, or reset the password and second factor of one."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ from memory.accounts import people
 from memory.errors import Invalid
 from memory.models import Authenticator, Person
 
-TRIES = 3  # codes that may be mistyped
+TRIES = 3  # attempts to type the code
 
 
 class Command(Task):
     help = (
-        "Make a superuser, who manages tenants and people and reads no memory; of one who is there, set a new password "
-        "and second factor, which ends what they asked for and were granted. Asks for the password, shows a QR code "
-        "for an authenticator app, and asks for a code of it."
+        "Create a superuser, who manages tenants and people but cannot read memories. For an existing superuser, set a "
+        "new password and second factor; this ends their sessions, access requests and grants. The command asks for "
+        "the password, shows a QR code for an authenticator app, and asks for a code from the app."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("email", metavar="EMAIL", help="the address they sign in with")
-        parser.add_argument("--name", default="", help="as others see them")
+        parser.add_argument("email", metavar="EMAIL", help="the address to sign in with")
+        parser.add_argument("--name", default="", help="the name that others see")
 
     def run(self, *, email: str, name: str, **options: Any) -> None:
-        there = Person.objects.filter(email=email.strip().casefold()).first()
+        existing = Person.objects.filter(email=email.strip().casefold()).first()
         if not is_attended():
-            self.fail("A password and a code are asked for: this needs a terminal.", USAGE)
-        person = self._superuser(there, email, name)
+            self.fail("This command asks for a password and a code, so it needs a terminal.", USAGE)
+        person = self._superuser(existing, email, name)
         password = self._password(person)
-        told = secrets.token_hex(16)
-        code = self._code(people.candidate(person, told))
-        with transaction.atomic():  # in which nobody is asked anything: on SQLite all others wait for its end
-            if there is None:
+        nonce = secrets.token_hex(16)
+        code = self._code(people.candidate(person, nonce))
+        with transaction.atomic():  # without questions: on SQLite all other writers wait until it ends
+            if existing is None:
                 person = Person.objects.create_superuser(email, name=name)
             people.set_password(person, password)
-            people.install(people.candidate(person, told), code)
+            people.install(people.candidate(person, nonce), code)
         self.say(f"{person.email} can sign in at /admin/ now.")
 
     @staticmethod
-    def _superuser(there: Person | None, email: str, name: str) -> Person:
-        """Who is meant; somebody new is not kept yet."""
-        if there is None:
+    def _superuser(existing: Person | None, email: str, name: str) -> Person:
+        """The existing superuser, or a new one that is not saved yet. Raises Invalid."""
+        if existing is None:
             new = Person(email=email.strip().casefold(), name=name, is_superuser=True)
             try:
                 new.clean_fields(exclude=["password"])
             except ValidationError as wrong:
                 raise Invalid("email", "; ".join(wrong.messages)) from None
             return new
-        if not there.is_superuser:
-            raise Invalid("email", "is that of somebody who is no superuser: their tenant's owner sets up people")
-        return there
+        if not existing.is_superuser:
+            raise Invalid("email", "belongs to a person who is not a superuser; an owner of their tenant manages them")
+        return existing
 
     def _password(self, person: Person) -> str:
         while True:
             first = getpass.getpass("Password (12 characters or more): ", sys.stderr)
             if first != getpass.getpass("Once more: ", sys.stderr):
-                self.say("These were not the same.")
+                self.say("The passwords are different.")
                 continue
             try:
                 validate_password(first, person)
@@ -84,13 +84,13 @@ class Command(Task):
         picture = io.StringIO()
         drawn.print_ascii(out=picture, invert=True)
         for line in picture.getvalue().splitlines():
-            self.say(line.replace("\u00a0", " "))  # which is no printable character
-        self.say("Scan this with an authenticator app, or enter this key there by hand:")
+            self.say(line.replace("\u00a0", " "))  # which is not printable
+        self.say("Scan this with an authenticator app, or type this key into it:")
         self.say(" ".join(textwrap.wrap(people.secret_text(factor), 4)))
-        self.say(f"The same as an address: {address}")
+        self.say(f"The same as a URL: {address}")
         for _ in range(TRIES):
             code = getpass.getpass("The six digits it shows now: ", sys.stderr)
             if people.is_present_code(factor, code):
                 return code
-            self.say("code: is not the authenticator's present one")
+            self.say("This is not the app's current code.")
         return self.fail("Nothing was changed.", USAGE)

@@ -1,4 +1,4 @@
-"""Issue a key to a tenant's programs."""
+"""Issue a tenant key, or revoke one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from memory.access import tenants
 
 class Command(Task):
     help = (
-        "Print a new key of a tenant, once: its programs make and configure agents with it over the API and see "
-        "metadata, never a word of a silo. With --revoke, end one instead."
+        "Print a new key of a tenant. It is not shown again. With it the tenant's programs create and configure agents "
+        "over the API and see metadata, but no content of memories. With --revoke, revoke a key."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("tenant", metavar="TENANT")
-        parser.add_argument("--label", default="", help="what it is for")
-        parser.add_argument("--revoke", metavar="PREFIX", help="end the key that begins palt_PREFIX_")
+        parser.add_argument("--label", default="", help="what the key is for")
+        parser.add_argument("--revoke", metavar="PREFIX", help="revoke the key that begins with palt_PREFIX_")
 
     def run(self, *, tenant: str, **options: Any) -> None:
         if options["revoke"]:
             tenants.revoke_key(tenant, options["revoke"])
-            self.say("it opens nothing any more")
+            self.say("The key is revoked.")
         else:
             self.tell(tenants.issue_key(tenant, label=options["label"]))
-            self.say("The key is shown this once; only its MAC is kept.")
+            self.say("Store the key now: it is not shown again.")

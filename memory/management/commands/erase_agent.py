@@ -1,4 +1,4 @@
-"""Erase an agent's silo."""
+"""Erase an agent's silo permanently."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from memory.models import Agent
 
 class Command(RemovalCommand):
     help = (
-        "Destroy an agent's data key: the content of its memories cannot be read again here. Rows and trail stay, and "
-        "the trail still verifies. The command files a request, which the agent's side carries out with --agree and "
-        f"its key in {KEY}; with a reason and the key, both are done at once. A backup that still holds the wrapped "
-        "key can be opened until it ages out or the key-encryption key that wrapped it is retired. The output names "
+        "Destroy an agent's data key, so that the content of its memories can never be read again. Rows and trail "
+        "stay, and the trail still verifies. The command files a request, and the agent's side carries it out with "
+        f"--agree and its key in {KEY}. With a reason and the key, both happen at once. A backup that has the wrapped "
+        "key can still be opened, until the backup is deleted or the key-encryption key is retired. The output names "
         "that key, and --start-rotation begins to retire it."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
         super().add_arguments(parser)
-        rotation = "then add a new key-encryption key, and wrap the other agents' data keys with it"
+        rotation = "afterwards add a new key-encryption key, and wrap the other agents' data keys with it"
         parser.add_argument("--start-rotation", action="store_true", help=rotation)
 
     def run(self, *, agent: str, **options: Any) -> int | None:
         if options["start_rotation"] and settings.SILO_KEYS:
-            self.fail("--start-rotation cannot put a key into SILO_KEYS: put a new one before the others there", USAGE)
+            self.fail("--start-rotation cannot change SILO_KEYS: add the new key in front of the others there", USAGE)
         return super().run(agent=agent, **options)
 
     def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:
@@ -67,14 +67,14 @@ class Command(RemovalCommand):
         memories = several(figures.memories, "memory", "memories")
         entries, others = several(figures.entries, "entry", "entries"), several(figures.others, "other agent")
         self.tell(f"erasure of the silo: {f'as entry {figures.entry}' if figures.entry else 'not done'}")
-        self.tell(f"{memories}, and what {entries} of the trail keep of them, can no longer be opened here")
+        self.tell(f"{memories}, and their copies in {entries} of the trail, can no longer be opened here")
         self.tell(
-            f"a backup that holds its data key, wrapped by silo key {figures.silo_key}, opens until it ages out or "
-            f"that key is retired; the key also wraps those of {others}"
+            f"a backup that has its data key, wrapped by silo key {figures.silo_key}, can be opened until it is "
+            f"deleted or that key is retired; the silo key also wraps the data keys of {others}"
         )
         if figures.file:
-            self.tell(f"its memory file is not part of the silo, and stays: {figures.file}")
+            self.tell(f"its memory file is not part of the silo and stays: {figures.file}")
         if figures.vault:
             self.tell(f"the files in its vault are removed: {figures.vault}")
         for path in figures.former_vaults:
-            self.tell(f"the files of a former vault are left for you to remove: {path}")
+            self.tell(f"remove the files of a former vault yourself: {path}")

@@ -1,4 +1,4 @@
-"""Export an agent's memories for its own side, or those that a grant covers for a person."""
+"""Export an agent's memories, for its own side or under a grant."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from memory.transfer.exporting import Losses
 class Command(Task):
     help = (
         "Print an agent's active memories as JSON Lines, in order of id, or in another format. This shows content, so "
-        f"it needs the agent's own key in {KEY}, or the token of a grant that is in force: in PALIMPSEST_GRANT, where "
-        "no list of processes shows it, or as --grant. A grant prints the memories that it covers, and each read is "
-        "recorded. A warning says what the format cannot hold."
+        f"it needs the agent's own key in {KEY}, or the token of an active grant. Put the token in PALIMPSEST_GRANT, "
+        "because other users can see --grant in the list of processes. A grant prints the memories that it covers, "
+        "and each read is recorded. A warning says what the format cannot store."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
-        parser.add_argument("--with-discarded", action="store_true", help="discarded memories too (only for jsonl)")
+        parser.add_argument("--with-discarded", action="store_true", help="also discarded memories (jsonl only)")
         parser.add_argument("--format", choices=list(EXPORTS), default="jsonl", help=HELP)
-        to = "a new file that only its owner can read; for markdown a folder"
+        to = "write a new file that only its owner can read; for markdown, a new folder"
         parser.add_argument("--to", metavar="PATH", help=to)
         parser.add_argument("--grant", metavar="TOKEN", help="from the grant's page; used instead of the key")
 
@@ -63,8 +63,8 @@ class Command(Task):
     def _as_agent(self, agent: Agent, _: str, *, with_discarded: bool) -> Generator[Read, None, None]:
         if not has_agents_key(agent):
             raise KeyRejected(
-                f"Memories are shown to their agent, or under a grant: set {KEY} to its valid key, or PALIMPSEST_GRANT "
-                "to the token of a grant in force."
+                f"Only the agent, or a person with a grant, can read memories: set {KEY} to the agent's valid key, or "
+                "PALIMPSEST_GRANT to the token of an active grant."
             )
         return exporting.memories(agent, with_discarded=with_discarded)
 
@@ -72,7 +72,7 @@ class Command(Task):
         """Read page by page while the grant is in force. Each read is recorded."""
         grant, person = grant_tokens.proven(agent, token)
         if grant.scope.kind not in grants.OF_MEMORIES:
-            raise Invalid("grant", "covers what entries of the trail did, and no memories: read it on the grant's page")
+            raise Invalid("grant", "covers entries of the trail, not memories: open the grant's page instead")
         rows = grants.readable_memories(agent, grant.scope).filter(redacted_at__isnull=True)
         if not with_discarded:
             rows = rows.filter(discarded_at__isnull=True)
@@ -103,7 +103,7 @@ def _into_folder(path: Path, pieces: Iterator[bytes]) -> None:
 def _beside(path: Path) -> Iterator[Path]:
     """A temporary folder beside the path. Raises Invalid."""
     if os.path.lexists(path):
-        raise Invalid("to", "exists already: name a path where nothing is")
+        raise Invalid("to", "exists already: name a path that does not exist")
     try:
         with TemporaryDirectory(prefix=".palimpsest-", dir=path.parent) as folder:
             yield Path(folder)

@@ -1,4 +1,4 @@
-"""Bring memories in, from JSON Lines or from other systems' files."""
+"""Import memories from JSON Lines, or from files of other systems."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _FORMATS = "; ".join(f"{name}: {each.what}" for name, each in IMPORTS.items())
 
 class Command(Task):
     help = (
-        "Import memories from JSON Lines: one object a line with 'content' and optionally 'created_at' or 'origin' "
-        "(ISO 8601), 'tags', 'kind', 'category', 'project'. A bad line stops the import with its number, and nothing "
-        "is stored. Of another format's file what is no memory is left out, and told with the reason; a file that "
-        "is none of the format stops it. The constitutional flag is not set by an import: it is reported."
+        "Import memories from JSON Lines: one object per line, with 'content' and optionally 'created_at' or 'origin' "
+        "(ISO 8601), 'tags', 'kind', 'category', 'project'. An invalid line stops the import: nothing is stored, and "
+        "the error names the line. In other formats, parts that are not memories are left out, and a warning says why. "
+        "An import never sets the constitutional flag; a warning counts the memories that had it."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
-        parser.add_argument("file", metavar="FILE", help="- for standard input; a pipe: at most 256 MB")
+        parser.add_argument("file", metavar="FILE", help="- for standard input; from a pipe at most 256 MB")
         parser.add_argument("--format", choices=list(IMPORTS), default="jsonl", help=_FORMATS)
-        project = "if the format has no projects; default: default-project"
+        project = "the project, if the format does not name one; default: default-project"
         parser.add_argument("--project", metavar="ID", default="", help=project)
         parser.add_argument("--json", action="store_true", help='print {"imported": …, "tokens": …}')
 
@@ -39,15 +39,15 @@ class Command(Task):
         target = agent_named(agent)
         with jsonl.opened(file) as opened:
             found = importing.check_file(opened, options["format"], project=options["project"])
-            # One transaction with the figures: an import that could not be told would be run again, and stored twice.
+            # Print in the transaction: if this fails, nothing is stored, and a second run stores nothing twice.
             with transaction.atomic():
                 with progress("importing", unit="memories") as advance:
                     done = found.store(target, Actor.operator("import_memories"), advance)
                 if options["json"]:
                     self.result(_figures(done, options["format"]))
                 else:
-                    told = several(done.tokens, "token")
-                    self.tell(f"imported {several(done.imported, 'memory', 'memories')}, {told}")
+                    memories = several(done.imported, "memory", "memories")
+                    self.tell(f"imported {memories}, {several(done.tokens, 'token')}")
                 self.stdout.flush()
         for warning in done.warnings():
             self.say(f"warning: {warning}")

@@ -1,4 +1,4 @@
-"""The older form of six commands: each action is handed over to the command that has it now."""
+"""The older form of six commands. Each action runs the command that replaced it."""
 
 from __future__ import annotations
 

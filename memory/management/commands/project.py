@@ -1,4 +1,4 @@
-"""Begin to use memory in a project, and make memories of what the project's folder holds."""
+"""Set up memory in a project, and create memories from the project's folder."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _FROM_HELP = "; ".join(f"{each.name}: {each.what}" for each in SYSTEMS.values())
 
 class Command(AgentCommand):
     help = (
-        "Begin to use memory in a project (init), and make memories of what its folder holds: the memories of other "
-        "systems (detect, migrate) and the git history (analyze_git). Run it in the project's folder."
+        "Set up memory in a project (init), and create memories from its folder: from the memories of other systems "
+        "(detect, migrate) and from the git history (analyze_git). Run it in the project's folder."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -36,21 +36,23 @@ class Command(AgentCommand):
         self._add_init(self.add_action(actions, "init", self.init, "set up memory and vault, in twelve steps"))
         detect = self.add_action(actions, "detect", self.detect, "list the memories of other systems in the folder")
         self._add_filters(detect)
-        migrate = self.add_action(actions, "migrate", self.migrate, "show these memories, and store them after a yes")
+        migrate = self.add_action(actions, "migrate", self.migrate, "show these memories, and import them if you agree")
         self._add_filters(migrate)
         hows = "; ".join(f"{name}: {summary}" for name, summary in HOWS.items())
         migrate.add_argument("--how", choices=list(HOWS), help=f"default: ask; {hows}")
         migrate.add_argument("--only", metavar="NUMBERS", help="of the list that --dry-run prints: 1-4,7")
         migrate.add_argument("--dry-run", action="store_true", help="show what would be stored, and store nothing")
-        migrate.add_argument("--keep-secrets", action="store_true", help="do not mask secrets in what is not private")
-        migrate.add_argument("--yes", action="store_true", help="do not ask: a person agreed")
+        migrate.add_argument(
+            "--keep-secrets", action="store_true", help="do not mask secrets, except in private memories"
+        )
+        migrate.add_argument("--yes", action="store_true", help="do not ask; a person has agreed")
         summary = "store what the git history says about the project"
         self._add_analyze_git(self.add_action(actions, "analyze_git", self.analyze_git, summary))
 
     def _add_init(self, parser: CommandParser) -> None:
         vault = (
-            "create a vault: a file for each memory. Default folder: storage.base_path. The agent's side has to agree: "
-            f"at once with its key in {KEY}, else to a proposal"
+            "create a vault: a file for each memory. Default folder: storage.base_path. The agent's side must agree: "
+            f"with its key in {KEY} at once, otherwise by accepting a proposal"
         )
         parser.add_argument("--vault", nargs="?", const="", metavar="FOLDER", help=vault)
         titles = f"file names with the titles of the memories; needs {KEY}"
@@ -59,7 +61,7 @@ class Command(AgentCommand):
         hows = [name for name in HOWS if name != "select"]
         ways = "; ".join(f"{name}: {HOWS[name]}" for name in hows)
         parser.add_argument("--migrate", choices=hows, help=f"memories of other systems; default: ask; {ways}")
-        yes = "do not ask: switch memory on, replace the vault by another, do what --migrate says"
+        yes = "do not ask: turn memory on, replace the vault, do what --migrate says"
         parser.add_argument("--yes", action="store_true", help=yes)
         parser.add_argument("--json", action="store_true", help="one line of JSON")
 
@@ -69,12 +71,12 @@ class Command(AgentCommand):
         several: dict[str, Any] = {"action": "append", "default": []}
         system = f"only this system, wherever its files are; its unreadable files are listed: {_FROM_HELP}"
         parser.add_argument("--from", dest="systems", choices=list(SYSTEMS), metavar="SYSTEM", help=system, **several)
-        parser.add_argument("--plain", metavar="FOLDER", help="each file there is a memory, too", **several)
+        parser.add_argument("--plain", metavar="FOLDER", help="also import each file in this folder", **several)
         parser.add_argument("--path", metavar="PATTERN", help="only such files: docs/*", **several)
         choices = sorted(SCOPES)
         parser.add_argument("--category", choices=choices, metavar="NAME", help="only this category", **several)
-        parser.add_argument("--since", metavar="DATE", help="only memories from then on; ISO 8601")
-        parser.add_argument("--until", metavar="DATE", help="only memories up to then; ISO 8601")
+        parser.add_argument("--since", metavar="DATE", help="only memories from this date on; ISO 8601")
+        parser.add_argument("--until", metavar="DATE", help="only memories up to this date; ISO 8601")
         parser.add_argument("--all", action="store_true", help="list everything that is left out")
         parser.add_argument("--json", action="store_true", help="one line of JSON")
 
@@ -88,7 +90,7 @@ class Command(AgentCommand):
         parser.add_argument("--branches", action="store_const", const=True, help="count merged and unmerged branches")
         parser.add_argument("--again", action="store_true", help="analyze even if nothing was committed since")
         parser.add_argument("--dry-run", action="store_true", help="print the memory and store nothing")
-        parser.add_argument("--yes", action="store_true", help="switch the analysis on without asking")
+        parser.add_argument("--yes", action="store_true", help="turn the analysis on without asking")
 
     # --- init
 
@@ -113,7 +115,7 @@ class Command(AgentCommand):
             return
         self._tell_found(found, [], all_of_them=options["all"])
         if found.new:
-            self.say(f"Run 'manage.py project migrate {agent.label}' to take them in. It changes no file.")
+            self.say(f"Run 'manage.py project migrate {agent.label}' to import them. It changes no file.")
 
     def migrate(self, agent: Agent, **options: Any) -> None:
         switches.require_on(agent)
@@ -129,8 +131,8 @@ class Command(AgentCommand):
             self._tell_found(found, steps, all_of_them=options["all"])
         done = migration.Figures(None)
         if not steps:
-            others = f" {len(found.new):,} would be, which were not asked for." if found.new else ""
-            self.say(f"There is nothing to take in.{others}")
+            others = f" The options exclude {len(found.new):,} that are new." if found.new else ""
+            self.say(f"There is nothing to import.{others}")
         elif not options["dry_run"]:
             done = self._take_in(agent, steps, options, is_filtered=is_filtered)
         self._report(found, done, options)
@@ -154,7 +156,7 @@ class Command(AgentCommand):
         how = options["how"]
         if how is None:
             if options["yes"] and not self.can_ask():
-                raise Invalid("how", f"must say what to do, because nobody can be asked here: {', '.join(HOWS)}")
+                raise Invalid("how", f"is required, because the input is not a terminal: {', '.join(HOWS)}")
             how = found_memories.ask_how(self, agent)
         if how == "select" and not options["only"] and (self.can_ask() or not is_filtered):
             steps = found_memories.ask_which(self, steps)
@@ -196,7 +198,7 @@ class Command(AgentCommand):
         if looked.analysis is None:
             return
         if off := parts.off():
-            self.say(f"Not analyzed, because the settings switch it off: {', '.join(off)}.")
+            self.say(f"Not analyzed, because it is off in the settings: {', '.join(off)}.")
         if options["dry_run"]:
             self.stdout.write(report.render(looked.analysis, project))
         else:

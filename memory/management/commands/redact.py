@@ -22,11 +22,11 @@ from memory.models import Agent
 
 class Command(RemovalCommand):
     help = (
-        "Remove the content of memories permanently, in the trail too: for a data subject's request. Rows, times and "
-        "digests stay, and the trail still verifies. The command files a request, which the agent's side carries out "
-        f"with --agree and its key in {KEY}; with ids, a reason and the key, both are done at once. The output lists "
-        "other memories that may say the same, for you to decide. Backups from before keep the content until they age "
-        "out."
+        "Remove the content of memories permanently, also from the trail, such as for a data subject's request. Rows, "
+        "times and digests stay, and the trail still verifies. The command files a request, and the agent's side "
+        f"carries it out with --agree and its key in {KEY}. With ids, a reason and the key, both happen at once. The "
+        "output lists other memories that may have the same content, for you to decide. Earlier backups keep the "
+        "content until they are deleted."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -38,7 +38,7 @@ class Command(RemovalCommand):
     def run(self, *, agent: str, **options: Any) -> int | None:
         settles = options["waiting"] or options["agree"] is not None or options["decline"] is not None
         if settles == bool(options["ids"]):
-            self.fail("name memories, or give one of --waiting, --agree and --decline", USAGE)
+            self.fail("name memories, or use one of --waiting, --agree and --decline", USAGE)
         return super().run(agent=agent, **options)
 
     def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:
@@ -73,18 +73,18 @@ class Command(RemovalCommand):
         if figures.constitutional:
             self.tell(f"constitutional: {', '.join(map(str, figures.constitutional))}")
         for each in figures.related:
-            self.tell(f"to decide: memory {each.number} ({each.state}) may say the same: {_WHY[each.why]}")
+            self.tell(f"to decide: memory {each.number} ({each.state}) may have the same content: {_WHY[each.why]}")
         for path in figures.former_vaults:
-            self.tell(f"the files of a former vault are left for you to remove: {path}")
+            self.tell(f"remove the files of a former vault yourself: {path}")
         if figures.entry:
-            self.tell("backups from before still hold it, sealed, until they age out")
+            self.tell("earlier backups still have the content, sealed, until they are deleted")
 
 
 _WHY = {
-    "source": "it was merged into what is redacted",
-    "merged": "it was merged from what is redacted",
-    "same words": "it says, or said, exactly the same",
-    "notice": "the notice of a session that edited it",
-    "told": "the memory of the session it was recorded in, or of its topic",
-    "shown": "the notice of a session whose model may have read it",
+    "source": "it was merged into a redacted memory",
+    "merged": "it is the result of a merge with a redacted memory",
+    "same words": "it has, or had, exactly the same text",
+    "notice": "it is the notice of a session that edited the memory",
+    "told": "it is the memory of the session or topic in which the memory was recorded",
+    "shown": "it is the notice of a session whose model may have read the memory",
 }

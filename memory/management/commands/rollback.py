@@ -1,4 +1,4 @@
-"""Take edits back (the Time Machine)."""
+"""Undo edits (the Time Machine)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from config.commandline import Task
 from config.errors import FAILED, USAGE
 from config.wording import several
 from memory.access.authentication import agent_named
-from memory.errors import Conflicting, Constitutional
+from memory.errors import Conflict, Constitutional
 from memory.policy.validation import parse_moment
 from memory.time_machine import rollback
 from memory.time_machine.rollback import Figures, What
@@ -21,28 +21,28 @@ from refinement.session import end_lapsed
 
 class Command(Task):
     help = (
-        "Take back one entry of an agent's audit trail, one refinement session, one import or migration, or "
-        "everything since a moment or an entry. At a terminal the command shows what will happen, in numbers and "
-        "without content, and asks. In a script (its input is not a terminal), and with --yes or --json, it does not "
-        "ask. A rollback is itself an entry, and can be rolled back."
+        "Undo one entry of an agent's audit trail, one refinement session, one import or migration, or everything "
+        "after a moment or an entry. At a terminal the command shows a preview in numbers, without content, and asks. "
+        "In a script (the input is not a terminal), and with --yes or --json, it does not ask. A rollback is an entry "
+        "itself, so it can be rolled back."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
         what = parser.add_mutually_exclusive_group(required=True)
-        what.add_argument("--entry", type=int, metavar="SEQ", help="this entry of the trail alone")
-        what.add_argument("--session", type=int, metavar="ID", help="this refinement session, whole")
+        what.add_argument("--entry", type=int, metavar="SEQ", help="only this entry of the trail")
+        what.add_argument("--session", type=int, metavar="ID", help="all of this refinement session")
         first = "the import or migration with this first entry"
         what.add_argument("--import", dest="imported", type=int, metavar="SEQ", help=first)
         what.add_argument("--to", metavar="TIMESTAMP", help="everything after this moment (ISO 8601; UTC by default)")
-        what.add_argument("--to-entry", type=int, metavar="SEQ", help="everything after this entry; 0 for all of it")
-        parser.add_argument("--preview", action="store_true", help="say what would happen, and change nothing")
+        what.add_argument("--to-entry", type=int, metavar="SEQ", help="everything after this entry; 0 for everything")
+        parser.add_argument("--preview", action="store_true", help="show the figures, and change nothing")
         conflicts = parser.add_mutually_exclusive_group()
-        skip = "leave memories that later entries changed"
+        skip = "do not change memories that later entries changed"
         conflicts.add_argument("--skip-conflicts", action="store_true", help=skip)
-        conflicts.add_argument("--force", action="store_true", help="restore memories that later entries changed, too")
-        parser.add_argument("--include-constitutional", action="store_true", help="constitutional memories, too")
-        reason = "kept in the trail; needed for constitutional memories"
+        conflicts.add_argument("--force", action="store_true", help="also change memories that later entries changed")
+        parser.add_argument("--include-constitutional", action="store_true", help="also constitutional memories")
+        reason = "kept in the trail; required for constitutional memories"
         parser.add_argument("--reason", default="", metavar="TEXT", help=reason)
         parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--json", action="store_true", help="print the figures as JSON, and do not ask")
@@ -52,7 +52,7 @@ class Command(Task):
             self.fail("--include-constitutional needs a --reason", USAGE)
         target, what = agent_named(agent), _what(options)
         if what.kind == "session" and not options["preview"]:
-            end_lapsed(target)  # nobody drives it any more
+            end_lapsed(target)  # a session whose lease has expired
         choices = {name: options[name] for name in ("skip_conflicts", "force", "include_constitutional")}
         preview = rollback.preview(target, what, **choices)
         if options["preview"]:
@@ -60,12 +60,12 @@ class Command(Task):
             return None
         unasked = options["yes"] or options["json"] or bool(preview.refused)
         if not self.agrees(lambda: self._show(preview, as_json=False), yes=unasked):
-            self.say("nothing was changed")
+            self.say("Nothing was changed.")
             return FAILED
         operator, head = Actor.operator("rollback"), None if unasked else preview.head
         try:
             did = rollback.roll_back(target, what, operator, reason=options["reason"], head=head, **choices)
-        except (Conflicting, Constitutional) as refused:
+        except (Conflict, Constitutional) as refused:
             self._show(preview, as_json=options["json"])
             advice = " (--include-constitutional --reason TEXT)" if isinstance(refused, Constitutional) else ""
             self.fail(f"{refused}{advice} Nothing was changed.", FAILED)
@@ -78,7 +78,7 @@ class Command(Task):
             return
         [(kind, at)] = figures.undid.items()
         what = f"a rollback of {_KINDS[kind]} {at}"
-        self.tell(f"{what}, done as entry {figures.entry}:" if figures.applied else f"{what} would mean:")
+        self.tell(f"{what}, done as entry {figures.entry}:" if figures.applied else f"preview of {what}:")
         self.tell(
             f"{several(figures.restored, 'memory', 'memories')} restored, {figures.discarded:,} discarded, "
             f"{figures.rewritten:,} rewritten; protection changed on {figures.protection_changed:,}; "
@@ -89,11 +89,11 @@ class Command(Task):
             self.tell(f"conflict: memory {number} was changed later, by {later}")
         if figures.rests:
             self.tell(
-                "above its budget then: not refined again for a day, unless it grows by a tenth or somebody asks; to "
-                "keep it so, pause it"
+                "the agent is over its budget then: it is refined again after a day, when it grows by a tenth, or on "
+                "request; pause it to prevent this"
             )
         if figures.redacted:
-            self.tell(f"redacted since, and left as they are: {', '.join(map(str, figures.redacted))}")
+            self.tell(f"redacted meanwhile, and not changed: {', '.join(map(str, figures.redacted))}")
         if figures.constitutional and not figures.applied:
             self.tell(f"constitutional now: {', '.join(map(str, figures.constitutional))}")
         if figures.refused:
@@ -104,12 +104,13 @@ _KINDS = {
     "entry": "entry",
     "session": "session",
     "import": "the import of entry",
-    "since_entry": "all after entry",
-    "moment": "all after",
+    "since_entry": "everything after entry",
+    "moment": "everything after",
 }
 _REFUSED = {
-    Conflicting.code: "it would be refused for its conflicts: give --skip-conflicts or --force",
-    Constitutional.code: "it would be refused for what is constitutional: give --include-constitutional --reason TEXT",
+    Conflict.code: "the rollback is refused because of conflicts: use --skip-conflicts or --force",
+    Constitutional.code: "the rollback is refused because of constitutional memories: use --include-constitutional "
+    "--reason TEXT",
 }
 
 

@@ -1,4 +1,4 @@
-"""Rewrap every agent's key."""
+"""Wrap every agent's data key with the newest silo key."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from memory.silo import keys
 
 class Command(Task):
     help = (
-        "Rewrap every agent's data key by the newest key of the keyring (see create_keys --add-silo-key). Touches no "
-        "content, can be stopped and run again at any time. Running processes find an added key in the silo file; "
-        "those with SILO_KEYS in their environment must be restarted with it first. When all know the new key and "
-        "this has run once more, the older silo keys can be retired."
+        "Wrap every agent's data key with the newest silo key (see create_keys --add-silo-key). The command does not "
+        "touch content. You can stop it and run it again at any time. Running processes read an added key from the "
+        "silo file; first restart processes that have SILO_KEYS in their environment. When all processes know the new "
+        "key and this command has run once more, you can retire the older silo keys."
     )
 
     def run(self, **options: Any) -> None:
@@ -27,11 +27,11 @@ class Command(Task):
             for pk in pks:
                 rewrapped += _rewrap(pk)
                 advance(1)
-        self.stdout.write(f"{rewrapped:,} keys rewrapped; every silo opens with key {keyring().silo[0].id}")
+        self.stdout.write(f"{rewrapped:,} keys rewrapped; silo key {keyring().silo[0].id} now opens every silo")
 
 
 def _rewrap(pk: int) -> bool:
-    """Compare-and-set on the wrapped bytes, so that two rotations at once, or an erasure, are never undone."""
+    """Compare and set the wrapped bytes, so that this never undoes an erasure or another rotation."""
     wrapped = bytes(Agent.objects.values_list("wrapped_key", flat=True).get(pk=pk))
     if not wrapped:
         return False

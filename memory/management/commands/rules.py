@@ -26,13 +26,13 @@ _RECORDING = "memory_rules.auto_recording.enabled"
 class Command(AgentCommand):
     help = (
         "Show and change what an agent may remember: the master switch, each category, automatic recording, and every "
-        "other setting. Nothing is switched on without a person's yes: at a terminal the command asks, a script passes "
-        "--yes."
+        "other setting. A person must agree before anything is turned on: at a terminal the command asks, and a script "
+        "passes --yes."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(required=True, metavar="ACTION")
-        status = self.add_action(actions, "status", self.status, "show what is switched on, and the state of the vault")
+        status = self.add_action(actions, "status", self.status, "show what is on, and the state of the vault")
         status.add_argument("--json", action="store_true", help="one line of JSON")
         for name, is_on in (("enable", True), ("disable", False)):
             summary = f"{name} memory, a category or automatic recording"
@@ -42,14 +42,14 @@ class Command(AgentCommand):
             which.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=category)
             which.add_argument("--recording", action="store_true", help="only automatic recording")
             if is_on:
-                switch.add_argument("--yes", action="store_true", help="do not ask before it is switched on")
+                switch.add_argument("--yes", action="store_true", help="turn it on without asking")
         summary = "print all settings as JSON, or print or set one"
         settings = self.add_action(actions, "settings", self.settings, summary)
         key = settings.add_argument("key", metavar="[KEY]", help="such as memory_rules.cleanup_guidance_days")
         value = settings.add_argument("value", metavar="[VALUE]", help="true, 5, text, or a JSON list")
         key.required = value.required = False
         settings.add_argument("--file", metavar="FILE", help="set all from a settings.json; - for standard input")
-        settings.add_argument("--yes", action="store_true", help="do not ask before something is switched on")
+        settings.add_argument("--yes", action="store_true", help="do not ask before something is turned on")
 
     # --- status
 
@@ -91,10 +91,10 @@ class Command(AgentCommand):
     ) -> None:
         if file is not None:
             if key is not None:
-                raise Invalid("file", "sets all settings: give either a key or a file")
+                raise Invalid("file", "sets all settings: name either a key or a file")
             document = settings_document.read(read_file("file", file))
             for wrong, right in suggest_setting.mistyped(document):
-                self.say(f"{wrong} is no setting, and is kept as it is. Did you mean {right}?")
+                self.say(f"{wrong} is not a setting. It is stored, but has no effect. Did you mean {right}?")
             rules = document.get("memory_rules")
             enabled = rules.get("enabled") if isinstance(rules, dict) else None  # the master switch
             self._change(agent, Wanted(enabled, document), yes=yes)
@@ -113,7 +113,7 @@ class Command(AgentCommand):
             return
         side = agents_side(agent) if has_agents_key(agent) else None
         entry = rule_changes.make(agent, self.operator, wanted, agreed=on, side=side).seq
-        self.say("Nothing had to be changed." if entry is None else f"Changed, as entry {entry}.")
+        self.say("Nothing to change." if entry is None else f"Changed, as entry {entry}.")
 
 
 def _vault(agent: Agent) -> dict[str, Any] | None:
@@ -135,7 +135,7 @@ def _status_lines(status: Mapping[str, Any]) -> Iterator[str]:
     state = {True: "on", False: "off"}
     yield f"{status['agent']}: memory is {state[status['enabled']]}, rules {status['version']}"
     yield f"automatic recording is {state[status['recording']]}"
-    yield f"the analysis of git history is {state[status['git_history_analysis']]}"
+    yield f"git history analysis is {state[status['git_history_analysis']]}"
     for name, each in status["categories"].items():
         days = each["suggested_retention_days"]
         kept = f"{days:>5} day{'' if days == 1 else 's'} suggested"
@@ -151,14 +151,14 @@ def _status_lines(status: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield f"vault {vault['path']}: the folder is gone; 'manage.py vault index {label}' writes its {files} again"
     if vault["fault"]:
-        yield f"the vault could not be written: {vault['fault']}; it is tried again"
+        yield f"the vault could not be written: {vault['fault']}; the next write retries"
     if older := vault["of_another_version"]:
         it = "it" if older == 1 else "them"
         yield f"{several(older, 'file')} of another version: 'manage.py vault index {label}' writes {it} again"
 
 
 def _setting(agent: Agent, key: str) -> Any:
-    """One setting. Raises Invalid, with the key that was probably meant."""
+    """The value of a setting. Raises Invalid, with a similar key as a hint."""
     if key == settings_document.MASTER:
         return agent.memory_enabled
     try:

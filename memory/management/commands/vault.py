@@ -22,13 +22,13 @@ from memory.vault.rendering import visible
 
 _REPAIR = "--repair writes it again"
 _DESCRIPTIONS = {
-    comparing.BEHIND: f"is not what the memory says; {_REPAIR}",
+    comparing.BEHIND: f"differs from its memory; {_REPAIR}",
     comparing.MISSING: f"is missing; {_REPAIR}",
     comparing.EDITED: "was changed by hand; --repair keeps it in .discarded/, and writes the memory's file again",
     comparing.MISPLACED: "is not in the folder that the settings name; --repair moves it",
     comparing.OLDER: f"was written under another version of the rules; {_REPAIR}",
     COPY: "is a copy that the vault does not need; it stays until somebody removes it",
-    comparing.INDEX: f"is missing, or does not list what is there; {_REPAIR}",
+    comparing.INDEX: f"is missing, or does not list the files; {_REPAIR}",
     comparing.UNREADABLE: "cannot be read",
 }
 
@@ -72,7 +72,9 @@ class Command(AgentCommand):
             self.result(figures | _as_record(agent, done.left, done.unknown))
         else:
             for each in kept:
-                self.say(f"{each['from']} was changed by hand, or is not the vault's: it is kept as {each['to']}.")
+                self.say(
+                    f"{each['from']} was changed by hand, or is not a file of the vault. It is kept as {each['to']}."
+                )
             repaired, indexed = several(done.repaired, "difference"), several(done.indexed, "file")
             self.tell(f"{repaired} repaired, {indexed} listed in the index pages.")
             self._print(agent, done.left, done.unknown)
@@ -85,7 +87,7 @@ class Command(AgentCommand):
         if not differences:
             self.tell("No differences.")
         if unknown:
-            self.say(f"{several(unknown, 'other file')}, left alone.")
+            self.say(f"{several(unknown, 'other file')}, not touched.")
 
     def show(self, agent: Agent, *, file: str, **_: Any) -> None:
         agents_side(agent)  # or raise KeyRejected

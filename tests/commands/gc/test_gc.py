@@ -247,7 +247,7 @@ def test_memory_that_is_switched_off_before_the_trim_is_an_error(
     monkeypatch.setattr(gc, "_trim", switch_off_and_trim)
     ran = run("gc", "ada")
     assert ran.code == 1
-    assert ran.err.startswith("Error: Memory is switched off for this agent.")
+    assert ran.err.startswith("Error: Memory is off for this agent.")
     assert "Trimmed" not in ran.out
     assert log_of(agent) == of(10) if is_file else operations.runs(fresh(agent)).count() == 5
 

@@ -1,0 +1,19 @@
+"""Replaces Django's command, which creates people without a second factor: they cannot sign in."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+from django.contrib.auth.management.commands import createsuperuser
+
+from config.errors import USAGE
+
+
+class Command(createsuperuser.Command):
+    help = "Not used here: 'manage.py create_superuser EMAIL' creates a superuser with a second factor."
+    requires_migrations_checks, requires_system_checks = False, ()
+
+    def handle(self, *args: Any, **options: Any) -> NoReturn:
+        self.stderr.write("error: use 'manage.py create_superuser EMAIL', which also sets up a second factor")
+        sys.exit(USAGE)
