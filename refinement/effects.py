@@ -37,8 +37,8 @@ _WORD = re.compile(r"\w+")  # no operator of a search
 
 
 @dataclass(slots=True)
-class ToolCall:
-    """One call while it is made: the locked agent, its session's row, and what the tool did."""
+class CallContext:
+    """The context of one tool call: the locked agent, the session's row, and the result so far."""
 
     agent: Agent
     session: RefinementSession
@@ -90,7 +90,7 @@ class ToolCall:
         self.answer = answer
 
 
-def _search(call: ToolCall, wanted: tools.SearchMemories) -> None:
+def _search(call: CallContext, wanted: tools.SearchMemories) -> None:
     call.session.require_left("searches")
     call.session.searches += 1
     since = parse_moment("since", wanted.since) if wanted.since else None
@@ -101,7 +101,7 @@ def _search(call: ToolCall, wanted: tools.SearchMemories) -> None:
     call.answer = {"found": _show(call, [hit.number for hit in hits])}
 
 
-def _consolidate(call: ToolCall, wanted: tools.ConsolidateMemories) -> None:
+def _consolidate(call: CallContext, wanted: tools.ConsolidateMemories) -> None:
     memories = edits.fetch(call.agent, wanted.ids_to_merge)
     constitutional = [m.number for m in memories if m.constitutional]
     sources = [m for m in memories if not m.constitutional]
@@ -128,7 +128,7 @@ def _consolidate(call: ToolCall, wanted: tools.ConsolidateMemories) -> None:
         call.answer["left_out_as_constitutional"] = constitutional
 
 
-def _update(call: ToolCall, wanted: tools.UpdateMemory) -> None:
+def _update(call: CallContext, wanted: tools.UpdateMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     before = memory.tokens
     report = _check_rewrite(call, [memory], wanted.content)
@@ -147,7 +147,7 @@ def _update(call: ToolCall, wanted: tools.UpdateMemory) -> None:
     call.answer = {"id": wanted.id, "saved": before - edited.memory.tokens} | report
 
 
-def _delete(call: ToolCall, wanted: tools.DeleteMemory) -> None:
+def _delete(call: CallContext, wanted: tools.DeleteMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     _require_shown(call, [memory], errors.Constitutional, errors.NotCore)
     if call.session.mode == Mode.DEDUPE_ONLY:
@@ -158,7 +158,7 @@ def _delete(call: ToolCall, wanted: tools.DeleteMemory) -> None:
     call.answer = {"id": wanted.id, "saved": memory.tokens}
 
 
-def _protect(call: ToolCall, wanted: tools.ProtectMemory) -> None:
+def _protect(call: CallContext, wanted: tools.ProtectMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     _require_shown(call, [memory])
     if not memory.constitutional and call.session.protected >= limits.MAX_PROTECTIONS:
@@ -172,7 +172,7 @@ def _protect(call: ToolCall, wanted: tools.ProtectMemory) -> None:
     call.answer = {"id": wanted.id, "constitutional": True, "already": False}
 
 
-def _promote(call: ToolCall, wanted: tools.PromoteMemory) -> None:
+def _promote(call: CallContext, wanted: tools.PromoteMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     _require_shown(call, [memory])
     call.count_changes(1)
@@ -184,14 +184,14 @@ def _promote(call: ToolCall, wanted: tools.PromoteMemory) -> None:
     call.answer = {"id": wanted.id, "kind": Kind.CORE, "already": False}
 
 
-def _decline(call: ToolCall, wanted: tools.DeclineRefinement) -> None:
+def _decline(call: CallContext, wanted: tools.DeclineRefinement) -> None:
     row = call.session
     if row.changes or row.protected or row.promoted:
         raise BadCall("A session can only be declined before its first edit; call complete_refinement.", "too_late")
     call.ends = Outcome.DECLINED, "", " ".join(wanted.reason.split())
 
 
-def _complete(call: ToolCall, wanted: tools.CompleteRefinement) -> None:
+def _complete(call: CallContext, wanted: tools.CompleteRefinement) -> None:
     row = call.session
     if row.batch + 1 < row.batches:
         sessions.add_summary(call.agent, row, wanted.summary)
@@ -202,7 +202,7 @@ def _complete(call: ToolCall, wanted: tools.CompleteRefinement) -> None:
         call.ends = Outcome.COMPLETED, "", " ".join(wanted.summary.split())
 
 
-EFFECTS: dict[str, Callable[[ToolCall, Any], None]] = {
+EFFECTS: dict[str, Callable[[CallContext, Any], None]] = {
     "search_memories": _search,
     "consolidate_memories": _consolidate,
     "update_memory": _update,
@@ -214,7 +214,7 @@ EFFECTS: dict[str, Callable[[ToolCall, Any], None]] = {
 }
 
 
-def _require_shown(call: ToolCall, memories: list[Memory], *reasons: type[errors.NumbersError]) -> None:
+def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[errors.NumbersError]) -> None:
     """Refuse to edit memories that the agent was not shown at their present version (else an update could be lost),
     and those for which a reason is true. The write path checks some of these reasons again, for other callers."""
     operations.refuse(memories, errors.Discarded, errors.Notice, errors.Private)
@@ -231,7 +231,7 @@ def _require_shown(call: ToolCall, memories: list[Memory], *reasons: type[errors
     operations.refuse(memories, *reasons)
 
 
-def _check_rewrite(call: ToolCall, sources: list[Memory], content: str) -> dict[str, Any]:
+def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> dict[str, Any]:
     """Check a merge or a rewrite, and count it. Returns what the answer says about the specifics that it leaves out.
 
     The quick checks come first, because the agent's row is locked.
@@ -254,7 +254,7 @@ def _check_rewrite(call: ToolCall, sources: list[Memory], content: str) -> dict[
     return {"left_out": report} if report else {}
 
 
-def _left_out(call: ToolCall, sources: list[Memory], content: str) -> list[dict[str, Any]]:
+def _left_out(call: CallContext, sources: list[Memory], content: str) -> list[dict[str, Any]]:
     """The specifics of the sources that will be in no core memory any more, with the number of the source."""
     silo = Silo.for_agent(call.agent)
     texts = {memory.number: silo.open(memory).content for memory in sources}
@@ -277,7 +277,7 @@ def _left_out(call: ToolCall, sources: list[Memory], content: str) -> list[dict[
     return report[:LEFT_OUT_SHOWN]
 
 
-def _require_double(call: ToolCall, memory: Memory) -> None:
+def _require_double(call: CallContext, memory: Memory) -> None:
     """In dedupe_only, refuse to delete a memory unless an equal, or nearly equal, one stays."""
     silo = Silo.for_agent(call.agent)
     content = silo.open(memory).content
@@ -295,7 +295,7 @@ def _require_double(call: ToolCall, memory: Memory) -> None:
         )
 
 
-def _show(call: ToolCall, numbers: Sequence[int]) -> list[dict[str, Any]]:
+def _show(call: CallContext, numbers: Sequence[int]) -> list[dict[str, Any]]:
     """These memories as lines of the ledger, without discarded and hidden ones. From now on the agent may edit them."""
     silo, hidden = Silo.for_agent(call.agent), ledger.left_out(call.agent)
     lines = []
@@ -308,7 +308,7 @@ def _show(call: ToolCall, numbers: Sequence[int]) -> list[dict[str, Any]]:
     return lines
 
 
-def explain(call: ToolCall, error: DomainError) -> dict[str, Any]:
+def explain(call: CallContext, error: DomainError) -> dict[str, Any]:
     """More about a refusal: of memories that changed since they were shown, the present content."""
     if isinstance(error, errors.Stale):
         return {"present": _show(call, error.numbers[:SHOWN_IN_ERRORS])}

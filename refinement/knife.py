@@ -28,7 +28,7 @@ from memory.silo.silo import Silo
 from memory.writing import edits
 from refinement import ledger, limits, prompts, tools
 from refinement import session as sessions
-from refinement.effects import EFFECTS, ToolCall, explain
+from refinement.effects import EFFECTS, CallContext, explain
 from refinement.errors import FloorReached, LimitReached, SessionEnded, UnknownSession
 from refinement.llm.base import Message, Tool
 from refinement.models import Driver, Outcome, RefinementSession, SessionStep
@@ -202,13 +202,13 @@ def _carry_out(
             row.count_step(reply)
         row.require_time()
         checked = tools.parse(row.mode, name, arguments)
-        call = ToolCall(agent, copy(row))
+        call = CallContext(agent, copy(row))
         EFFECTS[name](call, checked)
     except LimitReached as reached:
-        code, call = reached.code, ToolCall(agent, row, answer=_refusal(reached))
+        code, call = reached.code, CallContext(agent, row, answer=_refusal(reached))
         call.ends = Outcome.INCOMPLETE, f"limit_{reached.limit}", ""
     except DomainError as refused:
-        code, call = refused.code, ToolCall(agent, row)
+        code, call = refused.code, CallContext(agent, row)
         call.answer = _refusal(refused) | explain(call, refused)
         row.failed_calls += 1
         row.floor_refusals += isinstance(refused, FloorReached)
@@ -234,7 +234,7 @@ def _refusal(error: DomainError) -> dict[str, Any]:
     return {"ok": False, "code": error.code, "error": str(error)}
 
 
-def _record(call: ToolCall, name: str, result: str, started: float) -> None:
+def _record(call: CallContext, name: str, result: str, started: float) -> None:
     """Save the session's counts and one line of its timeline."""
     row = call.session
     row.tokens_after, row.memories_after = call.agent.core_tokens, call.agent.core_count
@@ -277,7 +277,7 @@ _COUNTED = (
 )
 
 
-def _standing(call: ToolCall) -> dict[str, Any]:
+def _standing(call: CallContext) -> dict[str, Any]:
     """The session's figures that every result gives to the agent, until the session ends."""
     row = call.session
     return {

@@ -15,7 +15,7 @@ import pytest
 from django.test import RequestFactory
 
 from memory.agents import lifecycle
-from memory.api.transfer import Export
+from memory.api.transfer import ExportView
 from memory.models import Memory
 from tests import steps
 from tests.api.serving import Served, serving
@@ -205,7 +205,7 @@ def test_an_export_whose_client_is_given_up_is_over_at_once(house: House, settin
     settings.ALLOWED_HOSTS = ["testserver"]
     steps.remember(house.ada, f"{MARKER} tea", f"{MARKER} boats")
     request = RequestFactory().get("/api/v1/export", headers={"Authorization": f"Bearer {house.ada_key}"})
-    answer: Any = Export.as_view()(request)  # as gunicorn has it: Django's test client closes more than it would
+    answer: Any = ExportView.as_view()(request)  # as gunicorn has it: Django's test client closes more than it would
     lines = iter(answer.streaming_content)
     assert MARKER.encode() in next(lines)
     answer.close()

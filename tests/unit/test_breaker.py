@@ -8,7 +8,7 @@ import pytest
 
 from memory.models import Agent
 from refinement import limits
-from refinement.effects import ToolCall
+from refinement.effects import CallContext
 from refinement.errors import FloorReached
 from refinement.models import RefinementSession
 
@@ -32,7 +32,7 @@ def test_the_floor_of_an_empty_memory_is_nothing() -> None:
 def cut(lost: int, *, mass: int, floor: int) -> None:
     agent = Agent(core_tokens=mass)
     session = RefinementSession(agent=agent, tokens_before=mass, floor_tokens=floor, max_changes=1)
-    ToolCall(agent, session).count_changes(1, lost)
+    CallContext(agent, session).count_changes(1, lost)
 
 
 def test_a_cut_down_to_the_floor_passes() -> None:
