@@ -100,7 +100,7 @@ class AccessPage(Scoped):
 
     @display(description="could be read")
     def covers(self, row: AccessRequest) -> str:
-        return wording.scope(Scope.of(row.scope))
+        return wording.scope(Scope.from_json(row.scope))
 
     @display(description="for")
     def minutes(self, row: AccessRequest) -> str:

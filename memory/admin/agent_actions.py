@@ -43,7 +43,7 @@ class RefineNow(AdminAction):
             yield f"It waits until a worker runs: {why}."
 
     def do(self, row: Agent, by: Any, given: dict[str, Any]) -> str:
-        backlog.ask_for(row, actor_of(by))
+        backlog.request_for(row, actor_of(by))
         later = unattended()
         if later:
             return f"it is refined once a worker runs: {later}."
@@ -78,7 +78,7 @@ class Resume(AdminAction):
         lifecycle.change(row, actor_of(by), paused=False)
         if not schedule.due().filter(pk=row.pk).exists():
             return "no longer paused."
-        backlog.call(row)
+        backlog.add(row)
         return "no longer paused, and due: a worker refines it next."
 
 

@@ -251,7 +251,7 @@ class AgentPage(Scoped):
         last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
         if last is None:
             return None
-        undone_sessions.note([last])
+        undone_sessions.mark([last])
         place = reverse("admin:refinement_refinementsession_change", args=[last.pk])
         told = f"{last.tokens_before:,} → {last.tokens_after:,} tokens, {last.outcome.replace('_', ' ')}"
         told += f", rolled back by entry {last.undone_by}" if last.undone_by else ""
@@ -305,7 +305,7 @@ def _require_model(model: str) -> None:
 def _in_line(agent: Agent) -> str:
     row = Waiting.objects.filter(pk=agent.pk).first()
     if row is None:
-        is_waiting = {providers.of(agent.model), agent.model} & set(providers.doubted())
+        is_waiting = {providers.of(agent.model), agent.model} & set(providers.failing_names())
         return f"called when {agent.model} answers again" if is_waiting else "called at the next sweep"
     if row.taken_at:
         return "a worker has taken it"

@@ -14,8 +14,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from audit.models import AuditEntry, Change, Operation
-from audit.patience import alone
 from audit.trail import Actor
+from audit.waiting import advisory_lock
 from memory.access import tenants
 from memory.access.authentication import new_key
 from memory.agents import due_dates
@@ -100,7 +100,7 @@ def _clean(agent: Agent, setting: Collection[str]) -> None:
         agent.vault_path = base.resolved(agent.vault_path)
     placed = [name for name in FILES if name in setting]
     if placed:
-        alone(_PLACES)
+        advisory_lock(_PLACES)
     if clash := _clash(agent, placed):
         raise clash
     field = tenants.wrong_field(agent) or _wrong_field(agent) or _unfit(agent, setting)

@@ -55,7 +55,7 @@ def ask(agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: in
         steps.require_room(row, actor)
         letters.require_sent(row)
         asked: dict[str, Any] = {"person_id": person.id, "person": person.address, "purpose": told}
-        asked |= {"scope": scope.told(), "seconds": seconds}
+        asked |= {"scope": scope.to_json(), "seconds": seconds}
         made = _step(row, Operation.ACCESS_REQUESTED, actor, asked)
         steps.ask_steward(row, made.number)
         return made

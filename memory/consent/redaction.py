@@ -83,7 +83,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
                 gone = memory.discarded_at or edit.at
                 values = {"sealed": b"", "digest": b"", "constitutional": False}
                 edit.change(memory, discarded_at=gone, redacted_at=edit.at, **values)
-            disk.fold_log_afterwards()
+            disk.empty_log_on_commit()
             Creation.objects.filter(agent_id=row.pk).delete()  # keyed digests of what was sent, on which to try a guess
             _unname(row, figures.memories)
             HistoryAnalysis.objects.filter(agent_id=row.pk, memory__in=figures.memories).delete()

@@ -70,7 +70,7 @@ class RemovalCommand(Task):
 
     def handle(self, *args: Any, **options: Any) -> None:
         super().handle(*args, **options)
-        if not disk.fold_log():
+        if not disk.empty_log():
             self.say(
                 "The database's write-ahead log cannot be folded in while somebody reads, and holds what was removed, "
                 "sealed, until it is: run this command with --waiting once nobody does."

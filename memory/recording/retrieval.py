@@ -25,7 +25,7 @@ from memory.policy.tokens import count
 from memory.policy.validation import checked_project
 from memory.recording import usage
 from memory.search import context, reading
-from memory.search.own_words import to_be_told
+from memory.search.own_words import without_empty_fields
 from memory.search.query import Query, parse
 from memory.search.selection import Filters
 from memory.silo.silo import Read
@@ -153,7 +153,7 @@ def retrieve(
     )
     found: list[Read] = []
     if asked is not None:
-        found = reading.search(agent, asked, filters=filters, limit=most, favour=_favour(query, now))
+        found = reading.search(agent, asked, filters=filters, limit=most, boost=_favour(query, now))
     reads = _within(found, max_tokens)
     tokens = sum(map(_weighs, reads))
     return Retrieved(
@@ -236,11 +236,11 @@ def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
 def _line(read: Read) -> str:
     """A dated entry of the journal says its day, as in the agent's context."""
     day = f"{read.memory.origin:%Y-%m-%d}: " if read.memory.kind == Kind.JOURNAL else ""
-    return f"- {day}{context.said(replace(read.opened, content=_told(read)))}"
+    return f"- {day}{context.indented(replace(read.opened, content=_told(read)))}"
 
 
 def _told(read: Read) -> str:
-    return to_be_told(read.opened.content, read.memory.category)
+    return without_empty_fields(read.opened.content, read.memory.category)
 
 
 def _weighs(read: Read) -> int:

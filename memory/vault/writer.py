@@ -20,7 +20,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from audit.models import Change
-from audit.patience import not_awaited
+from audit.waiting import without_disk_sync
 from memory.errors import FileFault
 from memory.models import Agent, Memory, Vault, VaultFile
 from memory.silo.silo import Silo
@@ -120,7 +120,7 @@ def bring_held(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
         raise files.fault
     if not is_soon:
         unchanged = Vault.objects.filter(agent_id=now.pk, seq=state.seq)  # else it begins again
-        with not_awaited():  # if that is lost, everything is up to date when it is tried again
+        with without_disk_sync():  # if that is lost, everything is up to date when it is tried again
             unchanged.update(seq=now.audit_seq, fault="", fault_at=None)
 
 

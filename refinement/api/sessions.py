@@ -121,7 +121,7 @@ class Sessions(AgentView):
         """Open a session. Your runtime drives it (201), or a worker of the service does (202)."""
         payload = self.payload(SessionIn)
         if payload["driver"] == Driver.SERVER:
-            due = backlog.ask(self.agent)
+            due = backlog.request(self.agent)
             due.tenant = self.agent.tenant
             return Response(AgentOut(due).data, status.HTTP_202_ACCEPTED)
         session = sessions.open_session(
@@ -169,5 +169,5 @@ def _response(session: RefinementSession, status_code: int = status.HTTP_200_OK)
 
 
 def _as_json(rows: list[RefinementSession]) -> list[Any]:
-    undone_sessions.note(rows)
+    undone_sessions.mark(rows)
     return list(SessionOut(rows, many=True).data)
