@@ -189,10 +189,8 @@ def _triggers(guard: Guard) -> Iterator[tuple[str, str]]:
     if "UPDATE" not in guard.refuses:
         name = f"{guard.table}_no_move"
         columns = ", ".join(("id", *_SQLITE_ALIASES, *guard.identity))
-        yield (
-            name,
-            f"CREATE TRIGGER {name} BEFORE UPDATE OF {columns} ON {guard.table} BEGIN {_SQLITE_REFUSAL} END",
-        )
+        on = f"BEFORE UPDATE OF {columns} ON {guard.table}"
+        yield name, f"CREATE TRIGGER {name} {on} BEGIN {_SQLITE_REFUSAL} END"
     name = f"{guard.table}_no_replace"
     same = " AND ".join(f"{column} = NEW.{column}" for column in guard.identity)
     yield (

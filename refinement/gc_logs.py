@@ -73,7 +73,7 @@ class FileLog:
             done = log_file.trim_entries(self.place, keep, since=self._state, before_replace=self._announce)
         except FileFault:
             if self._trail_entry is not None:
-                operations.file_trimmed(self.agent, {"failed_after_entry": self._trail_entry}, self.actor)
+                operations.record_file_trim(self.agent, {"failed_after_entry": self._trail_entry}, self.actor)
             raise
         return done.removed, done.kept
 
@@ -81,7 +81,7 @@ class FileLog:
         """Write the trim to the trail before the file is replaced: then a crash leaves no change without an entry.
         Raises MemoryDisabled, and the file stays as it was."""
         switches.require_on(Agent.objects.select_related("tenant").get(pk=self.agent.pk))
-        self._trail_entry = operations.file_trimmed(self.agent, _summary(planned), self.actor)
+        self._trail_entry = operations.record_file_trim(self.agent, _summary(planned), self.actor)
 
 
 def _summary(planned: Trimmed) -> dict[str, Any]:

@@ -200,9 +200,9 @@ class RelatedOut(serializers.Serializer[Any]):
     id = serializers.IntegerField(source="number")
     why = serializers.ChoiceField(
         ["source", "merged", "same words", "told", "notice", "shown"],
-        help_text="`source`: was merged into it; `merged`: was made from it; `same words`: has the same text; `told`: "
-        "memory of the session or topic that it was recorded in; `notice`: notice of a session that edited it; "
-        "`shown`: written by a session that was shown it",
+        help_text="`source`: was merged into it; `merged`: was made from it; `same words`: has or had the same text; "
+        "`told`: memory of the session or topic that it was recorded in; `notice`: notice of a session that edited it; "
+        "`shown`: notice of a session that may have read it",
     )
     state = serializers.ChoiceField(["active", "discarded"])
 

@@ -250,7 +250,10 @@ class Cleanup(AgentView):
 
     @extend_schema(operation_id="cleanup_decide", request=DecisionIn, responses=DecidedOut)
     def post(self, request: Request) -> Response:
-        """Keep or discard suggested memories. Either all decisions are made or none."""
+        """Keep or discard suggested memories, by number. `expect` has the listed version of each memory to discard.
+
+        Either all decisions apply or none.
+        """
         payload = self.payload(DecisionIn)
         expect = {each["id"]: each["version"] for each in payload.get("expect", ())}
         keep, discard = payload.get("keep", ()), payload.get("discard", ())

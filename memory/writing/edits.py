@@ -37,7 +37,7 @@ _LAST = models.BigIntegerField.MAX_BIGINT  # the largest number in the database
 
 
 # Numbers of memories, or memories that were read after the agent was locked.
-Those = Sequence[int | Memory]
+MemoryRefs = Sequence[int | Memory]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ class Edit:
     _added: list[Memory] = field(default_factory=list)
     _changed: set[str] = field(default_factory=lambda: {"version"})  # fields of memories
 
-    def take(self, those: Those, expect: Mapping[int, int] | None = None) -> list[Memory]:
+    def take(self, refs: MemoryRefs, expect: Mapping[int, int] | None = None) -> list[Memory]:
         """These memories, in this order. Raises UnknownMemory, Repeated, or Stale if `expect` has another version."""
-        memories = [each for each in those if isinstance(each, Memory)]
-        found = memories or fetch(self.agent, [each for each in those if isinstance(each, int)])
+        memories = [each for each in refs if isinstance(each, Memory)]
+        found = memories or fetch(self.agent, [each for each in refs if isinstance(each, int)])
         stale = [m.number for m in found if expect is not None and expect.get(m.number, m.version) != m.version]
         if stale:
             raise errors.Stale(stale)

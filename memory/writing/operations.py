@@ -21,7 +21,7 @@ from memory.policy.categories import NAMED_BY_SERVICE, UNREFINED
 from memory.policy.validation import MAX_CONTENT, Draft, checked_content, checked_tags, require_names, scope_of
 from memory.silo.silo import Silo
 from memory.writing import daily_limit, edits
-from memory.writing.edits import Edit, Edited, Those
+from memory.writing.edits import Edit, Edited, MemoryRefs
 
 
 def remember(
@@ -107,7 +107,7 @@ def _refer(edit: Edit, besides: Mapping[int, str], silo: Silo) -> None:
 
 def discard(
     agent: Agent,
-    those: Those,
+    refs: MemoryRefs,
     actor: Actor,
     *,
     session: int | None = None,
@@ -120,7 +120,7 @@ def discard(
     """
     with edits.begin(agent, Operation.DISCARDED, actor, session=session) as edit:
         edit.detail |= detail or {}
-        for memory in _editable(edit, those, expect):
+        for memory in _editable(edit, refs, expect):
             edit.change(memory, discarded_at=edit.at)
         return edit.finish()
 
@@ -138,7 +138,7 @@ def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
         return edit.finish()
 
 
-def protect(agent: Agent, those: Those, actor: Actor, *, session: int | None = None) -> Edited:
+def protect(agent: Agent, refs: MemoryRefs, actor: Actor, *, session: int | None = None) -> Edited:
     """Make memories constitutional.
 
     An agent can do this only in a refinement session, for core memories, and up to half of its budget in total. A
@@ -150,7 +150,7 @@ def protect(agent: Agent, those: Those, actor: Actor, *, session: int | None = N
     if by_agent and session is None:
         raise errors.ProtectionRefused("An agent can protect memories only in a refinement session.")
     with edits.begin(agent, Operation.PROTECTED, actor, session=session) as edit:
-        memories = edit.take(those)
+        memories = edit.take(refs)
         refuse(memories, errors.Discarded, errors.Notice)
         if by_agent:
             refuse(memories, errors.NotCore)
@@ -174,7 +174,7 @@ def unprotect(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str
 
 def consolidate(
     agent: Agent,
-    those: Those,
+    refs: MemoryRefs,
     content: str,
     actor: Actor,
     *,
@@ -188,10 +188,10 @@ def consolidate(
     Raises Invalid, UnknownMemory, Repeated, Discarded, Constitutional, NotCore, Apart, Private, DiscardShare.
     """
     content = checked_content(content, "new_content")
-    if len(those) < 2:
+    if len(refs) < 2:
         raise errors.Invalid("ids_to_merge", "must have two or more memories")
     with edits.begin(agent, Operation.CONSOLIDATED, actor, session=session) as edit:
-        sources = _editable(edit, those)
+        sources = _editable(edit, refs)
         first = sources[0]
         refuse(sources, errors.NotCore, errors.Private)
         apart = [m.number for m in sources if (m.scope, m.project) != (first.scope, first.project)]
@@ -232,7 +232,7 @@ def trim(agent: Agent, keep: int, actor: Actor, *, upto: int | None = None) -> E
         return edit.finish()
 
 
-def file_trimmed(agent: Agent, detail: dict[str, Any], actor: Actor) -> int | None:
+def record_file_trim(agent: Agent, detail: dict[str, Any], actor: Actor) -> int | None:
     """Record in the trail that the agent's memory file is trimmed. Returns the number of the entry."""
     with edits.begin(agent, Operation.TRIMMED, actor, is_notice=True) as edit:
         edit.detail = {"file": detail}
@@ -266,9 +266,9 @@ def reword(edit: Edit, notice: Memory, text: str) -> None:
     edit.change(notice, sealed=silo.seal(notice.number, text, ()), digest=silo.digest(text), tokens=tokens.count(text))
 
 
-def _editable(edit: Edit, those: Those, expect: Mapping[int, int] | None = None) -> list[Memory]:
+def _editable(edit: Edit, refs: MemoryRefs, expect: Mapping[int, int] | None = None) -> list[Memory]:
     """The memories, if they may be rewritten or discarded. Outside its sessions, the agent has a daily limit."""
-    memories = edit.take(those, expect)
+    memories = edit.take(refs, expect)
     refuse(memories, errors.Discarded, errors.Notice, errors.Constitutional)
     if edit.actor.kind == ActorKind.AGENT and edit.session is None:
         daily_limit.require(edit.agent, memories, edit.at)
