@@ -9,8 +9,8 @@ class AuditConfig(AppConfig):
     verbose_name = "Audit"
 
     def ready(self) -> None:
-        from audit import bulk, checks, connection_setup, guards  # noqa: F401  two register themselves
+        from audit import bulk, checks, connection_setup, guards  # noqa: F401  two of them register themselves
 
         connection_setup.prepare_connections()
-        pre_migrate.connect(guards.let_nothing_through, sender=self, dispatch_uid="audit.guards")
-        post_migrate.connect(guards.put_back, dispatch_uid="audit.guards")
+        pre_migrate.connect(guards.refuse_updates, sender=self, dispatch_uid="audit.guards")
+        post_migrate.connect(guards.restore_triggers, dispatch_uid="audit.guards")

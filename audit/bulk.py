@@ -1,4 +1,4 @@
-"""Writes and reads of rows for which Django has no fast way of its own (figures: docs/internals/benchmarks.md)."""
+"""Fast reads and writes of many rows, where Django is slow (figures: docs/internals/benchmarks.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, connection, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.query import get_related_populators
 
-# The parameters of so many rows stay below what PostgreSQL takes in one statement: 65,535. For `bulk_create`.
+# Batch size for `bulk_create`: PostgreSQL takes at most 65,535 parameters in one statement.
 ROWS_AT_ONCE = 2_000
 
 _FOUND_BY = ("id", "agent_id")
@@ -33,11 +33,10 @@ def insert_many(rows: Sequence[models.Model]) -> None:
 
 
 def update_many(rows: Sequence[models.Model], fields: Collection[str]) -> None:
-    """Write these fields of existing rows of one model, of each row its own values.
+    """Write these fields of existing rows of one model.
 
     Django's `bulk_update` takes minutes for 10,000 rows. A row is found by its id and, if the model has one, its
-    agent: the rows may lie by agent on several servers (docs/internals/scaling.md). Raises ValueError for a row
-    without an id, which would be found by nothing.
+    `agent_id`, because rows may be sharded by agent (docs/internals/scaling.md). Raises ValueError if a row has no id.
     """
     if not all(row.pk for row in rows):
         raise ValueError("A row without an id cannot be updated. Read the rows first.")
@@ -47,14 +46,14 @@ def update_many(rows: Sequence[models.Model], fields: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class _Statement:
-    """SQL that reads rows of these columns from a source. There they are called column1, column2 and so on."""
+    """SQL that reads rows from a source, `data`. Its columns are called column1, column2 and so on."""
 
     columns: Sequence[_Column]
     before: str
     after: str = ""
 
     def run(self, rows: Sequence[models.Model]) -> None:
-        """PostgreSQL gets an array for each column, and SQLite a parameter for each value."""
+        """Send one array for each column to PostgreSQL, and one parameter for each value to SQLite."""
         by_column = []
         for column in self.columns:
             values = [getattr(row, column.attname) for row in rows]
@@ -69,15 +68,15 @@ class _Statement:
             one_row = f"({', '.join(['%s'] * len(self.columns))})"
             by_row = zip(*by_column, strict=True)
             while params := list(chain.from_iterable(islice(by_row, at_once))):
-                source = f"(VALUES {', '.join([one_row] * (len(params) // len(self.columns)))}) AS given"
+                source = f"(VALUES {', '.join([one_row] * (len(params) // len(self.columns)))}) AS data"
                 cursor.execute(f"{self.before} {source} {self.after}", params)
 
     @cached_property
     def _with_arrays(self) -> str:
-        # Without a length in the type: a cast never cuts a value short.
+        # Without the type's length, because a cast would shorten values.
         types = [str(column.cast_db_type(connection)).split("(")[0] for column in self.columns]
         names = ", ".join(f"column{place}" for place in range(1, len(types) + 1))
-        return f"{self.before} unnest({', '.join(f'%s::{each}[]' for each in types)}) AS given ({names}) {self.after}"
+        return f"{self.before} unnest({', '.join(f'%s::{each}[]' for each in types)}) AS data ({names}) {self.after}"
 
 
 @cache
@@ -89,17 +88,17 @@ def _insertion(model: type[models.Model]) -> _Statement:
 @cache
 def _change(model: type[models.Model], fields: frozenset[str]) -> _Statement:
     columns = [column for column in model._meta.concrete_fields if column.attname in {*fields, *_FOUND_BY}]
-    table, given = _table(model), {c: f"given.column{place}" for place, c in enumerate(columns, 1)}
-    sets = ", ".join(f"{_name(c)} = {value}" for c, value in given.items() if c.attname not in _FOUND_BY)
-    found = " AND ".join(f"{table}.{_name(c)} = {value}" for c, value in given.items() if c.attname in _FOUND_BY)
+    table, values = _table(model), {c: f"data.column{place}" for place, c in enumerate(columns, 1)}
+    sets = ", ".join(f"{_name(c)} = {value}" for c, value in values.items() if c.attname not in _FOUND_BY)
+    found = " AND ".join(f"{table}.{_name(c)} = {value}" for c, value in values.items() if c.attname in _FOUND_BY)
     return _Statement(columns, f"UPDATE {table} SET {sets} FROM", f"WHERE {found}")
 
 
 @contextmanager
-def together() -> Iterator[None]:
-    """Send what is written in this block to PostgreSQL without waiting for each answer: one exchange for all of it.
+def pipelined() -> Iterator[None]:
+    """Send the statements of this block to PostgreSQL as a pipeline, without waiting for each response.
 
-    A refusal is raised at the end of the block at the latest. SQLite runs in this process: there is nothing to save.
+    An error is raised at the end of the block at the latest. On SQLite this does nothing.
     """
     if connection.vendor != "postgresql":
         yield
@@ -118,18 +117,18 @@ def _name(column: _Column) -> str:
 
 
 class Prepared(Generic[M]):
-    """A query of whole rows that Django composes once, for what each request or edit reads.
+    """A query of whole rows whose SQL Django compiles only once, for frequent reads.
 
-    To compose it takes Django 0.2 ms or more, four times as long as the rest of such a query.
+    Compiling takes 0.2 ms or more, four times as long as the rest of the query.
     """
 
     def __init__(self, compose: Callable[[], models.QuerySet[M]]) -> None:
-        """`compose` gives the query with any parameters."""
+        """`compose` returns the query, with placeholder values as parameters."""
         self._compose = compose
 
     def __call__(self, *params: Any) -> list[M]:
-        """The rows of the query with these parameters: all that the SQL has, in its order. Each becomes an object as in
-        Django's `ModelIterable`."""
+        """The rows for these parameters, in the order of the SQL's placeholders. Objects are made as in Django's
+        `ModelIterable`."""
         composed = self._composed
         found = []
         with connection.cursor() as cursor:
@@ -163,21 +162,21 @@ class Prepared(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class _Composed:
-    """SQL, and what makes objects of its rows."""
+    """SQL, and how to make objects from its rows."""
 
     model: type[Any]
     sql: str
     places: slice  # of the model's own columns in a row
-    names: list[str]  # of these
+    names: list[str]  # of these columns
     converters: list[tuple[int, Any, Any]]
     related: list[Any]
 
 
 def streamed(rows: models.QuerySet[Any, Any], at_a_time: int = 500) -> closing[Generator[Any, None, None]]:
-    """The rows, some at a time, from a cursor that is closed when the block ends.
+    """The rows, in batches, from a cursor that is closed when the block ends.
 
-    If it stays open, the garbage collector closes it, on PostgreSQL possibly in the middle of another statement. Then
-    it waits forever for the connection that statement holds.
+    An open cursor is closed by the garbage collector. On PostgreSQL this can happen during another statement on the
+    same connection, which then waits forever.
     """
     return closing(cast(Generator[Any, None, None], rows.iterator(at_a_time)))
 
@@ -191,7 +190,7 @@ else:
 
 
 class Among(_Lookup):
-    """`number__among=[…]`: membership in a list of any length as one parameter. Bytes compare as bytes."""
+    """`number__among=[…]`: like `__in`, for a list of any length, sent as one parameter."""
 
     lookup_name = "among"
     prepare_rhs = False
@@ -207,7 +206,7 @@ class Among(_Lookup):
 
 
 def parameter(values: Iterable[int] | Iterable[bytes]) -> list[int | bytes] | str:
-    """What the SQL of `among` takes for these values: an array, or JSON on SQLite."""
+    """These values as the parameter of `among`: an array, or JSON on SQLite."""
     if connection.vendor == "postgresql":
         return list(values)
     return json.dumps([base64.b64encode(value).decode() if isinstance(value, bytes) else value for value in values])

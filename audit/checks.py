@@ -1,4 +1,4 @@
-"""System checks of the trail: its triggers are there, and its key is in the keyring."""
+"""System checks of the audit trail: its triggers exist, and its key is in the keyring."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from config.keyring import keyring
 
 
 @register(Tags.database, deploy=True)
-def triggers_are_there(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    hint = "Run 'manage.py migrate': it puts them back."
+def triggers_exist(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    hint = "Run 'manage.py migrate': it creates them again."
     return ask_database(
         databases,
         lambda: [
@@ -27,19 +27,18 @@ def triggers_are_there(databases: Sequence[str] | None = None, **_: Any) -> list
 
 
 @register(Tags.database, deploy=True)
-def trail_goes_on(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """A trail begun under one audit key is not to go on under another that cannot verify it."""
+def audit_key_exists(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """The key of the newest entry must be in the keyring. Otherwise the trail could not be verified."""
     return ask_database(databases, lambda: [Error(problem, id="palimpsest.E006") for problem in _unverifiable()])
 
 
 def _unverifiable() -> list[str]:
-    """What is wrong when the trail's newest entry was made under a key that is not there."""
     if AuditEntry._meta.db_table not in connection.introspection.table_names():
         return []
     newest = AuditEntry.objects.order_by("-pk").values_list("key_id", flat=True).first()
     if newest is None or newest in {key.id for key in keyring().audit}:
         return []
     return [
-        f"The newest entry of the audit trail was made under key {newest}, which is not in the keyring. "
-        "Put that key back (AUDIT_KEY, or the audit file in KEYS_DIR) from its backup."
+        f"The newest audit entry was signed with key {newest}, which is not in the keyring. "
+        "Restore that key from its backup (AUDIT_KEY, or the audit file in KEYS_DIR)."
     ]

@@ -1,4 +1,4 @@
-"""How each new connection to PostgreSQL is prepared."""
+"""Prepares each new connection to PostgreSQL for migrations that run at the same time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from django.db.backends.signals import connection_created
 
 
 def prepare_connections() -> None:
-    connection_created.connect(_expect_migrations, dispatch_uid="audit.connection_setup.postgresql")
+    connection_created.connect(_add_wrapper, dispatch_uid="audit.connection_setup.postgresql")
 
 
-def _expect_migrations(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    if connection.vendor == "postgresql" and _planned_anew not in connection.execute_wrappers:
-        connection.execute_wrappers.append(_planned_anew)
+def _add_wrapper(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    if connection.vendor == "postgresql" and _replan not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_replan)
 
 
-def _planned_anew(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-    """A statement prepared before a migration changed what it gives is prepared anew.
+def _replan(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+    """Execute again a prepared statement whose result type was changed by a migration.
 
-    PostgreSQL refuses it for ever otherwise. In a transaction the refusal stands, and the rollback forgets all of them.
+    PostgreSQL refuses the old plan. Inside a transaction the error is raised, and the rollback drops the plans.
     """
     try:
         return execute(sql, params, many, context)

@@ -1,8 +1,7 @@
-"""Consent to read what an agent remembers: what was asked, what became of it, what it covers.
+"""Requests to read an agent's memories: their scope and their state, computed from the audit trail.
 
-Worked out from the agent's trail: each step is an entry there, which `memory.consent.grants` writes. A grant counts
-with the chain of MACs unbroken from the entry that asked to the last alone, so that no row put in by SQL opens
-anything, and none taken out revives what was revoked.
+Each step is an entry, which `memory.consent.grants` writes. A grant counts only if the chain of MACs is intact from the
+request's entry to the last one. So a row inserted by SQL grants nothing, and a deleted row does not undo a revocation.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from audit import typed
 from audit.models import CONSENT, AccessState, AuditEntry, Operation
 from audit.verify import ill_formed
 
-LAPSES = timedelta(hours=72)  # a request that nobody decided about
+LAPSES = timedelta(hours=72)  # after which an undecided request lapses
 SHORTEST, LONGEST, USUAL = timedelta(minutes=15), timedelta(hours=4), timedelta(hours=1)
 LEAST_PURPOSE, MOST_PURPOSE = 20, 1_000  # characters
 MOST_NUMBERS = 1_000
@@ -42,7 +41,7 @@ _FROM = {
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who may sign in. `address` is that of their mail."""
+    """A person who can sign in. `address` is their mail address."""
 
     id: int
     address: str
@@ -50,7 +49,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a request is about. `kind`: silo (all of it), memories (`numbers`), session (its entries), entries
+    """What a request covers. `kind`: silo (everything), memories (`numbers`), session (its entries), entries
     (`first` to `last`)."""
 
     kind: str
@@ -60,24 +59,23 @@ class Scope:
     last: int = 0
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> Scope:
-        """As JSON keeps it; `numbers` is the one that is a list."""
-        numbers = tuple(map(typed.number, told.get("numbers", ())))
-        places = {name: typed.number(value) for name, value in told.items() if name not in ("kind", "numbers")}
-        if told["kind"] not in KINDS:
+    def from_json(cls, value: dict[str, Any]) -> Scope:
+        """Raises what `ill_formed` catches."""
+        numbers = tuple(map(typed.number, value.get("numbers", ())))
+        places = {name: typed.number(each) for name, each in value.items() if name not in ("kind", "numbers")}
+        if value["kind"] not in KINDS:
             raise ValueError
-        return cls(told["kind"], numbers, **places)
+        return cls(value["kind"], numbers, **places)
 
-    def told(self) -> dict[str, Any]:
-        """As JSON keeps it."""
+    def to_json(self) -> dict[str, Any]:
         return {name: list(value) if name == "numbers" else value for name, value in asdict(self).items() if value}
 
     def covers_memories(self, numbers: Iterable[int]) -> bool:
-        """Whether these memories may be read as they stand."""
+        """Whether these memories may be read in their current state."""
         return self.kind == "silo" or (self.kind == "memories" and set(numbers) <= set(self.numbers))
 
     def covers_entry(self, entry: AuditEntry) -> bool:
-        """Whether what this entry did may be read; of `memories`, as far as it did it to them."""
+        """Whether this entry's changes may be read. For kind `memories`, only the changes of these memories."""
         return {
             "silo": True,
             "memories": True,
@@ -88,7 +86,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A request as the trail has it. `number` is that of the entry that asked."""
+    """A request, from the trail. `number` is that of its entry."""
 
     number: int
     person_id: int
@@ -108,7 +106,7 @@ class Standing:
         return self.asked_at + LAPSES
 
     def at(self, now: datetime) -> AccessState:
-        """Its state at this moment: a clock ends it without an entry."""
+        """The state at this moment. A request lapses and a grant expires without an entry."""
         if self.state == AccessState.REQUESTED and now >= self.decide_until:
             return AccessState.LAPSED
         if self.state == AccessState.ACTIVE and (self.until is None or now >= self.until):
@@ -117,34 +115,34 @@ class Standing:
 
 
 def standings(agent_id: int, since: int = 1) -> dict[int, Standing]:
-    """Every request of an agent's trail from an entry on, by number, in order."""
+    """The requests of an agent's trail from entry `since` on, by number, in order."""
     entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since)
     entries = entries.filter(operation__in=[Operation.ACCESS_REQUESTED, *_BECOMES]).order_by("seq")
     found: dict[int, Standing] = {}
     for entry in entries:
-        with ill_formed():  # as SQL can write it: it counts for nothing, and verifying tells of it
+        with ill_formed():  # such an entry is ignored here, and verify_audit reports it
             if entry.operation == Operation.ACCESS_REQUESTED:
-                found[entry.seq] = _asked(entry)
+                found[entry.seq] = _request(entry)
             elif (before := found.get(entry.detail["request"])) is not None:
                 found[before.number] = _after(before, entry)
     return found
 
 
-def _asked(entry: AuditEntry) -> Standing:
-    told = entry.detail
+def _request(entry: AuditEntry) -> Standing:
+    detail = entry.detail
     return Standing(
         number=entry.seq,
-        person_id=typed.number(told["person_id"]),
-        person=typed.text(told["person"]),
-        purpose=typed.text(told["purpose"]),
-        scope=Scope.of(told["scope"]),
-        seconds=typed.number(told["seconds"]),
+        person_id=typed.number(detail["person_id"]),
+        person=typed.text(detail["person"]),
+        purpose=typed.text(detail["purpose"]),
+        scope=Scope.from_json(detail["scope"]),
+        seconds=typed.number(detail["seconds"]),
         asked_at=entry.at,
     )
 
 
 def _after(before: Standing, entry: AuditEntry) -> Standing:
-    """What an entry makes of a request; nothing where the one does not follow from the other."""
+    """The request after this entry. An entry that does not fit the request's state changes nothing."""
     state = _BECOMES[Operation(entry.operation)]
     if before.state != _FROM[state]:
         return before
@@ -156,14 +154,16 @@ def _after(before: Standing, entry: AuditEntry) -> Standing:
 
 
 def columns(standing: Standing, tenant_id: int, label: str) -> dict[str, Any]:
-    """A request as its row has it."""
+    """The values of the request's row (AccessRequest)."""
     labels = {"tenant_id": tenant_id, "agent_label": label}
-    return asdict(standing) | {"scope": standing.scope.told()} | labels
+    return asdict(standing) | {"scope": standing.scope.to_json()} | labels
 
 
 def same_address(one: str, other: str) -> bool:
-    """Whether mail to both may reach the same person: letter case, compatibility forms, a tag after `+` and, at
-    Google, dots make no difference."""
+    """Whether two mail addresses may belong to the same person.
+
+    Letter case, Unicode compatibility forms, a tag after `+` and, at some providers, dots are ignored.
+    """
     return bool(one) and _normalized(one) == _normalized(other)
 
 
@@ -174,7 +174,7 @@ def same_domain(one: str, other: str) -> bool:
 def _normalized(address: str) -> str:
     local, _, domain = unicodedata.normalize("NFKC", address).strip().casefold().rpartition("@")
     local = local.strip('"').replace("\\", "").partition("+")[0]
-    domain = ".".join(map(_spelled_out, domain.split(".")))
+    domain = ".".join(map(_decoded, domain.split(".")))
     with suppress(UnicodeError):
         domain = domain.encode("idna").decode()
     domain = _SAME.get(domain.rstrip("."), domain.rstrip("."))
@@ -183,7 +183,7 @@ def _normalized(address: str) -> str:
     return f"{local}@{domain}"
 
 
-# Domains of which mail to one reaches the other. As good as such a list can be: the steward's page shows the address.
+# Domains that deliver to the same mailbox. The list is incomplete, so the steward's page also shows the address.
 _SAME = {
     "googlemail.com": "gmail.com",
     "protonmail.com": "proton.me",
@@ -196,8 +196,8 @@ _SAME = {
 _WITHOUT_DOTS = ("gmail.com", "proton.me")
 
 
-def _spelled_out(label: str) -> str:
-    """A part of a domain as people write it, not as machines do."""
+def _decoded(label: str) -> str:
+    """A label of a domain, decoded from Punycode."""
     if label.startswith("xn--"):
         with suppress(UnicodeError):
             return label[4:].encode("ascii").decode("punycode").casefold()

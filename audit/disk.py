@@ -1,35 +1,34 @@
-"""Removing bytes from the database's own files, as far as a program can see to it.
+"""Removes deleted content from the database's own files, as far as possible.
 
-SQLite overwrites what goes (`secure_delete`, on every connection), and is told to fold its write-ahead log into the
-database afterwards. PostgreSQL keeps old row versions until its vacuum comes by. What copies hold (backups, replicas,
-archived logs) is beyond reach.
+SQLite overwrites deleted content (`secure_delete`, on every connection). Afterwards its write-ahead log is emptied.
+PostgreSQL keeps old row versions until its next vacuum. Backups, replicas and archived logs keep their copies.
 """
 
 from __future__ import annotations
 
 from django.db import OperationalError, connection, transaction
 
-_PATIENCE = 2_000  # milliseconds to wait for others who read
+_WAIT = 2_000  # milliseconds to wait for readers
 
 
-def fold_log_afterwards() -> None:
-    """To be called in a transaction that removes what must not stay behind in SQLite's log."""
-    transaction.on_commit(fold_log)
+def empty_log_on_commit() -> None:
+    """Empty SQLite's log after this transaction, which removes content."""
+    transaction.on_commit(empty_log)
 
 
-def fold_log() -> bool:
-    """Fold SQLite's write-ahead log in and empty it. False while somebody else reads: it still holds what was removed.
+def empty_log() -> bool:
+    """Move SQLite's write-ahead log into the database and empty it.
 
-    Never raises: what was asked for is done and committed.
+    False if a reader prevents it: then the log still contains removed content. Never raises.
     """
     if connection.vendor != "sqlite":
         return True
     with connection.cursor() as cursor:
         try:
-            [[patience]] = cursor.execute("PRAGMA busy_timeout").fetchall()
-            cursor.execute(f"PRAGMA busy_timeout = {_PATIENCE}")
+            [[timeout]] = cursor.execute("PRAGMA busy_timeout").fetchall()
+            cursor.execute(f"PRAGMA busy_timeout = {_WAIT}")
             [[busy, *_]] = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            cursor.execute(f"PRAGMA busy_timeout = {patience}")
-        except OperationalError:  # in a transaction of the caller's
+            cursor.execute(f"PRAGMA busy_timeout = {timeout}")
+        except OperationalError:  # inside a transaction of the caller
             return False
     return not busy

@@ -1,11 +1,10 @@
-"""What the database itself refuses: changing or removing a row of the trail, leaving one out, removing a memory.
+"""Triggers that refuse to change or delete a row of the trail, to leave a gap in it, or to delete a memory.
 
-One change of a row is let through: the trail's loss of what a redaction covers (`audit.redactions`).
+One change of the trail is allowed: to remove what a redaction covers (`audit.redactions`).
 
-Triggers, because they hold for SQL typed by hand, for `queryset.delete()` and for a road nobody thought of.
-The migration that makes a table makes them (`install`). Changing a column on SQLite rebuilds its table and silently
-drops them, so they are put back after every migrate; that they are there, and say what is written here, is a system
-check and part of `verify_audit`.
+Triggers also apply to SQL typed by hand and to `queryset.delete()`. The migration that creates a table creates them
+(`install`). On SQLite, changing a column rebuilds the table and drops its triggers, so every migrate restores them. A
+system check and `verify_audit` report triggers that are missing or altered.
 """
 
 from __future__ import annotations
@@ -17,19 +16,22 @@ from typing import Any
 from django.db import connection, transaction
 
 from audit import redactions
-from audit.patience import alone
+from audit.waiting import advisory_lock
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What `table` refuses, the columns that identify a row (so that SQLite's REPLACE is refused too), whether the last
-    of them counts from 1 without a gap, and the condition, in SQL, on which an UPDATE is let through."""
+    """The triggers of one table.
+
+    `refuses`: SQL events. `identity`: columns that identify a row, so that SQLite's REPLACE is refused, too. `counts`:
+    the last of these columns counts from 1 without a gap. `allowed_update`: an SQL condition for a permitted UPDATE.
+    """
 
     table: str
     refuses: tuple[str, ...]
     identity: tuple[str, ...] = ()
     counts: bool = False
-    lets_through: Callable[[], str] | None = None
+    allowed_update: Callable[[], str] | None = None
 
 
 _guards: list[Guard] = [
@@ -38,34 +40,33 @@ _guards: list[Guard] = [
         ("UPDATE", "DELETE"),
         ("agent_id", "seq"),
         counts=True,
-        lets_through=redactions.is_redacted_note,
+        allowed_update=redactions.is_redacted_note,
     ),
     Guard(
         "audit_change",
         ("UPDATE", "DELETE"),
         ("agent_id", "seq", "number"),
-        lets_through=redactions.is_redacted_change,
+        allowed_update=redactions.is_redacted_change,
     ),
 ]
 
 
 def register(guard: Guard) -> None:
-    """Add a table to guard; called by the app that owns it when it starts."""
+    """Guard a table. Its app calls this when it starts."""
     if guard not in _guards:
         _guards.append(guard)
 
 
 def install(*_: Any) -> None:
-    """Called by a migration that has created the tables. On SQLite, later migrations of the run may alter them."""
-    put_back()
-    let_nothing_through()
+    """Create the triggers, in the migration that creates the tables. Later migrations of the run may alter them."""
+    restore_triggers()
+    refuse_updates()
 
 
-def put_back(**_: Any) -> None:
-    """Make the triggers anew, all or none, if any is missing. Runs after every migrate, of which there may be many at
-    once: on PostgreSQL one waits for the other."""
+def restore_triggers(**_: Any) -> None:
+    """Create all triggers again if one is missing. Runs after every migrate; on PostgreSQL, one at a time."""
     with transaction.atomic(), connection.cursor() as cursor:
-        alone(_PG_LOCK)
+        advisory_lock(_PG_LOCK)
         if not missing():
             return
         if connection.vendor == "postgresql":
@@ -74,36 +75,38 @@ def put_back(**_: Any) -> None:
             for name, body in _pg_functions().items():
                 made = f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SET search_path = {path}"
                 cursor.execute(f"{made} AS $${body}$$")
-        for guard in reversed(_there()):  # memories first, as edits lock them: neither waits for the other in a ring
+        for guard in reversed(_existing()):  # memories first, in the order of edits, to avoid a deadlock
             for name, statement in _triggers(guard):
                 cursor.execute(_drop(name, guard.table))
                 cursor.execute(statement)
 
 
-def let_nothing_through(plan: Sequence[Any] | None = None, **_: Any) -> None:
-    """Before a migrate that has something to do, on SQLite, which alters no table or column that a trigger of another
-    table, or a condition, names: for as long as it takes, no UPDATE is let through. `put_back` puts that back."""
+def refuse_updates(plan: Sequence[Any] | None = None, **_: Any) -> None:
+    """Before a migrate on SQLite, make the triggers refuse every UPDATE; `restore_triggers` restores them after it.
+
+    SQLite does not alter a table or column that a trigger's condition names.
+    """
     if connection.vendor == "sqlite" and plan != []:
         with transaction.atomic(), connection.cursor() as cursor:
-            for guard in _there():
-                if guard.lets_through is not None:
+            for guard in _existing():
+                if guard.allowed_update is not None:
                     name = f"{guard.table}_no_update"
                     cursor.execute(_drop(name, guard.table))
                     cursor.execute(f"CREATE TRIGGER {name} BEFORE UPDATE ON {guard.table} BEGIN {_SQLITE_REFUSAL} END")
 
 
 def missing() -> list[str]:
-    """Names of triggers that ought to be there, enabled and as they are made here, and are not."""
+    """Names of triggers that are missing, disabled or altered."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(_PG_PRESENT, [[name + body for name, body in _pg_functions().items()]])
         else:
             cursor.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'")
         present = {row[0] for row in cursor.fetchall()}
-    return [name for guard in _there() for name, statement in _triggers(guard) if statement not in present]
+    return [name for guard in _existing() for name, statement in _triggers(guard) if statement not in present]
 
 
-def _there() -> list[Guard]:
+def _existing() -> list[Guard]:
     """The guards whose tables exist."""
     tables = set(connection.introspection.table_names())
     return [guard for guard in _guards if guard.table in tables]
@@ -132,26 +135,25 @@ END """
 
 
 def _pg_functions() -> dict[str, str]:
-    """What the triggers call: name → body."""
+    """The functions that the triggers call: name → body."""
     functions = {"palimpsest_refuse": f"BEGIN {_PG_REFUSAL} END ", "palimpsest_no_gap": _PG_NO_GAP}
     for guard in _guards:
-        if guard.lets_through is not None:
-            passing = f"IF {guard.lets_through()} THEN RETURN NEW; END IF;"
-            functions[_pg_function(guard, "UPDATE")] = f"BEGIN {passing} {_PG_REFUSAL} END "
+        if guard.allowed_update is not None:
+            allowed = f"IF {guard.allowed_update()} THEN RETURN NEW; END IF;"
+            functions[_pg_function(guard, "UPDATE")] = f"BEGIN {allowed} {_PG_REFUSAL} END "
     return functions
 
 
 def _pg_function(guard: Guard, event: str) -> str:
     """The function that refuses this event."""
-    has_its_own = event == "UPDATE" and guard.lets_through is not None
-    return f"palimpsest_{guard.table}_only_redacts" if has_its_own else "palimpsest_refuse"
+    is_conditional = event == "UPDATE" and guard.allowed_update is not None
+    return f"palimpsest_{guard.table}_only_redacts" if is_conditional else "palimpsest_refuse"
 
 
-# Where the functions look for tables, whoever calls them: a temporary table of the same name comes before the real one
-# otherwise, and an entry made up in it would be believed.
+# The functions' search path. Without it, a caller's temporary table of the same name is read instead of the real one.
 _PG_PATH = "quote_ident(current_schema()) || ', pg_temp'"
 
-# Those triggers alone that fire and call our functions, unaltered.
+# Only enabled triggers that call an unaltered function.
 _PG_PRESENT = f"""
     SELECT pg_get_triggerdef(t.oid, true)
     FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_language l ON l.oid = p.prolang
@@ -179,18 +181,16 @@ def _triggers(guard: Guard) -> Iterator[tuple[str, str]]:
         return
     for event in guard.refuses:
         name = f"{guard.table}_no_{event.lower()}"
-        passing = guard.lets_through if event == "UPDATE" else None
-        when = f"WHEN NOT ({passing()}) " if passing is not None else ""
+        allowed = guard.allowed_update if event == "UPDATE" else None
+        when = f"WHEN NOT ({allowed()}) " if allowed is not None else ""
         yield name, f"CREATE TRIGGER {name} BEFORE {event} ON {guard.table} {when}BEGIN {_SQLITE_REFUSAL} END"
-    # REPLACE deletes the row in its way, and a client that did not set recursive_triggers runs no trigger for that:
-    # neither an INSERT nor an UPDATE may come where another row is.
+    # REPLACE deletes a conflicting row, and without `recursive_triggers` no trigger runs for that. So an INSERT or
+    # UPDATE that conflicts with an existing row is refused.
     if "UPDATE" not in guard.refuses:
         name = f"{guard.table}_no_move"
-        listed = ", ".join(("id", *_SQLITE_ALIASES, *guard.identity))
-        yield (
-            name,
-            f"CREATE TRIGGER {name} BEFORE UPDATE OF {listed} ON {guard.table} BEGIN {_SQLITE_REFUSAL} END",
-        )
+        columns = ", ".join(("id", *_SQLITE_ALIASES, *guard.identity))
+        on = f"BEFORE UPDATE OF {columns} ON {guard.table}"
+        yield name, f"CREATE TRIGGER {name} {on} BEGIN {_SQLITE_REFUSAL} END"
     name = f"{guard.table}_no_replace"
     same = " AND ".join(f"{column} = NEW.{column}" for column in guard.identity)
     yield (
@@ -211,7 +211,7 @@ def _triggers(guard: Guard) -> Iterator[tuple[str, str]]:
 
 
 _SQLITE_REFUSAL = "SELECT RAISE(ABORT, 'refused: it is kept for ever');"
-_SQLITE_ALIASES = ("rowid", "_rowid_", "oid")  # of the column `id`, which a trigger takes for columns of their own
+_SQLITE_ALIASES = ("rowid", "_rowid_", "oid")  # other names of the column `id`
 
 
 def _drop(name: str, table: str) -> str:

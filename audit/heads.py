@@ -1,7 +1,7 @@
-"""Heads: each trail's last entry, exported and signed, to be kept where this database's administrator has no hand.
+"""Heads: the last entry of each trail, exported and signed. Keep them where the database administrator has no access.
 
-A chain proves that nothing in it was altered by somebody without the audit key. That its end was cut off, or the whole
-of it written anew with the key, shows only beside a head from before: the entry it names is gone, or is another.
+A chain shows changes that were made without the audit key. It does not show that its last entries were removed, or that
+all of it was written again with the key. An earlier head shows both: its entry is missing or different.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from config.errors import ConfigurationError
 from config.keyring import Key, keyring
 
 FORMAT = "palimpsest-heads-1"
-_AT_ONCE = 300  # trails whose last entries one query gets
+_AT_ONCE = 300  # trails in one query
 
 
 class BadHeads(ConfigurationError):
-    """A file that holds no heads signed by a key of this keyring. Says what is wrong with it."""
+    """The file has no heads signed with a key of this keyring. The message says why."""
 
     code = "bad_heads"
 
 
 def export(agent_id: int | None = None) -> dict[str, Any]:
-    """The last entry of every trail, or of one, signed (Ed25519) by the newest key. JSON; no content.
+    """The last entry of every trail, or of one agent's, signed (Ed25519) with the newest key. It has no content.
 
     `{"format", "at", "heads": [{"agent_id", "agent", "seq", "mac", "at"}], "key_id", "public_key", "signature"}`
     """
@@ -72,7 +72,7 @@ def _heads(agent_id: int | None) -> Iterator[dict[str, Any]]:
 
 
 def read(text: str | bytes) -> list[dict[str, Any]]:
-    """The heads of an export, its signature checked. Raises BadHeads."""
+    """The heads of an export. Checks the signature. Raises BadHeads."""
     problem = "is not JSON"
     try:
         value = json.loads(text)
@@ -83,7 +83,7 @@ def read(text: str | bytes) -> list[dict[str, Any]]:
             problem = f"was signed by key {signed['key_id']!s:.8}, which is not in the keyring (HEADS_KEY)"
             for key in keyring().heads:
                 if key.id == signed["key_id"]:
-                    problem = "is not as it was signed"
+                    problem = "was changed after it was signed"
                     _private(key).public_key().verify(signature, _canonical(signed))
                     heads: list[dict[str, Any]] = signed["heads"]
                     return heads
@@ -103,9 +103,9 @@ def _is_head(head: dict[str, Any]) -> bool:
 
 
 def problems(heads: list[dict[str, Any]]) -> Iterator[Problem]:
-    """Trails that do not hold the entry that was their last when the heads were exported.
+    """Report trails without the entry that was their last when the heads were exported.
 
-    Together with the chain, which leads up to it, that entry proves everything before it.
+    Together with the chain, that entry proves all entries before it.
     """
     for head in heads:
         found = AuditEntry.objects.filter(agent_id=head["agent_id"], seq=head["seq"]).values_list("mac", flat=True)

@@ -1,7 +1,7 @@
-"""The record: what was done to whom, by whom, when. Sealed bytes only; no content key is ever held here.
+"""The tables of the audit trail: who changed what, and when. Content is encrypted, and this app has no key to it.
 
-Rows carry ids and copied labels instead of foreign keys, so that the record outlives what it describes.
-Nothing but `audit.trail` writes these tables, and the database refuses to change or remove a row (`audit.guards`).
+Rows have ids and copied labels instead of foreign keys, because they are kept after their objects are deleted. Only
+`audit.trail` writes the tables of the trail. The database refuses to change or delete their rows (`audit.guards`).
 """
 
 from __future__ import annotations
@@ -15,28 +15,30 @@ from django.db import models
 
 
 class OneValueEach(json.JSONDecoder):
-    """JSON in which no name stands twice: SQLite takes the first value of such a name, and Python the last, so that
-    what SQL could write there would be verified by the one and found by the other. Raises ValueError."""
+    """A JSON decoder that raises ValueError for a repeated name.
+
+    SQLite reads the first value of a repeated name and Python the last, so a check and a query could disagree.
+    """
 
     def __init__(self) -> None:
-        """Nothing: a decoder is made for every value there is, and `_DECODER` once."""
+        """Do nothing: Django creates a decoder for every value, and `_DECODER` does the work."""
 
     def decode(self, text: str) -> Any:  # type: ignore[override]
         return _DECODER.decode(text)
 
 
-def _of_one_value_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError
     return found
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_of_one_value_each)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 class Operation(models.TextChoices):
-    """What an edit did, in the past tense."""
+    """The kind of an edit, in the past tense."""
 
     AGENT_CREATED = "agent_created"
     AGENT_CHANGED = "agent_changed"
@@ -73,8 +75,8 @@ class Operation(models.TextChoices):
 
 
 class ActorKind(models.TextChoices):
-    """On whose behalf an edit was made. `operator` is somebody at the service's own command line; `steward` is the
-    person who speaks for the agent."""
+    """On whose behalf an edit is made. `operator` uses the service's command line or a tenant's key; `steward` is the
+    person who decides for the agent."""
 
     AGENT = "agent"
     STEWARD = "steward"
@@ -84,18 +86,16 @@ class ActorKind(models.TextChoices):
 
 
 def _one_of(*operations: Operation) -> models.Q:
-    """As an index's condition and in the queries that it is for. SQLite finds the one in the other only where each
-    value stands for itself, not in a list."""
+    """A condition for an index and its queries. SQLite uses the index only if the values are ORed, not in a list."""
     return reduce(or_, (models.Q(operation=each.value) for each in operations))
 
 
-# What an agent itself took away or brought back, outside sessions (memory/writing/daily_limit.py); has an index of its
-# own.
+# Edits that the daily limit counts (memory/writing/daily_limit.py): by the agent itself, outside sessions. Indexed.
 OWN_EDITS = models.Q(actor_kind=ActorKind.AGENT.value, session__isnull=True) & _one_of(
     Operation.REVISED, Operation.DISCARDED, Operation.RESTORED, Operation.CONSOLIDATED
 )
-# What is asked of an agent's side; that and what became of it (audit/consent.py, proposals.py, removals.py); what was
-# read. A trail has few of these among many others, so each has an index of its own.
+# Requests to an agent's side, requests with their outcomes (audit/consent.py, proposals.py, removals.py), and reads.
+# These are rare, so each has an index of its own.
 ASKS = _one_of(
     Operation.ACCESS_REQUESTED,
     Operation.CHANGE_PROPOSED,
@@ -118,10 +118,9 @@ READS = _one_of(Operation.CONTENT_READ)
 
 
 class AuditEntry(models.Model):
-    """One edit of one agent's memory or settings. Seen by the agent's side and, without content, by its tenant.
+    """One edit of an agent's memory or settings. The agent's side sees it and, without content, its tenant.
 
-    Kept for ever. `mac` chains it to the entry before; `sealed` is content only the agent's silo opens, and a
-    redaction may take away.
+    It is kept forever. `mac` chains it to the previous entry. `sealed` is encrypted content, which a redaction removes.
     """
 
     agent_id = models.BigIntegerField()
@@ -174,10 +173,9 @@ class AuditEntry(models.Model):
 
 
 class Change(models.Model):
-    """What one entry did to one memory: its snapshot before (none when it is new) and after. Kept for ever.
+    """What one entry did to one memory: its snapshot before (null for a new memory) and after. Kept forever.
 
-    The digests stand beside the snapshots so that the chain can be verified, and stays verifiable, without their
-    bodies (`audit.trail`), which a redaction takes away.
+    The chain covers the digests. So it can still be verified after a redaction has removed the bodies of snapshots.
     """
 
     agent_id = models.BigIntegerField()
@@ -199,7 +197,7 @@ class Change(models.Model):
 
 
 class AccessState(models.TextChoices):
-    """Of a person's asking to read: requested → active | denied | lapsed; active → expired | revoked."""
+    """State of a request to read: requested → active | denied | lapsed; active → expired | revoked."""
 
     REQUESTED = "requested"
     ACTIVE = "active"
@@ -210,11 +208,10 @@ class AccessState(models.TextChoices):
 
 
 class AccessRequest(models.Model):
-    """A person's asking to read what an agent remembers and, once it is active, the grant. Seen by its tenant's people
-    and by the agent's side; kept for ever.
+    """A person's request to read an agent's memories and, once it is active, the grant.
 
-    It repeats the entries of the trail, for lists: nobody reads by this row (`audit.consent`). `number` is that of the
-    entry that asked.
+    Its tenant's people and the agent's side see it. It is kept forever. It is a copy for lists: only the trail itself
+    permits a read (`audit.consent`). `number` is that of the request's entry.
     """
 
     agent_id = models.BigIntegerField()
@@ -250,9 +247,10 @@ class AccessRequest(models.Model):
 
 
 class ConsentLink(models.Model):
-    """A link by which an agent's steward decides about a request or a proposal, once, and may revoke what was granted.
-    Seen by nobody: `mac` proves the token, which was mailed and is kept nowhere. `number` is that of the entry that
-    asked, or proposed."""
+    """A link with which an agent's steward decides on a request or a proposal, once, and can revoke the grant.
+
+    The token is mailed and not stored; `mac` verifies it. `number` is that of the request's or proposal's entry.
+    """
 
     agent_id = models.BigIntegerField()
     number = models.PositiveBigIntegerField()

@@ -1,7 +1,7 @@
-"""Proposed changes of what an agent's side decides: what was proposed, what became of it.
+"""Proposals to change settings that the agent's side decides. Their state is computed from the audit trail.
 
-Worked out from the agent's trail alone, where each step is an entry that `memory.consent.proposals` writes: accepted is
-a proposal that an entry of the change itself names.
+Each step is an entry, which `memory.consent.proposals` writes. A proposal is accepted when the entry of the change
+names it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from audit.models import CONSENT, AuditEntry, Operation
 from audit.verify import ill_formed
 
 PROPOSABLE = ("model", "steward", "is_steward_only", "memory_path", "vault_path")
-LAPSED, REPLACED = "lapsed", "replaced"  # why the service itself closes one
+LAPSED, REPLACED = "lapsed", "replaced"  # why the service closes a proposal
 
 
 class ProposalState(TextChoices):
-    """open → accepted | declined | lapsed | replaced, by a later one."""
+    """open → accepted | declined | lapsed | replaced (by a later proposal)."""
 
     OPEN = "open"
     ACCEPTED = "accepted"
@@ -33,8 +33,7 @@ class ProposalState(TextChoices):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposal as the trail has it. `number` is that of the entry that proposed, `settled_by` of the one that ended
-    it."""
+    """A proposal, from the trail. `number` is that of its entry, and `settled_by` that of the entry that closed it."""
 
     number: int
     proposer_kind: str
@@ -51,18 +50,18 @@ class Proposal:
         return self.asked_at + LAPSES
 
     def at(self, now: datetime) -> ProposalState:
-        """Its state at this moment: a clock ends it without an entry."""
+        """The state at this moment. A proposal lapses without an entry."""
         is_over = self.state == ProposalState.OPEN and now >= self.decide_until
         return ProposalState.LAPSED if is_over else self.state
 
 
 def proposals(agent_id: int, since: int = 1) -> dict[int, Proposal]:
-    """Every proposal of an agent's trail from an entry on, by number, in order."""
+    """The proposals of an agent's trail from entry `since` on, by number, in order."""
     operations = (Operation.CHANGE_PROPOSED, Operation.CHANGE_DECLINED, Operation.AGENT_CHANGED)
     entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since, operation__in=operations)
     found: dict[int, Proposal] = {}
     for entry in entries.order_by("seq"):
-        with ill_formed():  # as SQL can write it: it counts for nothing, and verifying tells of it
+        with ill_formed():  # such an entry is ignored here, and verify_audit reports it
             if entry.operation == Operation.CHANGE_PROPOSED:
                 found[entry.seq] = _proposed(entry)
             elif (before := found.get(entry.detail.get("proposal", 0))) is not None:
@@ -75,12 +74,12 @@ def _proposed(entry: AuditEntry) -> Proposal:
     if not proposed or set(proposed) - set(PROPOSABLE):
         raise ValueError
     for name, value in proposed.items():
-        (typed.yes_or_no if name == "is_steward_only" else typed.text)(value)
+        (typed.boolean if name == "is_steward_only" else typed.text)(value)
     return Proposal(entry.seq, entry.actor_kind, entry.actor_label, proposed, entry.at)
 
 
 def _after(before: Proposal, entry: AuditEntry) -> Proposal:
-    """What an entry makes of a proposal; nothing where it was settled before."""
+    """The proposal after this entry. A closed proposal does not change."""
     if before.state != ProposalState.OPEN:
         return before
     state = ProposalState.ACCEPTED

@@ -1,9 +1,9 @@
-"""Redactions: what one takes out of a trail, what the database lets through of it, what verifying makes of the gaps.
+"""Redactions: which updates the triggers allow, and how verification accounts for removed content.
 
-The entry of a redaction names, in its `detail`, each memory it covers with the digests of the bodies it takes away
-(`redacted`: number → hex digests) and the entries whose sealed notes go (`notes`). It is appended first; then the
-triggers let exactly `trail.strip` through: of the changes of these memories up to the entry, both snapshots lose their
-bodies; of these entries, the note is emptied. Everything else of a row stays, and the chain still verifies.
+The `detail` of a redaction's entry has the redacted memories with the digests of the removed bodies (`redacted`:
+number → hex digests), and the entries whose notes are removed (`notes`). After this entry, the triggers allow exactly
+what `trail.strip` does: remove the bodies of these memories' snapshots up to the entry, and these entries' notes. All
+other values stay, and the chain can still be verified.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from django.db import connection, models
 from audit import trail
 from audit.models import AuditEntry, Change, Operation
 
-# --- what the database lets through
+# --- what the triggers allow
 
 
 def is_redacted_change() -> str:
-    """SQL for a trigger: an UPDATE takes both bodies off a change of a memory that a later entry redacted."""
+    """SQL for a trigger: the UPDATE removes both bodies from a change of a memory that a later entry redacts."""
     head = trail.SnapshotHead.sql[connection.vendor]
     heads = [f"NEW.{side} {_same()} {head.format(f'OLD.{side}')}" for side in _SNAPSHOTS]
     return " AND ".join([*_unchanged(Change, _SNAPSHOTS), *heads, _IS_REDACTED])
 
 
 def is_redacted_note() -> str:
-    """SQL for a trigger: an UPDATE empties the note of an entry that edited a memory which a later entry redacted."""
+    """SQL for a trigger: the UPDATE removes the note of an entry that edits a memory which a later entry redacts."""
     return " AND ".join([*_unchanged(AuditEntry, ("sealed",)), "NEW.sealed IS NULL", _EDITED_A_REDACTED])
 
 
-# A redaction changes the memories it covers, and no others: its changes say so, found by their index. (Its detail says
-# so, too, but a detail of a thousand memories, looked through for every row, took minutes.) CROSS JOIN is how SQLite is
-# told to take the tables in this order; in another it goes through all that came later.
+# The redacted memories are found by the changes of the redaction's entry, which are indexed. (To search the entry's
+# detail for every row takes minutes.) CROSS JOIN makes SQLite use the tables in this order, which is fast.
 _BY_REDACTION = f"""
     CROSS JOIN audit_auditentry AS entry WHERE entry.agent_id = gone.agent_id AND entry.seq = gone.seq
     AND entry.operation = '{Operation.REDACTED.value}'
@@ -52,28 +51,27 @@ _SNAPSHOTS = ("before", "after")
 
 
 def _same() -> str:
-    """Equal, or both NULL: a condition with NULL in it would be neither true nor false."""
+    """The operator for: equal, or both NULL."""
     return "IS NOT DISTINCT FROM" if connection.vendor == "postgresql" else "IS"
 
 
-def _unchanged(model: type[models.Model], but: tuple[str, ...]) -> list[str]:
-    names = (field.column for field in model._meta.concrete_fields if field.column not in but)
+def _unchanged(model: type[models.Model], except_for: tuple[str, ...]) -> list[str]:
+    names = (field.column for field in model._meta.concrete_fields if field.column not in except_for)
     return [f"NEW.{name} {_same()} OLD.{name}" for name in names]
 
 
-# --- what verifying makes of it
+# --- verification
 
 
 @dataclass(slots=True)
 class Redacted:
-    """What the entries of an agent's redactions name. Holds the redacted alone, whatever the trail's length."""
+    """The redacted bodies and notes of one agent, from the entries of its redactions."""
 
     bodies: dict[int, tuple[int, frozenset[bytes]]] = field(default_factory=dict)  # number → entry, bodies' digests
-    notes: dict[int, int] = field(default_factory=dict)  # entry whose note is gone → entry that redacted it
+    notes: dict[int, int] = field(default_factory=dict)  # entry without its note → entry that redacted it
 
     def add(self, seq: int, detail: Mapping[str, Any]) -> None:
-        """Take in what an entry names: all of it or, where it is ill-formed as SQL can write it, nothing. Raises then
-        what that gives rise to (`verify.ill_formed`)."""
+        """Add what a redaction's entry names, or raise an error (`verify.ill_formed`) and add nothing."""
         named = {int(number): frozenset(map(bytes.fromhex, each)) for number, each in detail["redacted"].items()}
         notes = dict.fromkeys(detail["notes"], seq)
         self.bodies |= {number: (seq, self._named(number) | each) for number, each in named.items()}
@@ -83,18 +81,18 @@ class Redacted:
         return self.bodies.get(number, (0, frozenset[bytes]()))[1]
 
     def covers(self, number: int, seq: int) -> bool:
-        """Whether what an entry kept of a memory was redacted."""
+        """Whether the snapshots of this memory in this entry are redacted."""
         by, named = self.bodies.get(number, (0, frozenset()))
         return seq <= by and bool(named)
 
     def accounts_for(self, number: int, head: bytes, digest: bytes) -> bool:
-        """Whether a snapshot that lost its body is one that was redacted."""
+        """Whether a snapshot without body is a redacted one."""
         return any(trail.digest_without_body(head, body) == digest for body in self._named(number))
 
 
-def as_detail(taken: Mapping[int, Iterable[bytes]], notes: Sequence[int]) -> dict[str, Any]:
-    """What the entry of a redaction names, of the bodies' digests of each memory, and the entries' numbers."""
+def as_detail(removed: Mapping[int, Iterable[bytes]], notes: Sequence[int]) -> dict[str, Any]:
+    """The `detail` of a redaction's entry: digests of removed bodies by memory, and entries without their notes."""
     return {
-        "redacted": {str(number): sorted(body.hex() for body in digests) for number, digests in taken.items()},
+        "redacted": {str(number): sorted(body.hex() for body in digests) for number, digests in removed.items()},
         "notes": list(notes),
     }

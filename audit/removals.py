@@ -1,8 +1,7 @@
-"""Requests to remove content for good: what was asked, what became of it.
+"""Requests to remove content permanently. Their state is computed from the audit trail.
 
-Worked out from the agent's trail alone, where each step is an entry that `memory.consent.removal_requests`,
-`memory.consent.redaction` and `memory.consent.erasure` write: open is a request that no later entry carries out,
-declines, or leaves nothing of.
+Each step is an entry, which `memory.consent.removal_requests`, `redaction` or `erasure` writes. A request is open until
+an entry carries it out, declines it, or redacts the last of its memories.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from audit import typed
 from audit.models import CONSENT, AuditEntry, Operation
 from audit.verify import ill_formed
 
-_ASKED = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
-_SETTLED = (Operation.REDACTED, Operation.ERASED, Operation.REQUEST_DECLINED)
+_REQUESTED = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
+_CLOSED = (Operation.REDACTED, Operation.ERASED, Operation.REQUEST_DECLINED)
 
 
 class RemovalState(TextChoices):
-    """open → carried_out | declined | settled, when another left nothing of it."""
+    """open → carried_out | declined | settled (another request removed the rest of its content)."""
 
     OPEN = "open"
     CARRIED_OUT = "carried_out"
@@ -32,9 +31,9 @@ class RemovalState(TextChoices):
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A request as the trail has it. `number` is that of the entry that asked; `memories` is empty for an erasure.
+    """A request, from the trail. `number` is that of its entry. `memories` is empty for an erasure.
 
-    `asker` wrote the entry; `asked_by` is who they say it is for, or themselves.
+    `asker` made the request. `asked_by` is the person for whom they made it, by default themselves.
     """
 
     number: int
@@ -48,7 +47,7 @@ class Removal:
     state: RemovalState = RemovalState.OPEN
     decided_at: datetime | None = None
     decided_by: str = ""
-    left: tuple[int, ...] = ()  # of the memories, those that nothing redacted since
+    left: tuple[int, ...] = ()  # those of the memories that are not redacted yet
 
     @property
     def is_erasure(self) -> bool:
@@ -59,20 +58,20 @@ class Removal:
         return "silo" if self.is_erasure else "memories"
 
     def at(self, _: datetime) -> RemovalState:
-        """Its state at this moment: no clock ends it, for it may have to be answered by law."""
+        """The state at this moment. It never lapses, because the law may require a decision."""
         return self.state
 
 
 def removals(agent_id: int, since: int = 1) -> dict[int, Removal]:
-    """Every request of an agent's trail from an entry on, by number, in order."""
+    """The requests of an agent's trail from entry `since` on, by number, in order."""
     entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since)
-    entries = entries.filter(operation__in=(*_ASKED, *_SETTLED))
+    entries = entries.filter(operation__in=(*_REQUESTED, *_CLOSED))
     found: dict[int, Removal] = {}
-    waiting: dict[int, Removal] = {}  # of those, what is open: what was settled long ago is not gone through again
+    waiting: dict[int, Removal] = {}  # the open ones
     for entry in entries.order_by("seq"):
-        with ill_formed():  # as SQL can write it: it counts for nothing, and verifying tells of it
-            if entry.operation in _ASKED:
-                found[entry.seq] = waiting[entry.seq] = _asked(entry)
+        with ill_formed():  # such an entry is ignored here, and verify_audit reports it
+            if entry.operation in _REQUESTED:
+                found[entry.seq] = waiting[entry.seq] = _request(entry)
                 continue
             for each in list(_after(waiting.values(), entry)):
                 found[each.number] = waiting[each.number] = each
@@ -81,7 +80,7 @@ def removals(agent_id: int, since: int = 1) -> dict[int, Removal]:
     return found
 
 
-def _asked(entry: AuditEntry) -> Removal:
+def _request(entry: AuditEntry) -> Removal:
     detail = entry.detail
     memories = tuple(map(typed.number, detail.get("memories", ())))
     return Removal(
@@ -98,7 +97,7 @@ def _asked(entry: AuditEntry) -> Removal:
 
 
 def _after(waiting: Iterable[Removal], entry: AuditEntry) -> Iterator[Removal]:
-    """What an entry makes of the requests that are open."""
+    """The open requests that this entry changes, in their new state."""
     gone = set(map(int, entry.detail.get("redacted", ())))
     is_declined = entry.operation == Operation.REQUEST_DECLINED
     for each in waiting:

@@ -1,11 +1,11 @@
-"""The trail: one entry per edit, chained per agent by a MAC; written here and nowhere else.
+"""The audit trail: one entry for each edit, chained per agent by a MAC. Only this module writes it.
 
-An entry's MAC covers the MAC before it, its own fields and the digests of the sealed snapshots it holds, so
-verification opens nothing, and whoever alters an entry without the audit key cannot make the rest agree.
+An entry's MAC covers the previous MAC, the entry's fields and the digests of its snapshots. So the trail is verified
+without decrypting anything, and an entry cannot be altered without the audit key.
 
-A snapshot has two halves: a head, which lasts, and a body, which a redaction takes away for good. To this app a
-snapshot is bytes up to a first NUL, and bytes after it. Its digest is made of the head and of the body's own digest, so
-that a chain can be verified without the body: the entry that redacted it names that digest.
+A snapshot has two parts, separated by the first NUL byte: a head, which is kept, and a body, which a redaction removes
+permanently. Its digest is made of the head and the digest of the body. So a chain is verified without the body: the
+entry of the redaction contains the body's digest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from config.keyring import keyring
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose trail it is."""
+    """The agent that a trail belongs to."""
 
     agent_id: int
     tenant_id: int
@@ -65,9 +65,9 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a trail stands: its last entry's number, MAC and time; 0, b"" and None before the first.
+    """The number, MAC and time of a trail's last entry; 0, b"" and None for an empty trail.
 
-    Kept with the row that is locked for an edit, so that a trail whose tail was cut does not fit it.
+    The agent's row keeps it, so that removed last entries are detected.
     """
 
     seq: int
@@ -77,7 +77,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """One memory's snapshots across an edit."""
+    """One memory's snapshots before and after an edit."""
 
     number: int
     before: bytes | None
@@ -86,9 +86,9 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An entry about to be appended. `detail` holds numbers and names, never content.
+    """An entry to append. `detail` contains numbers and names, never content.
 
-    `distinct_tokens` is what core memory weighs after the edit, exact repeats counted once.
+    `distinct_tokens` are the tokens of core memory after the edit. Exact duplicates count once.
     """
 
     actor: Actor
@@ -103,10 +103,10 @@ class Draft:
 def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]) -> Head:
     """Write the entry that follows `after`, with its changes. Returns the new head.
 
-    The caller holds the agent's row locked and is inside the transaction that makes the edit.
+    Call it in the transaction of the edit, with the agent's row locked. Raises RuntimeError outside a transaction.
     """
     if not transaction.get_connection().in_atomic_block:
-        raise RuntimeError("An entry belongs in the transaction of its edit.")
+        raise RuntimeError("Append an entry in the transaction of its edit.")
     key = keyring().audit[0]
     changes = [
         {
@@ -144,9 +144,9 @@ def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]
 
 
 def strip(agent_id: int, numbers: Sequence[int], notes: Sequence[int]) -> None:
-    """Take the bodies of these memories' snapshots, and these entries' notes, out of the trail, for good.
+    """Permanently remove the bodies of these memories' snapshots and these entries' notes.
 
-    In the transaction, and after the entry, that names them: the database refuses it otherwise (`audit.redactions`).
+    Append the redaction's entry first, in the same transaction. Otherwise a trigger refuses it (`audit.redactions`).
     """
     heads = {side: SnapshotHead(side) for side in ("before", "after")}
     Change.objects.filter(agent_id=agent_id, number__among=list(numbers)).update(**heads)
@@ -189,11 +189,11 @@ def changes_digest(changes: Iterable[dict[str, Any]]) -> bytes:
     return total.digest()
 
 
-# --- the halves of a snapshot
+# --- the parts of a snapshot
 
 
 def snapshot_digest(snapshot: bytes | None) -> bytes | None:
-    """What the chain keeps of a snapshot that has its body."""
+    """The digest of a snapshot that has its body."""
     if snapshot is None:
         return None
     body = snapshot.find(b"\0") + 1 or len(snapshot)
@@ -201,7 +201,7 @@ def snapshot_digest(snapshot: bytes | None) -> bytes | None:
 
 
 def digest_without_body(head: bytes, body_digest: bytes) -> bytes:
-    """The same, of a snapshot whose body's digest alone is known."""
+    """The digest of a snapshot, from its head and the digest of its body."""
     return hashlib.sha256(head + body_digest).digest()
 
 
@@ -210,7 +210,7 @@ def body_digest(snapshot: bytes) -> bytes:
 
 
 def snapshot_head(snapshot: bytes) -> bytes:
-    """The first half, its NUL included: what is left of a snapshot that was redacted."""
+    """The head, with its NUL. This is what a redaction leaves."""
     return snapshot[: snapshot.find(b"\0") + 1] or snapshot
 
 
@@ -219,7 +219,7 @@ def has_body(snapshot: bytes) -> bool:
 
 
 class SnapshotPart(models.Func):
-    """A part of the snapshots in a column, as the database takes it out. `sql`, by vendor, names the column {0}."""
+    """An SQL expression for a part of a snapshot. `sql` has one for each vendor, with {0} for the column."""
 
     sql: ClassVar[dict[str, str]]
     output_field = models.BinaryField()

@@ -1,5 +1,7 @@
-"""Values of an entry's detail, taken for what is written there and for nothing else: SQL can put any JSON in their
-place. What is of another type raises TypeError, which `ill_formed` skips."""
+"""Checks the types of values in an entry's `detail`, where SQL can put any JSON.
+
+A wrong type raises TypeError, which `ill_formed` catches.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ def text(value: object) -> str:
 
 
 def number(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):  # to Python true and false are numbers, too
+    if isinstance(value, bool) or not isinstance(value, int):  # in Python, a boolean is an integer
         raise TypeError
     return value
 
 
-def yes_or_no(value: object) -> bool:
+def boolean(value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError
     return value

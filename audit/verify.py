@@ -1,4 +1,4 @@
-"""Verifying a trail: the chain of MACs, and the digests of the snapshots it stands on. Opens nothing."""
+"""Verifies a trail: the chain of MACs and the digests of snapshots. It decrypts nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is not as it was written. `seq` is 0 where no one entry is at fault."""
+    """A difference from what was written. `seq` is 0 if it belongs to no single entry."""
 
     agent: str
     seq: int
@@ -33,14 +33,14 @@ class Problem:
 
 
 ILL_FORMED = (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, RecursionError, DatabaseError)
-NOT_OF_THE_FORM = "a row is not of the form that is written"
+ILL_FORMED_ROW = "a row has a value of a wrong type or form"
 
 
 class ill_formed:  # noqa: N801  it reads as a statement
-    """Values no edit writes, as SQL can put them into a row, end this block alone: the list is then not empty.
+    """Catches errors from values that SQL, but no edit, can put into a row. The list is not empty if there was one.
 
-    SQLite keeps any type in any column, and PostgreSQL has dates that Python has not. (Not a generator's context
-    manager: it is entered twice for an entry, and that takes four times as long.)
+    SQLite stores any type in any column, and PostgreSQL has dates that Python does not have. (A context manager made of
+    a generator is four times slower, and this one is entered twice for each entry.)
     """
 
     def __enter__(self) -> list[bool]:
@@ -48,27 +48,27 @@ class ill_formed:  # noqa: N801  it reads as a statement
         return self._found
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if not isinstance(error, ILL_FORMED) or (isinstance(error, DatabaseError) and not _is_about_a_value(error)):
+        if not isinstance(error, ILL_FORMED) or (isinstance(error, DatabaseError) and not _is_bad_value(error)):
             return False
         self._found.append(True)
         return True
 
 
-def _is_about_a_value(error: DatabaseError) -> bool:
-    """Rather than about the database: psycopg's for dates beyond Python's, sqlite3's for text that is not UTF-8."""
+def _is_bad_value(error: DatabaseError) -> bool:
+    """Whether a value is bad, not the database: a date that Python does not have, or text that is not UTF-8."""
     return isinstance(error, DataError) or "decode to UTF-8" in str(error)
 
 
-def told(label: str, check: Iterator[Problem]) -> Iterator[Problem]:
-    """The problems a check finds; that it came upon an ill-formed value is one of them, and no other check's end."""
+def tolerant(label: str, check: Iterator[Problem]) -> Iterator[Problem]:
+    """The problems that a check finds. An ill-formed value is a problem, too, and ends only this check."""
     with ill_formed() as found:
         yield from check
     if found:
-        yield Problem(label, 0, NOT_OF_THE_FORM)
+        yield Problem(label, 0, ILL_FORMED_ROW)
 
 
 def trails() -> Iterator[tuple[int, str]]:
-    """(agent id, label) of every agent that has an entry, or a change; no label where there is no entry."""
+    """(agent id, label) of every agent with an entry or a change. Without an entry, the label is empty."""
     entries = AuditEntry.objects.order_by("agent_id").values_list("agent_id").annotate(Min("agent_label"))
     labels = {agent_id: label if isinstance(label, str) else "" for agent_id, label in entries}
     for agent_id in Change.objects.order_by("agent_id").values_list("agent_id", flat=True).distinct():
@@ -82,39 +82,39 @@ def missing_guards() -> list[Problem]:
 
 
 def chain(agent_id: int, label: str) -> Iterator[Problem]:
-    """What is wrong with an agent's chain, entry by entry; memory use does not grow with its length.
+    """The problems of an agent's chain, in constant memory. It ends at a row that cannot be read.
 
-    It ends at a row that cannot be read. Rows come many at a time, so the walk is told of one before it gets there.
+    Rows are read in batches, so the error comes before the entries ahead of that row are checked.
     """
     walk = _Walk(agent_id, label)
     with ill_formed() as found:
         yield from walk.problems()
     if found:
         unreadable = _first_unreadable(agent_id, walk.expected)
-        with ill_formed():  # which it is, where the number itself is none
+        with ill_formed():  # check the entries before that row
             yield from (each for each in _Walk(agent_id, label, unreadable).problems() if each.seq >= walk.expected)
-        yield Problem(label, unreadable, NOT_OF_THE_FORM)
+        yield Problem(label, unreadable, ILL_FORMED_ROW)
 
 
 def chain_since(agent_id: int, label: str, seq: int, head: tuple[int, bytes]) -> Iterator[Problem]:
-    """What is wrong with an agent's chain from this entry on, up to the one its row names as its last."""
+    """The problems of an agent's chain from entry `seq` to its `head`, which the agent's row keeps."""
     walk = _Walk(agent_id, label, since=seq)
     with ill_formed() as found:
         yield from walk.problems()
         if (walk.expected - 1, walk.previous) != head:
-            yield Problem(label, walk.expected, "truncated, or added to: its end is not what the agent's row names")
+            yield Problem(label, walk.expected, "truncated or extended: its last entry is not that of the agent's row")
     if found:
-        yield Problem(label, walk.expected, NOT_OF_THE_FORM)
+        yield Problem(label, walk.expected, ILL_FORMED_ROW)
 
 
 def _first_unreadable(agent_id: int, start: int) -> int:
-    """The number of the first entry, from `start`, of whose rows one cannot be read."""
+    """The number of the first entry, from `start` on, with a row that cannot be read."""
     found = [first_unreadable(model, "seq", agent_id=agent_id, seq__gte=start) for model in (AuditEntry, Change)]
     return min((seq for seq in found if seq is not None), default=start)
 
 
 def first_unreadable(model: type[models.Model], number: str, **where: Any) -> int | None:
-    """The least `number` of the rows that cannot be read, each asked for by itself."""
+    """The lowest `number` of a row that cannot be read. It reads each row by itself."""
     rows = model._default_manager.filter(**where).order_by(number).values_list("pk", number)
     for pk, at in rows.iterator():
         with ill_formed() as found:
@@ -124,31 +124,31 @@ def first_unreadable(model: type[models.Model], number: str, **where: Any) -> in
     return None
 
 
-_SOON = 100  # entries among which one that was moved on, to make room, is looked for
+_SOON = 100  # following entries to search for one that was renumbered
 
 
 def _redacted(agent_id: int) -> Redacted:
-    """What the entries of an agent's redactions name; an ill-formed one names nothing, and is told of by the walk."""
+    """What the agent's redactions name. Ill-formed entries are ignored here, and the walk reports them."""
     redacted = Redacted()
     entries = AuditEntry.objects.filter(agent_id=agent_id, operation=Operation.REDACTED).order_by("seq")
-    for pk in entries.values_list("pk", flat=True):  # each asked for by itself: no other's trouble hides it
+    for pk in entries.values_list("pk", flat=True):  # one query each, so that a bad row affects only itself
         with ill_formed():
             redacted.add(*entries.values_list("seq", "detail").get(pk=pk))
     return redacted
 
 
 def _mac_of(agent_id: int, seq: int) -> bytes:
-    """The MAC of an entry as it stands; empty before the first."""
+    """The MAC of an entry; empty for 0."""
     found = AuditEntry.objects.filter(agent_id=agent_id, seq=seq).values_list("mac", flat=True).first() if seq else b""
     return binary(found) if found is not None else b""
 
 
 class _Walk:
-    """Along one chain: the number the next entry should have, and the MAC it should follow."""
+    """A walk along one chain. It knows the number of the next entry and the MAC that this one must follow."""
 
     def __init__(self, agent_id: int, label: str, until: int | None = None, since: int = 1) -> None:
         self.expected, self.previous, self.label = since, _mac_of(agent_id, since - 1), label
-        self._has_sought = False
+        self._has_searched = False
         self._keys = keyring().audit
         self._redacted = Redacted()
         self._since = since
@@ -194,14 +194,14 @@ class _Walk:
         with ill_formed() as found:
             self.previous = binary(entry["mac"])
             for problem in _entry_problems(entry, previous, own, self._keys, self._redacted):
-                yield Problem(self.label, entry["seq"], self._told(problem, entry, previous, own))
+                yield Problem(self.label, entry["seq"], self._located(problem, entry, previous, own))
         if found or own.is_ill_formed:
-            yield Problem(self.label, entry["seq"], NOT_OF_THE_FORM)
+            yield Problem(self.label, entry["seq"], ILL_FORMED_ROW)
 
-    def _told(self, problem: str, entry: Row, previous: bytes, own: _Changes) -> str:
-        """That an entry stands in another's place, where that other or its own place can be found."""
-        if problem == ALTERED and not self._has_sought:
-            self._has_sought = True  # once, for the first: it goes through the whole trail
+    def _located(self, problem: str, entry: Row, previous: bytes, own: _Changes) -> str:
+        """The problem or, for an altered entry, where it comes from, if that can be found."""
+        if problem == ALTERED and not self._has_searched:
+            self._has_searched = True  # only once, because it reads the whole trail
             with ill_formed():
                 problem = self._is_another(entry, own) or self._is_before(entry, previous) or problem
         return problem
@@ -210,23 +210,23 @@ class _Walk:
         entries = AuditEntry.objects.filter(agent_id=self._which["agent_id"]).order_by("seq")
         with streamed(entries.values_list("seq", "mac")) as rows:
             for seq, mac in itertools.chain([(0, b"")], rows):
-                for was in (seq, seq + 1):  # the one before it may have been moved up into its place
-                    if was != entry["seq"] and follows(entry | {"seq": was}, binary(mac), own.digest, self._keys):
-                        is_copy = entries.filter(seq=was, mac=entry["mac"]).exists()
-                        return f"{'duplicated' if is_copy else 'reordered'}: this is entry {was}"
+                for place in (seq, seq + 1):  # the entry before it may have been renumbered, too
+                    if place != entry["seq"] and follows(entry | {"seq": place}, binary(mac), own.digest, self._keys):
+                        is_copy = entries.filter(seq=place, mac=entry["mac"]).exists()
+                        return f"{'duplicated' if is_copy else 'reordered'}: this is entry {place}"
         return None
 
     def _is_before(self, entry: Row, previous: bytes) -> str | None:
-        """That one of the entries that come soon after it was written in its place."""
+        """The problem that this entry was inserted, if one of the following entries was written in its place."""
         agent_id, seq = self._which["agent_id"], entry["seq"]
         for other in AuditEntry.objects.filter(agent_id=agent_id, seq__gt=seq).order_by("seq").values()[:_SOON]:
             own: Any = Change.objects.filter(agent_id=agent_id, seq=other["seq"]).order_by("number").values()
             if follows({**other, "seq": seq}, previous, changes_digest(own), self._keys):
-                return f"inserted: what was written in its place is entry {other['seq']} now"
+                return f"inserted: the entry written in its place is now entry {other['seq']}"
         return None
 
     def _without_entry(self, seq: int) -> Problem:
-        return Problem(self.label, seq, "missing: changes stand in the trail without their entry")
+        return Problem(self.label, seq, "missing: the trail has changes without their entry")
 
 
 _OF_A_CHANGE = ("seq", "number", "before", "before_digest", "after", "after_digest")
@@ -235,10 +235,10 @@ ChangeRow = tuple[Any, Any, Any, Any, Any, Any]
 
 @dataclass(slots=True)
 class _Changes:
-    """An entry's changes, looked at one by one: how many, their digest, and what is wrong with their bodies."""
+    """The changes of an entry: their count, their digest, and the problems of their bodies."""
 
     seq: int
-    many: int = 0
+    count: int = 0
     digest: bytes = changes_digest([])
     problems: dict[str, None] = field(default_factory=dict)
     is_ill_formed: bool = False
@@ -253,7 +253,7 @@ class _Changes:
 
     def _each(self, rows: Iterator[ChangeRow], redacted: Redacted) -> Iterator[Row]:
         for seq, number, before, before_digest, after, after_digest in rows:
-            self.many += 1
+            self.count += 1
             digests = binary_or_none(before_digest), binary_or_none(after_digest)
             for snapshot, digest in ((before, digests[0]), (after, digests[1])):
                 problem = _snapshot_problem(binary_or_none(snapshot), digest, number, seq, redacted)
@@ -267,41 +267,41 @@ def _entry_problems(
 ) -> Iterator[str]:
     if all(key.id != entry["key_id"] for key in keys):
         is_renamed = any(follows(entry | {"key_id": key.id}, previous, own.digest, keys) for key in keys)
-        yield ALTERED if is_renamed else f"made under audit key {entry['key_id']!s:.8}, which is not in the keyring"
+        yield ALTERED if is_renamed else f"signed with audit key {entry['key_id']!s:.8}, which is not in the keyring"
         return
     if own.is_ill_formed:
         return
-    if own.many != whole(entry["changes"]) and not follows(entry | {"changes": own.many}, previous, own.digest, keys):
-        kind = "missing" if own.many < entry["changes"] else "inserted"
-        yield f"{kind}: holds {own.many} changes where {entry['changes']} were written"
+    if own.count != whole(entry["changes"]) and not follows(entry | {"changes": own.count}, previous, own.digest, keys):
+        kind = "missing" if own.count < entry["changes"] else "inserted"
+        yield f"{kind}: it has {own.count} changes, but {entry['changes']} were written"
     if not follows(entry, previous, own.digest, keys):
         yield ALTERED
     yield from own.problems
     note, digest = binary_or_none(entry["sealed"]), binary_or_none(entry["sealed_digest"])
     if note is None:
         if digest is not None and entry["seq"] not in redacted.notes:
-            yield _gone(digest)
+            yield _missing_body(digest)
     elif entry["seq"] in redacted.notes:
-        yield PUT_BACK
+        yield RETURNED
     elif hashlib.sha256(note).digest() != digest:
         yield EXCHANGED
 
 
-ALTERED = "altered: not as it was written, or not after the entry it was written after"
-WIPED = "wiped: a sealed body is gone, and its digest is there"
+ALTERED = "altered: it is not as it was written, or does not follow the right entry"
+WIPED = "wiped: a sealed body is missing, but its digest is there"
 EXCHANGED = "altered: a sealed body is not the one that was written"
-PUT_BACK = "inserted: a sealed body that was redacted is there again"
+RETURNED = "inserted: a redacted body is there again"
 
 
 def _snapshot_problem(
     snapshot: bytes | None, digest: bytes | None, number: int, seq: int, redacted: Redacted
 ) -> str | None:
-    """What is wrong with a snapshot, beside its digest and what was redacted."""
+    """The problem of a snapshot, given its digest and the redactions."""
     if snapshot is None:
-        return None if digest is None else _gone(digest)
+        return None if digest is None else _missing_body(digest)
     is_covered = bool(redacted.bodies) and redacted.covers(number, seq)
     if is_covered and trail.has_body(snapshot):
-        return PUT_BACK
+        return RETURNED
     if trail.snapshot_digest(snapshot) == digest:
         return None
     if trail.has_body(snapshot) or digest is None:
@@ -311,13 +311,13 @@ def _snapshot_problem(
     return WIPED
 
 
-def _gone(digest: bytes) -> str:
-    """What a digest without its body tells of. An empty one, or one of zeros, is what the MAC makes of none."""
+def _missing_body(digest: bytes) -> str:
+    """The problem of a digest without its body. An empty digest, or zeros, has the same MAC as none."""
     return WIPED if any(digest) else EXCHANGED
 
 
 def follows(entry: Row, previous: bytes, changes: bytes, keys: Sequence[Key]) -> bool:
-    """Whether an entry's MAC is that of its fields and its changes' digest after the entry of MAC `previous`."""
+    """Whether the entry's MAC is right for its fields, its changes' digest and the previous MAC."""
     mac, key_id = binary(entry["mac"]), entry["key_id"]
     for key in keys:
         if key.id == key_id and hmac.compare_digest(entry_mac(key.secret, previous, entry, changes), mac):
@@ -326,14 +326,14 @@ def follows(entry: Row, previous: bytes, changes: bytes, keys: Sequence[Key]) ->
 
 
 def whole(value: Any) -> int:
-    """A whole number; TypeError for anything else SQLite may keep where one was written."""
+    """The value, if it is a whole number. Raises TypeError: SQLite stores any type in any column."""
     if not isinstance(value, int):
         raise TypeError
     return value
 
 
 def binary(value: Any) -> bytes:
-    """Bytes; TypeError for anything else. (`bytes` would make a billion zeros of the number.)"""
+    """The value as bytes. Raises TypeError for other types; `bytes(n)` creates n zeros."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, memoryview):

@@ -294,9 +294,14 @@ DRF_STANDARDIZED_ERRORS = {
     "ENABLE_IN_DEBUG_FOR_UNHANDLED_EXCEPTIONS": True,
 }
 SPECTACULAR_SETTINGS = {
-    "TITLE": "Palimpsest",
+    "TITLE": "Palimpsest API",
     "DESCRIPTION": "Long-term memory for AI agents, which they refine themselves.",
-    "VERSION": "1",
+    "VERSION": "v1",
+    "SORT_OPERATIONS": False,  # the order of the URL patterns
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "memory.api.base.schema.add_tags",
+    ],
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

@@ -1,7 +1,7 @@
-"""A tenant's monthly allowance of model tokens. When it is used up, only sessions that a person asks for are opened.
+"""A tenant's monthly allowance of model tokens. When it is used up, only sessions that a person requests are opened.
 
-Tokens are counted when a session ends, if the service drives it: a runtime pays for its own model. So open sessions can
-exceed the allowance, each by its own limit at most.
+Tokens count when a session ends, if the service drives it. A runtime pays for its own model. So open sessions can
+exceed the allowance, each at most by its own limit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_used_up(tenant: Tenant, now: datetime | None = None) -> bool:
 
 
 def used_up(now: datetime) -> Q:
-    """A filter for agents: the allowance of their tenant is used up."""
+    """A filter for agents whose tenant has used up its allowance."""
     most: Any = OuterRef("tenant__month_tokens")
     if settings.MONTH_TOKENS is not None:
         most = Coalesce(most, Value(settings.MONTH_TOKENS))
@@ -71,4 +71,4 @@ def add(tenant_id: int, tokens: int, at: datetime) -> None:
     Share.objects.get_or_create(tenant_id=tenant_id)
     of_tenant = Share.objects.filter(tenant_id=tenant_id)
     of_tenant.filter(Q(month=None) | Q(month__lt=month)).update(month=month, model_tokens=0)
-    of_tenant.filter(month=month).update(model_tokens=F("model_tokens") + tokens)  # not those of a month that is over
+    of_tenant.filter(month=month).update(model_tokens=F("model_tokens") + tokens)  # not the tokens of an earlier month

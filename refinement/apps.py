@@ -12,6 +12,6 @@ class RefinementConfig(AppConfig):
         from memory.writing.signals import over_budget
         from refinement import backlog, gc_reports, session
 
-        removing.connect(session.end_unheard)
+        removing.connect(session.end_for_removal)
         removing.connect(gc_reports.withdraw)
         over_budget.connect(backlog.when_over_budget)

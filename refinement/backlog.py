@@ -1,7 +1,7 @@
-"""The agents that wait for refinement: those that are due, each once, until a worker has refined them.
+"""The backlog: the agents that are due and wait for a worker.
 
-A task of the queue only wakes a worker. The worker then chooses an agent (`refinement.scheduling`). So the queue may
-deliver a task twice, or lose it: no agent is refined twice, and the next sweep wakes workers again.
+A task of the queue only wakes a worker, which then chooses an agent (`refinement.scheduling`). So the queue may deliver
+a task twice or lose it: no agent is refined twice, and the next sweep wakes workers again.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ from refinement import allowance, providers, schedule, scheduling
 from refinement.errors import AllowanceSpent, BackingOff
 from refinement.models import Outcome, RefinementSession, Waiting
 
-AT_ONCE = (
-    4  # wake-ups in the queue at most: each worker that takes an agent adds the next one. Letters wait behind them
-)
+# Most wake-ups in the queue. Each worker that takes an agent adds the next one. Mail waits behind them.
+AT_ONCE = 4
 ROWS = 1_000  # in one statement
-ASKED_AGAIN = timedelta(minutes=1)  # after which an agent that asks again gets a new task: the first may be lost
+REPEAT_AFTER = timedelta(minutes=1)  # a repeated request gets a new task after this time, because the first may be lost
 
 
-def ask(agent: Agent) -> Agent:
-    """Have a worker refine the agent soon, because its own side asked.
+def request(agent: Agent) -> Agent:
+    """Make the agent due now, on request of its own side.
 
     Raises MemoryDisabled, Erased, BackingOff, AllowanceSpent.
     """
@@ -46,75 +45,77 @@ def ask(agent: Agent) -> Agent:
         edits.require_key(row)
         switches.require_on(row)
         now = timezone.now()
-        if row.failures_in_a_row and row.quiet_until and now < row.quiet_until:  # each try may cost the operator money
-            raise BackingOff(f"Refinement ended in trouble; ask again from {row.quiet_until:%Y-%m-%d %H:%M:%S} UTC on.")
+        if row.failures_in_a_row and row.quiet_until and now < row.quiet_until:  # each attempt may cost money
+            raise BackingOff(f"The last refinement failed. Try again after {row.quiet_until:%Y-%m-%d %H:%M:%S} UTC.")
         if allowance.is_used_up(row.tenant, now):
-            again = f"ask again from {allowance.next_month(now):%Y-%m-%d} on."
-            raise AllowanceSpent(f"The tenant's model tokens of this month are used up; {again}")
-        if schedule.why(row, now) != DueReason.MANUAL:  # a person's request has more rights: it stays
+            next_month = f"{allowance.next_month(now):%Y-%m-%d}"
+            raise AllowanceSpent(f"The tenant has used up its model tokens of this month. Try again on {next_month}.")
+        if schedule.why(row, now) != DueReason.MANUAL:  # a person's request takes priority
             row.due_reason = DueReason.AGENT
         row.due_at = now
         row.save(update_fields=["due_at", "due_reason"])
-        _call_again(row)
+        _add_again(row)
         return row
 
 
-def ask_for(agent: Agent, actor: Actor) -> Agent:
-    """The same, because a person asked, which the trail records. Works for a paused agent, or one that waits after
-    trouble, too. Raises MemoryDisabled, Erased."""
+def request_for(agent: Agent, actor: Actor) -> Agent:
+    """Make the agent due now, on request of a person. The trail records it.
+
+    It also works for an agent that is paused or in a cool-down. Raises MemoryDisabled, Erased.
+    """
     with edits.locked(agent) as row:
         edits.require_key(row)
         switches.require_on(row)
         due = change(row, actor, due_at=timezone.now(), due_reason=DueReason.MANUAL)
-        _call_again(due)
+        _add_again(due)
         return due
 
 
-def _call_again(agent: Agent) -> None:
-    """Call the agent, and a second time if its task may be lost. Agents that a person asked for come first."""
+def _add_again(agent: Agent) -> None:
+    """Add the agent, and a second time if its task may be lost. A person's request comes first."""
     waits = Waiting.objects.filter(pk=agent.pk, taken_at=None)
-    waits.filter(since__lt=timezone.now() - ASKED_AGAIN).delete()
+    waits.filter(since__lt=timezone.now() - REPEAT_AFTER).delete()
     if agent.due_reason == DueReason.MANUAL:
         waits.update(asked=True)
-    call(agent)
+    add(agent)
 
 
 def when_over_budget(*, agent: Agent, **_: Any) -> None:
-    """With Redis, call the agent after the commit: an import that calls it earlier would hold up a sweep."""
+    """Add the agent; with Redis after the commit, because a long import must not delay a sweep."""
     if settings.REDIS_URL:
-        transaction.on_commit(partial(call, agent))
+        transaction.on_commit(partial(add, agent))
     else:
-        call(agent)
+        add(agent)
 
 
-def call(agent: Agent) -> bool:
-    """Let an agent that is due wait, and wake a worker. False if it waits already."""
+def add(agent: Agent) -> bool:
+    """Add a due agent and wake a worker. False if it is already in the backlog."""
     with transaction.atomic():
-        called = bool(_add([agent]))
-        if called:
+        added = bool(_add([agent]))
+        if added:
             put(REFINE_AGENT, agent.pk)
-        return called
+        return added
 
 
-def look(agent_id: int) -> None:
-    """Let an agent with a task of its own wait, if it is due: a sweep may have removed it for want of room."""
+def add_if_due(agent_id: int) -> None:
+    """Add the agent of a task if it is due. A sweep may have removed it because the backlog was full."""
     _add(schedule.due().filter(pk=agent_id))
 
 
 def sweep() -> int:
-    """Let agents that are due wait, as many as there is room for, and wake workers. Returns how many were added.
+    """Add due agents, up to SWEEP_AGENTS, and wake workers. Returns how many were added.
 
-    Of each tenant, and of each provider it uses, the first agent comes first, then the second of each, and so on. The
-    first is one that a person asked for, or the longest overdue. For a provider or model that does not answer, only a
-    few agents wait, to find out when it answers again: so it does not keep others out. Agents that are not due any
-    more, that use another model now, or for which there is no room, are removed.
+    The order is: the first agent of each tenant and provider, then the second of each, and so on. Within these, agents
+    that a person requested come first, then the longest overdue. For a provider or model that does not respond, only a
+    few agents are added, to find out when it responds again. Agents that are no longer due, use another model now, or
+    exceed the limit are removed.
     """
     began = timezone.now()
-    forget_lost()
-    doubted = providers.doubted()
-    chosen = list(_in_turn().exclude(_using(doubted))[: settings.SWEEP_AGENTS])
-    for name in doubted:
-        chosen += schedule.due().filter(_using([name])).order_by(*_ASKED_FIRST)[:AT_ONCE]
+    remove_lost()
+    failing = providers.failing_names()
+    chosen = list(_in_turn().exclude(_using(failing))[: settings.SWEEP_AGENTS])
+    for name in failing:
+        chosen += schedule.due().filter(_using([name])).order_by(*_REQUESTED_FIRST)[:AT_ONCE]
     stay = {(agent.pk, agent.model) for agent in chosen}
     before = Waiting.objects.filter(taken_at=None, since__lt=began).values_list("pk", "model")
     gone = sorted(pk for pk, _ in set(before) - stay)
@@ -126,13 +127,13 @@ def sweep() -> int:
 
 
 def _in_turn() -> QuerySet[Agent]:
-    place = Window(RowNumber(), partition_by=[F("tenant_id"), _PROVIDER], order_by=_ASKED_FIRST)
+    place = Window(RowNumber(), partition_by=[F("tenant_id"), _PROVIDER], order_by=_REQUESTED_FIRST)
     columns = schedule.due().select_related(None).only("tenant_id", "model", "due_reason", "due_at")
     return columns.annotate(place=place).order_by("place", "due_at", "pk")
 
 
 def _using(names: Iterable[str]) -> Q:
-    """Agents of these models, and of all models of these providers."""
+    """A filter for agents with these models or providers."""
     found = Q(model__in=list(names))
     for provider in (name for name in names if "/" not in name):
         found |= Q(model__startswith=f"{provider}/")
@@ -140,14 +141,13 @@ def _using(names: Iterable[str]) -> Q:
 
 
 _PROVIDER = Substr(F("model"), 1, StrIndex(F("model"), Value("/")))
-_ASKED_FIRST: Any = [
+_REQUESTED_FIRST: Any = [
     Case(When(due_reason=DueReason.MANUAL, then=Value(0)), default=Value(1)).asc(), F("due_at").asc(), F("pk").asc()
 ]  # fmt: skip
 
 
 def _add(agents: Iterable[Agent]) -> int:
-    """Let agents wait that do not wait yet; returns how many. Always in the same order, so that two sweeps do not
-    deadlock."""
+    """Add the agents that are not in the backlog; returns how many. A fixed order prevents deadlocks of two sweeps."""
     claim, now = secrets.randbits(62), timezone.now()
     rows = [
         Waiting(
@@ -170,15 +170,15 @@ def _add(agents: Iterable[Agent]) -> int:
 
 
 def wake() -> None:
-    """Queue as many wake-ups as there are agents that can be refined now, but at most `AT_ONCE`."""
+    """Queue a wake-up for each agent that can be refined now, at most `AT_ONCE`."""
     queued = depth()
     if queued < AT_ONCE:
         for agent_id in _next_agents(AT_ONCE)[queued:]:
             put(REFINE_AGENT, agent_id)
 
 
-def go_on() -> None:
-    """Wake another worker for the next agent. If nobody waits, look for others that are due.
+def wake_next() -> None:
+    """Wake another worker for the next agent. If the backlog is empty, queue a sweep.
 
     If the queue cannot be reached, the next sweep does it.
     """
@@ -194,19 +194,21 @@ def go_on() -> None:
 
 
 def _wake_later() -> None:
-    """Have a worker woken for the agents whose provider is closed, when it opens again."""
-    shut = providers.shut()
-    waits = Waiting.objects.filter(taken_at=None).filter(_using(shut)).first() if shut else None
+    """Queue a wake-up for the time when a closed provider opens again."""
+    closed = providers.closed()
+    waits = Waiting.objects.filter(taken_at=None).filter(_using(closed)).first() if closed else None
     if waits is not None and not is_put_later(REFINE_AGENT):
-        put_later(REFINE_AGENT, waits.pk, wait=min(shut.values()) - timezone.now())
+        put_later(REFINE_AGENT, waits.pk, wait=min(closed.values()) - timezone.now())
 
 
 def _is_dry() -> bool:
-    """Whether no agent that waits can be refined now, but others that are due can: there was no room for all."""
+    """Whether no agent of the backlog can be refined now, but other due agents can."""
     now = scheduling.closed()
     if scheduling.free(now).exists():
         return False
-    others = schedule.due().exclude(tenant_id__in=now.tenants).exclude(_using([*now.providers, *providers.doubted()]))
+    others = (
+        schedule.due().exclude(tenant_id__in=now.tenants).exclude(_using([*now.providers, *providers.failing_names()]))
+    )
     return others.filter(~Exists(Waiting.objects.filter(agent_id=OuterRef("pk")))).exists()
 
 
@@ -214,10 +216,10 @@ def _next_agents(most: int) -> list[int]:
     return list(scheduling.free().order_by("due_at", "pk").values_list("pk", flat=True)[:most])
 
 
-def forget_lost() -> None:
-    """Remove agents whose worker died, so that they can wait again. Another worker ends their open sessions."""
+def remove_lost() -> None:
+    """Remove agents whose worker died, so that they can be added again. Their open sessions end separately."""
     now = timezone.now()
     driven = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.OPEN, lease_until__gte=now)
-    opening = timedelta(seconds=settings.LEASE_SECONDS)  # an import may hold the agent for as long
-    lost = Q(taken_at__lt=now - opening) | Q(taken_at__gt=now + opening)  # by a clock that was wrong
+    opening = timedelta(seconds=settings.LEASE_SECONDS)  # an import may lock the agent for as long
+    lost = Q(taken_at__lt=now - opening) | Q(taken_at__gt=now + opening)  # set by a wrong clock
     Waiting.objects.filter(lost).filter(~Exists(driven)).delete()

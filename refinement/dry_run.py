@@ -1,4 +1,4 @@
-"""The dry run: what a session would begin with. Calls no model, changes nothing."""
+"""The dry run of a session. It calls no model and changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refinement.models import Mode
 
 
 def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
-    """Why an agent is due, where it stands, and how large its briefing would be; figures and codes only.
+    """Why an agent is due, its figures and limits, and the size of its briefing, without content.
 
     Raises MemoryDisabled.
     """

@@ -1,7 +1,7 @@
-"""What each tool of the Knife does: its checks, in order, and the edit that it makes.
+"""The tools of the Knife: for each tool, its checks and its edit.
 
-Every function here runs in the transaction of its call (`refinement.knife`), with the agent's row locked. To refuse, it
-raises a domain error; then nothing that it did to the session is stored.
+Every function runs in the transaction of its call (`refinement.knife`), with the agent's row locked. To refuse a call,
+it raises a domain error. Then its changes of the session are not stored.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from refinement.errors import BadCall, FloorReached
 from refinement.losses import losses
 from refinement.models import Mode, Outcome, RefinementSession
 
-SHOWN_IN_ERRORS = 10  # memories whose present content one error shows
-DOUBLES_TRIED = 200  # memories most alike that a deletion in dedupe_only is compared with
-MAX_SOURCE_CHARACTERS = 200_000  # that one call may have read and compared, while it holds the agent's row
-LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # specifics that one edit leaves out
-GROWTH = 16  # tokens that a result may weigh more than its sources: a date written out, a name for a pronoun
-_WORD = re.compile(r"\w+")  # no operator of a search
+SHOWN_IN_ERRORS = 10  # memories whose current content one error shows
+DUPLICATES_TRIED = 200  # most similar memories that a deletion in dedupe_only is compared with
+MAX_SOURCE_CHARACTERS = 200_000  # of one call, because it reads and compares them while the agent is locked
+LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # specifics of one edit
+GROWTH = 16  # tokens by which a result may exceed its sources, for example for a full date or a name
+_WORD = re.compile(r"\w+")  # without search operators
 
 
 @dataclass(slots=True)
-class ToolCall:
-    """One call while it is made: the locked agent, its session's row, and what the tool did."""
+class CallContext:
+    """The context of one tool call: the locked agent, the session's row, and the result so far."""
 
     agent: Agent
     session: RefinementSession
@@ -46,7 +46,7 @@ class ToolCall:
     memories: int = 0
     ends: tuple[str, str, str] | None = None  # outcome, reason, the agent's words
     is_batch_done: bool = False
-    shown_changed: bool = False  # the agent was shown a memory, or a newer version of one
+    shown_changed: bool = False  # the agent has seen another memory or version
 
     @property
     def actor(self) -> Actor:
@@ -54,12 +54,12 @@ class ToolCall:
 
     @property
     def mass(self) -> int:
-        """The tokens that the circuit breaker counts: the session's own count, and never more than there are now
-        without exact duplicates (others may discard memories meanwhile)."""
+        """The tokens that the circuit breaker counts: the session's own count, but at most the current tokens without
+        exact duplicates, because others may discard memories meanwhile."""
         return min(self.session.counted_tokens, self.agent.core_tokens - self.agent.duplicate_tokens)
 
     def count_changes(self, memories: int, lost: int = 0) -> None:
-        """Count an edit before it is made: the memories it changes, and the tokens that core memory loses.
+        """Count an edit before it is made: the number of changed memories and of lost core tokens.
 
         Raises LimitReached, FloorReached, and BadCall if fewer changes are left.
         """
@@ -68,29 +68,28 @@ class ToolCall:
         left = row.max_changes - row.changes
         if memories > left:
             raise BadCall(
-                f"The call would change {memories} memories; {left} changes are left in this session.",
+                f"The call changes {memories} memories, but this session has only {left} changes left.",
                 "too_many_changes",
             )
         if lost and self.mass - lost < row.floor_tokens:
             raise FloorReached(
-                f"Of this session's {self.mass:,} tokens the call would cut {lost:,} and leave {self.mass - lost:,}, "
-                f"below the floor of {row.floor_tokens:,}. At most {max(0, self.mass - row.floor_tokens):,} can still "
-                "be cut. Nothing was changed."
+                f"The call cuts {lost:,} of this session's {self.mass:,} tokens. The remaining {self.mass - lost:,} "
+                f"are below the floor of {row.floor_tokens:,}. You can still cut at most "
+                f"{max(0, self.mass - row.floor_tokens):,} tokens. Nothing was changed."
             )
         row.changes += memories
         row.lost_tokens += lost
         self.memories = memories
 
     def change_nothing(self, **answer: Any) -> None:
-        """Answer a call that changed nothing because all is so already. It counts as a failed call: otherwise it
-        could be repeated without end."""
+        """Set the result of a call without effect. It counts as a failed call, so that it is not repeated forever."""
         self.session.changes -= self.memories
         self.session.failed_calls += 1
         self.memories = 0
         self.answer = answer
 
 
-def _search(call: ToolCall, wanted: tools.SearchMemories) -> None:
+def _search(call: CallContext, wanted: tools.SearchMemories) -> None:
     call.session.require_left("searches")
     call.session.searches += 1
     since = parse_moment("since", wanted.since) if wanted.since else None
@@ -101,7 +100,7 @@ def _search(call: ToolCall, wanted: tools.SearchMemories) -> None:
     call.answer = {"found": _show(call, [hit.number for hit in hits])}
 
 
-def _consolidate(call: ToolCall, wanted: tools.ConsolidateMemories) -> None:
+def _consolidate(call: CallContext, wanted: tools.ConsolidateMemories) -> None:
     memories = edits.fetch(call.agent, wanted.ids_to_merge)
     constitutional = [m.number for m in memories if m.constitutional]
     sources = [m for m in memories if not m.constitutional]
@@ -128,7 +127,7 @@ def _consolidate(call: ToolCall, wanted: tools.ConsolidateMemories) -> None:
         call.answer["left_out_as_constitutional"] = constitutional
 
 
-def _update(call: ToolCall, wanted: tools.UpdateMemory) -> None:
+def _update(call: CallContext, wanted: tools.UpdateMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     before = memory.tokens
     report = _check_rewrite(call, [memory], wanted.content)
@@ -147,22 +146,22 @@ def _update(call: ToolCall, wanted: tools.UpdateMemory) -> None:
     call.answer = {"id": wanted.id, "saved": before - edited.memory.tokens} | report
 
 
-def _delete(call: ToolCall, wanted: tools.DeleteMemory) -> None:
+def _delete(call: CallContext, wanted: tools.DeleteMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     _require_shown(call, [memory], errors.Constitutional, errors.CoreMemoryRequired)
     if call.session.mode == Mode.DEDUPE_ONLY:
-        _require_double(call, memory)
+        _require_duplicate(call, memory)
     call.count_changes(1, memory.tokens)
     operations.discard(call.agent, [memory], call.actor, session=call.session.number)
     call.session.deleted += 1
     call.answer = {"id": wanted.id, "saved": memory.tokens}
 
 
-def _protect(call: ToolCall, wanted: tools.ProtectMemory) -> None:
+def _protect(call: CallContext, wanted: tools.ProtectMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     _require_shown(call, [memory])
     if not memory.constitutional and call.session.protected >= limits.MAX_PROTECTIONS:
-        raise BadCall(f"At most {limits.MAX_PROTECTIONS} memories can be protected in one session.", "protection_full")
+        raise BadCall(f"A session can protect at most {limits.MAX_PROTECTIONS} memories.", "protection_full")
     edited = operations.protect(call.agent, [memory], call.actor, session=call.session.number)
     if edited.seq is None:
         call.change_nothing(id=wanted.id, constitutional=True, already=True)
@@ -172,7 +171,7 @@ def _protect(call: ToolCall, wanted: tools.ProtectMemory) -> None:
     call.answer = {"id": wanted.id, "constitutional": True, "already": False}
 
 
-def _promote(call: ToolCall, wanted: tools.PromoteMemory) -> None:
+def _promote(call: CallContext, wanted: tools.PromoteMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     _require_shown(call, [memory])
     call.count_changes(1)
@@ -184,14 +183,16 @@ def _promote(call: ToolCall, wanted: tools.PromoteMemory) -> None:
     call.answer = {"id": wanted.id, "kind": Kind.CORE, "already": False}
 
 
-def _decline(call: ToolCall, wanted: tools.DeclineRefinement) -> None:
+def _decline(call: CallContext, wanted: tools.DeclineRefinement) -> None:
     row = call.session
     if row.changes or row.protected or row.promoted:
-        raise BadCall("A session can only be declined before its first edit; call complete_refinement.", "too_late")
+        raise BadCall(
+            "A session can be declined only before its first edit. Call complete_refinement instead.", "too_late"
+        )
     call.ends = Outcome.DECLINED, "", " ".join(wanted.reason.split())
 
 
-def _complete(call: ToolCall, wanted: tools.CompleteRefinement) -> None:
+def _complete(call: CallContext, wanted: tools.CompleteRefinement) -> None:
     row = call.session
     if row.batch + 1 < row.batches:
         sessions.add_summary(call.agent, row, wanted.summary)
@@ -202,7 +203,7 @@ def _complete(call: ToolCall, wanted: tools.CompleteRefinement) -> None:
         call.ends = Outcome.COMPLETED, "", " ".join(wanted.summary.split())
 
 
-EFFECTS: dict[str, Callable[[ToolCall, Any], None]] = {
+EFFECTS: dict[str, Callable[[CallContext, Any], None]] = {
     "search_memories": _search,
     "consolidate_memories": _consolidate,
     "update_memory": _update,
@@ -214,14 +215,16 @@ EFFECTS: dict[str, Callable[[ToolCall, Any], None]] = {
 }
 
 
-def _require_shown(call: ToolCall, memories: list[Memory], *reasons: type[errors.NumbersError]) -> None:
-    """Refuse to edit memories that the agent was not shown at their present version (else an update could be lost),
-    and those for which a reason is true. The write path checks some of these reasons again, for other callers."""
+def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[errors.NumbersError]) -> None:
+    """Refuse memories whose current version the agent has not seen, and memories to which a reason applies.
+
+    Otherwise the edit could overwrite a change. The write path checks some of the reasons again, for other callers.
+    """
     operations.refuse(memories, errors.Discarded, errors.Notice, errors.Private)
     switches.require_open(call.agent, (memory.category for memory in memories))
     row = call.session
     stale = {m.number: m.version for m in memories if row.shown.get(str(m.number)) != m.version}
-    if stale:  # the agent knows the versions that it made in this batch without being shown them
+    if stale:  # the agent knows the versions that it made itself in this batch
         own = AuditEntry.objects.filter(agent_id=call.agent.pk, session=row.number, actor_kind=ActorKind.AGENT)
         made = own.filter(seq__among=[version for version in stale.values() if version > row.shown_at])
         known = set(made.values_list("seq", flat=True))
@@ -231,22 +234,22 @@ def _require_shown(call: ToolCall, memories: list[Memory], *reasons: type[errors
     operations.refuse(memories, *reasons)
 
 
-def _check_rewrite(call: ToolCall, sources: list[Memory], content: str) -> dict[str, Any]:
-    """Check a merge or a rewrite, and count it. Returns what the answer says about the specifics that it leaves out.
+def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> dict[str, Any]:
+    """Check a merge or a rewrite, and count it. Returns the part of the result about specifics that it leaves out.
 
-    The quick checks come first, because the agent's row is locked.
+    The fast checks come first, because the agent's row is locked.
     """
     _require_shown(call, sources, errors.Constitutional, errors.CoreMemoryRequired)
     before, after = sum(m.tokens for m in sources), tokens.count(content)
     if after > before + GROWTH:
         raise BadCall(
-            f"The result weighs {after:,} tokens and its sources {before:,}: refining may add at most {GROWTH}.",
+            f"The result has {after:,} tokens, its sources {before:,}. Refining may add at most {GROWTH} tokens.",
             "grown",
         )
-    # A result that equals another core memory is removed as an exact duplicate before the next session.
+    # A result that equals another core memory will be removed as an exact duplicate, so it counts as lost.
     digest, place = Silo.for_agent(call.agent).digest(content), (sources[0].scope, sources[0].project)
-    repeats = counters.repeats(call.agent, {digest})
-    equal = sum(sizes.total() for group, sizes in repeats.items() if (group.scope, group.project) == place)
+    groups = counters.duplicates(call.agent, {digest})
+    equal = sum(sizes.total() for group, sizes in groups.items() if (group.scope, group.project) == place)
     if equal > sum(bytes(source.digest) == digest for source in sources):
         after = 0
     call.count_changes(len(sources), max(0, before - after))
@@ -254,13 +257,13 @@ def _check_rewrite(call: ToolCall, sources: list[Memory], content: str) -> dict[
     return {"left_out": report} if report else {}
 
 
-def _left_out(call: ToolCall, sources: list[Memory], content: str) -> list[dict[str, Any]]:
-    """The specifics of the sources that will be in no core memory any more, with the number of the source."""
+def _left_out(call: CallContext, sources: list[Memory], content: str) -> list[dict[str, Any]]:
+    """The specifics that no core memory will have any more, each with the number of its source."""
     silo = Silo.for_agent(call.agent)
     texts = {memory.number: silo.open(memory).content for memory in sources}
     if sum(map(len, texts.values())) > MAX_SOURCE_CHARACTERS:
         raise BadCall(
-            f"The sources hold more than {MAX_SOURCE_CHARACTERS:,} characters together; merge fewer at a time.",
+            f"The sources have more than {MAX_SOURCE_CHARACTERS:,} characters in total. Merge fewer at a time.",
             "too_much",
         )
     lost = [(number, one) for number, text in texts.items() for one in losses(text, content, call.agent.language)]
@@ -277,26 +280,24 @@ def _left_out(call: ToolCall, sources: list[Memory], content: str) -> list[dict[
     return report[:LEFT_OUT_SHOWN]
 
 
-def _require_double(call: ToolCall, memory: Memory) -> None:
-    """In dedupe_only, refuse to delete a memory unless an equal, or nearly equal, one stays."""
+def _require_duplicate(call: CallContext, memory: Memory) -> None:
+    """In dedupe_only, refuse to delete a memory unless an equal or nearly equal one stays."""
     silo = Silo.for_agent(call.agent)
     content = silo.open(memory).content
     with reader(call.agent) as index:
-        hits = index.search(" ".join(_WORD.findall(content)[:60]), Filters(kind=Kind.CORE), limit=DOUBLES_TRIED)
+        hits = index.search(" ".join(_WORD.findall(content)[:60]), Filters(kind=Kind.CORE), limit=DUPLICATES_TRIED)
     place = memory.category, memory.scope, memory.project
     others = [
         silo.open(m).content
         for m in edits.fetch(call.agent, [hit.number for hit in hits])
         if m.number != memory.number and not m.discarded_at and (m.category, m.scope, m.project) == place
     ]
-    if content not in others and not any(similarity.says_as_much(other, content) for other in others):
-        raise BadCall(
-            "In this mode only a memory with an equal or nearly equal one left standing can be deleted.", "no_double"
-        )
+    if content not in others and not any(similarity.covers(other, content) for other in others):
+        raise BadCall("In this mode you can delete a memory only if an equal or nearly equal one stays.", "no_double")
 
 
-def _show(call: ToolCall, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """These memories as lines of the ledger, without discarded and hidden ones. From now on the agent may edit them."""
+def _show(call: CallContext, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """These memories as records of the ledger, without discarded and hidden ones. The agent may then edit them."""
     silo, hidden = Silo.for_agent(call.agent), ledger.left_out(call.agent)
     lines = []
     for memory in edits.fetch(call.agent, numbers):
@@ -308,8 +309,8 @@ def _show(call: ToolCall, numbers: Sequence[int]) -> list[dict[str, Any]]:
     return lines
 
 
-def explain(call: ToolCall, error: DomainError) -> dict[str, Any]:
-    """More about a refusal: of memories that changed since they were shown, the present content."""
+def explain(call: CallContext, error: DomainError) -> dict[str, Any]:
+    """Additional data of a refusal. For a changed memory, it is the current content."""
     if isinstance(error, errors.Stale):
         return {"present": _show(call, error.numbers[:SHOWN_IN_ERRORS])}
     return dict(getattr(error, "more", {}))

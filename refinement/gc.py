@@ -1,8 +1,8 @@
-"""`gc`: a model analyses an agent's log for patterns; then the log is trimmed to its newest entries.
+"""`gc`: a model analyses an agent's log for patterns. Then the log is trimmed to its newest entries.
 
 There is one model call for each agent, without tools and without a retry. The report about a memory file is printed,
-because whoever can read the file may read the report. The report about a silo is content: it is kept sealed, and
-printed only for the agent itself or under a grant.
+because the caller can read the file. The report about a silo is content: it is stored sealed, and printed only for the
+agent itself or under a grant.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PROVIDERS = ", ".join(ERROR_CLASSES)
 
 
 class GcFailed(DomainError):
-    """The log of one agent could not be processed, and nothing was trimmed."""
+    """The log of one agent could not be processed. Nothing was trimmed."""
 
     code = "gc_failed"
 
@@ -53,7 +53,7 @@ class GcFailed(DomainError):
 
 
 class Output(Protocol):
-    """Where results and warnings go."""
+    """The receiver of results and warnings."""
 
     def tell(self, text: str) -> None: ...
 
@@ -67,8 +67,8 @@ class Output(Protocol):
 class Options:
     """How `gc` runs.
 
-    `may_choose_model`: whether the content of this agent's silo may go to a model that is not the agent's own.
-    `may_print`: whether the report of this number, about this silo's log, may be printed.
+    `may_choose_model`: whether the content of this silo may be sent to a model other than the agent's own.
+    `may_print`: whether the report with this number may be printed.
     """
 
     actor: Actor
@@ -113,7 +113,7 @@ def _collect(agent: Agent, name: str, options: Options, output: Output) -> None:
     try:
         output.flush()
     except OSError as failure:
-        problem = f"the analysis could not be written out ({failure.strerror}); nothing was trimmed"
+        problem = f"the analysis could not be written ({failure.strerror}); nothing was trimmed"
         raise GcFailed(problem, FAILED) from None
     if options.dry_run:
         output.tell("Dry run: no entries trimmed.")
@@ -125,7 +125,7 @@ def _collect(agent: Agent, name: str, options: Options, output: Output) -> None:
 
 
 def _require_model(agent: Agent, agent_log: Log, model: str, options: Options) -> None:
-    """Check everything about the model that can be known before the call."""
+    """Check the model before the call. Raises GcFailed."""
     provider, slash, name = model.partition("/")
     if not slash or not model.isprintable():
         raise GcFailed(f'invalid model format "{model}": expected provider/model-name', FAILED)
@@ -180,7 +180,7 @@ def _request(name: str, text: Text, *, quotes: bool) -> base.Request:
 
 
 def _quoted(failure: ModelError) -> str:
-    """The provider's own words, which may repeat what was sent: only for memory files."""
+    """The provider's own message, which may repeat content. Only for memory files."""
     if isinstance(failure, base.ModelReplyInvalid):
         return failure.server_message or f"failed to parse response: {failure}"
     return failure.server_message if failure.status or failure.server_message else str(failure)
@@ -191,10 +191,10 @@ def _quoted(failure: ModelError) -> str:
 
 def _printable(agent: Agent, agent_log: Log, report: GcReport, analysis: str, options: Options) -> str:
     if report.withdrawn_at is not None:
-        return "Withdrawn: what it may quote was redacted meanwhile."
+        return "Withdrawn: content that it may quote was redacted meanwhile."
     if agent_log.is_file or options.may_print(agent, agent_log, report.number):
         return analysis
-    return f"Kept for its agent alone: GET /api/v1/gc-reports/{report.number}"
+    return f"Only the agent can read it: GET /api/v1/gc-reports/{report.number}"
 
 
 def _trim(agent: Agent, agent_log: Log, output: Output) -> None:

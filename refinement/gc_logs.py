@@ -1,6 +1,6 @@
-"""The log that `gc` works on: the agent's memory file, or the run entries in its journal.
+"""The log that `gc` processes: the agent's memory file, or the run entries in its journal.
 
-A log is counted once, then read for the model, and trimmed later. Entries that were added in between are kept.
+A log is counted, read for the model, and then trimmed. Entries that are added meanwhile are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BYTES_PER_TOKEN = 16  # at most: four characters of four bytes
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The part of a log that is sent: its bytes, their number, and how many of the oldest entries are left out."""
+    """The part of a log to send: its bytes, their number, and how many of the oldest entries are left out."""
 
     pieces: Callable[[], Iterable[bytes]]
     size: int
@@ -40,7 +40,7 @@ class FileLog:
     """The agent's memory file."""
 
     is_file = True
-    seq: int | None = None  # of memories alone
+    seq: int | None = None  # only of a journal
 
     def __init__(self, agent: Agent, actor: Actor) -> None:
         self.agent, self.actor, self.place = agent, actor, runs.place_of(agent)
@@ -49,7 +49,7 @@ class FileLog:
         self._trail_entry: int | None = None  # the entry that announced the trim
 
     def text(self, context_tokens: int | None) -> Text:
-        """What to send. With `context_tokens`, the newest entries that fit, and at least one."""
+        """The text to send. With `context_tokens`, the newest entries that fit, at least one."""
         start, left_out = 0, 0
         if context_tokens is not None and self.entries:
             start, left_out = self._newest(context_tokens)
@@ -67,13 +67,13 @@ class FileLog:
         return log_file.start_of_last(self.place, self._state, kept), self.entries - kept
 
     def trim(self, keep: int) -> tuple[int, int]:
-        """Keep the newest entries and all that were added since. Returns how many were removed and how many kept.
-        Raises FileFault, MemoryDisabled."""
+        """Keep the newest entries and all entries added since. Returns (removed, kept). Raises FileFault,
+        MemoryDisabled."""
         try:
             done = log_file.trim_entries(self.place, keep, since=self._state, before_replace=self._announce)
         except FileFault:
             if self._trail_entry is not None:
-                operations.file_trimmed(self.agent, {"failed_after_entry": self._trail_entry}, self.actor)
+                operations.record_file_trim(self.agent, {"failed_after_entry": self._trail_entry}, self.actor)
             raise
         return done.removed, done.kept
 
@@ -81,7 +81,7 @@ class FileLog:
         """Write the trim to the trail before the file is replaced: then a crash leaves no change without an entry.
         Raises MemoryDisabled, and the file stays as it was."""
         switches.require_on(Agent.objects.select_related("tenant").get(pk=self.agent.pk))
-        self._trail_entry = operations.file_trimmed(self.agent, _summary(planned), self.actor)
+        self._trail_entry = operations.record_file_trim(self.agent, _summary(planned), self.actor)
 
 
 def _summary(planned: Trimmed) -> dict[str, Any]:
@@ -93,8 +93,10 @@ def _summary(planned: Trimmed) -> dict[str, Any]:
 
 
 def _entries_in(pieces: Iterable[bytes], *, is_whole: bool) -> Iterator[str]:
-    """The entries of a file, or of its end: there the first, cut entry is left out. The text before the first entry
-    of a whole file comes first."""
+    """The entries of a file. In the end of a file, the incomplete first entry is left out.
+
+    In a whole file, the text before the first entry comes first.
+    """
     parts = _split(pieces, b"\n" if is_whole else b"")
     before = next(parts)
     if is_whole and before.strip():
@@ -111,7 +113,7 @@ def _split(pieces: Iterable[bytes], rest: bytes) -> Iterator[bytes]:
 
 
 class Journal:
-    """The run entries of the agent's journal. `seq` is the last entry of the trail when they were read."""
+    """The run entries of the agent's journal. `seq` is the last audit entry when they were read."""
 
     is_file = False
 
@@ -138,7 +140,7 @@ Log = FileLog | Journal
 
 
 def newest(texts: Iterable[str], limit: int) -> tuple[int, bool]:
-    """How many of the newest texts fit into a number of tokens, and whether all fit. The oldest text comes first."""
+    """How many of the newest texts fit into `limit` tokens, and whether all fit. The oldest text comes first."""
     weights, total, all_fit = deque[int](), 0, True
     for text in texts:
         weights.append(max(1, tokens.count(text)))

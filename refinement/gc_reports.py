@@ -1,4 +1,4 @@
-"""Reports: the models' analyses of an agent's log, sealed for the agent, and their three sections."""
+"""Reports of `gc`: a model's analyses of an agent's log, sealed, and their three sections."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from memory.writing import edits
 from refinement.models import GcReport
 
 FIELD = "gc"
-LONGEST = 100_000  # characters: five times a reply of 4,096 tokens
+LONGEST = 100_000  # characters, five times a reply of 4,096 tokens
 SECTIONS = {"patterns_found": "Patterns Found", "repeated_work": "Repeated Work", "recommendations": "Recommendations"}
 _HEADING = re.compile(rf"^\s{{0,3}}#{{1,6}}\s+({'|'.join(SECTIONS.values())})[\s:#]*$", re.MULTILINE | re.IGNORECASE)
 
 
 def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0, since: int | None = None) -> GcReport:
-    """Seal a report under the agent's next number. It is withdrawn at once if content was redacted `since` an entry of
-    the trail, because the report may quote that content. Raises Erased, MemoryDisabled."""
+    """Store a sealed report with the agent's next number.
+
+    It is withdrawn at once if content was redacted after entry `since`, because it may quote that content. Raises
+    Erased, MemoryDisabled.
+    """
     with edits.locked(agent) as row:
         edits.require_key(row)
         switches.require_on(row)
@@ -55,8 +58,7 @@ def opened(agent: Agent, reports: Sequence[GcReport]) -> list[str]:
 
 
 def sections(text: str) -> dict[str, str]:
-    """A report's sections by name. They may come in any order, with headings of any level. Of two with one name, the
-    first counts."""
+    """A report's sections by name, in any order and with headings of any level. The first of each name counts."""
     places = list(_HEADING.finditer(text))
     names = {heading.casefold(): name for name, heading in SECTIONS.items()}
     found: dict[str, str] = {}
@@ -67,5 +69,5 @@ def sections(text: str) -> dict[str, str]:
 
 
 def withdraw(*, agent: Agent, **_: Any) -> None:
-    """Empty all reports, because they may quote content that is removed. Receives the signal `removing`."""
+    """Remove the text of all reports, because they may quote removed content. Receives the signal `removing`."""
     GcReport.objects.filter(agent=agent, withdrawn_at=None).update(sealed=b"", withdrawn_at=timezone.now())

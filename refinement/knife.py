@@ -1,8 +1,8 @@
-"""The Knife: the tool calls of a refinement session, on the memories of its own agent and nothing else.
+"""The Knife: the tool calls of a refinement session, which change only the memories of its own agent.
 
 Each call is one transaction with the agent's row locked. It checks that the session is live and within its limits, and
-that the arguments are valid. Then it calls the tool's function (`refinement.effects`). A refused call changes nothing
-but the session's counts, and its result says what would be right.
+that the arguments are valid. Then it calls the tool's function (`refinement.effects`). A refused call changes only the
+session's counts, and its result says what to do instead.
 
 The service drives a session with `Knife` (`refinement.loop`). The agent's own runtime drives one over the API with
 `briefing`, `call` and `abort`. Its batches are computed with the first briefing and stored by number, so a repeated
@@ -28,7 +28,7 @@ from memory.silo.silo import Silo
 from memory.writing import edits
 from refinement import ledger, limits, prompts, tools
 from refinement import session as sessions
-from refinement.effects import EFFECTS, ToolCall, explain
+from refinement.effects import EFFECTS, CallContext, explain
 from refinement.errors import FloorReached, LimitReached, SessionEnded, UnknownSession
 from refinement.llm.base import Message, Tool
 from refinement.models import Driver, Outcome, RefinementSession, SessionStep
@@ -36,7 +36,7 @@ from refinement.models import Driver, Outcome, RefinementSession, SessionStep
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """The result of one call. `answer` is for the model; `is_over`: the session takes no more calls."""
+    """The result of one call. `answer` is for the model; `is_over`: the session has ended."""
 
     code: str
     answer: dict[str, Any]
@@ -63,8 +63,7 @@ class Knife:
         self._session = session
 
     def show(self, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> RefinementSession:
-        """Record what the agent is shown in a batch: it may edit these memories, at these versions. Returns the
-        session's present row."""
+        """Record the memories of a batch, which the agent may then edit. Returns the session's row."""
         with self._locked() as (agent, row):
             _show(agent, row, batch, batches, entries)
             return row
@@ -89,7 +88,7 @@ class Knife:
 
     @contextmanager
     def _locked(self) -> Iterator[tuple[Agent, RefinementSession]]:
-        """The transaction of one call: the locked agent and the session's present row. Raises SessionEnded,
+        """The transaction of one call: the locked agent and the session's current row. Raises SessionEnded,
         MemoryDisabled."""
         with edits.locked(self._session.agent) as agent:
             switches.require_on(agent)
@@ -117,15 +116,15 @@ def find(agent: Agent, number: int) -> RefinementSession:
     """Raises UnknownSession."""
     row = RefinementSession.objects.filter(agent_id=agent.pk, number=number).first()
     if row is None:
-        raise UnknownSession(f"There is no session {number}.")
+        raise UnknownSession(f"Session {number} does not exist.")
     row.agent = agent
     return row
 
 
 def briefing(agent: Agent, number: int) -> Briefing:
-    """The current batch, with its memories as they are now. Raises UnknownSession, SessionEnded, MemoryDisabled."""
+    """The current batch with its current memories. Raises UnknownSession, SessionEnded, MemoryDisabled."""
     plan = _driven(agent, number).plan
-    if not plan:  # the agent's row is not locked: for a large silo this takes long, and writers would wait
+    if not plan:  # without a lock, because this takes long for a large silo, and writers must not wait
         batches = ledger.batches(ledger.read(agent)) or [[]]
         plan = [[entry.memory.number for entry in entries] for entries in batches]
     with edits.locked(agent) as locked:
@@ -146,8 +145,8 @@ def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | No
     """Make one call, in one transaction. Calls of one `reply` of the model count as one step, and their number is
     limited (`limits`). Without `reply`, each call counts as a step.
 
-    The result says why a call is refused. Raises UnknownSession, SessionEnded for a session that is over, and
-    MemoryDisabled, after which the session is over.
+    The result says why a call is refused. Raises UnknownSession, SessionEnded if the session has ended, and
+    MemoryDisabled, which ends the session.
     """
     with edits.locked(agent) as locked:
         row = _driven(locked, number)
@@ -168,7 +167,7 @@ def abort(agent: Agent, number: int, reason: str = "") -> RefinementSession:
 
 
 def _driven(agent: Agent, number: int) -> RefinementSession:
-    """The session's present row, if the runtime drives it and it is open. Raises UnknownSession, SessionEnded."""
+    """The session's current row, if the runtime drives it and it is open. Raises UnknownSession, SessionEnded."""
     row = find(agent, number)
     if row.outcome != Outcome.OPEN:
         raise SessionEnded(f"Session {row.number} has ended. Nothing was changed.")
@@ -177,7 +176,7 @@ def _driven(agent: Agent, number: int) -> RefinementSession:
     return row
 
 
-# --- in the transaction: the agent's row is locked, and the session's row is the present one
+# --- in the transaction: the agent's row is locked, and the session's row is current
 
 
 def _show(agent: Agent, row: RefinementSession, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> None:
@@ -202,13 +201,13 @@ def _carry_out(
             row.count_step(reply)
         row.require_time()
         checked = tools.parse(row.mode, name, arguments)
-        call = ToolCall(agent, copy(row))
+        call = CallContext(agent, copy(row))
         EFFECTS[name](call, checked)
     except LimitReached as reached:
-        code, call = reached.code, ToolCall(agent, row, answer=_refusal(reached))
+        code, call = reached.code, CallContext(agent, row, answer=_refusal(reached))
         call.ends = Outcome.INCOMPLETE, f"limit_{reached.limit}", ""
     except DomainError as refused:
-        code, call = refused.code, ToolCall(agent, row)
+        code, call = refused.code, CallContext(agent, row)
         call.answer = _refusal(refused) | explain(call, refused)
         row.failed_calls += 1
         row.floor_refusals += isinstance(refused, FloorReached)
@@ -221,7 +220,7 @@ def _carry_out(
     elif call.ends is None and row.failed_calls > row.max_failed_calls:
         call.ends = Outcome.INCOMPLETE, "limit_failed_calls", ""
     if call.ends is None:
-        return Result(code, {"ok": True} | call.answer | _standing(call), is_batch_done=call.is_batch_done)
+        return Result(code, {"ok": True} | call.answer | _progress(call), is_batch_done=call.is_batch_done)
     sessions.end(agent, row, *call.ends)
     answer = call.answer if code != "ok" else {"ok": True, "session": row.outcome, **sessions.figures(row)}
     return Result(code, answer | _ENDED, is_over=True)
@@ -234,7 +233,7 @@ def _refusal(error: DomainError) -> dict[str, Any]:
     return {"ok": False, "code": error.code, "error": str(error)}
 
 
-def _record(call: ToolCall, name: str, result: str, started: float) -> None:
+def _record(call: CallContext, name: str, result: str, started: float) -> None:
     """Save the session's counts and one line of its timeline."""
     row = call.session
     row.tokens_after, row.memories_after = call.agent.core_tokens, call.agent.core_count
@@ -277,8 +276,8 @@ _COUNTED = (
 )
 
 
-def _standing(call: ToolCall) -> dict[str, Any]:
-    """The session's figures that every result gives to the agent, until the session ends."""
+def _progress(call: CallContext) -> dict[str, Any]:
+    """The session's figures, which every result has until the session ends."""
     row = call.session
     return {
         "tokens": {"core": row.tokens_after, "target": row.target_tokens, "floor": row.floor_tokens},

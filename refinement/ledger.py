@@ -54,7 +54,7 @@ class Entry:
 
 
 def one_line(record: dict[str, object]) -> str:
-    """JSON on one line, also for a reader that ends lines at U+0085, U+2028 or U+2029."""
+    """JSON on one line, even for readers that end a line at U+0085, U+2028 or U+2029."""
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).translate(_LINE_ENDS)
 
 
@@ -77,7 +77,7 @@ def left_out(agent: Agent) -> frozenset[str]:
 
 
 def read(agent: Agent, numbers: Sequence[int] | None = None) -> list[Entry]:
-    """The whole ledger, oldest first; or those of these memories that are still in it."""
+    """The ledger, oldest first. With `numbers`, only those memories, if they are still in it."""
     silo = Silo.for_agent(agent)
     rows = refinable(agent) if numbers is None else refinable(agent).numbered(numbers)
     memories, recalled = rows.order_by("origin", "number"), usage.times(agent, numbers)
@@ -85,15 +85,15 @@ def read(agent: Agent, numbers: Sequence[int] | None = None) -> list[Entry]:
 
 
 def batches(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """The ledger in batches of at most BATCH_TOKENS tokens; a larger memory is a batch of its own.
+    """The ledger in batches of at most BATCH_TOKENS tokens. A larger memory is a batch of its own.
 
-    One batch if everything fits. Else similar memories come first, together, and the rest by date.
+    If everything fits, there is one batch. Otherwise similar memories come first, together, then the others by date.
     """
     room = settings.BATCH_TOKENS
     if sum(entry.memory.tokens for entry in entries) <= room:
         return [list(entries)] if entries else []
     filled: list[list[Entry]] = [[]]
-    for group in _together(entries):
+    for group in _grouped(entries):
         for entry in group:
             if entry.memory.tokens > room and filled[-1]:
                 filled.append([])
@@ -107,8 +107,8 @@ def text(entries: Iterable[Entry]) -> str:
     return "\n".join(entry.line() for entry in entries)
 
 
-def _together(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Clusters of near duplicates first, then every other memory alone."""
+def _grouped(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Clusters of similar memories first, then each other memory alone."""
     clusters = similarity.clusters([entry.opened.content for entry in entries])
     clustered = {place for cluster in clusters for place in cluster}
     rest = [[entry] for place, entry in enumerate(entries) if place not in clustered]

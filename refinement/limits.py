@@ -1,8 +1,7 @@
-"""The limits of one session. Each is set by the agent, else by its tenant, else it is the default here.
+"""The limits of a session. The agent's setting counts first, then its tenant's, then the default here.
 
-The circuit breaker's limit is the floor, in tokens of core memory. The floor is absolute, so no run of sessions,
-however long, goes below it. A session's cuts are the sum of its own losses, so memories that are added meanwhile allow
-no more cuts.
+The circuit breaker's limit is the floor, in tokens of core memory. It is absolute, so many sessions together cannot go
+below it either. A session counts its own cuts, so memories that are added meanwhile do not allow more cuts.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ DEFAULTS = {
     "max_seconds": 15 * 60,
     "max_model_tokens": 400_000,
 }
-MIN_DEFAULT_CHANGES = 100  # or half the core memories, when that is more
+MIN_DEFAULT_CHANGES = 100  # or half of the core memories, if that is more
 MAX_PROTECTIONS = 5
 MAX_FLOOR_REFUSALS = 3  # in a row
 MAX_CALLS_PER_REPLY = 200
@@ -37,5 +36,5 @@ def _set(values: dict[str, int | None]) -> dict[str, int]:
 
 
 def floor(retention: Decimal, target: int, high_water: int) -> int:
-    """retention × min(target, the largest core mass there ever was), rounded up."""
+    """retention × min(target, the largest number of core tokens so far), rounded up."""
     return int((retention * min(target, high_water)).to_integral_value(ROUND_CEILING))

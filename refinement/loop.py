@@ -1,7 +1,7 @@
-"""Drives a session with the agent's own model, from opening to closing it.
+"""Drives a session with the agent's own model, from opening to closing.
 
-No transaction is open during a model call. Each edit is a transaction of its own, so a session that is cut off leaves
-only complete, audited edits.
+No transaction is open during a model call. Each edit is a transaction of its own, so an interrupted session leaves only
+complete, audited edits.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def drive(
         with suppress(Exception):
             sessions.close(session, Outcome.INCOMPLETE, WORKER_STOPPED)
         raise
-    except BaseException:  # interrupted, or a fault of the program: the agent must not wait for the lease
+    except BaseException:  # interrupted, or a bug: the agent must not wait for the lease
         with suppress(Exception):
             sessions.close(session, Outcome.FAILED, sessions.INTERRUPTED)
         raise
@@ -181,7 +181,7 @@ class _Run:
 
 
 def _estimated(messages: Sequence[Message], reply: Reply) -> Usage:
-    """An estimate of what a call cost, for a server that does not report it: the session's limit holds anyway."""
+    """An estimate of a call's cost, for a server that does not report it, so that the session's limit still applies."""
     arguments = json.dumps([call.arguments for call in reply.tool_calls], default=str)
     prompt = sum(tokens.count(message.text) for message in messages)
     return Usage(prompt=prompt, completion=tokens.count(reply.text + arguments))

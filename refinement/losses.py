@@ -1,7 +1,7 @@
-"""What a merge or a rewrite leaves out of its sources: numbers, dates, names, addresses, identifiers and quotations.
+"""Finds what a merge or a rewrite leaves out: numbers, dates, names, addresses, identifiers and quotations.
 
-It is a report for the model, which can add what it wants to keep. Nothing is refused. The report may name too much:
-any word with a capital letter counts as a name, unless it is a stop word.
+It is a report for the model, which can add what should stay. Nothing is refused. The report may contain too much: every
+word with a capital letter counts as a name, except stop words.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MONTH = rf"(?:{'|'.join(rf'{name[:3]}(?:{name[3:]})?' for name in _MONTHS)})\b"
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?\b"
 _YEAR = r"(?:,?\ \d{4}\b)?"
 
-# The numbers of repetitions keep the time of a search in proportion to the length of a hostile text.
+# Repetitions are limited, so that the time of a search is proportional to the text, even for a hostile text.
 _SPECIFIC = re.compile(
     rf"""
       (?P<url> \b(?:[a-z][a-z0-9+.-]{{1,15}}://|www\.)[^\s<>"'`)\]]*[\w/] )
@@ -41,7 +41,7 @@ _SPELLINGS = NUMBER_WORDS | {name: name[:3] for name in _MONTHS}
 
 @dataclass(frozen=True, slots=True)
 class Specific:
-    """A passage that a shorter text easily loses. `kind` is a group of `_SPECIFIC`."""
+    """A detail that a shorter text easily loses. `kind` is a group of `_SPECIFIC`."""
 
     kind: str
     text: str

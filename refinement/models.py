@@ -1,4 +1,4 @@
-"""Refinement sessions and their steps: metadata only. Seen by the agent's side and by its tenant's people."""
+"""Refinement sessions, the backlog, providers and gc reports. No unencrypted content."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from refinement.errors import LimitReached
 
 
 class Outcome(models.TextChoices):
-    """`open` while it runs; then what became of it. (That it was rolled back later is the trail's to say:
-    `refinement.undone_sessions`.)"""
+    """The state of a session. Whether it was rolled back later is computed from the trail (`undone_sessions`)."""
 
     OPEN = "open"
     COMPLETED = "completed"
@@ -33,16 +32,17 @@ class Mode(models.TextChoices):
 
 
 class Driver(models.TextChoices):
-    """Who calls the model: a worker of the service, or the agent's own runtime over the API."""
+    """Who calls the model: a worker of the service, or the agent's own runtime through the API."""
 
     SERVER = "server"
     RUNTIME = "runtime"
 
 
 class RefinementSession(models.Model):
-    """One run of an agent over its own memory. At most one is open per agent; rows are kept for ever.
+    """A refinement session. At most one is open for each agent. Rows are kept forever and have no content.
 
-    Everything above `lease_token` is fixed when it opens; the rest is counted by the Knife.
+    The agent's side and its tenant's people see it. The fields before `lease_token` are set when it opens. The Knife
+    updates the others.
     """
 
     agent = models.ForeignKey(Agent, models.PROTECT, related_name="sessions")
@@ -61,8 +61,8 @@ class RefinementSession(models.Model):
     max_failed_calls = models.PositiveIntegerField()
     max_seconds = models.PositiveIntegerField()
     max_model_tokens = models.PositiveBigIntegerField()
-    # Core memory as it was before exact duplicates went, with which a session begins, and what those weighed. Of the
-    # duplicates some may be journal memories.
+    # Core memory before exact duplicates were removed, and the tokens of the removed ones. `duplicates_removed` also
+    # counts journal memories.
     tokens_before = models.PositiveBigIntegerField()
     memories_before = models.PositiveBigIntegerField()
     repeated_tokens = models.PositiveBigIntegerField(default=0)
@@ -77,12 +77,12 @@ class RefinementSession(models.Model):
     memories_after = models.PositiveBigIntegerField()
     batch = models.PositiveIntegerField(default=0)
     batches = models.PositiveIntegerField(default=1)
-    # Number → version of every memory the agent was shown in this batch: what it may edit, and what it itself made of
-    # it since the trail's entry `shown_at`.
+    # Number → version of each memory that the agent has seen in this batch and may edit. It may also edit the versions
+    # that it made itself after entry `shown_at`.
     shown = models.JSONField(default=dict)
     shown_at = models.PositiveBigIntegerField(default=0)
-    # For one that the agent's runtime drives: the memories of each batch, worked out once, the last of its model's
-    # replies that was counted as a step, and how many calls of it there were.
+    # For a session that a runtime drives: the memories of each batch, the last reply that counted as a step, and the
+    # number of its calls.
     plan = models.JSONField(default=list)
     last_reply = models.CharField(max_length=64, blank=True)
     reply_calls = models.PositiveIntegerField(default=0)
@@ -103,10 +103,10 @@ class RefinementSession(models.Model):
     cached_tokens = models.PositiveBigIntegerField(default=0)
     completion_tokens = models.PositiveBigIntegerField(default=0)
     model_milliseconds = models.PositiveBigIntegerField(default=0)
-    # Of the service itself: opening the session and carrying out the agent's calls.
+    # Time that the service spent on opening the session and carrying out calls.
     own_microseconds = models.PositiveBigIntegerField(default=0)
 
-    # Of no column: the rollback after which nothing of it stood, once `refinement.undone_sessions` looked for one.
+    # Not a column: the entry of the rollback that undid it completely; set by `refinement.undone_sessions`.
     undone_by: int | None
 
     class Meta:
@@ -127,20 +127,20 @@ class RefinementSession(models.Model):
         return f"session {self.number} of {self.agent}"
 
     def _do_update(self, base_qs: models.QuerySet[RefinementSession], *arguments: Any) -> Any:
-        """`save()` finds the row with its agent, too, as all else does (docs/internals/scaling.md, sharding)."""
+        """Add the agent to the WHERE clause of `save()`, because rows may be sharded (docs/internals/scaling.md)."""
         return super()._do_update(base_qs.filter(agent_id=self.agent_id), *arguments)
 
     @property
     def counted_tokens(self) -> int:
-        """The mass the circuit breaker counts: what was there at the start, exact duplicates apart, less this session's
-        own cuts."""
+        """The tokens that the circuit breaker counts: those at the start, without exact duplicates and this session's
+        cuts."""
         return self.tokens_before - self.repeated_tokens - self.lost_tokens
 
     def renew_lease(self) -> None:
         self.lease_until = timezone.now() + timedelta(seconds=settings.LEASE_SECONDS)
 
     def count_step(self, reply: str = "") -> None:
-        """Count one reply of the model and renew the lease. Further calls of the same named `reply` are no step.
+        """Count one reply of the model and renew the lease. Further calls of the same `reply` are not a step.
 
         The caller saves the row. Raises LimitReached.
         """
@@ -155,19 +155,19 @@ class RefinementSession(models.Model):
             self.last_reply, self.reply_calls = reply, 1
 
     def require_left(self, what: str) -> None:
-        """Raise LimitReached if the session has used as many `steps`, `searches` or `changes` as it may."""
+        """Raise LimitReached if no `steps`, `searches` or `changes` are left."""
         allowed = getattr(self, f"max_{what}")
         if getattr(self, what) >= allowed:
             raise LimitReached(what, allowed)
 
     def require_time(self) -> None:
-        """Raise LimitReached if the session has run for longer than it may."""
+        """Raise LimitReached if the session's time is over."""
         if (timezone.now() - self.opened_at).total_seconds() > self.max_seconds:
             raise LimitReached("seconds", self.max_seconds)
 
 
 class SessionStep(models.Model):
-    """One tool call of a session and what became of it, without a word of content. Kept as long as its session."""
+    """One tool call of a session and its result, without content. Kept as long as its session."""
 
     session = models.ForeignKey(RefinementSession, models.CASCADE, related_name="timeline")
     agent_id = models.BigIntegerField(null=True, help_text="the session's; empty where the release before wrote it")
@@ -183,10 +183,9 @@ class SessionStep(models.Model):
 
 
 class Waiting(models.Model):
-    """An agent whose turn is to come, or is now: it waits for a worker, or one has taken it. Seen by nobody; gone when
-    its session has ended.
+    """An agent in the backlog. It waits for a worker, or a worker has taken it. Deleted when its session ends.
 
-    Names its agent and tenant without a constraint: making the row must not wait for whoever holds theirs.
+    It has no foreign keys, because inserting a row must not wait for a lock on the agent or tenant.
     """
 
     agent_id = models.BigIntegerField(primary_key=True)
@@ -207,8 +206,7 @@ class Waiting(models.Model):
 
 
 class Provider(models.Model):
-    """How it goes with a provider of models, or with one of its models: one row for all processes that call it. Seen by
-    operators, as a figure."""
+    """The availability of a provider, or of one of its models, shared by all processes."""
 
     name = models.CharField(max_length=200, primary_key=True)
     failures = models.PositiveIntegerField(default=0, help_text="in a row, whoever called")
@@ -220,7 +218,7 @@ class Provider(models.Model):
 
 
 class Served(models.Model):
-    """When a tenant's last turn was. Seen by nobody. Names its tenant without a constraint, as `Waiting` does."""
+    """When a worker last took an agent of a tenant. Without a foreign key, as `Waiting`."""
 
     tenant_id = models.BigIntegerField(primary_key=True)
     at = models.DateTimeField()
@@ -230,10 +228,10 @@ class Served(models.Model):
 
 
 class Share(models.Model):
-    """The model tokens a tenant has used this month. Seen by its people.
+    """The model tokens that a tenant has used this month. Its people see them. Without a foreign key, as `Waiting`.
 
-    Apart from `Served`: what ends a session may go on for long in the same transaction, for which workers that choose
-    must not wait. Names its tenant without a constraint, as `Waiting` does.
+    It is separate from `Served`: the transaction that ends a session can be long, and workers that choose an agent must
+    not wait for it.
     """
 
     tenant_id = models.BigIntegerField(primary_key=True)
@@ -245,8 +243,10 @@ class Share(models.Model):
 
 
 class GcReport(models.Model):
-    """What a model said of an agent's log (seed 001), sealed. Its agent reads it, or a person whose grant covers all
-    memories; kept as long as what it may quote."""
+    """A model's report on an agent's log, sealed. The agent can read it, and a person whose grant covers the silo.
+
+    It is withdrawn when content that it may quote is removed.
+    """
 
     agent = models.ForeignKey(Agent, models.CASCADE, related_name="gc_reports", db_index=False)
     number = models.PositiveBigIntegerField()

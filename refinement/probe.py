@@ -1,4 +1,4 @@
-"""Asks a model that did not answer whether it answers now, before a session is opened."""
+"""Tries a model that has failed, before a session is opened."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from refinement.llm.catalog import open_model
 SECONDS = 120.0  # a server may have to load the model first
 
 
-def answers(model: str) -> bool:
-    """Call the model once, with a fixed question. A refusal counts as an answer. Only one caller at a time calls."""
+def is_available(model: str) -> bool:
+    """Call the model once, with a fixed question. A refusal counts as available. Callers take turns."""
     try:
         opened, name = open_model(model)
         seconds = min(SECONDS, settings.MODEL_CALL_SECONDS)

@@ -1,10 +1,9 @@
-"""Closes a model for all processes while it does not answer, so that an outage does not fail every session.
+"""Closes a model for all processes while it does not respond, so that an outage does not fail every session.
 
-The state is one row for each provider and one for each of its models. After two failures in a row, by any caller,
-nobody calls that model for 15 seconds; the pause doubles up to 5 minutes. After each pause one caller tries, and the
-others wait for the result. A server's `Retry-After` also holds for everybody who uses that model. A provider is closed
-as a whole when it cannot be reached, or when two of its models fail: one model that is slow, or over its quota, says
-nothing about the others. Any response opens it again.
+Each provider and each of its models has a row. After two failures in a row, by any callers, nobody calls that model for
+15 seconds. The pause doubles, up to 5 minutes. After each pause, one caller tries and the others wait for the result. A
+server's `Retry-After` also applies to all callers. A provider is closed as a whole if it cannot be reached, or if two
+of its models fail, because one slow model or one exceeded quota does not affect other models. Any response opens it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from django.utils import timezone
 
 from refinement.models import Provider
 
-FAILURES = 2  # in a row, after which nobody calls
+FAILURES = 2  # in a row, after which a model is closed
 FIRST, LONGEST = timedelta(seconds=15), timedelta(minutes=5)
 TOO_LONG = 86_400.0  # seconds, more than any call has
 
@@ -27,34 +26,34 @@ log = structlog.get_logger("palimpsest.models")
 
 
 def of(model: str) -> str:
-    """The provider of a model, as an agent's settings name it."""
+    """The provider of a model `provider/name`."""
     return model.partition("/")[0][:20]
 
 
-def shut() -> dict[str, datetime]:
+def closed() -> dict[str, datetime]:
     """The providers and models that are closed now, by name, and until when."""
-    rows = Provider.objects.filter(_is_shut()).order_by("name")
+    rows = Provider.objects.filter(_is_closed()).order_by("name")
     return {row.name: row.shut_until for row in rows if row.shut_until is not None}
 
 
-def doubted() -> list[str]:
+def failing_names() -> list[str]:
     """The names of the providers and models whose last calls failed, or that are closed now."""
-    rows = Provider.objects.filter(Q(failures__gte=FAILURES) | _is_shut())
+    rows = Provider.objects.filter(Q(failures__gte=FAILURES) | _is_closed())
     return sorted(rows.values_list("name", flat=True))
 
 
-def _is_shut() -> Q:
+def _is_closed() -> Q:
     now = timezone.now()
     return Q(shut_until__gt=now, shut_until__lte=now + LONGEST)
 
 
-def is_doubted(model: str) -> bool:
-    """Whether its last calls failed, so that a session would probably fail, too."""
+def is_failing(model: str) -> bool:
+    """Whether the model's last calls failed."""
     return Provider.objects.filter(name__in=[of(model), model], failures__gte=FAILURES).exists()
 
 
 class Availability:
-    """Whether one model can be called now. Every attempt of every call asks for it, and reports its result."""
+    """Says whether one model can be called now. Each attempt of a call asks first, and reports its result."""
 
     def __init__(self, model: str) -> None:
         self.model = model
@@ -63,19 +62,19 @@ class Availability:
         self._own_failures = 0  # in a row
 
     def wait(self) -> float:
-        """The seconds after which to ask again; 0 allows the call. After a pause, only one of all callers gets 0."""
+        """Seconds to wait before the next question; 0 allows the call. After a pause, only one caller gets 0."""
         now = timezone.now()
         rows = list(Provider.objects.filter(name__in=self.names))
         self._failed_before = any(row.failures for row in rows)
         failing = [row for row in rows if row.failures >= FAILURES]
         if failing and self._own_failures > FAILURES:
-            return TOO_LONG  # the cause may be this caller's request: let others try
-        if until := max(filter(None, (_shut_until(row, now) for row in rows)), default=None):
+            return TOO_LONG  # perhaps this caller's request is the cause, so others try
+        if until := max(filter(None, (_closed_until(row, now) for row in rows)), default=None):
             return (until - now).total_seconds()
         return 0 if _claimed(failing, now) else self.wait()
 
     def answered(self) -> None:
-        """The server answered, with success or an error of the request."""
+        """Report that the server responded, with success or an error about the request."""
         self._own_failures = 0
         if self._failed_before:
             rows = Provider.objects.filter(name__in=self.names)
@@ -84,7 +83,7 @@ class Availability:
             rows.update(failures=0, shut_until=None, failed_with="")
 
     def failed(self, retry_after: float | None = None, *, is_unreachable: bool = False) -> None:
-        """The server did not answer, or asked for a pause of so many seconds. `is_unreachable`: no response at all."""
+        """Report a failure. `retry_after`: seconds that the server asked for. `is_unreachable`: no response at all."""
         self._own_failures += 1
         with transaction.atomic():
             for name in self.names:
@@ -96,8 +95,8 @@ class Availability:
 
     def _record(self, row: Provider, *, counts: bool, retry_after: float | None = None) -> None:
         now = timezone.now()
-        row.shut_until = _shut_until(row, now)
-        if counts and row.shut_until is None:  # else the failure is known
+        row.shut_until = _closed_until(row, now)
+        if counts and row.shut_until is None:  # otherwise the failure is already counted
             row.failures += 1
             row.failed_with = self.model
             if row.failures >= FAILURES:
@@ -110,7 +109,7 @@ class Availability:
 
 
 def _claimed(failing: Iterable[Provider], now: datetime) -> bool:
-    """Whether this caller gets the one attempt after a pause: by compare-and-set of each row."""
+    """Whether this caller gets the one attempt after a pause (compare-and-set of each row)."""
     for row in sorted(failing, key=lambda row: row.name):
         unchanged = Provider.objects.filter(name=row.name, failures=row.failures, shut_until=row.shut_until)
         if not unchanged.update(failures=row.failures + 1, shut_until=now + _pause(row.failures + 1)):
@@ -118,12 +117,12 @@ def _claimed(failing: Iterable[Provider], now: datetime) -> bool:
     return True
 
 
-def _shut_until(row: Provider, now: datetime) -> datetime | None:
-    """None if it may be called. A time that is too far ahead was set by a wrong clock."""
-    is_shut = row.shut_until is not None and now < row.shut_until <= now + LONGEST
-    return row.shut_until if is_shut else None
+def _closed_until(row: Provider, now: datetime) -> datetime | None:
+    """None if it may be called. A time too far in the future was set by a wrong clock."""
+    is_closed = row.shut_until is not None and now < row.shut_until <= now + LONGEST
+    return row.shut_until if is_closed else None
 
 
 def _pause(failures: int) -> timedelta:
-    """How long nobody calls after so many failures in a row."""
+    """The pause after so many failures in a row."""
     return min(FIRST * (1 << min(max(failures - FAILURES, 0), 10)), LONGEST)

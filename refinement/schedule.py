@@ -13,7 +13,7 @@ from memory.writing import cooldown, edits
 from refinement import allowance
 from refinement.models import Driver, Outcome, RefinementSession
 
-LEASE_EXPIRED, WORKER_STOPPED = "lease_expired", "worker_stopped"  # why a session ended: nobody drove it any more
+LEASE_EXPIRED, WORKER_STOPPED = "lease_expired", "worker_stopped"  # reasons of a session that nobody drives any more
 FIRST_RETRY = timedelta(hours=1)
 LONGEST_RETRY = timedelta(days=7)
 _DATES = ("failures_in_a_row", "last_refined_at", "quiet_until", "quiet_below_tokens", "due_at", "due_reason")
@@ -37,7 +37,7 @@ def due(now: datetime | None = None) -> QuerySet[Agent]:
 
 
 def overdue(now: datetime | None = None) -> QuerySet[Agent]:
-    """The agents whose date has come, for people: also those that are being refined, or wait for the next month."""
+    """The agents whose due date has passed, including those in a session and those without model tokens."""
     rows = Agent.objects.filter(due_at__lte=now or timezone.now(), memory_enabled=True)
     return rows.filter(Q(due_reason=DueReason.MANUAL) | Q(paused=False))
 
@@ -48,8 +48,8 @@ def why(agent: Agent, now: datetime | None = None) -> str:
     return agent.due_reason if is_due and agent.memory_enabled else ""
 
 
-def put_off(agent: Agent) -> None:
-    """Let an agent whose session could not be opened wait as after a session that failed."""
+def delay(agent: Agent) -> None:
+    """Begin a cool-down for an agent whose session could not be opened, as after a failed session."""
     with edits.locked(agent) as row:
         row.failures_in_a_row += 1
         _wait(row, timezone.now(), retry_after(row.failures_in_a_row))
@@ -61,7 +61,7 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
     now = session.closed_at or timezone.now()
     troubled = session.outcome in (Outcome.FAILED, Outcome.INCOMPLETE, Outcome.ABANDONED)
     if agent.failures_in_a_row and session.driver == Driver.RUNTIME and not troubled:
-        _keep_waiting(agent, now)  # a runtime's own model says nothing about the model that failed
+        _keep_waiting(agent, now)  # the runtime's model is not the one that failed
         return
     agent.failures_in_a_row = agent.failures_in_a_row + 1 if troubled else 0
     agent.last_refined_at = now
@@ -73,19 +73,19 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
         again = agent.failures_in_a_row == 1 and _was_the_workers_fault(session)
         _wait(agent, now, timedelta() if again else retry_after(agent.failures_in_a_row))
         if again and session.trigger == DueReason.MANUAL:
-            agent.due_reason = DueReason.MANUAL  # a person asked, perhaps for a paused agent
+            agent.due_reason = DueReason.MANUAL  # a person requested it, perhaps for a paused agent
     elif session.tokens_after > agent.budget_tokens:
         _stay_quiet(agent, now)
     agent.save(update_fields=_DATES)
 
 
 def retry_after(failures: int) -> timedelta:
-    """How long an agent waits after so many failed sessions in a row."""
+    """The cool-down after so many failed sessions in a row."""
     return min(FIRST_RETRY * (1 << min(max(failures - 1, 0), 10)), LONGEST_RETRY)
 
 
 def _wait(agent: Agent, now: datetime, wait: timedelta) -> None:
-    """Wait, also if the memory grows. Dates are spread, so that agents which failed together do not return together."""
+    """Begin a cool-down, which growth does not end. Dates are spread, so that failed agents do not return together."""
     until = now + wait + due_dates.spread(wait, f"{agent.pk}/{now.timestamp()}")
     agent.quiet_until = until
     agent.due_at, agent.due_reason = until, DueReason.RETRY
@@ -99,12 +99,12 @@ def _keep_waiting(agent: Agent, now: datetime) -> None:
 
 
 def _was_the_workers_fault(session: RefinementSession) -> bool:
-    """The worker died or was stopped: another takes over at once. The second time the session itself may kill them."""
+    """Whether the worker died or was stopped. Only the first retry is immediate: the session may be the cause."""
     return session.driver == Driver.SERVER and session.reason in (LEASE_EXPIRED, WORKER_STOPPED)
 
 
 def _stay_quiet(agent: Agent, now: datetime) -> None:
-    """The agent is still over its budget. It is due again after a day, or when its memory has grown by a tenth."""
+    """Begin a cool-down: the agent is still over its budget. It ends after a day or after growth by a tenth."""
     cooldown.begin(agent, now, agent.core_tokens)
     if agent.quiet_until is not None and (agent.due_at is None or agent.quiet_until < agent.due_at):
         agent.due_at, agent.due_reason = agent.quiet_until, DueReason.OVER_BUDGET

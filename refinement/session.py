@@ -1,7 +1,7 @@
-"""A refinement session's life: open, lease, close. At most one is open per agent (the database sees to it).
+"""Opens, leases and closes refinement sessions. A constraint of the database allows one open session per agent.
 
-Every function here locks the agent's row first, as the write path does, so that a session and its agent's
-memories never change at the same time from two sides, and no two locks are ever taken in different order.
+Every function locks the agent's row first, as the write path does. So a session and its agent's memories never change
+at the same time, and there are no deadlocks.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from refinement.models import Driver, Mode, Outcome, RefinementSession
 
 log = structlog.get_logger("palimpsest.refinement")
 
-INTERRUPTED = "interrupted"  # a reason: by whoever stopped it, who knows
+INTERRUPTED = "interrupted"  # a reason: a person or a bug stopped it
 
 SYSTEM = Actor.system("refinement")
-LOCK_SECONDS = 5  # that one stale session's agent may keep the others waiting
+LOCK_SECONDS = 5  # longest wait for the agent of one stale session
 
 
 def open_session(
     agent: Agent, *, trigger: str, mode: str = Mode.FULL, driver: str = Driver.SERVER
 ) -> RefinementSession:
-    """Open a session: remove exact duplicates, freeze model, target, floor and limits, take the lease.
+    """Open a session: remove exact duplicates, fix model, target, floor and limits, and take the lease.
 
-    A session whose lease ran out is closed first, as abandoned. Raises SessionOpen, MemoryDisabled, Erased.
+    A session whose lease has expired is closed first, as abandoned. Raises SessionOpen, MemoryDisabled, Erased.
     """
     started = time.perf_counter()
     with edits.locked(agent) as agent:
@@ -74,11 +74,11 @@ def open_session(
 
 
 def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: str, driver: str) -> RefinementSession:
-    """`before` is the agent with its exact duplicates. `agent` is without them: the session's terms depend on it."""
+    """A session's row. `before` is the agent with its exact duplicates, `agent` is without them."""
     now = timezone.now()
     bounds = limits.of(agent)
     left = allowance.left(agent.tenant) if driver == Driver.SERVER and trigger != DueReason.MANUAL else None
-    if left is not None:  # a session that nobody asked for uses no more than its tenant has left this month
+    if left is not None:  # an automatic session uses at most what its tenant has left this month
         bounds["max_model_tokens"] = min(bounds["max_model_tokens"], left)
     session = RefinementSession(
         agent=agent,
@@ -104,12 +104,12 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
 
 
 def row_of(session: RefinementSession) -> models.QuerySet[RefinementSession]:
-    """The query names the agent, too: rows may be sharded by agent (docs/internals/scaling.md)."""
+    """The session's row. The query has the agent, too, because rows may be sharded (docs/internals/scaling.md)."""
     return RefinementSession.objects.filter(pk=session.pk, agent_id=session.agent_id)
 
 
 def count_model_calls(session: RefinementSession, usage: Usage, calls: int, milliseconds: int) -> None:
-    """Add what one request cost, in `calls` to the server (retries are calls); those that failed cost too."""
+    """Add the cost of one request. `calls` includes retries and failed calls."""
     row_of(session).update(
         model_calls=F("model_calls") + calls,
         prompt_tokens=F("prompt_tokens") + usage.prompt,
@@ -120,9 +120,9 @@ def count_model_calls(session: RefinementSession, usage: Usage, calls: int, mill
 
 
 def close(session: RefinementSession, outcome: str, reason: str = "", words: str = "") -> RefinementSession:
-    """End a session in one transaction: its figures, its audit entry, a notice to the agent, the next due date.
+    """End a session in one transaction, with its figures, audit entry, notice to the agent and next due date.
 
-    `words` are the agent's own (a summary, a reason to decline). A session that has ended is left as it is.
+    `words` are the agent's own: a summary, or a reason to decline. An ended session does not change.
     """
     with edits.locked(session.agent) as agent:
         row = row_of(session).get()
@@ -131,8 +131,8 @@ def close(session: RefinementSession, outcome: str, reason: str = "", words: str
         return row
 
 
-def end_unheard(*, agent: Agent, why: str, **_: Any) -> None:
-    """End the agent's open session without its model's words, because content is removed that may be in them.
+def end_for_removal(*, agent: Agent, why: str, **_: Any) -> None:
+    """End the agent's open session without its model's words, which may repeat content that is being removed.
 
     Receives the signal `removing`, with the agent's row locked.
     """
@@ -142,7 +142,7 @@ def end_unheard(*, agent: Agent, why: str, **_: Any) -> None:
 
 
 def close_stale() -> list[RefinementSession]:
-    """End every open session whose lease has run out, as abandoned. Its edits stay, whole and audited."""
+    """End every open session whose lease has expired, as abandoned. Its edits stay."""
     stale = RefinementSession.objects.filter(outcome=Outcome.OPEN, lease_until__lt=timezone.now())
     ended = []
     for session in stale:
@@ -150,35 +150,35 @@ def close_stale() -> list[RefinementSession]:
             with edits.locked(session.agent, seconds=LOCK_SECONDS) as agent:
                 ended += _end_stale(agent)
         except SessionOpen:
-            continue  # renewed at the last moment, or the next one has begun
-        except Exception as failure:  # whatever is wrong with one agent must not keep the others waiting
+            continue  # its lease was renewed, or another session has opened
+        except Exception as failure:  # a fault of one agent must not affect the others
             fault = (type(failure), failure, failure.__traceback__)
             log.error("stale session not closed", agent=session.agent_id, session=session.number, exc_info=fault)
     return ended
 
 
 def end_lapsed(agent: Agent) -> None:
-    """End the agent's open session, as abandoned, if its lease has run out."""
+    """End the agent's open session, as abandoned, if its lease has expired."""
     with suppress(SessionOpen), edits.locked(agent) as row:
         _end_stale(row)
 
 
 def _end_stale(agent: Agent) -> list[RefinementSession]:
-    """End the agent's open session if its lease has run out. Raises SessionOpen while it has not."""
+    """End the agent's open session if its lease has expired. Otherwise raises SessionOpen."""
     row = RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).first()
     if row is None:
         return []
     if row.lease_until >= timezone.now():
         raise SessionOpen(
-            f"Refinement session {row.number} of this agent is open; unless its driver goes on, it is given up for "
-            f"lost at {row.lease_until:%H:%M:%S} UTC."
+            f"Refinement session {row.number} of this agent is open. Without another call, its lease expires at "
+            f"{row.lease_until:%H:%M:%S} UTC, and the session ends."
         )
     end(agent, row, Outcome.ABANDONED, schedule.LEASE_EXPIRED)
     return [row]
 
 
 def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", words: str = "") -> None:
-    """End an open session, as `close` does. The caller holds the agent's row locked, and `row` is as it stands."""
+    """End an open session, as `close`. The caller has locked the agent's row, and `row` is current."""
     row.outcome, row.reason = outcome, reason
     row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
     row.closed_at = timezone.now()
@@ -194,7 +194,7 @@ def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", wo
             detail=figures(row),
             session=row.number,
         )
-    except (SealBroken, SiloKeyMissing):  # nothing can be sealed for it, and the session ends all the same
+    except (SealBroken, SiloKeyMissing):  # without a silo there is no notice, but the session still ends
         with edits.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
             edit.detail = figures(row)
             edit.finish(always=True)
@@ -205,20 +205,20 @@ def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", wo
 
 
 def _log_closed(row: RefinementSession) -> None:
-    went_wrong = row.outcome in (Outcome.FAILED, Outcome.ABANDONED) and row.reason != INTERRUPTED
-    write = log.warning if went_wrong else log.info
+    is_failure = row.outcome in (Outcome.FAILED, Outcome.ABANDONED) and row.reason != INTERRUPTED
+    write = log.warning if is_failure else log.info
     write("refinement session closed", agent=row.agent_id, session=row.number, outcome=row.outcome, reason=row.reason)
 
 
 def figures(session: RefinementSession) -> dict[str, Any]:
-    """What was counted, for the trail."""
+    """The session's figures, for the trail."""
     names = ("outcome", "reason", "tokens_before", "tokens_after", "memories_before", "memories_after")
     counts = ("repeated_tokens", "duplicates_removed", "merged", "updated", "deleted", "protected", "promoted")
     return {name: getattr(session, name) for name in names + counts}
 
 
 def notice(session: RefinementSession, words: str) -> str:
-    """The journal memory of a session. Every figure is counted here, none is taken from the model's words."""
+    """The text of a session's notice. Its figures are counted, not taken from the model's words."""
     ending = _ENDINGS[Outcome(session.outcome)].format(reason=session.reason.replace("_", " "))
     saved = session.tokens_before - session.tokens_after
     weight = f"saved {saved:,} tokens" if saved >= 0 else f"grew by {-saved:,} tokens"
@@ -242,13 +242,13 @@ _ENDINGS = {
 
 
 def read_summaries(agent: Agent, session: RefinementSession) -> list[str]:
-    """What the agent said on completing each batch so far."""
+    """The agent's summaries of the batches so far."""
     if session.summaries is None:
         return []
     try:
         summaries = Silo.for_agent(agent).open_text("summary", session.number, bytes(session.summaries))
-    except (SealBroken, SiloKeyMissing):  # a session can be closed all the same
-        return ["(What was said before does not open.)"]
+    except (SealBroken, SiloKeyMissing):  # the session must still close
+        return ["(The earlier summaries cannot be decrypted.)"]
     return summaries.split("\n")
 
 

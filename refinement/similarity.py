@@ -1,10 +1,10 @@
-"""Which memories say the same thing in nearly the same words.
+"""Finds memories that say the same thing in nearly the same words.
 
-Two relations of different strictness. Both are symmetric, and the order of the texts does not matter:
+There are two relations. Both are symmetric, and the order of the texts does not matter:
 
-- *similar*: much the same words. Such memories go into the same batch. Nothing else depends on it.
-- *near duplicate*: the same words in the same order, but for punctuation, articles and adverbs such as "really". Edits
-  depend on it, so look-alikes are never near duplicates: another number, date, name or negation is another word.
+- *similar*: mostly the same words. Similar memories go into the same batch. Nothing else depends on it.
+- *near duplicate*: the same words in the same order, except punctuation, articles and adverbs such as "really". Edits
+  depend on it, so another number, date, name or negation makes texts different.
 
 Nothing is cached between calls, because the texts are content.
 """
@@ -22,12 +22,12 @@ from itertools import combinations
 from rapidfuzz.distance import Indel
 
 SIMILAR = 0.75
-"""Least similarity (0 to 1) for two memories to belong in the same batch."""
+"""Minimum similarity (0 to 1) of two memories in the same batch."""
 
-# How far a comparison reaches, so that the work per memory is bounded whatever the texts look like.
-_SHARED_FEW = 12  # a word in no more texts than this: compare each with each
-_NEIGHBOURS = 6  # a more common word: only with the next few in alphabetical order of their words
-_RARE_LEAST, _RARE_MOST = 4, 16  # rare words of a text by which others are looked for
+# Limits of comparisons, so that the work for each memory is bounded.
+_SHARED_FEW = 12  # if a word is in at most so many texts, compare each with each
+_NEIGHBOURS = 6  # for a more common word, compare only with the next few in alphabetical order
+_RARE_LEAST, _RARE_MOST = 4, 16  # rare words of a text that are used to find others
 
 
 def _set(words: str) -> frozenset[str]:
@@ -37,9 +37,8 @@ def _set(words: str) -> frozenset[str]:
 _MARKS = _set(". ; : !")
 _END = "|"  # what each mark becomes
 _FILLER = _set("a an the that")
-# Words that a fuller wording may have and another may lack. Not among them, because they turn a statement: only, never,
-# hardly, almost, usually, often, mostly, too, sometimes, now, temporarily and their like; nor any of these just
-# after a negation ("not always").
+# Words that a fuller wording may add without changing the meaning. Words such as only, never, hardly, almost, usually,
+# often, mostly, too, sometimes and now change it. After a negation ("not always") none of them counts.
 _LIGHT = _set(
     "actually already also always and automatically basically certainly clearly completely definitely entirely even "
     "exactly freely fully herself himself immediately indeed itself just myself ourselves please quickly quite "
@@ -69,8 +68,8 @@ _OPENER = re.compile(
     r"|(?:note|remember) that\b|remember:)\s*",
     re.IGNORECASE,
 )
-# Scripts written without spaces count by the character; a run of letters and digits keeps its inner signs
-# ("09:45", "db-1", "1.8", "a@b.example"); any other sign is a word of its own.
+# In scripts without spaces, each character is a word. A run of letters and digits keeps its inner signs ("09:45",
+# "db-1", "1.8", "a@b.example"). Any other sign is a word of its own.
 _CHARACTER = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 _RUN = rf"[^\W{_CHARACTER}]+"
 _TOKEN = re.compile(rf"[{_CHARACTER}]|(?:(?<![^\s(])[-+#@])?{_RUN}(?:[.,:'/@#&+-]{_RUN})*|[^\w\s]")
@@ -80,7 +79,7 @@ _GROUPED_DIGITS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
 def _tokens(text: str) -> Iterator[str]:
-    """Words and signs of a text, and `_END` for each end of a clause. Contractions and numerals have one spelling.
+    """The words and signs of a text, and `_END` at the end of each clause. Contractions and numerals are normalized.
     Openers such as "Note:" are left out."""
     plain = _OPENER.sub("", unicodedata.normalize("NFKC", text).translate(_QUOTES))
     for token in _TOKEN.findall(_GROUPED_DIGITS.sub("", plain)):
@@ -102,7 +101,7 @@ def _spelling(token: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Wording:
-    """A text taken apart: its words in order, and apart from them the adverbs that a fuller wording may add."""
+    """The words of a text, in order, and separately the adverbs that a fuller wording may add."""
 
     words: tuple[str, ...]
     light: Counter[str]
@@ -126,24 +125,24 @@ def _wording(text: str) -> _Wording:
 
 
 def similar(a: str, b: str) -> float:
-    """The share of words that two texts have in common, whatever their order: 0 to 1."""
+    """The share of common words of two texts, in any order: 0 to 1."""
     return Indel.normalized_similarity(_bag(a), _bag(b))
 
 
 def _bag(text: str) -> tuple[str, ...]:
-    """All words of a text, sorted; the text itself when it has none, so that only equals match."""
+    """All words of a text, sorted; the text itself if it has none, so that only equal texts match."""
     return tuple(sorted(word.casefold() for word in _tokens(text) if word != _END)) or (text,)
 
 
-def says_as_much(text: str, other: str) -> bool:
-    """Whether the text is a near duplicate of the other, with all of its adverbs: then the other may go."""
+def covers(text: str, other: str) -> bool:
+    """Whether the text is a near duplicate of the other and has all its adverbs, so that the other can be deleted."""
     fuller, poorer = _wording(text), _wording(other)
     return fuller.words == poorer.words and poorer.light <= fuller.light
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Two or more near duplicates. `fullest` says as much as each of them."""
+    """Two or more near duplicates. `fullest` covers all of them."""
 
     members: tuple[int, ...]
     fullest: int
@@ -170,9 +169,9 @@ def near_groups(texts: Sequence[str]) -> list[Group]:
 def clusters(texts: Sequence[str], threshold: float = SIMILAR) -> list[list[int]]:
     """Texts linked by similarity (0 to 1) of at least `threshold`, as positions, in clusters of two or more.
 
-    Members of a cluster are linked, perhaps through others: alike enough to be read side by side, no more. Texts
-    are compared only where they share a rare word, each with a bounded number of others: time grows nearly with
-    the number of texts, and in a large set of much the same texts some links may be missed.
+    Members of a cluster are linked directly or through others. Texts are compared only if they share a rare word, and
+    each with a limited number of others. So the time is nearly proportional to the number of texts, but in a large set
+    of very similar texts some links may be missed.
     """
     spelt = _encoded([_bag(text) for text in texts])
     distinct = sorted(set(spelt))
@@ -190,9 +189,9 @@ def clusters(texts: Sequence[str], threshold: float = SIMILAR) -> list[list[int]
 
 
 def _encoded(bags: Sequence[Sequence[str]]) -> list[str]:
-    """Each bag as a string of one character a word, in the order of how rare the words are.
+    """Each bag as a string with one character for each word, the rarest first. Words of only one text come last.
 
-    Strings are compared many times faster than tuples. Words that only one text has come last: they find nothing.
+    Strings are compared many times faster than tuples.
     """
     spread = Counter(word for bag in bags for word in set(bag))
     order = sorted(spread, key=lambda word: (spread[word] == 1, spread[word], word))
@@ -201,7 +200,7 @@ def _encoded(bags: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _candidates(distinct: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Pairs of positions worth comparing. `distinct` is sorted, so the neighbours taken do not hang on input order."""
+    """Pairs of positions to compare. `distinct` is sorted, so the result does not depend on the input order."""
     for holders in _postings(distinct).values():
         if len(holders) <= _SHARED_FEW:
             yield from combinations(holders, 2)
@@ -211,7 +210,7 @@ def _candidates(distinct: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _postings(distinct: Sequence[str]) -> dict[str, list[int]]:
-    """For each word, the texts among whose rarest words it is."""
+    """For each word, the texts that have it among their rarest words."""
     postings: defaultdict[str, list[int]] = defaultdict(list)
     for i, text in enumerate(distinct):
         words = list(dict.fromkeys(text))
@@ -221,7 +220,7 @@ def _postings(distinct: Sequence[str]) -> dict[str, list[int]]:
 
 
 class _Links:
-    """Disjoint sets of 0 … size-1, the smallest member naming its set."""
+    """Disjoint sets of 0 … size-1. The smallest member identifies its set."""
 
     def __init__(self, size: int) -> None:
         self._parent = list(range(size))

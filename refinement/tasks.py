@@ -1,4 +1,4 @@
-"""The tasks of refinement. A task that is delivered twice does nothing the second time."""
+"""The queue's tasks for refinement. To deliver a task twice has no effect."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from refinement import session as sessions
 
 @task
 def sweep() -> str:
-    """Let the agents that are due wait for a worker."""
+    """Add due agents to the backlog."""
     backlog.sweep()
     return "swept"
 
 
 @task
 def refine_agent(agent_id: int) -> str:
-    """Refine the next agent of all that wait. It need not be the named one."""
+    """Refine the next agent of the backlog, not necessarily this one."""
     return worker.refine_next(agent_id)
 
 
 @task
 def close_stale() -> str:
-    """End the sessions whose drivers are gone, and wake workers for the agents that waited for that.
+    """End sessions that nobody drives any more, and wake workers for their agents.
 
-    It also does other regular work: it writes vault files that are missing, reminds agents of overdue memories, and
-    writes the memories of recorded conversations that have ended.
+    It also writes missing vault files, reminds agents of overdue memories, and writes the memories of recorded sessions
+    that have ended.
     """
     sessions.close_stale()
-    backlog.forget_lost()
+    backlog.remove_lost()
     backlog.wake()
-    with ExitStack() as each:  # all are called, and then a failure is raised
+    with ExitStack() as each:  # all are called, even if one fails
         each.callback(writer.catch_up)
         each.callback(automatic.send_notices)
         each.callback(automatic.end_quiet)

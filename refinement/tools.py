@@ -1,4 +1,4 @@
-"""The Knife's tools, defined once: these types give the schemas for every protocol, and they check the arguments.
+"""The Knife's tools. These types give the schemas for every protocol and check the arguments.
 
 A model's arguments are data. An error names the field that is wrong, and does not repeat its value.
 """
@@ -23,14 +23,14 @@ MAX_ERRORS = 10  # in one message
 
 
 def _number(value: object) -> object:
-    """12, "12" and "#12" name the same memory; anything else is left for the type to refuse."""
+    """Accept 12, "12" and "#12". The type refuses other values."""
     match = _NUMBER.match(value.strip()) if isinstance(value, str) else None
     return int(match[1]) if match else value
 
 
 def _storable(text: str) -> str:
     if _UNSTORABLE.search(text):
-        raise PydanticCustomError("unstorable", "holds a NUL character or half a surrogate pair, which is no text")
+        raise PydanticCustomError("unstorable", "contains a NUL character or half a surrogate pair")
     return text
 
 
@@ -46,17 +46,17 @@ Number = Annotated[int, BeforeValidator(_number), Field(ge=1, lt=2**63, strict=T
 Text = Annotated[Filled, Field(min_length=1, max_length=MAX_CONTENT)]
 Dropping = Annotated[
     list[Annotated[Storable, Field(max_length=500)]],
-    Field(max_length=100, description="what is left out on purpose; kept in the audit trail"),
+    Field(max_length=100, description="what you leave out on purpose; stored in the audit trail"),
 ]
 
 
 class Arguments(BaseModel):
-    """What a tool is called with. Unknown arguments are refused."""
+    """The arguments of a tool. Unknown arguments are refused."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     def __repr__(self) -> str:
-        """Without what the model said."""
+        """Without content."""
         return f"<{type(self).__name__}>"
 
     __str__ = __repr__
@@ -73,18 +73,18 @@ class SearchMemories(Arguments):
 
 
 class ConsolidateMemories(Arguments):
-    """Replace two or more core memories by one, in one step. The result keeps the earliest origin date. The answer
-    lists under `left_out` the numbers, dates, names, addresses, identifiers and quotations that are now in no core
-    memory, each with the id of its source: add what should stay with update_memory."""
+    """Replace two or more core memories by one. The new memory gets the earliest origin date. The result lists under
+    `left_out` the numbers, dates, names, addresses, identifiers and quotations that are no longer in any core memory,
+    each with the id of its source. Use update_memory to add those that should stay."""
 
     ids_to_merge: list[Number] = Field(min_length=2, max_length=1_000)
     new_content: Text
     dropping: Dropping = []
-    category: Storable = Field("", max_length=20, description="only needed when the sources' categories differ")
+    category: Storable = Field("", max_length=20, description="required only if the sources have different categories")
 
 
 class UpdateMemory(Arguments):
-    """Tighten the wording of one core memory. The answer has `left_out`, as that of consolidate_memories."""
+    """Shorten the text of one core memory. The result has `left_out`, as for consolidate_memories."""
 
     id: Number
     content: Text
@@ -92,31 +92,31 @@ class UpdateMemory(Arguments):
 
 
 class DeleteMemory(Arguments):
-    """Discard one core memory that is obsolete. It can be restored by a rollback."""
+    """Discard one obsolete core memory. A rollback can restore it."""
 
     id: Number
 
 
 class ProtectMemory(Arguments):
-    """Make a core memory constitutional: never again deleted, merged or rewritten by you."""
+    """Make a core memory constitutional. You can never delete, merge or rewrite it again."""
 
     id: Number
 
 
 class PromoteMemory(Arguments):
-    """Turn a journal memory into a core one, because it deserves to be kept in mind."""
+    """Turn a journal memory into a core memory, because it is worth keeping permanently."""
 
     id: Number
 
 
 class DeclineRefinement(Arguments):
-    """End the session before any edit, because nothing should be changed now."""
+    """End the session before any edit, because nothing should change now."""
 
     reason: Filled = Field(min_length=1, max_length=2_000)
 
 
 class CompleteRefinement(Arguments):
-    """End the session. The figures are counted for you; say in a sentence or two what you did and why."""
+    """End the session. Say in one or two sentences what you did and why. The service counts the figures."""
 
     summary: Filled = Field(min_length=1, max_length=2_000)
 
@@ -139,22 +139,22 @@ OFFERED: dict[str, dict[str, type[Arguments]]] = {  # by the session's mode
 
 
 def schemas(mode: str) -> tuple[Tool, ...]:
-    """The tools as a model needs them."""
+    """The tools for a model."""
     return tuple(_schema(name, arguments) for name, arguments in OFFERED[mode].items())
 
 
 def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Arguments:
-    """The typed arguments of a call. Raises BadCall, naming each argument that is wrong and what would be right."""
+    """The typed arguments of a call. Raises BadCall, which names each wrong argument and what is expected."""
     tools = OFFERED[mode]
     if name not in tools:
-        raise BadCall(f"There is no such tool. The tools are: {', '.join(tools)}.", "unknown_tool")
+        raise BadCall(f"Unknown tool. The tools are: {', '.join(tools)}.", "unknown_tool")
     if arguments is None:
-        raise BadCall("The arguments are not a JSON object.", "bad_arguments")
+        raise BadCall("The arguments must be a JSON object.", "bad_arguments")
     try:
         return tools[name].model_validate(arguments)
     except ValidationError as problem:
         wrong = _describe(problem, tools[name])
-    raise BadCall(f"{name}: {wrong}.", "bad_arguments")  # not in the handler: the error there holds the arguments
+    raise BadCall(f"{name}: {wrong}.", "bad_arguments")  # outside the handler, whose error contains the arguments
 
 
 def _describe(problem: ValidationError, arguments: type[Arguments]) -> str:

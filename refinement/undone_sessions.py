@@ -1,4 +1,4 @@
-"""Which sessions were rolled back. It is read from the trail, because a rollback changes no row of a session."""
+"""Computes which sessions were rolled back, from the trail. A rollback changes no session's row."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from refinement.models import Outcome, RefinementSession
 Session = tuple[int, int]  # its agent's id, and its number
 
 
-def note(sessions: Collection[RefinementSession]) -> None:
-    """Set `undone_by` of each session, in one query at most. An open session cannot be undone."""
+def mark(sessions: Collection[RefinementSession]) -> None:
+    """Set `undone_by` of each session, with at most one query. An open session cannot be undone."""
     ended = [session for session in sessions if session.outcome != Outcome.OPEN]
     keys = [(session.agent_id, session.number) for session in ended]
     found = sessions_undone(keys, min(session.opened_at for session in ended)) if ended else {}
@@ -27,11 +27,10 @@ def note(sessions: Collection[RefinementSession]) -> None:
 
 
 def sessions_undone(sessions: Iterable[Session], since: datetime) -> dict[Session, int]:
-    """Of these sessions those of which no change stands, and the newest of the rollbacks that took them back. None of
-    them opened before `since`: no earlier rollback can have undone them.
+    """The sessions whose changes are all undone, each with the newest rollback that did it.
 
-    One query reads their agents' rollbacks since then and, where there are any, the entries by which these sessions
-    changed memories.
+    No session opened before `since`, so earlier rollbacks are not read. One query reads the rollbacks and the entries
+    of these sessions that changed memories.
     """
     numbers: dict[int, list[int]] = defaultdict(list)
     for agent, number in sessions:

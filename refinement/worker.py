@@ -1,4 +1,4 @@
-"""What a worker does when it is woken: it refines the next agent, and wakes another worker for the one after it."""
+"""The work of a worker: it refines the next agent of the backlog and wakes another worker for the one after it."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ log = structlog.get_logger("palimpsest.refinement")
 
 
 def refine_next(agent_id: int) -> str:
-    """The outcome of the session, or `not_due` if nothing was to be done. The named agent waits with the others."""
-    backlog.look(agent_id)
+    """Refine the next agent. Returns the session's outcome or `not_due`. `agent_id` is added to the backlog first."""
+    backlog.add_if_due(agent_id)
     try:
         while not is_ending() and (turn := scheduling.take()) is not None:
-            backlog.go_on()  # an idle worker may take the next agent
+            backlog.wake_next()  # an idle worker may take the next agent
             outcome = _refine(turn)
             if outcome != NOT_DUE:
                 return outcome
         return NOT_DUE
     finally:
-        backlog.go_on()
+        backlog.wake_next()
 
 
 def _refine(turn: Waiting) -> str:
     try:
         agent = Agent.objects.select_related("tenant").get(pk=turn.pk)
-        if providers.is_doubted(agent.model) and not probe.answers(agent.model):
+        if providers.is_failing(agent.model) and not probe.is_available(agent.model):
             scheduling.give_back(turn)
             return NOT_DUE
         outcome = _open_and_drive(agent)
     except AgentBusy:
-        return NOT_DUE  # it counts as lost later (`backlog.forget_lost`): workers do not try it again and again
+        return NOT_DUE  # it stays taken until `backlog.remove_lost`, so that workers do not retry it at once
     except Stopped:
         reconnect()
         scheduling.give_back(turn)
@@ -54,8 +54,8 @@ def _open_and_drive(agent: Agent) -> str:
         session = scheduling.open_due(agent)
     except AgentBusy:
         raise
-    except Exception:  # else it would be due, and fail, at every sweep
-        schedule.put_off(agent)
+    except Exception:  # otherwise it fails again at every sweep
+        schedule.delay(agent)
         raise
     if session is None:
         return NOT_DUE

@@ -83,7 +83,7 @@ def _flush_past_the_guards() -> Iterator[None]:
         else:
             drop_guards()
             connection.ops.execute_sql_flush(connection.ops.sql_flush(no_style(), sorted(tables)))
-        guards.put_back()
+        guards.restore_triggers()
 
     TransactionTestCase._fixture_teardown = without_guards
     yield

@@ -1,4 +1,4 @@
-"""The agent's own audit trail, with what its memories said before and after."""
+"""API of the agent's own audit trail, with each changed memory before and after."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EntryOut(serializers.Serializer[Any]):
     actor = serializers.CharField(source="actor_label")
     operation = serializers.ChoiceField(Operation.values)
     session = serializers.IntegerField(allow_null=True)
-    changes = serializers.IntegerField(help_text="number of memories that it changed")
+    changes = serializers.IntegerField(help_text="number of changed memories")
     detail = FreeForm(help_text="numbers and names that belong to the operation; therefore free-form")
 
 
@@ -55,7 +55,9 @@ class StepOut(serializers.Serializer[Any]):
 
 
 class OneEntryOut(EntryOut):
-    note = serializers.CharField(allow_blank=True, help_text="what the edit dropped on purpose, or the old steward")
+    note = serializers.CharField(
+        allow_blank=True, help_text="what the edit dropped on purpose, or the previous steward"
+    )
     results = StepOut(many=True)
     next = serializers.CharField(allow_null=True)
 
@@ -63,7 +65,7 @@ class OneEntryOut(EntryOut):
 class Trail(AgentView):
     @describe_list("audit_list", TrailQuery, "EntriesOut", EntryOut)
     def get(self, request: Request) -> Response:
-        """List the entries of the agent's trail, oldest first, without content."""
+        """List the entries of the audit trail, without content. The oldest is first."""
         query = self.query(TrailQuery)
         after, limit = query.pop("cursor"), query.pop("limit")
         found = trail_view.page(self.agent, Filters(**query), after=after, limit=limit + 1)
@@ -73,7 +75,7 @@ class Trail(AgentView):
 class OneEntry(AgentView):
     @extend_schema(operation_id="audit_read", parameters=[Page], responses=OneEntryOut)
     def get(self, request: Request, seq: int) -> Response:
-        """Read an entry, with each changed memory before and after."""
+        """Read an audit entry, with each changed memory before and after."""
         query = self.query(Page)
         entry: AuditEntry = trail_view.entry(self.agent, seq)
         found = trail_view.steps(self.agent, seq, after=query["cursor"], limit=query["limit"] + 1)
@@ -89,9 +91,9 @@ def _as_json(step: Step) -> dict[str, Any]:
 def _state(state: State | None) -> dict[str, Any] | None:
     if state is None:
         return None
-    shown = {name: value for name, value in state.fields.items() if name in _SHOWN}
+    kept = {name: value for name, value in state.fields.items() if name in _STATE_FIELDS}
     opened = state.opened
-    return shown | {"content": opened.content if opened else None, "tags": list(opened.tags) if opened else []}
+    return kept | {"content": opened.content if opened else None, "tags": list(opened.tags) if opened else []}
 
 
-_SHOWN = frozenset(StateOut().get_fields())
+_STATE_FIELDS = frozenset(StateOut().get_fields())

@@ -1,4 +1,4 @@
-"""Addresses of the audit trail under /api/v1/."""
+"""URLs of the audit trail under /api/v1/."""
 
 from __future__ import annotations
 

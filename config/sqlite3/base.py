@@ -22,7 +22,7 @@ class DatabaseFeatures(features.DatabaseFeatures):
 
 class DatabaseWrapper(base.DatabaseWrapper):
     features_class = DatabaseFeatures
-    patience: float | None = None  # seconds, for callers with a shorter timeout (audit/patience.py)
+    patience: float | None = None  # seconds, of who does not wait as long as others (audit/waiting.py)
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)

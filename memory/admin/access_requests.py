@@ -100,7 +100,7 @@ class AccessPage(ScopedAdmin):
 
     @display(description="scope")
     def covers(self, row: AccessRequest) -> str:
-        return wording.scope(Scope.of(row.scope))
+        return wording.scope(Scope.from_json(row.scope))
 
     @display(description="duration")
     def minutes(self, row: AccessRequest) -> str:

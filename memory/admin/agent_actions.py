@@ -40,7 +40,7 @@ class RefineNow(AdminAction):
             yield f"The sessions wait until a worker runs: {why}."
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
-        backlog.ask_for(row, actor_of(by))
+        backlog.request_for(row, actor_of(by))
         later = unattended()
         if later:
             return f"refinement requested. It waits until a worker runs: {later}."
@@ -75,7 +75,7 @@ class Resume(AdminAction):
         lifecycle.change(row, actor_of(by), paused=False)
         if not schedule.due().filter(pk=row.pk).exists():
             return "no longer paused."
-        backlog.call(row)
+        backlog.add(row)
         return "no longer paused. A refinement is due and waits for a worker."
 
 

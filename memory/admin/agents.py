@@ -261,7 +261,7 @@ class AgentPage(ScopedAdmin):
         last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
         if last is None:
             return None
-        undone_sessions.note([last])
+        undone_sessions.mark([last])
         url = reverse("admin:refinement_refinementsession_change", args=[last.pk])
         text = f"{last.tokens_before:,} → {last.tokens_after:,} tokens, {last.outcome.replace('_', ' ')}"
         text += f", rolled back by entry {last.undone_by}" if last.undone_by else ""
@@ -315,7 +315,7 @@ def _require_model(model: str) -> None:
 def _queue_state(agent: Agent) -> str:
     row = Waiting.objects.filter(pk=agent.pk).first()
     if row is None:
-        is_waiting = {providers.of(agent.model), agent.model} & set(providers.doubted())
+        is_waiting = {providers.of(agent.model), agent.model} & set(providers.failing_names())
         return f"starts when {agent.model} answers again" if is_waiting else "starts after the next sweep"
     if row.taken_at:
         return "a worker has started"

@@ -170,7 +170,7 @@ def _latest(agent: Agent) -> dict[str, Any]:
     entries = changing.order_by("-seq")[:MAX_ENTRIES]
     ended = RefinementSession.objects.filter(agent=agent).exclude(outcome=Outcome.OPEN)
     rows = ended.defer("shown", "plan", "summaries").order_by("-number")[:MAX_SESSIONS]
-    undone_sessions.note(rows)
+    undone_sessions.mark(rows)
     return {
         "entries": [(entry, entry.operation.replace("_", " "), undone.by(entry.seq)) for entry in entries],
         "sessions": [(row, row.outcome.replace("_", " "), row.changes + row.duplicates_removed) for row in rows],

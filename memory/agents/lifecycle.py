@@ -14,8 +14,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from audit.models import AuditEntry, Change, Operation
-from audit.patience import alone
 from audit.trail import Actor
+from audit.waiting import advisory_lock
 from memory.access import tenants
 from memory.access.authentication import new_key
 from memory.agents import due_dates
@@ -102,7 +102,7 @@ def _clean(agent: Agent, changed: Collection[str]) -> None:
         agent.vault_path = base.resolve_path(agent.vault_path)
     paths = [name for name in FILES if name in changed]
     if paths:
-        alone(_PATHS_LOCK)
+        advisory_lock(_PATHS_LOCK)
     if clash := _clash(agent, paths):
         raise clash
     field = tenants.wrong_field(agent) or _wrong_field(agent) or _wrong_changed_field(agent, changed)

@@ -1,4 +1,4 @@
-"""Memories over the API: remember, read, revise, discard, restore, search."""
+"""API of memories: store, read, revise, discard, restore, search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_QUERY = 2_000
 QUERY = 'words, ranked; "quoted phrases" in order; -word excludes; tag:NAME; empty lists the newest'
 
 
-# --- what comes in
+# --- requests
 
 
 class MemoryIn(Body):
@@ -73,7 +73,7 @@ class ListQuery(Page):
     discarded = serializers.BooleanField(required=False, default=False)
 
 
-# --- what goes out
+# --- responses
 
 
 class StoredOut(MemoryOut, WithFile):
@@ -98,10 +98,7 @@ _IF_MATCH = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, descripti
 
 class _Storing(AgentView):
     def store(self, payload: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Store memories, once for each Idempotency-Key. Those that an earlier request stored are read.
-
-        What is stored now is not read back: its drafts say what it says.
-        """
+        """Store memories, once for each Idempotency-Key. A repeated request reads what the first one stored."""
         drafts = [Draft(**values).checked() for values in payload]
         reads: list[Read] = []
 
@@ -119,7 +116,7 @@ class _Storing(AgentView):
 class Memories(_Storing):
     @describe_list("memories_list", ListQuery, "MemoriesOut", MemoryOut)
     def get(self, request: Request) -> Response:
-        """List memories by number. To find them by tag or word, use search: a URL must not contain content."""
+        """List memories by number. To filter by tag or word, use search: a URL must not contain content."""
         query = self.query(ListQuery)
         after, limit = query.pop("cursor"), query.pop("limit")
         found = reading.page(self.agent, Filters(**query), after=after, limit=limit + 1)
@@ -141,12 +138,12 @@ class Batch(_Storing):
 
 class OneMemory(AgentView):
     def handle_exception(self, exc: Exception) -> Response:
-        """Only a request with `If-Match` names a version that can be stale."""
+        """Turn Stale into a 412: only `If-Match` names a version here."""
         return super().handle_exception(ChangedMeanwhile() if isinstance(exc, Stale) else exc)
 
     @extend_schema(operation_id="memories_read", responses=MemoryOut)
     def get(self, request: Request, number: int) -> Response:
-        """Read a memory, also a discarded one."""
+        """Read a memory, active or discarded."""
         return _memory(self.agent, number)
 
     @extend_schema(operation_id="memories_revise", request=RevisionIn, responses=MemoryOut, parameters=[_IF_MATCH])
@@ -154,7 +151,7 @@ class OneMemory(AgentView):
         """Change a memory's content or tags."""
         payload = self.payload(RevisionIn)
         if not payload:
-            raise Invalid("body", "names nothing to change: give content, tags, or both")
+            raise Invalid("body", "has nothing to change. Send `content`, `tags` or both")
         operations.revise(self.agent, number, self.actor, expect=self._expected(number), **payload)
         return _memory(self.agent, number)
 

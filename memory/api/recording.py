@@ -1,7 +1,6 @@
-"""Recordings over the API (seed 004): interactions and sessions are recorded, what bears on a question is retrieved
-for a prompt, and the agent's side decides what is cleaned up.
+"""API of recording: record interactions and sessions, retrieve memories for a prompt, clean up old memories.
 
-What was said comes in, and is not said again.
+No response repeats a recorded prompt or response.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from memory.vault import writer
 
 _OPTIONAL: Any = {"required": False, "allow_null": True, "default": None}
 _LINE = OPTIONAL_TEXT | {"max_length": 1_000}
-_TOLD = OPTIONAL_TEXT | {"max_length": 500}
+_NOTE = OPTIONAL_TEXT | {"max_length": 500}
 
 
 class RecordingIn(Body):
@@ -39,15 +38,15 @@ class RecordingIn(Body):
     project = Text(max_length=100, **OPTIONAL_TEXT)
     topic = Text(max_length=58, **OPTIONAL_TEXT, help_text="topic whose memory this extends")
     context = Text(**_LINE, help_text="what led to the interaction")  # type: ignore[assignment]  # a field, not the property
-    intent = Text(**_TOLD)
-    effectiveness = Text(**_TOLD)
-    learnings = Text(**_TOLD)
+    intent = Text(**_NOTE)
+    effectiveness = Text(**_NOTE)
+    learnings = Text(**_NOTE)
     response_seconds = serializers.FloatField(**_OPTIONAL, min_value=0, max_value=10**7)
     tools = List(child=Text(max_length=64), max_length=20, required=False, default=list)
-    metrics = Text(**_TOLD)
+    metrics = Text(**_NOTE)
     requested = serializers.BooleanField(
         default=False,
-        help_text="a person asked for this recording: automatic recording and the threshold are not needed",
+        help_text="a person requested this: automatic recording may be off, and there is no threshold",
     )
 
 
@@ -61,7 +60,7 @@ class RecordingOut(WithFile):
 
 
 class _Skipped(Exception):
-    """Ends a request that makes nothing, so that its Idempotency-Key can be used again."""
+    """Ends a request that records nothing, so that its Idempotency-Key can be used again."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -75,7 +74,7 @@ class Recordings(AgentView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
-        """Record an interaction (201). If a switch or the threshold skips it, return the reason (200)."""
+        """Record an interaction. The status is 201, or 200 with the reason if it was skipped."""
         payload = self.payload(RecordingIn)
         requested = payload.pop("requested")
         interaction = Interaction(**payload | {"tools": tuple(payload["tools"])})
@@ -115,14 +114,14 @@ def _recorded(numbers: list[int]) -> dict[str, Any]:
 
 class EndIn(Body):
     project = Text(max_length=100, **OPTIONAL_TEXT, help_text="required if sessions of several projects have this name")
-    goal = Text(**_TOLD, help_text="the purpose of the session")
-    achieved = Text(**_TOLD)
-    understandings = Text(**_TOLD)
-    follow_up = Text(**_TOLD)
-    clarity = Text(**_TOLD)
-    resolution = Text(**_TOLD)
-    satisfaction = Text(**_TOLD)
-    depth = Text(**_TOLD, help_text="how deep the discussion went")
+    goal = Text(**_NOTE, help_text="the purpose of the session")
+    achieved = Text(**_NOTE)
+    understandings = Text(**_NOTE)
+    follow_up = Text(**_NOTE)
+    clarity = Text(**_NOTE)
+    resolution = Text(**_NOTE)
+    satisfaction = Text(**_NOTE)
+    depth = Text(**_NOTE, help_text="how deep the discussion went")
 
 
 class EndOut(WithFile):
@@ -135,7 +134,7 @@ class End(AgentView):
         """End a recorded session. Its memory is made from its recordings and from this request."""
         payload = self.payload(EndIn)
         project = payload.pop("project")
-        if self.agent.memory_enabled:  # else it is that which is told
+        if self.agent.memory_enabled:  # if it is off, `end_session` raises MemoryDisabled
             switches.require_open(self.agent, (CATEGORY,))
         edited = sessions.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**payload))
         if edited is None or not edited.memories:
@@ -147,9 +146,12 @@ class RetrieveIn(Body):
     query = Text(max_length=MAX_QUERY, allow_blank=True, help_text=QUERY)
     project = Text(max_length=100, required=False, allow_blank=True, help_text="the current project; default: none")
     limit = Whole(
-        min_value=1, max_value=MAX_FOUND, required=False, help_text="at most `search.max_results`, the default"
+        min_value=1,
+        max_value=MAX_FOUND,
+        required=False,
+        help_text="maximum and default: `search.max_results`",
     )
-    max_tokens = Whole(min_value=0, required=False, help_text="most tokens of the memories together")
+    max_tokens = Whole(min_value=0, required=False, help_text="maximum tokens of all memories together")
     tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
 
 
@@ -161,15 +163,15 @@ class RetrievedOut(serializers.Serializer[Any]):
     results = RecalledOut(many=True, help_text="best first")
     block = serializers.CharField(allow_blank=True, help_text="the same memories as text for a prompt")
     tokens = serializers.IntegerField(help_text="tokens of these memories")
-    left_out = serializers.IntegerField(help_text="number of memories found that do not fit")
+    left_out = serializers.IntegerField(help_text="number of matches that do not fit")
 
 
 class Retrieve(AgentView):
     @extend_schema(operation_id="memories_retrieve", request=RetrieveIn, responses=RetrievedOut)
     def post(self, request: Request) -> Response:
-        """Find what bears on a question in a project, and note that it was handed out.
+        """Find memories that help with a question, and count each retrieval.
 
-        The query is content: it travels in the body, and is kept nowhere.
+        The query is content: it is sent in the body and stored nowhere.
         """
         payload = self.payload(RetrieveIn)
         require_valid_key()  # the body may have come long after the key
@@ -184,11 +186,11 @@ class Retrieve(AgentView):
 MOST = 500  # numbers in one request
 
 
-class Asked(Body):
+class CleanupQuery(Body):
     category = Choice(CATEGORIES, required=False)
 
 
-class SeenIn(Body):
+class VersionIn(Body):
     """A memory and its listed version."""
 
     id = Whole(min_value=1)
@@ -196,14 +198,14 @@ class SeenIn(Body):
 
 
 class DecisionIn(Body):
-    """Each memory is named by its number. One decision for all memories is not possible."""
+    """The numbers of the memories to keep and to discard."""
 
     keep = List(
         child=Whole(min_value=1), max_length=MOST, required=False, help_text="not suggested again for some time"
     )
     discard = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="can be restored")
     expect = List(
-        child=SeenIn(),
+        child=VersionIn(),
         max_length=MOST,
         required=False,
         help_text="the listed version of each memory to discard; a changed one is refused (stale_memory)",
@@ -211,14 +213,14 @@ class DecisionIn(Body):
 
 
 class SuggestionOut(serializers.Serializer[Any]):
-    """A memory that is older than suggested, without its content."""
+    """A memory older than its category suggests, without its content."""
 
     id = serializers.IntegerField(source="number", help_text="the memory's number")
     version = serializers.IntegerField(help_text="pass it in `expect`")
     category = serializers.ChoiceField(CATEGORIES)
     project = serializers.CharField(allow_blank=True)
     age_days = serializers.IntegerField()
-    retention_days = serializers.IntegerField(help_text="how many days its category suggests keeping it")
+    retention_days = serializers.IntegerField(help_text="days that its category suggests to keep it")
     importance = serializers.ChoiceField([each.name.lower() for each in cleanup.Importance])
     tokens = serializers.IntegerField()
     recalled = serializers.IntegerField(help_text="how often retrieval returned it")
@@ -227,8 +229,8 @@ class SuggestionOut(serializers.Serializer[Any]):
 
 class CleanupOut(serializers.Serializer[Any]):
     suggestions = SuggestionOut(many=True, help_text="at most `batch_cleanup_limit`, least important first")
-    more = serializers.IntegerField(help_text="how many more memories would be suggested after these")
-    kept_back = serializers.IntegerField(help_text="how many old memories are held back because they are important")
+    more = serializers.IntegerField(help_text="number of further suggestions after these")
+    kept_back = serializers.IntegerField(help_text="number of old memories not suggested because they are important")
 
 
 class DecidedOut(serializers.Serializer[Any]):
@@ -238,17 +240,20 @@ class DecidedOut(serializers.Serializer[Any]):
 
 
 class Cleanup(AgentView):
-    @extend_schema(operation_id="cleanup_list", parameters=[Asked], responses=CleanupOut)
+    @extend_schema(operation_id="cleanup_list", parameters=[CleanupQuery], responses=CleanupOut)
     def get(self, request: Request) -> Response:
         """List memories that are older than their category suggests. Nothing is discarded automatically."""
-        review = cleanup.review(self.agent, category=self.query(Asked).get("category"), is_read=True)
+        review = cleanup.review(self.agent, category=self.query(CleanupQuery).get("category"), is_read=True)
         suggestions = [each.as_record() for each in review.suggestions]
         found = {"suggestions": suggestions, "more": review.more, "kept_back": review.kept_back}
         return Response(CleanupOut(found).data)
 
     @extend_schema(operation_id="cleanup_decide", request=DecisionIn, responses=DecidedOut)
     def post(self, request: Request) -> Response:
-        """Keep or discard suggested memories by number, in the listed version; all or none."""
+        """Keep or discard suggested memories, by number. `expect` has the listed version of each memory to discard.
+
+        Either all decisions apply or none.
+        """
         payload = self.payload(DecisionIn)
         expect = {each["id"]: each["version"] for each in payload.get("expect", ())}
         keep, discard = payload.get("keep", ()), payload.get("discard", ())

@@ -1,6 +1,4 @@
-"""An agent's memory rules over the API: read, and changed by nobody (seed 004: a person alone changes them); and its
-vault: whether its files say what the silo says.
-"""
+"""API of an agent's memory rules, which only a person can change, and of its vault."""
 
 from __future__ import annotations
 
@@ -38,12 +36,12 @@ class Rules(AgentView):
 
     @extend_schema(operation_id="rules_read", responses=RulesOut)
     def get(self, request: Request) -> Response:
-        """Read what the agent may remember and where it is stored."""
+        """Read the memory rules: what is stored, and where."""
         return Response(rule_changes.whole(self.agent))
 
     @extend_schema(exclude=True)
     def patch(self, request: Request) -> Response:
-        """Refused, always: no key turns memory on or off. A person does, in the admin or by a command."""
+        """Always refuse: only a person changes memory rules, in the admin or with a command."""
         raise PersonRequired
 
 
@@ -56,23 +54,23 @@ class DifferenceOut(serializers.Serializer[Any]):
 class VaultOut(serializers.Serializer[Any]):
     """A folder with a file for each memory."""
 
-    path = serializers.CharField(allow_blank=True, help_text="folder on the service's machine; empty for none")
+    path = serializers.CharField(allow_blank=True, help_text="folder on the service's machine; empty without a vault")
     is_there = serializers.BooleanField(help_text="whether the folder exists")
-    is_behind = serializers.BooleanField(help_text="whether the files are older than the silo; the service tries again")
-    fault = serializers.CharField(allow_blank=True, help_text="why it could not be written, if so")
+    is_behind = serializers.BooleanField(help_text="whether files are missing or out of date; the service retries")
+    fault = serializers.CharField(allow_blank=True, help_text="why the last write failed; empty if it did not")
     differences = DifferenceOut(many=True, help_text="current differences between the files and the silo")
     unknown = serializers.IntegerField(allow_null=True, help_text="number of foreign files; null before the last page")
     next = serializers.CharField(allow_null=True)
 
 
 class VaultQuery(Page):
-    """Up to `limit` memories after number `cursor`. The last page also has the folder's other files."""
+    """Up to `limit` memories after number `cursor`. The last page also has the other files of the folder."""
 
 
 class OneVault(AgentView):
     @extend_schema(operation_id="vault_read", parameters=[VaultQuery], responses=VaultOut)
     def get(self, request: Request) -> Response:
-        """Compare the vault's files with the silo, one page of memories at a time. Nothing is changed or locked."""
+        """Compare the vault's files with the silo, page by page. Nothing is changed or locked."""
         query, has_vault = self.query(VaultQuery), bool(self.agent.vault_path)
         found = Compared()
         if has_vault:

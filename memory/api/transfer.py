@@ -1,4 +1,4 @@
-"""A silo's memories out and in: out as they are read, in once they are here."""
+"""API to export and import memories. An export is streamed. An import is read completely before it is stored."""
 
 from __future__ import annotations
 
@@ -65,22 +65,23 @@ class DoneOut(serializers.Serializer[Any]):
 class ImportedOut(serializers.Serializer[Any]):
     imported = serializers.IntegerField()
     tokens = serializers.IntegerField()
-    constitutional = serializers.IntegerField(help_text="how many were marked constitutional; the flag is not imported")
+    constitutional = serializers.IntegerField(help_text="number marked constitutional; the mark is not imported")
     discarded = serializers.IntegerField(
-        required=False, help_text="only jsonl: lines left out because their memories were discarded at the source"
+        required=False,
+        help_text="only jsonl: number of lines left out because their memories were discarded",
     )
     ignored = serializers.ListField(
         child=serializers.CharField(),
         required=False,
         help_text="only jsonl: unknown keys, at most 100, each of at most 64 characters",
     )
-    left_out = serializers.IntegerField(required=False, help_text="other formats: how many parts are not memories")
-    named = LeftOutOut(many=True, required=False, help_text="the first 100 parts that were left out")
+    left_out = serializers.IntegerField(required=False, help_text="other formats: number of parts left out")
+    named = LeftOutOut(many=True, required=False, help_text="the first 100 parts left out")
     transformed = DoneOut(many=True, required=False, help_text="other formats: at most 100 kinds of changes")
 
 
 def _media_types(formats: Iterable[Export | importing.Import], json: OpenApiTypes) -> dict[str, OpenApiTypes]:
-    """The schema of a body in each media type; `json` of a JSON document."""
+    """The schema of a body for each media type. `json` is the schema of a JSON document."""
     kinds = [each.media_type.partition(";")[0] for each in formats]
     return {kind: json if kind == "application/json" else OpenApiTypes.STR for kind in kinds}
 
@@ -92,7 +93,7 @@ class ExportView(AgentView):
         responses={(200, kind): schema for kind, schema in _media_types(EXPORTS.values(), OpenApiTypes.OBJECT).items()},
     )
     def get(self, request: Request) -> HttpResponseBase:
-        """Export every memory in order of id, as one JSON object a line or in another format. This works also while
+        """Export all memories. The order is by id. The default format has one JSON object a line. It also works while
         memory is off."""
         query = self.query(ExportQuery)
         write = writer(query["format"], with_discarded=query["discarded"])
@@ -109,10 +110,10 @@ class ExportView(AgentView):
 
 
 class _Begun:
-    """A body whose first piece is made at once, so that an error there is a response of its own.
+    """A body whose first piece is made at once, so that an error there gets its own status.
 
-    It is closed with the response, also when the client goes away. If it were left to the garbage collector, its cursor
-    could be closed during another request's statement on the same connection, which would wait for itself.
+    It is closed with the response, also when the client disconnects. The garbage collector could close its cursor
+    during another statement on the same connection, and wait forever.
     """
 
     def __init__(self, pieces: Generator[bytes, None, None]) -> None:
@@ -138,17 +139,21 @@ class Import(AgentView):
         responses={201: ImportedOut},
     )
     def post(self, request: Request) -> Response:
-        """Import the memories of a file, all or none. In JSON Lines each line is a memory, and the error names the
-        first bad line. In other formats, parts that are not memories are left out with the reason."""
+        """Import the memories of a file, all or none. In JSON Lines, each line is a memory, and an error names the
+        first bad line. In other formats, parts that are not memories are left out, and the response says why."""
         query = self.query(ImportQuery)
         body = io.BytesIO(cast(bytes, request.data or b""))  # without a body the framework gives an empty object
         found = importing.check_file(body, query["format"], project=query["project"])
         done = found.store(self.agent, self.actor)
-        told: dict[str, Any] = {"imported": done.imported, "tokens": done.tokens, "constitutional": done.constitutional}
+        result: dict[str, Any] = {
+            "imported": done.imported,
+            "tokens": done.tokens,
+            "constitutional": done.constitutional,
+        }
         if query["format"] == "jsonl":
-            told |= {"discarded": done.discarded, "ignored": sorted(done.names)}
+            result |= {"discarded": done.discarded, "ignored": sorted(done.names)}
         else:
             transformed = [{"what": what, "memories": count} for what, count in done.transformed.most_common()]
-            told |= {"left_out": done.left_out, "transformed": transformed}
-            told |= {"named": LeftOutOut(done.named, many=True).data}
-        return Response(told, status.HTTP_201_CREATED)
+            result |= {"left_out": done.left_out, "transformed": transformed}
+            result |= {"named": LeftOutOut(done.named, many=True).data}
+        return Response(result, status.HTTP_201_CREATED)

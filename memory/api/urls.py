@@ -1,4 +1,4 @@
-"""Addresses of memories, consent, removal and transfer under /api/v1/, of the schema, and of nothing else there."""
+"""URLs of memories, recording, consent and transfer under /api/v1/, and of the schema. Any other path is a 404."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from memory.api import consent, memories, recording, rules, transfer
 from memory.api.base.views import View
 
 
-class Unknown(View):
-    """Whatever no other address is: told in the API's own form."""
+class UnknownPath(View):
+    """A 404 in the format of the API's errors."""
 
     schema = None
 
     def initial(self, request: Request, *args: object, **kwargs: object) -> None:
-        raise NotFound("There is no such address.")
+        raise NotFound("Unknown path.")
 
 
 _OPEN = {"permission_classes": [AllowAny]}
@@ -53,7 +53,7 @@ urlpatterns = [
     path("schema", RedirectView.as_view(pattern_name="schema")),
     path("docs", RedirectView.as_view(pattern_name="docs")),
     path("schema/", SpectacularAPIView.as_view(**_OPEN), name="schema"),
-    # Split: its script is a file of its own, for the Content-Security-Policy lets none run in a page.
+    # Split: the script is a file of its own, because the Content-Security-Policy allows no script in a page.
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema", **_OPEN), name="docs"),
-    re_path("", Unknown.as_view()),
+    re_path("", UnknownPath.as_view()),
 ]

@@ -60,7 +60,7 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
             edit.detail = {"request": request, "silo_key": figures.silo_key}
             edit.detail |= {"memory_path": figures.file} if figures.file else {}
             edit.detail |= {"vault_path": figures.vault} if figures.vault else {}
-            disk.fold_log_afterwards()
+            disk.empty_log_on_commit()
             for rows in (Creation, Recall, RecordedSession, CleanupDecision, HistoryAnalysis):
                 rows.objects.filter(agent_id=row.pk).delete()
             migration.forget(row)

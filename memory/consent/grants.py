@@ -57,7 +57,7 @@ def ask(agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: in
         steps.require_room(row, actor)
         letters.require_mail(row)
         detail: dict[str, Any] = {"person_id": person.id, "person": person.address, "purpose": purpose}
-        detail |= {"scope": scope.told(), "seconds": seconds}
+        detail |= {"scope": scope.to_json(), "seconds": seconds}
         standing = _step(row, Operation.ACCESS_REQUESTED, actor, detail)
         steps.ask_steward(row, standing.number)
         return standing

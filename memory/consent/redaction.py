@@ -85,7 +85,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
                 discarded_at = memory.discarded_at or edit.at
                 values = {"sealed": b"", "digest": b"", "constitutional": False}
                 edit.change(memory, discarded_at=discarded_at, redacted_at=edit.at, **values)
-            disk.fold_log_afterwards()
+            disk.empty_log_on_commit()
             Creation.objects.filter(agent_id=row.pk).delete()  # their keyed digests allow testing a guess
             _rename_sessions(row, figures.memories)
             HistoryAnalysis.objects.filter(agent_id=row.pk, memory__in=figures.memories).delete()

@@ -70,7 +70,7 @@ class RemovalCommand(Task):
 
     def handle(self, *args: Any, **options: Any) -> None:
         super().handle(*args, **options)
-        if not disk.fold_log():
+        if not disk.empty_log():
             self.say(
                 "The database's write-ahead log still has the removed content, sealed, because another process reads "
                 "the database. Run this command with --waiting later to clear the log."

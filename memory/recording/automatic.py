@@ -19,8 +19,8 @@ from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from audit.models import AuditEntry, Operation
-from audit.patience import wait_at_most
 from audit.trail import Actor
+from audit.waiting import wait_at_most
 from config.errors import DomainError
 from config.queue import STALE_MINUTES
 from memory.models import Agent, CleanupDecision, Memory, RecordedSession, Source

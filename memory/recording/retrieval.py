@@ -25,7 +25,7 @@ from memory.policy.tokens import count
 from memory.policy.validation import checked_project
 from memory.recording import usage
 from memory.search import context, reading
-from memory.search.own_words import to_be_told
+from memory.search.own_words import without_empty_fields
 from memory.search.query import Query, parse
 from memory.search.selection import Filters
 from memory.silo.silo import Read
@@ -160,7 +160,7 @@ def retrieve(
     )
     found: list[Read] = []
     if parsed is not None:
-        found = reading.search(agent, parsed, filters=filters, limit=most, favour=_favour(query, now))
+        found = reading.search(agent, parsed, filters=filters, limit=most, boost=_favour(query, now))
     reads = _within(found, max_tokens)
     tokens = sum(map(_tokens, reads))
     return Retrieved(
@@ -243,11 +243,11 @@ def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
 def _line(read: Read) -> str:
     """Return the line of a memory. A journal entry has its date, as in the agent's context."""
     day = f"{read.memory.origin:%Y-%m-%d}: " if read.memory.kind == Kind.JOURNAL else ""
-    return f"- {day}{context.said(replace(read.opened, content=_text(read)))}"
+    return f"- {day}{context.indented(replace(read.opened, content=_text(read)))}"
 
 
 def _text(read: Read) -> str:
-    return to_be_told(read.opened.content, read.memory.category)
+    return without_empty_fields(read.opened.content, read.memory.category)
 
 
 def _tokens(read: Read) -> int:

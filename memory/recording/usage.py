@@ -10,7 +10,7 @@ from django.db import DatabaseError
 from django.db.models import F
 
 from audit.bulk import ROWS_AT_ONCE
-from audit.patience import hurried
+from audit.waiting import with_timeout
 from memory.models import Agent, Recall
 
 log = structlog.get_logger("palimpsest.memory")
@@ -28,7 +28,7 @@ def note(agent: Agent, numbers: Sequence[int], now: datetime) -> dict[int, int]:
     new = [Recall(agent_id=agent.pk, number=number, times=0, first_at=now, last_at=now) for number in sorted(numbers)]
     used = Recall.objects.filter(agent_id=agent.pk, number__among=list(numbers))
     try:
-        with hurried(PATIENCE):
+        with with_timeout(PATIENCE):
             Recall.objects.bulk_create(new, batch_size=ROWS_AT_ONCE, ignore_conflicts=True)
             before = dict(used.order_by("number").select_for_update().values_list("number", "times"))
             used.update(times=F("times") + 1, last_at=now)

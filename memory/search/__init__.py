@@ -1,4 +1,4 @@
-"""Search over one agent's memories, without an index at rest: see `Index`."""
+"""Search over one agent's memories. The index is only in memory and never stored (`Index`)."""
 
 from memory.search.holdings import Document
 from memory.search.index import Hit, Index

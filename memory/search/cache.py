@@ -1,7 +1,7 @@
-"""The opened search indexes of this process: made on first use, kept by recency, caught up by audit number.
+"""The cache of search indexes of this process. The least recently used index is dropped first.
 
-Nothing is written anywhere. An index goes with its agent's wrapped key: after a rotation or an erasure it is
-never found again, and is dropped as the least recently used.
+An index is built on first use and then updated with the changes since the last audit entry it has seen. It is never
+stored. The agent's wrapped key is part of the cache key, so an index is not used after a rotation or an erasure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django.db import transaction
 from audit.bulk import streamed
 from memory.models import Agent, Memory, Source
 from memory.search import Document, Index
-from memory.search.own_words import to_be_found
+from memory.search.own_words import own_text
 from memory.silo.silo import Silo
 
 _BYTES_PER_MB = 1_000_000
@@ -29,12 +29,12 @@ _BYTES_PER_MB = 1_000_000
 @dataclass(slots=True)
 class _Held:
     index: Index
-    seen: int = 0  # audit number up to which it is caught up
+    seen: int = 0  # the last audit entry that it contains
     lock: RLock = field(default_factory=RLock)
 
 
 class _Edited(local):
-    """Agents edited by this thread in a transaction that is not over, with its block."""
+    """The agents that this thread edits in an open transaction, with its outermost block."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, object] = {}
@@ -44,13 +44,15 @@ _edited = _Edited()
 
 
 def note_edit(*, agent: Agent, **_: object) -> None:
-    """Receives `edited`: until the transaction is over, its reader gets an index of its own, for it may be rolled back,
-    and the index kept would then hold what never was."""
+    """Receives `edited`. Until the transaction ends, it gets an index of its own.
+
+    The transaction may be rolled back, and the cached index must not contain its changes then.
+    """
     _edited.blocks[agent.pk] = _block()
 
 
 def _block() -> object:
-    """The outermost block of this thread's transaction, not counting one that a test is run in."""
+    """The outermost block of this thread's transaction, without the block of a test case."""
     blocks = transaction.get_connection().atomic_blocks
     return next((block for block in blocks if not block._from_testcase), None)
 
@@ -61,18 +63,18 @@ _lock = Lock()
 
 @contextmanager
 def reader(agent: Agent) -> Iterator[Index]:
-    """An agent's index, caught up, locked for the time of one search."""
+    """An agent's index, up to date and locked, for one search."""
     held = _hold(agent)
     try:
         with held.lock:
-            _catch_up(agent, held)
+            _update(agent, held)
             yield held.index
     finally:
-        _keep_within_bounds()
+        _limit_size()
 
 
 def forget(agent_id: int | None = None) -> None:
-    """Drop every index of this process, or those of an agent."""
+    """Drop all indexes of this process, or those of one agent."""
     with _lock:
         for place in [place for place in _held if agent_id in (None, place[0])]:
             del _held[place]
@@ -91,17 +93,18 @@ def _hold(agent: Agent) -> _Held:
         return held
 
 
-def _catch_up(agent: Agent, held: _Held) -> None:
-    """Take in what changed since; or everything anew when that was redacted by another process, for an index keeps the
-    words of what was taken out of it."""
-    if not _take_in(agent, held):
+def _update(agent: Agent, held: _Held) -> None:
+    """Update the index. If another process has redacted a memory, build it again, because it contains its words."""
+    if not _add_changes(agent, held):
         held.index, held.seen = Index(agent.language), 0
-        _take_in(agent, held)
+        _add_changes(agent, held)
 
 
-def _take_in(agent: Agent, held: _Held) -> bool:
-    """False when one of the memories it may hold was redacted. Per agent, versions are committed in order, so none
-    below `seen` can be missed."""
+def _add_changes(agent: Agent, held: _Held) -> bool:
+    """Add the changes after `seen`. False if a changed memory is redacted.
+
+    An agent's versions are committed in order, so no earlier change can be missed.
+    """
     changed = Memory.objects.of(agent).filter(version__gt=held.seen)
     if held.seen and not changed.exists():
         return True
@@ -116,7 +119,7 @@ def _take_in(agent: Agent, held: _Held) -> bool:
                     held.index.remove(row[_NUMBER])
             held.index.extend(_document(silo, row) for row in batch if row[_DISCARDED_AT] is None)
             seen = batch[-1][_VERSION]
-    # Only now: the memories of one edit share a version, and what a failure left out would never be asked for again.
+    # Only now: memories of one edit have the same version, and after an error all of them must be read again.
     held.seen = seen
     return True
 
@@ -125,7 +128,7 @@ def _document(silo: Silo, row: Sequence[Any]) -> Document:
     number, sealed, origin, kind, category, project, *_, source = row
     opened = silo.open_sealed(number, bytes(sealed))
     is_notice = source == Source.SYSTEM
-    text = to_be_found(opened.content, category)
+    text = own_text(opened.content, category)
     return Document(number, text, opened.tags, origin, kind, category, project, is_notice)
 
 
@@ -135,7 +138,7 @@ _NUMBER, _DISCARDED_AT, _VERSION, _REDACTED_AT = 0, 6, 7, 8
 _ROWS = 2_000  # rows held at a time
 
 
-def _keep_within_bounds() -> None:
+def _limit_size() -> None:
     with _lock:
         while (
             len(_held) > 1

@@ -1,7 +1,7 @@
-"""An agent's memory as a block for its prompt: the core, then the journal of the last days.
+"""An agent's memory as a block for its prompt: core memories, then the journal of the last days.
 
-Within `max_tokens`, constitutional memories stay whatever they weigh; the oldest journal entries go first, then the
-oldest core memories, and the block says how many were left out and what they weigh.
+`max_tokens` first leaves out the oldest journal entries, then the oldest core memories, but never constitutional ones.
+The block says how many memories and tokens are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Line = tuple[Memory, Opened]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Context:
-    """What the block holds, oldest first, and what of it was left out."""
+    """The memories of the block, oldest first, and how many are left out."""
 
     core: tuple[Line, ...]
     journal: tuple[Line, ...]
@@ -38,35 +38,32 @@ class Context:
     left_out_tokens: int
 
     def as_text(self) -> str:
-        """The block as a prompt takes it."""
+        """The block as text for a prompt."""
         parts = []
         if self.core:
-            parts.append("# What you remember\n" + "\n".join(f"- {said(opened)}" for _, opened in self.core))
+            parts.append("# What you remember\n" + "\n".join(f"- {indented(opened)}" for _, opened in self.core))
         if self.journal:
-            days = (f"- {memory.origin:%Y-%m-%d}: {said(opened)}" for memory, opened in self.journal)
+            days = (f"- {memory.origin:%Y-%m-%d}: {indented(opened)}" for memory, opened in self.journal)
             parts.append("# Your last days\n" + "\n".join(days))
         if self.left_out:
             parts.append(left_out(self.left_out, self.left_out_tokens))
         return "\n\n".join(parts) + "\n" if parts else ""
 
 
-def said(opened: Opened) -> str:
-    """One memory, its further lines set in so that none of them looks like another memory."""
+def indented(opened: Opened) -> str:
+    """A memory's content. Its further lines are indented, so that none looks like another memory."""
     return "\n  ".join(opened.content.splitlines())
 
 
 def left_out(memories: int, tokens: int) -> str:
-    """What a block says of what there was no room for."""
+    """The line of a block about the memories that are left out."""
     return f"({memories:,} memories of {tokens:,} tokens are left out here.)"
 
 
 def etag(
     agent: Agent, *, max_tokens: int | None, form: str, project: str | None = None, now: datetime | None = None
 ) -> str:
-    """What an unchanged block keeps: where the trail stands, and which day the journal begins at.
-
-    Costs no query: a memory changes with an entry of the trail alone.
-    """
+    """The ETag of a block, from the last audit entry and the first day of the journal. It needs no query."""
     since = _journal_since(now or timezone.now()).date()
     state = f"{agent.pk}/{agent.audit_seq}/{agent.memory_enabled}/{since}/{max_tokens}/{form}"
     state += "" if project is None else f"/{project}"
@@ -76,15 +73,17 @@ def etag(
 def read(
     agent: Agent, *, max_tokens: int | None = None, project: str | None = None, now: datetime | None = None
 ) -> Context:
-    """The block, for the agent's side alone. `max_tokens` bounds what the memories weigh; with a project it is what is
-    seen from there. Raises Invalid, and MemoryDisabled: an empty one would say that there is nothing to remember."""
+    """The block, for the agent's side only. With `project`, it has only memories that can be seen from that project.
+
+    Raises Invalid, and MemoryDisabled instead of returning an empty block.
+    """
     if not agent.memory_enabled:
         raise MemoryDisabled
     memories = Memory.objects.of(agent).active()
     recent = Q(kind=Kind.JOURNAL) & (Q(origin__gte=_journal_since(now or timezone.now())) | Q(constitutional=True))
-    shown = memories.exclude(switches.hidden(agent)) if switches.closed(agent) else memories
-    shown = shown.exclude(_of_others(agent, project)) if project is not None else shown
-    found = list(shown.filter(Q(kind=Kind.CORE) | recent).order_by("origin", "number"))
+    visible = memories.exclude(switches.hidden(agent)) if switches.closed(agent) else memories
+    visible = visible.exclude(_of_others(agent, project)) if project is not None else visible
+    found = list(visible.filter(Q(kind=Kind.CORE) | recent).order_by("origin", "number"))
     kept = _within(found, max_tokens)
     silo = Silo.for_agent(agent)
     lines = [(memory, silo.open(memory)) for memory in kept]
@@ -99,20 +98,20 @@ def read(
 
 
 def _of_others(agent: Agent, project: str) -> Q:
-    """What is not seen from a project."""
+    """A filter for memories that cannot be seen from a project."""
     seen = seen_from(switches.rules_of(agent), checked_project(project, is_known=True)) or {}
     others = (Q(category=category) & ~Q(project__in=projects) for category, projects in seen.items())
     return reduce(or_, others, Q(pk__in=[]))
 
 
 def _journal_since(now: datetime) -> datetime:
-    """Whole days, so that an unchanged block stays the same for a day."""
+    """Midnight, so that an unchanged block stays the same for a day."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return today - timedelta(days=settings.CONTEXT_JOURNAL_DAYS)
 
 
 def _within(memories: Sequence[Memory], max_tokens: int | None) -> list[Memory]:
-    """Those that stay, in order: constitutional ones first of all, then the newest core, then the newest journal."""
+    """The memories that fit, in order. Constitutional ones stay; then the newest core and journal memories."""
     if max_tokens is None:
         return list(memories)
     room = max_tokens - sum(memory.tokens for memory in memories if memory.constitutional)

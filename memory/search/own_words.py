@@ -1,5 +1,4 @@
-"""What of a memory's text is its own: not the headings and labels of its template, and not the lines that say what
-nobody told (seed 004, "Storage Format"). The text itself stays as it is."""
+"""Leaves out a template's headings, labels and empty fields from a memory's text, for search and for prompts."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ _LABEL = re.compile(r"- (?:\*\*)?([A-Z][A-Za-z -]{1,40}?)(?:\*\*)?:(?=\s|\Z)")
 _ABSENT = re.compile(rf"(?:- )?(?:\*\*)?{ABSENT}(?:\*\*)?(?::[^\n]*)?\s*\Z")
 
 
-def to_be_found(text: str, category: str) -> str:
-    """By which a memory is searched for."""
+def own_text(text: str, category: str) -> str:
+    """The text that a memory is searched by, without the template."""
     if category not in templates.OF and "## " not in text:
         return text
     known, headings = labels.all_of(category), sections.names(category)
@@ -32,8 +31,8 @@ def _own(text: str, known: frozenset[str], headings: frozenset[str]) -> Iterator
             yield line[label.end() :] if label and label[1] in known else line
 
 
-def to_be_told(text: str, category: str) -> str:
-    """What is handed out for a prompt: without what nobody told, and sections in which nothing else stands."""
+def without_empty_fields(text: str, category: str) -> str:
+    """The text for a prompt, without empty fields and sections that have only such fields."""
     if category not in templates.OF or ABSENT not in text:
         return text
     kept = "".join(line for line, _, is_fenced in sections.parsed(text) if is_fenced or not _ABSENT.match(line))

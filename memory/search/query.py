@@ -1,9 +1,9 @@
-"""What a query asks. Every string is a query: what is no operator is literal text."""
+"""Parses a search query. Every string is a query: text that is not an operator is literal."""
 
 import re
 from dataclasses import dataclass
 
-# A query longer than this is read up to here (characters): it is pasted text, and its beginning says what it is about.
+# Characters of a query that are read. A longer one is pasted text, whose beginning is enough.
 QUERY_LIMIT = 16_384
 
 _PIECE = re.compile(
@@ -21,7 +21,7 @@ _PIECE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Words to rank by, phrases and tags that must be there, phrases and tags that must not."""
+    """Words for ranking, phrases and tags that a memory must have, and those that it must not have."""
 
     text: str
     phrases: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""BM25 over an index's holdings, and a little for query words that stand near each other."""
+"""Ranks by BM25, with a small bonus for query words that are near each other."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
@@ -8,28 +8,28 @@ from math import inf, log
 
 from memory.search.holdings import Holdings
 
-# Chosen on the five LoCoMo ledgers (tests/bench/search_bench.py), where the ground is flat: moving any of them by a
-# half costs less than 0.01 of recall at 1, 5, 10 or 20 (a question is 0.0016). Lower than the usual 1.2 and 0.75:
-# memories are single facts, and neither repetition nor length says much about them. Recency lowered recall at 1.
+# Chosen with the five LoCoMo ledgers (tests/bench/search_bench.py). The exact values matter little: a change by half
+# costs less than 0.01 of recall at 1, 5, 10 or 20. They are lower than the usual 1.2 and 0.75, because memories are
+# single facts, so repetition and length say little. A bonus for recent memories lowered recall at 1.
 K1 = 0.4
 B = 0.3
 RELATIVE_WEIGHT = 0.5
 NEAR_WEIGHT = 0.5
 NEAR_WORDS = 5
 
-# Nearness orders the first so many by BM25; the rest follow. Fixed, so that a larger limit only adds to a list.
+# Nearness reorders only the best so many. The number is fixed, so that a larger limit only adds results.
 _REORDERED = 50
-# Positions looked at for nearness in one memory (words).
+# Words of a memory that are compared for nearness.
 _LOOKED_AT = 4_096
 
 Terms = dict[int, float]
 
 
 class Ranking:
-    """Scores one query's terms (term → weight); reads the holdings, changes nothing.
+    """Scores memories for a query's terms (term → weight).
 
-    Every sum is taken in an order that follows from the content alone (rare terms first, then by stem), so that equal
-    holdings give equal scores to the last bit, however they came about.
+    Sums are computed in an order that depends only on content (rare terms first, then by stem). So equal memories give
+    exactly equal scores.
     """
 
     def __init__(self, holdings: Holdings, terms: Terms) -> None:
@@ -49,7 +49,7 @@ class Ranking:
         return self._scales
 
     def best(self, wanted: int, allowed: Collection[int] | None = None) -> list[tuple[float, int]]:
-        """At least the `wanted` best (score, number) of the allowed, best first; equal scores by number."""
+        """At least the `wanted` best allowed (score, number), best first; equal scores by number."""
         scores = self._scores(wanted, allowed)
         if len(scores) > 4 * wanted:
             floor = _nth(scores, wanted)
@@ -62,7 +62,7 @@ class Ranking:
         left = sum(self._bound(term) for term in self._scales)
         for term, scale in self._scales.items():
             numbers = self._numbers[term]
-            # Once what is left cannot lift a new memory among the best, common terms are looked up for the best only.
+            # When the remaining terms cannot bring a new memory among the best, only the best are looked up for them.
             if wanted <= len(scores) < 2 * len(numbers):
                 floor = _nth(scores, wanted)
                 if among is scores or left < floor:
@@ -104,7 +104,7 @@ class Ranking:
 
 
 class _ByLength(dict[int, float]):
-    """length → what one occurrence of a term counts in a memory of that length."""
+    """length → the weight of one occurrence of a term in a memory of that length."""
 
     def __init__(self, mean: float) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def _places(terms: Iterable[int], pairs: list[tuple[int, int]]) -> dict[int, lis
 
 
 def _gap(ones: Sequence[int], others: Sequence[int]) -> float:
-    """The least distance between two sorted lists of places."""
+    """The smallest distance between two sorted lists of places."""
     if not ones or not others:
         return inf
     return min(abs(one - others[place]) for one in ones for place in _neighbours(others, one))

@@ -1,6 +1,6 @@
-"""What an agent's side reads of its own silo: one memory, a list of them, what a search finds.
+"""Reads an agent's own memories: one, a list, or by search.
 
-Nothing is read back while memory is switched off, and nothing of a category that is (60-memory-rules, Switches).
+While memory or a category is off, its memories are not read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
 
 
 def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read]:
-    """The next memories by number. Redacted ones say nothing and are left out. Raises MemoryDisabled."""
+    """The next memories by number, without redacted ones. Raises MemoryDisabled."""
     switches.require_on(agent)
     rows = Memory.objects.of(agent).filter(number__gt=after, redacted_at__isnull=True)
     rows = rows.exclude(switches.hidden(agent)) if switches.closed(agent) else rows
@@ -61,17 +61,21 @@ def search(
     *,
     filters: Filters,
     limit: int = 10,
-    favour: Callable[[datetime], float] | None = None,
+    boost: Callable[[datetime], float] | None = None,
 ) -> list[Read]:
-    """What answers a query, best first (20-silo, Search). No text a person might type raises. Raises MemoryDisabled.
+    """The memories that match a query, best first. Every text is a valid query. Raises MemoryDisabled.
 
-    `favour`: what a score is multiplied by, for an origin date.
+    `boost` returns a factor of the score for an origin date.
     """
     switches.require_on(agent)
     filters = replace(filters, without=switches.closed(agent) | filters.without)
     with reader(agent) as index:
-        hits = index.search(query, filters, favour=favour, limit=limit)
+        hits = index.search(query, filters, boost=boost, limit=limit)
     rows = Memory.objects.of(agent).active().numbered(hit.number for hit in hits) if hits else ()
-    there = {memory.number: memory for memory in rows}
+    by_number = {memory.number: memory for memory in rows}
     silo = Silo.for_agent(agent)
-    return [Read(there[hit.number], silo.open(there[hit.number]), hit.score) for hit in hits if hit.number in there]
+    return [
+        Read(by_number[hit.number], silo.open(by_number[hit.number]), hit.score)
+        for hit in hits
+        if hit.number in by_number
+    ]

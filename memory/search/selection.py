@@ -1,4 +1,4 @@
-"""Which memories a query allows at all: phrases, exclusions, tags, kind, category, project and origin date."""
+"""Selects the memories that a query and filters allow: by phrases, exclusions, tags and metadata."""
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,22 +10,22 @@ from memory.search.query import Query
 from memory.search.vocabulary import Vocabulary
 from memory.search.words import is_cjk, name_key, split
 
-Phrase = Sequence[set[int]]  # per word, the terms that stand for it
+Phrase = Sequence[set[int]]  # for each word, its possible terms
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which memories are searched or listed; None is any. `since` and `until` are of origin dates, both included."""
+    """Filters for a search or a list; None allows all. `since` and `until` are inclusive limits of the origin date."""
 
     kind: str | None = None
     category: str | None = None
     project: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-    # Of a list alone, as a search knows active memories only.
+    # Only for a list, because a search has only active memories.
     constitutional: bool | None = None
     discarded: bool | None = False
-    # Of a search alone: tags, categories left out, of which projects those of a category are, and notices.
+    # Only for a search: tags, excluded categories, allowed projects by category, and whether notices are included.
     tags: Sequence[str] = ()
     without: frozenset[str] = frozenset()
     projects: Mapping[str, frozenset[str]] | None = None
@@ -52,22 +52,22 @@ EVERYTHING = Filters()
 
 
 def readings(vocabulary: Vocabulary, word: str) -> set[int]:
-    """The terms a word of a query stands for; a single CJK character stands for every pair it opens."""
+    """The possible terms of a query's word. A single CJK character means every pair that begins with it."""
     if len(word) == 1 and is_cjk(word):
         return vocabulary.starting_with(word)
     term = vocabulary.find(word)
     return set() if term is None else {term}
 
 
-def select(holdings: Holdings, asked: Query, filters: Filters, ranked: Iterable[int] | None) -> set[int] | None:
-    """The allowed memories among those that hold a ranked term (or among all); None when nothing is forbidden."""
-    phrases, without = (_phrases(holdings.vocabulary, texts) for texts in (asked.phrases, asked.without))
-    if not (asked.restricts or filters.any()):
+def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[int] | None) -> set[int] | None:
+    """The allowed memories among those with a ranked term (or among all). None: all are allowed."""
+    phrases, without = (_phrases(holdings.vocabulary, texts) for texts in (query.phrases, query.without))
+    if not (query.restricts or filters.any()):
         return None
     numbers = list(_start(holdings, phrases, ranked))
     if filters.any():
         numbers = [number for number in numbers if filters.allow(holdings.by_number[number])]
-    numbers = _by_tags(holdings, asked.tags, asked.without_tags, numbers)
+    numbers = _by_tags(holdings, query.tags, query.without_tags, numbers)
     for phrase in phrases:
         numbers = _containing(holdings, phrase, numbers)
     allowed = set(numbers)
@@ -82,7 +82,7 @@ def _phrases(vocabulary: Vocabulary, texts: Iterable[str]) -> list[Phrase]:
 
 
 def _start(holdings: Holdings, phrases: list[Phrase], ranked: Iterable[int] | None) -> Iterable[int]:
-    """The fewest memories that are sure to hold every result."""
+    """A small set of memories that contains every result."""
     candidates = [_holding_any(holdings, word) for phrase in phrases for word in phrase]
     if ranked is not None:
         candidates.append(_holding_any(holdings, set(ranked)))
@@ -90,7 +90,7 @@ def _start(holdings: Holdings, phrases: list[Phrase], ranked: Iterable[int] | No
 
 
 def _holding_any(holdings: Holdings, terms: set[int]) -> Sequence[int] | set[int] | None:
-    """The memories that hold one of the terms; None when finding them costs more than it saves."""
+    """The memories with one of the terms. None if finding them costs more than it saves."""
     if any(term <= holdings.vocabulary.last_stop for term in terms):
         return None
     postings = list(holdings.numbers_with(terms).values())
@@ -114,7 +114,7 @@ def _matching(holdings: Holdings, phrase: Phrase, among: set[int]) -> Iterable[i
 
 
 def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int]) -> list[int]:
-    """Of these memories, those that hold the phrase's words one after the other."""
+    """Those of these memories that contain the phrase."""
     by_number = holdings.by_number
     if all(len(word) == 1 for word in phrase):
         sought = packed(term for word in phrase for term in word)

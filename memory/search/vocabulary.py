@@ -2,28 +2,27 @@
 
 from memory.search.words import is_cjk, stemmer, stop_words
 
-# The word before each of a memory's tags, so that no phrase reaches from the text into a tag; no text holds it.
+# A word before each tag, which no text contains, so that no phrase matches across text and tag.
 BETWEEN = ""
 
 _LONGEST_STEMMED = 40
-_FAMILY_LETTERS = 4  # related stems share at least so many letters
-_LONGEST_ENDING = 4  # and one is the other with at most so many more
+_FAMILY_LETTERS = 4  # related stems begin with the same letters, at least so many
+_LONGEST_ENDING = 4  # and one has at most so many letters more
 _MOST_RELATIVES = 8
-_LARGEST_FAMILY = 2_000  # a family this large is generated names, not related words
+_LARGEST_FAMILY = 2_000  # a larger family has generated names, not related words
 
 
 class Vocabulary(dict[str, int]):
-    """word → term; a word's first look-up by item stems and numbers it, `find` only looks.
+    """word → term. `vocabulary[word]` adds an unknown word; `find` does not.
 
-    Terms up to `last_stop` are stop words (each its own term, unstemmed) and what stands between text and tags. A term
-    whose last memory went is given back by `drop` and its number used again: no word outlives the memories that hold
-    its stem.
+    Terms up to `last_stop` are stop words, unstemmed, and the separator of tags. `drop` removes a term without
+    memories, so that no word stays after the last memory with its stem.
     """
 
     def __init__(self, language: str) -> None:
         super().__init__()
         self._stem = stemmer(language)
-        self._spellings: dict[int, list[str]] = {}  # the words of a term but its own stem
+        self._spellings: dict[int, list[str]] = {}  # the words of a term, without its stem
         self._families: dict[str, set[str]] = {}
         self._free: list[int] = []
         self.terms: dict[str, int] = {}
@@ -60,11 +59,11 @@ class Vocabulary(dict[str, int]):
         return len(self.stems) - 1
 
     def stem(self, word: str) -> str:
-        # Longer "words" are hashes, keys and the like: a stem would only damage them. A stem is never empty.
+        # Longer "words" are hashes or keys, which have no stem. A stem is never empty.
         return word if len(word) > _LONGEST_STEMMED else self._stem(word) or word
 
     def find(self, word: str) -> int | None:
-        """A word's term if any memory holds it; learns nothing."""
+        """The term of a word, if a memory has it."""
         term = self.get(word)
         return self.terms.get(self.stem(word)) if term is None else term
 
@@ -72,13 +71,13 @@ class Vocabulary(dict[str, int]):
         return 0 < self.get(word, 0) <= self.last_stop
 
     def forget_spellings(self, term: int) -> None:
-        """Drops the words that led to a term; those still in use are learned again when next met."""
+        """Remove the words of a term. Words that are still in use are added again when they occur."""
         for word in (self.stems[term], *self._spellings.pop(term, ())):
-            if self.get(word) == term:  # a term's stem may, as a word, have another stem: agreed → agre, agre → agr
+            if self.get(word) == term:  # a stem can itself be a word with another stem: agreed → agre, agre → agr
                 del self[word]
 
     def drop(self, term: int) -> None:
-        """Gives a term back once no memory holds it."""
+        """Remove a term that no memory has any more."""
         self.forget_spellings(term)
         stem = self.stems[term]
         del self.terms[stem]
@@ -93,11 +92,11 @@ class Vocabulary(dict[str, int]):
         self._free.append(term)
 
     def starting_with(self, character: str) -> set[int]:
-        """The terms that begin with a CJK character: itself at the end of a run, its pairs elsewhere."""
+        """The terms that begin with a CJK character: its pairs and, at the end of a run, the character itself."""
         return {self.terms[stem] for stem in self._families.get(character, ())}
 
     def relatives(self, word: str) -> list[int]:
-        """Terms whose stem continues this word's or is its beginning (counsel, counselor), most frequent first."""
+        """Terms with a longer or shorter stem of this word (counsel, counselor), most frequent first."""
         stem = self.stem(word)
         family = () if is_cjk(stem) else self._families.get(_family(stem), ())
         if len(family) > _LARGEST_FAMILY:

@@ -1,6 +1,6 @@
-"""Text to words: NFKC, casefold, Unicode words; a run of CJK becomes its overlapping character pairs.
+"""Splits text into words: NFKC, casefold, Unicode words. A run of CJK characters becomes overlapping pairs.
 
-And for each language: its stop words (stopwords.toml) and its stemmer.
+It also has the stop words (stopwords.toml) and the stemmer of each language.
 """
 
 import re
@@ -16,7 +16,7 @@ _CJK = (
     "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
 )
-# Python's \w leaves out combining marks, which would cut Hindi, Thai or pointed Hebrew words apart at every vowel.
+# Python's \w has no combining marks. Without them, Hindi, Thai or pointed Hebrew words are split at every vowel.
 _MARKS = "".join(
     chr(code)
     for block in (range(0x0300, 0x20D0), range(0xA66F, 0xAC00))
@@ -29,24 +29,24 @@ _find_words_and_runs = re.compile(rf"[{_CJK}]+|{_WORD}").findall
 _has_cjk = re.compile(f"[{_CJK}]").search
 _is_cjk = re.compile(f"[{_CJK}]{{1,2}}").fullmatch
 
-# Latin-1 letters and marks that NFKC leaves alone, and marks beyond Latin-1 that part words: dashes, typographic
-# quotes, currencies, arrows, emoji.
+# Latin-1 characters that NFKC does not change, and other characters that separate words: dashes, typographic quotes,
+# currencies, arrows, emoji.
 _PLAIN = (
     "\x00-\u00a7\u00a9\u00ab-\u00ae\u00b0\u00b1\u00b6\u00b7\u00bb\u00bf-\u00ff"
     "\u2010-\u2027\u2030-\u203d\u20a0-\u20a7\u20a9-\u20bf\u2190-\u21ff\u2600-\u2775\u2794-\u27bf\U0001f300-\U0001faff"
 )
 _beyond_plain = re.compile(f"[^{_PLAIN}]").search
-# Lowers ASCII letters, keeps casefolded Latin-1 ones and digits, blanks the rest.
+# Lowers ASCII letters, keeps casefolded Latin-1 letters and digits, and replaces all others by a blank.
 _TABLE = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(256))
 
 
 def split(text: str) -> list[str]:
-    """The words of a text in order.
+    """The words of a text, in order.
 
-    Every character of a CJK run starts a word (the pair with its successor; the last stands alone), so that
-    consecutive words are consecutive characters and a phrase can be matched word by word.
+    In a CJK run, each character starts a word: the pair with the next one, or the last character itself. So phrases
+    match word by word.
     """
-    # A byte table finds the same words as the expressions three times faster, and most text is that plain.
+    # For simple text, which is most text, a byte table gives the same words three times faster than the expressions.
     if text.isascii():
         return text.encode().translate(_TABLE).decode().split()
     if not _beyond_plain(text):
@@ -55,7 +55,7 @@ def split(text: str) -> list[str]:
 
 
 def split_any(text: str) -> list[str]:
-    # Casefolding can undo the normalization, so it is followed by another.
+    # Casefolding can undo the normalization, so it is repeated.
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     if not _has_cjk(text):
         return _find_words(text)
@@ -69,7 +69,7 @@ def _pairs(found: str) -> list[str]:
 
 
 def without_tails(words: list[str]) -> list[str]:
-    """The words less the single character that closes a CJK run of two or more: the pair before it says as much."""
+    """The words without the last single character of a CJK run, which the pair before it contains."""
     return [word for before, word in zip(["", *words], words, strict=False) if not _is_tail(before, word)]
 
 
@@ -82,25 +82,27 @@ def is_cjk(word: str) -> bool:
 
 
 def name_key(name: str) -> str:
-    """The form in which two tags are the same tag."""
+    """The normalized form of a tag. Two tags with the same form are the same tag."""
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).split())
 
 
-OTHER = "other"  # than those below: words stay as they are
-LANGUAGES = (frozenset(Stemmer.algorithms()) - {"porter", "dutch_porter"}) | {OTHER}  # two are older rules of another
+OTHER = "other"  # a language without a stemmer
+LANGUAGES = (frozenset(Stemmer.algorithms()) - {"porter", "dutch_porter"}) | {
+    OTHER
+}  # these two are older versions of others
 
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """Words that are too common to tell one memory from another."""
+    """The most common words, which say nothing about a memory."""
     lists: dict[str, str] = tomllib.loads(Path(__file__).with_name("stopwords.toml").read_text("utf-8"))
     return frozenset(lists.get(language, "").casefold().split())
 
 
 def stemmer(language: str) -> Callable[[str], str]:
-    """Snowball's stemmer of a language; for a language it does not know, words stay as they are."""
+    """The Snowball stemmer of a language. For an unknown language, it returns words unchanged."""
     if language not in Stemmer.algorithms():
         return str
-    # The vocabulary keeps every stem it has asked for: a second cache in the stemmer would only hold content longer.
+    # Without the stemmer's cache: the vocabulary has all stems, and a cache would keep removed content.
     stem: Callable[[str], str] = Stemmer.Stemmer(language, 0).stemWord
     return stem

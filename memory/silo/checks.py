@@ -1,4 +1,4 @@
-"""System check of the silos: the keys that open them are in the keyring."""
+"""System check of the silos: their keys are in the keyring."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from memory.silo import keys
 
 @register(Tags.database, deploy=True)
 def silos_open(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """One agent under each key-encryption key is tried: a service whose silos' keys are missing is not to start.
+    """Try one agent for each key-encryption key. A missing key is an error, so the service does not start.
 
-    A key that was altered or moved is its agent's trouble alone, and no reason to keep the others waiting.
+    A broken data key is only a warning, because it affects one agent.
     """
     return ask_database(databases, _unopenable)
 
@@ -35,7 +35,7 @@ def _unopenable() -> list[CheckMessage]:
 
 
 def _one_agent_per_key() -> list[tuple[int, bytes]]:
-    """An agent for each key-encryption key that wraps any (the key's id stands in the wrapped key's first bytes)."""
+    """An agent for each key-encryption key. The first bytes of a wrapped key have the id of that key."""
     if "memory_agent" not in connection.introspection.table_names():
         return []
     with connection.cursor() as cursor:

@@ -1,6 +1,6 @@
-"""Data keys: each agent's own, stored wrapped by a key-encryption key of the keyring.
+"""Data keys: each agent has one, stored wrapped (encrypted) by a key-encryption key of the keyring.
 
-A wrapped key is: version byte | id of the key that wrapped it (8 bytes, ASCII) | nonce, ciphertext and tag.
+A wrapped key is: version byte | id of the key-encryption key (8 bytes, ASCII) | nonce, ciphertext and tag.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ID_END = 9  # version byte and key id
 
 
 def new_wrapped_key(agent_id: int) -> bytes:
-    """A fresh data key for an agent, wrapped by the newest key-encryption key."""
+    """A new data key for an agent, wrapped by the newest key-encryption key."""
     return _wrap(keyring().silo[0], agent_id, secrets.token_bytes(32))
 
 
 def rewrap(agent_id: int, wrapped: bytes) -> bytes:
-    """The same data key under the newest key-encryption key; `wrapped` itself when it is already."""
+    """The data key, wrapped by the newest key-encryption key."""
     newest = keyring().silo[0]
     if wrapping_key_id(wrapped) == newest.id:
         return wrapped
@@ -42,7 +42,7 @@ def wrapping_key_id(wrapped: bytes) -> str:
 
 
 def wrapped_by(key_id: str) -> int:
-    """How many agents' data keys this key-encryption key wraps."""
+    """The number of data keys that this key-encryption key wraps."""
     begins = Func(F("wrapped_key"), 1, ID_END, function="SUBSTR", output_field=BinaryField())
     return Agent.objects.annotate(begins=begins).filter(begins=VERSION + key_id.encode("ascii")).count()
 
@@ -50,27 +50,29 @@ def wrapped_by(key_id: str) -> int:
 def unwrap(agent_id: int, wrapped: bytes) -> bytes:
     """The agent's data key.
 
-    Raises SiloKeyMissing (no such key in the keyring), SealBroken (altered, or another agent's) or Erased.
+    Raises SiloKeyMissing (the key is not in the keyring), SealBroken (altered, or another agent's) or Erased.
     """
     if not wrapped:
-        raise Erased(f"The silo of agent {agent_id} was erased: nothing of it is read or written again.")
+        raise Erased(f"The silo of agent {agent_id} was erased. It can no longer be read or changed.")
     key_id = wrapping_key_id(wrapped)
     key = silo_key(key_id)
     if key is None:
         raise SiloKeyMissing(
             f"The silo of agent {agent_id} is wrapped by key {key_id}, which is not in the keyring. "
-            "Put that key back (SILO_KEYS, or the silo file in KEYS_DIR) from its backup; a process that has SILO_KEYS "
-            "in its environment needs a restart to know a key that was added."
+            "Restore that key from its backup (SILO_KEYS, or the silo file in KEYS_DIR). After a change of "
+            "SILO_KEYS, restart the service."
         )
     try:
         nonce, sealed = wrapped[ID_END : ID_END + NONCE_BYTES], wrapped[ID_END + NONCE_BYTES :]
         return _wrapper(key).decrypt(nonce, sealed, _associated(key_id, agent_id))
     except (InvalidTag, ValueError):
-        raise SealBroken(f"The data key of agent {agent_id} does not open: it was altered or moved.") from None
+        raise SealBroken(
+            f"The data key of agent {agent_id} cannot be decrypted: it was altered or belongs to another agent."
+        ) from None
 
 
 def derive(secret: bytes, purpose: bytes) -> bytes:
-    """A 256-bit subkey for one purpose, by HKDF-SHA256."""
+    """A 256-bit subkey for one purpose (HKDF-SHA256)."""
     return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"palimpsest/" + purpose).derive(secret)
 
 

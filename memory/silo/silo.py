@@ -1,7 +1,7 @@
-"""The silo: the one door to what an agent's memories say.
+"""The silo: encrypts and decrypts an agent's memories. No other module does.
 
-A sealed memory is one byte string holding two seals, its content's and its tags', so that tags can be united
-without opening what a memory says:
+A sealed memory is one byte string with two seals, one for the content and one for the tags. So tags can be merged
+without decrypting content:
 
     version (1 byte) | length of the content's seal (4 bytes) | content's seal | tags' seal (empty for no tags)
 
@@ -29,13 +29,13 @@ from memory.models import Agent, Memory
 from memory.silo.keys import NONCE_BYTES, VERSION, derive, unwrap
 
 CONTENT, TAGS = "content", "tags"
-CACHED = 1024  # silos that this process keeps open
+CACHED = 1024  # silos that this process keeps unwrapped
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Opened:
-    """What one memory says. Its `repr` does not: what is printed by mistake ends up in logs."""
+    """The decrypted content of a memory. Its `repr` does not show it, so that it does not get into logs."""
 
     content: str
     tags: tuple[str, ...]
@@ -43,14 +43,14 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Read:
-    """A memory, opened. `score` is a search's, 0 elsewhere."""
+    """A memory with its content. `score` is that of a search, otherwise 0."""
 
     memory: Memory
     opened: Opened
     score: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """A memory as programs read it."""
+        """The memory in the form of the API and of JSON output."""
         memory = self.memory
         return {
             "id": memory.number,
@@ -71,7 +71,7 @@ class Read:
 
 
 class Silo:
-    """A capability: whoever holds it can read and seal for one agent. Had only from `for_agent`."""
+    """A capability to encrypt and decrypt for one agent. Get it from `for_agent`."""
 
     __slots__ = ("_aead", "_agent_id", "_digest_key")
 
@@ -82,10 +82,10 @@ class Silo:
 
     @classmethod
     def for_agent(cls, agent: Agent) -> Silo:
-        """The silo of an agent, for work done on that agent's own behalf. This process keeps a limited number of them.
+        """The silo of an agent, for work on that agent's behalf. It is cached.
 
-        The wrapped key is part of the cache's key, so a rotation or an erasure is seen at once by every process.
-        Raises SiloKeyMissing (no such key in the keyring), SealBroken (altered, or another agent's) or Erased.
+        The wrapped key is part of the cache key, so a rotation or an erasure takes effect at once in every process.
+        Raises SiloKeyMissing (the key is not in the keyring), SealBroken (altered, or another agent's) or Erased.
         """
         place = (agent.pk, bytes(agent.wrapped_key))
         with _lock:
@@ -100,18 +100,18 @@ class Silo:
         return silo
 
     def digest(self, content: str) -> bytes:
-        """The keyed digest by which equal contents are found without reading them."""
+        """A keyed digest, to find equal contents without decrypting them."""
         return hmac.digest(self._digest_key, content.encode(), "sha256")
 
     def digest_of_file(self, data: bytes) -> bytes:
-        """The keyed digest of a file in its vault: no guess at what it says is tried on it."""
+        """A keyed digest of a file in the vault. Without the key, nobody can test a guess of its content."""
         return hmac.digest(self._digest_key, b"file\0" + data, "sha256")
 
     def seal(self, number: int, content: str, tags: Sequence[str]) -> bytes:
         return self._with_tags(number, self.seal_data(CONTENT, number, content.encode()), tags)
 
     def retag(self, number: int, sealed: bytes, tags: Sequence[str]) -> bytes:
-        """The same memory with other tags; its content is not opened."""
+        """The sealed memory with other tags. The content is not decrypted."""
         return self._with_tags(number, self._parts(number, sealed)[0], tags)
 
     def open(self, memory: Memory) -> Opened:
@@ -126,20 +126,22 @@ class Silo:
         return self._open_tags(memory.number, self._parts(memory.number, bytes(memory.sealed))[1])
 
     def seal_text(self, field: str, number: int, text: str) -> bytes:
-        """Content that is no memory: what a merge dropped (by its entry's number), a session's words (by its own)."""
+        """Seal other content, such as the note of an entry or a session's summaries; `number` is that of its object."""
         return self.seal_data(field, number, text.encode())
 
     def open_text(self, field: str, number: int, sealed: bytes) -> str:
         return self.open_data(field, number, sealed).decode()
 
     def seal_data(self, field: str, number: int, data: bytes) -> bytes:
-        """The same of bytes, such as a file's."""
+        """Seal bytes, such as those of a file."""
         nonce = os.urandom(NONCE_BYTES)
-        place = VERSION + struct.pack(">QQ", self._agent_id, number) + field.encode()  # it opens nowhere else
+        place = (
+            VERSION + struct.pack(">QQ", self._agent_id, number) + field.encode()
+        )  # so that it cannot be decrypted in another place
         return nonce + self._aead.encrypt(nonce, data, place)
 
     def open_data(self, field: str, number: int, sealed: bytes) -> bytes:
-        """Raises SealBroken for anything that is not exactly what was sealed there."""
+        """Raises SealBroken if the bytes were altered or sealed for another place."""
         place = VERSION + struct.pack(">QQ", self._agent_id, number) + field.encode()
         try:
             return self._aead.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], place)
@@ -147,7 +149,7 @@ class Silo:
             raise self._broken(number) from None
 
     def _with_tags(self, number: int, content: bytes, tags: Sequence[str]) -> bytes:
-        """A sealed memory of its content's seal and these tags."""
+        """A sealed memory from the seal of its content and these tags."""
         sealed_tags = self.seal_data(TAGS, number, _encode(list(tags)).encode()) if tags else b""
         return VERSION + struct.pack(">I", len(content)) + content + sealed_tags
 
@@ -155,7 +157,7 @@ class Silo:
         return tuple(json.loads(self.open_data(TAGS, number, sealed))) if sealed else ()
 
     def _parts(self, number: int, sealed: bytes) -> tuple[bytes, bytes]:
-        """(content's seal, tags' seal). Raises SealBroken when it is not of this form."""
+        """(seal of the content, seal of the tags). Raises SealBroken if the form is wrong."""
         if sealed[:1] != VERSION or len(sealed) < 5:
             raise self._broken(number)
         end = 5 + struct.unpack(">I", sealed[1:5])[0]
@@ -164,7 +166,9 @@ class Silo:
         return sealed[5:end], sealed[end:]
 
     def _broken(self, number: int) -> SealBroken:
-        return SealBroken(f"Record {number} of agent {self._agent_id} does not open: wrong key, or it was altered.")
+        return SealBroken(
+            f"Record {number} of agent {self._agent_id} cannot be decrypted: wrong key, or it was altered."
+        )
 
 
 _silos: OrderedDict[tuple[int, bytes], Silo] = OrderedDict()
@@ -172,7 +176,7 @@ _lock = Lock()
 
 
 def forget_unwrapped(agent_id: int | None = None) -> None:
-    """Drop every unwrapped key of this process, or those of an agent."""
+    """Remove all silos, or those of one agent, from the cache of this process."""
     with _lock:
         for place in [place for place in _silos if agent_id in (None, place[0])]:
             del _silos[place]

@@ -1,12 +1,10 @@
-"""The Time Machine: taking back one entry, one session, or everything since a moment or an entry.
+"""The Time Machine: rolls back an entry, a session, an import, or everything since an entry or a moment.
 
-Content-blind: it moves sealed snapshots of the trail back into the rows. A rollback is one edit of the write path, in
-one transaction whatever its size, and one entry of the trail, which names the entries it undid; it can be rolled back
-in its turn. What is undone is derived from those entries: no row of the trail ever changes.
+It reads no content: it copies sealed snapshots from the trail into the rows. A rollback is one edit, in one
+transaction, and one audit entry, which names the entries it undoes. It can be rolled back itself.
 
-Of each memory that the undone entries touched, the state before the first of them is put back. A memory that one of
-them made is discarded, for nothing is ever removed. A memory that was redacted since stays as it is, for good; so does
-a notice to the agent that somebody reads.
+Each memory that the undone entries changed gets its state from before the first of them. A memory that they created is
+discarded. A redacted memory and a notice about a read do not change.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ __all__ = ["What", "preview", "roll_back"]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a rollback does, or did, in numbers. Tokens are of core memory."""
+    """The figures of a rollback, or of its preview. Tokens are those of core memory."""
 
     undid: dict[str, Any]
     head: int  # the agent's last entry before it
@@ -46,11 +44,11 @@ class Figures:
     protection_changed: int
     tokens_before: int
     tokens_after: int
-    conflicts: tuple[tuple[int, tuple[int, ...]], ...]  # memory, and the later entries that touched it
-    constitutional: tuple[int, ...]  # touched by it, and constitutional now
-    redacted: tuple[int, ...]  # left as they are, for good
-    rests: bool  # grown beyond its budget by it, the agent is left alone for a while (`memory.writing.cooldown`)
-    refused: str = ""  # of a preview: the code of what keeps it from being done so
+    conflicts: tuple[tuple[int, tuple[int, ...]], ...]  # memory, and the later entries that changed it
+    constitutional: tuple[int, ...]  # changed by it, and constitutional now
+    redacted: tuple[int, ...]  # these do not change
+    rests: bool  # the agent exceeds its budget afterwards, and a cool-down begins (`memory.writing.cooldown`)
+    refused: str = ""  # in a preview: the code of the error that `roll_back` raises
 
     @property
     def applied(self) -> bool:
@@ -58,17 +56,17 @@ class Figures:
 
 
 class _Change(NamedTuple):
-    """A memory that is not yet what it was: its state now, its state then, and the values that make it so."""
+    """A memory to change: its current snapshot, the snapshot to restore, and the values to set."""
 
     memory: Memory
     now: bytes
-    then: bytes | None  # None where there was no such memory
+    then: bytes | None  # None if the memory did not exist
     fields: dict[str, Any]
 
 
 @dataclass(slots=True)
 class _Plan:
-    """Which entries are undone, and what that changes."""
+    """The entries to undo, and the changes for that."""
 
     entries: Sequence[int]
     changes: list[_Change]
@@ -84,7 +82,7 @@ def preview(
     force: bool = False,
     include_constitutional: bool = False,
 ) -> Figures:
-    """What `roll_back` would do, or what it would if it were not `refused`. Changes nothing.
+    """The figures of a rollback, without changing anything. `refused` says whether `roll_back` raises an error.
 
     Raises UnknownEntry, SessionRunning, AlreadyUndone, NothingToUndo, Redacted, Erased.
     """
@@ -110,12 +108,12 @@ def roll_back(
     reason: str = "",
     head: int | None = None,
 ) -> Figures:
-    """Undo, in one transaction and one entry. Works while memory is switched off, as people may have to.
+    """Roll back, in one transaction and one entry. It also works while memory is off.
 
-    `skip_conflicts` leaves memories that later entries touched as they are; `force` restores them all the same. Either
-    way what was asked counts as undone: to settle such a memory otherwise, roll this back first. `reason` is kept.
-    A memory that is constitutional now is only touched with `include_constitutional` and a reason. With `head`, that of
-    a preview, nothing happens if the trail has grown since.
+    `skip_conflicts` does not change memories that later entries changed; `force` restores them anyway. In both cases
+    the entries count as undone. `reason` is stored. A constitutional memory changes only with `include_constitutional`
+    and a reason. `head` is that of a preview: if the trail has grown since, the rollback is refused.
+
     Raises UnknownEntry, SessionRunning, AlreadyUndone, NothingToUndo, Redacted, Conflict,
     Constitutional, TrailChanged, Invalid, Erased.
     """
@@ -123,7 +121,9 @@ def roll_back(
         reason = checked_content(reason, "reason").strip()[:500]
     with edits.begin(agent, Operation.ROLLED_BACK, actor, is_notice=True) as edit:
         if head not in (None, edit.agent.audit_seq):
-            raise errors.TrailChanged(f"The trail grew from entry {head} to {edit.agent.audit_seq}. Preview again.")
+            raise errors.TrailChanged(
+                f"The trail has grown from entry {head} to {edit.agent.audit_seq}. Repeat the preview."
+            )
         plan = _plan(edit.agent, what, edit.at, skip_conflicts=skip_conflicts)
         if plan.conflicts and not (skip_conflicts or force):
             raise errors.Conflict(plan.conflicts)
@@ -131,7 +131,7 @@ def roll_back(
         if figures.constitutional and not include_constitutional:
             raise errors.Constitutional(figures.constitutional)
         if not plan.changes:
-            raise errors.NothingToUndo("There is nothing left of it to undo: every memory is as it was before.")
+            raise errors.NothingToUndo("There is nothing left to undo. Every memory is already in its earlier state.")
         for change in plan.changes:
             edit.put(change.memory, change.now, change.fields)
         if figures.rests:
@@ -150,7 +150,7 @@ def roll_back(
 
 
 def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool) -> _Plan:
-    """What there is to do. `at` is when: a memory that was made since is discarded then."""
+    """The plan of a rollback at `at`, which is when memories created since are discarded."""
     edits.require_key(agent)
     entries, since = entries_of(agent, what)
     memories = _touched(agent, since)
@@ -179,14 +179,14 @@ def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool
 
 
 def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
-    """The memories that these entries changed, each with what it was before the first of them, `then`."""
+    """The memories that these entries changed. `then` is the snapshot from before the first of them."""
     changes = Change.objects.filter(agent_id=agent.pk)
     if isinstance(entries, range):
         undone = changes.filter(seq__gte=entries.start, seq__lt=entries.stop)
     else:
         undone = changes.filter(seq__among=list(entries))
     reads = AuditEntry.objects.filter(READS, agent_id=agent.pk, changes__gt=0)
-    notices = changes.filter(seq__in=reads.values("seq"))  # whoever read could otherwise have the agent not know
+    notices = changes.filter(seq__in=reads.values("seq"))  # otherwise a reader could hide the notice from the agent
     first = undone.filter(number=OuterRef("number")).order_by("seq")
     rows = Memory.objects.of(agent).filter(number__in=undone.values("number"))
     rows = rows.exclude(number__in=notices.values("number"))
@@ -194,17 +194,17 @@ def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
 
 
 def _nothing(agent: Agent, entries: Sequence[int]) -> errors.NothingToUndo:
-    """What to say where no memory was changed. A memory file is no part of the silo."""
+    """The error if the entries changed no memory. It mentions a trimmed memory file, which is not in the silo."""
     trims = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.TRIMMED, changes=0)
     is_file = trims.filter(seq__among=list(entries)).exists()
-    file = ": a memory file was trimmed, which nothing restores" if is_file else ""
-    return errors.NothingToUndo(f"No memory was changed there{file}.")
+    file = " A trimmed memory file cannot be restored." if is_file else ""
+    return errors.NothingToUndo(f"These entries changed no memory.{file}")
 
 
 def _conflicts(agent: Agent, plan: _Plan, undoing: set[int]) -> dict[int, list[int]]:
-    """Memories to change that later entries, outside of what is undone, left in another state: those entries.
+    """By memory, the later entries that conflict: they left it in another state and are not undone.
 
-    Digests of whole states are compared, so that edits which came to nothing, as one and its rollback, are none.
+    Digests of whole states are compared, so an edit and its rollback together are not a conflict.
     """
     numbers = [change.memory.number for change in plan.changes]
     changes = Change.objects.filter(agent_id=agent.pk, seq__gte=min(undoing), number__among=numbers)
@@ -213,7 +213,7 @@ def _conflicts(agent: Agent, plan: _Plan, undoing: set[int]) -> dict[int, list[i
     for number, history in groupby(rows, key=itemgetter(0)):
         others: list[int] = []
         between: list[int] = []
-        state = left = None  # the last state, and the state the last undone change left
+        state = left = None  # the last state, and the state after the last undone change
         for _, seq, before, state in history:
             if seq in undoing:
                 others += between if before != left else []
@@ -227,7 +227,7 @@ def _conflicts(agent: Agent, plan: _Plan, undoing: set[int]) -> dict[int, list[i
 
 
 def _figures(agent: Agent, what: What, plan: _Plan, entry: int | None = None) -> Figures:
-    """What it comes to, counted from the states before and after."""
+    """The figures, counted from the states before and after."""
     counts: Any = dict.fromkeys(("restored", "discarded", "rewritten", "protection_changed"), 0)
     tokens = agent.core_tokens
     for change in plan.changes:
@@ -256,17 +256,17 @@ def _figures(agent: Agent, what: What, plan: _Plan, entry: int | None = None) ->
 
 
 def _check(agent: Agent, plan: _Plan) -> None:
-    """That the rows are what they were, and the counters what the rows give; else the transaction fails."""
+    """Check that rows and counters are right. Raises RestoredWrong, so that the transaction is rolled back."""
     then = {change.memory.number: change.then for change in plan.changes}
     for row in Memory.objects.of(agent).numbered(then):
         state = then[row.number]
         is_right = snapshot(row) == state if state is not None else row.discarded_at is not None
         if not is_right:
-            raise RestoredWrong(f"memory {row.number} is not what it was")
+            raise RestoredWrong(f"memory {row.number} does not have its earlier state")
     wrong = [name for name, value in recount(agent).items() if getattr(agent, name) != value]
     if wrong:
-        raise RestoredWrong(f"counters are not what the memories give: {', '.join(wrong)}")
+        raise RestoredWrong(f"counters differ from the memories: {', '.join(wrong)}")
 
 
 class RestoredWrong(RuntimeError):
-    """A rollback would not have restored exactly: a fault of the program, and nothing happened."""
+    """A rollback did not restore the exact state. This is a bug; nothing was changed."""

@@ -1,6 +1,6 @@
-"""Which entries a rollback undoes, and which entries are undone already.
+"""Selects the entries that a rollback undoes, and computes which entries are already undone.
 
-What is undone is derived from the rollbacks in the trail: no row of the trail ever changes.
+This is computed from the rollbacks in the trail, because a row of the trail never changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memory.models import Agent
 
 @dataclass(frozen=True, slots=True)
 class What:
-    """What is to be undone."""
+    """What to undo."""
 
     kind: str  # entry | session | import | since_entry | moment
     at: int | datetime
@@ -37,12 +37,12 @@ class What:
 
     @classmethod
     def imported(cls, first: int) -> What:
-        """An import or a migration, by the first of its entries."""
+        """An import or a migration, by its first entry."""
         return cls("import", first)
 
     @classmethod
     def since_entry(cls, seq: int) -> What:
-        """Everything after this entry; 0 is before the first."""
+        """Everything after this entry; 0 for everything."""
         return cls("since_entry", seq)
 
     @classmethod
@@ -52,11 +52,11 @@ class What:
 
 
 def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
-    """The numbers of the entries to undo, in order, and of those before the first of which each memory is put back.
+    """Two lists of entries, in order: those to undo, and those before which the memories' states are restored.
 
-    Of a session or an import, the second are all its entries, also those that are undone already: otherwise a memory
-    would be put back to a state from the midst of it. Of everything since an entry or a moment, both are a range, and
-    no later entry can conflict.
+    For a session or an import, the second list also has the entries that are already undone. Otherwise a memory could
+    get a state from the middle of it. For everything since an entry or a moment, both are the same range, and no later
+    entry can conflict.
 
     Raises UnknownEntry, SessionRunning, AlreadyUndone.
     """
@@ -66,7 +66,7 @@ def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
         since = range(last + 1, agent.audit_seq + 1)
         return since, since
     if what.kind in ("entry", "since_entry") and not (1 if what.kind == "entry" else 0) <= at <= agent.audit_seq:
-        raise errors.UnknownEntry(f"There is no entry {at}; the last is {agent.audit_seq}.")
+        raise errors.UnknownEntry(f"Entry {at} does not exist. The last entry is {agent.audit_seq}.")
     if what.kind == "since_entry":
         since = range(at + 1, agent.audit_seq + 1)
         return since, since
@@ -74,9 +74,9 @@ def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
         name = f"Session {at}"
         found = list(entries.filter(session=at).values_list("seq", "operation", "changes"))
         if not found:
-            raise errors.UnknownEntry(f"There is no session {at} in the trail.")
+            raise errors.UnknownEntry(f"The trail has no session {at}.")
         if not any(operation == Operation.SESSION_CLOSED for _, operation, _ in found):
-            raise errors.SessionRunning(f"Session {at} is not over.")
+            raise errors.SessionRunning(f"Session {at} has not ended yet.")
         seqs = [seq for seq, _, changes in found if changes > 0]
     elif what.kind == "import":
         name = f"The import of entry {at}"
@@ -89,24 +89,23 @@ def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
     undone = {seq: by for seq in seqs if (by := already.by(seq)) is not None}
     left = [seq for seq in seqs if seq not in undone]
     if seqs and not left:
-        them = ", ".join(map(str, sorted(set(undone.values()))))
-        raise errors.AlreadyUndone(f"{name} was undone by entry {them}, which can be rolled back itself.")
+        rollbacks = ", ".join(map(str, sorted(set(undone.values()))))
+        raise errors.AlreadyUndone(f"{name} was undone by entry {rollbacks}, which can be rolled back itself.")
     return left, seqs
 
 
 class Undone:
     """Which entries are undone, and by which rollback.
 
-    It is worked out from the rollbacks, newest first: of each its number and the runs of entries that it undid, first
-    and last, all before it. A rollback that was itself undone undoes nothing; of those that stand, the newest tells.
-    Nothing undoes a redaction.
+    `rollbacks`, newest first: the number of each, and the ranges (first, last) of entries that it undid. A rollback
+    that is itself undone does not count. Of several, the newest counts. A redaction is never undone.
     """
 
     def __init__(
         self, rollbacks: Iterable[tuple[int, Iterable[Sequence[int]]]], redactions: Collection[int] = ()
     ) -> None:
         self._redactions = redactions
-        self._runs: list[tuple[int, int, int]] = []  # first entry, last entry, rollback; in order, and apart
+        self._runs: list[tuple[int, int, int]] = []  # first entry, last entry, rollback; sorted, without overlaps
         for seq, undid in rollbacks:
             if self.by(seq) is None:
                 for first, last in undid:
@@ -114,7 +113,7 @@ class Undone:
 
     @classmethod
     def of(cls, agent: Agent) -> Undone:
-        """Of an agent's entries."""
+        """Read an agent's rollbacks."""
         entries = AuditEntry.objects.filter(
             Q(operation=Operation.ROLLED_BACK.value) | Q(operation=Operation.REDACTED.value), agent_id=agent.pk
         )
@@ -123,26 +122,26 @@ class Undone:
         return cls(((seq, undid) for seq, _, undid in found if seq not in redactions), redactions)
 
     def by(self, entry: int) -> int | None:
-        """The rollback that undid it."""
+        """The rollback that undid this entry, if any."""
         place = _runs_until(self._runs, entry) - 1
         is_undone = place >= 0 and entry <= self._runs[place][1] and entry not in self._redactions
         return self._runs[place][2] if is_undone else None
 
     def _add(self, first: int, last: int, seq: int) -> None:
-        """Take in what no newer rollback undid of a run."""
+        """Add a range, without the parts that a newer rollback undid."""
         start, stop = max(0, _runs_until(self._runs, first) - 1), _runs_until(self._runs, last)
-        there = self._runs[start:stop]
+        overlapping = self._runs[start:stop]
         fresh = []
-        for begun, ended, _ in there:
+        for begun, ended, _ in overlapping:
             if first < begun:
                 fresh.append((first, begun - 1, seq))
             first = max(first, ended + 1)
         if first <= last:
             fresh.append((first, last, seq))
-        self._runs[start:stop] = sorted(there + fresh)
+        self._runs[start:stop] = sorted(overlapping + fresh)
 
 
-_runs_until = partial(bisect_right, key=itemgetter(0))  # how many runs begin at an entry or before it
+_runs_until = partial(bisect_right, key=itemgetter(0))  # the number of runs that begin at an entry or before it
 
 
 def runs_of(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:

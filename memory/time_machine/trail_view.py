@@ -1,4 +1,4 @@
-"""An agent's own trail, for its side: what was done to its memories, by whom, with what they said before and after."""
+"""An agent's own audit trail, with the memories before and after each entry, for the agent's side."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memory.writing.edits import fields_of
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which entries are listed; None is any."""
+    """Filters of a list of entries; None allows all."""
 
     operation: str | None = None
     memory: int | None = None
@@ -27,7 +27,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class State:
-    """A memory before or after an edit. `opened` is None where it was redacted."""
+    """A memory before or after an edit. `opened` is None if it is redacted."""
 
     fields: dict[str, Any]
     opened: Opened | None
@@ -57,23 +57,22 @@ def entry(agent: Agent, seq: int) -> AuditEntry:
     """Raises UnknownEntry."""
     found = AuditEntry.objects.filter(agent_id=agent.pk, seq=seq).first()
     if found is None:
-        raise UnknownEntry(f"There is no entry {seq}.")
+        raise UnknownEntry(f"Entry {seq} does not exist.")
     return found
 
 
 def note(agent: Agent, entry: AuditEntry) -> str:
-    """What the edit dropped, in the agent's words, or the steward it replaced; empty where there is none
-    (any more)."""
+    """What the edit left out, in the agent's words, or the previous steward; empty if there is no note."""
     return "" if entry.sealed is None else Silo.for_agent(agent).open_text("note", entry.seq, bytes(entry.sealed))
 
 
 def steps(agent: Agent, seq: int, *, after: int, limit: int) -> list[Step]:
-    """What an entry did, memory by memory in order of number."""
+    """The changes of an entry, by number of the memory."""
     return opened(agent, touched(agent, seq, after=after, limit=limit))
 
 
 def touched(agent: Agent, seq: int, *, after: int, limit: int, only: Sequence[int] | None = None) -> list[Change]:
-    """The next of an entry's changes, sealed; `only` those of these memories."""
+    """The next changes of an entry, sealed. `only` limits them to these memories."""
     rows = Change.objects.filter(agent_id=agent.pk, seq=seq, number__gt=after).order_by("number")
     return list((rows if only is None else rows.filter(number__among=list(only)))[:limit])
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from audit.bulk import update_many
 from audit.models import AuditEntry, Change
-from audit.patience import not_awaited
+from audit.waiting import without_disk_sync
 from memory.errors import FileFault, Invalid, NotAFile, SealBroken
 from memory.models import Agent, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
@@ -284,7 +284,7 @@ class Files:
             added = [each.line for each in changed if each.state == There]
             gone = [each.before for each in changed if each.before is not None]
             layout.add(self.disk, added, gone)
-        with not_awaited():  # a lost row is harmless: the next sync finds the file
+        with without_disk_sync():  # a lost row is harmless: the next sync finds the file
             VaultFile.objects.bulk_create([self._row(each) for each in done if each.file is None])
             update_many([self._row(each) for each in done if each.file is not None], _CHANGEABLE)
         if left:

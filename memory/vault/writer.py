@@ -20,7 +20,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from audit.models import Change
-from audit.patience import not_awaited
+from audit.waiting import without_disk_sync
 from memory.errors import FileFault
 from memory.models import Agent, Memory, Vault, VaultFile
 from memory.silo.silo import Silo
@@ -121,7 +121,7 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
         raise files.fault
     if not is_soon:
         unchanged = Vault.objects.filter(agent_id=now.pk, seq=state.seq)  # seq differs after a reset
-        with not_awaited():  # if this is lost, the retry finds everything up to date
+        with without_disk_sync():  # if this is lost, the retry finds everything up to date
             unchanged.update(seq=now.audit_seq, fault="", fault_at=None)
 
 

@@ -1,5 +1,4 @@
-"""Leaving an agent alone that is over its budget, when refining it again at once would be for nothing, or against what
-a person just did."""
+"""The cool-down of an agent that is still over its budget after a session or a rollback."""
 
 from __future__ import annotations
 
@@ -8,11 +7,11 @@ from datetime import datetime, timedelta
 from memory.models import Agent, DueReason
 
 QUIET = timedelta(hours=24)
-GROWTH_PERCENT = 10  # … unless it grew by this much
+GROWTH_PERCENT = 10  # growth that ends the cool-down early
 
 
 def begin(agent: Agent, at: datetime, tokens: int) -> None:
-    """From now on, with core memory of this weight. One that waits longer, after trouble, goes on waiting."""
+    """Begin a cool-down, with core memory of so many tokens. A longer wait after a failure is kept."""
     if agent.failures_in_a_row and agent.quiet_until is not None and agent.quiet_until > at + QUIET:
         return
     agent.quiet_until = at + QUIET

@@ -1,4 +1,4 @@
-"""The agent's counters: what its memories weigh, kept by the write path and recomputed by `verify_audit`."""
+"""The agent's counters of memories and tokens. The write path updates them, and `verify_audit` recomputes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GROUP = ("digest", "category", "scope", "project")
 
 
 class Group(NamedTuple):
-    """What core memories that exactly repeat each other share."""
+    """The values that exact duplicates share."""
 
     digest: bytes
     category: str
@@ -26,7 +26,7 @@ class Group(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """What one active memory counts for, at one moment."""
+    """What an active memory adds to the counters."""
 
     kind: str
     tokens: int
@@ -35,7 +35,7 @@ class Weight(NamedTuple):
 
     @classmethod
     def of(cls, memory: Memory) -> Weight | None:
-        """None for a discarded memory, which counts for nothing."""
+        """None for a discarded memory, which adds nothing."""
         if memory.discarded_at is not None:
             return None
         group = Group(bytes(memory.digest), memory.category, memory.scope, memory.project)
@@ -46,9 +46,9 @@ Pair = tuple[Weight | None, Weight | None]
 
 
 def apply(agent: Agent, pairs: Sequence[Pair]) -> None:
-    """Count an edit's weights, before and after, in the locked agent's row.
+    """Update the counters of the locked agent by an edit's weights before and after.
 
-    To be called before the memories' rows are written: repeats are counted against the rows as they stand.
+    Call this before the memories are written, because duplicates are counted in the stored rows.
     """
     agent.duplicate_tokens += _duplicate_delta(agent, pairs)
     for pair in pairs:
@@ -67,9 +67,9 @@ def apply(agent: Agent, pairs: Sequence[Pair]) -> None:
 
 
 def save(agent: Agent, head: Head) -> None:
-    """Write the row: the counters, where the trail now stands, and whether the agent is due.
+    """Save the agent's row: counters, head of the trail, and due date.
 
-    An agent is due when this edit leaves it over its budget (30-refinement, When). An erased silo is refined no more.
+    The agent becomes due if this edit leaves it over its budget. An erased silo is never due.
     """
     agent.audit_seq, agent.audit_mac, agent.audit_at = head.seq, head.mac, head.at
     if head.at is not None and agent.core_tokens > agent.budget_tokens and agent.wrapped_key:
@@ -84,12 +84,12 @@ def save(agent: Agent, head: Head) -> None:
 
 
 def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
-    """How many tokens of exact repeats the edit adds to core memory, or takes away."""
+    """By how many tokens the edit changes the tokens of exact duplicates."""
     leaving = [(before.group, before.tokens) for before, _ in pairs if before is not None and before.kind == Kind.CORE]
     coming = [(after.group, after.tokens) for _, after in pairs if after is not None and after.kind == Kind.CORE]
     if leaving == coming:
         return 0
-    sizes = repeats(agent, {group.digest for group, _ in leaving + coming})
+    sizes = duplicates(agent, {group.digest for group, _ in leaving + coming})
     repeated = sum(map(_repeated, sizes.values()))
     for group, tokens in leaving:
         sizes[group][tokens] -= 1
@@ -103,10 +103,10 @@ _equal_to_one = Prepared(lambda: _core.filter(agent_id=0, digest=b""))
 _equal_to_any = Prepared(lambda: _core.filter(agent_id=0, digest__among=[b""]))
 
 
-def repeats(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
-    """How many active core memories of each size there are in each group with one of these digests.
+def duplicates(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
+    """The number of active core memories by group, for these digests, and by tokens.
 
-    Equal texts are of one size, unless they were stored under different token counters.
+    Equal texts can differ in tokens if they were stored under different token counters.
     """
     sizes: dict[Group, Counter[int]] = defaultdict(Counter)
     if len(digests) == 1:
@@ -120,9 +120,9 @@ def repeats(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
 
 
 def _repeated(sizes: Counter[int]) -> int:
-    """Tokens of a group beyond its largest memory."""
-    there = {tokens: many for tokens, many in sizes.items() if many}
-    return sum(tokens * many for tokens, many in there.items()) - max(there, default=0)
+    """The tokens of a group without its largest memory."""
+    counts = {tokens: count for tokens, count in sizes.items() if count}
+    return sum(tokens * count for tokens, count in counts.items()) - max(counts, default=0)
 
 
 _SAVED = (
@@ -143,7 +143,7 @@ _SAVED = (
 
 
 def recount(agent: Agent) -> dict[str, int]:
-    """The counters as the rows have them: summed over the groups of memories that repeat each other."""
+    """The counters, computed from the rows of memories."""
     active = Q(discarded_at__isnull=True)
     core, constitutional = active & Q(kind=Kind.CORE), active & Q(constitutional=True)
     groups = (

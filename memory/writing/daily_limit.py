@@ -1,9 +1,8 @@
-"""How much of its core memory an agent may discard or rewrite in a day outside its sessions (40-api): half.
+"""The daily limit: outside its sessions, an agent may discard or rewrite half of its core memories in 24 hours.
 
-A session has its circuit breaker; a runtime with a bad idea, or a thief with its key, has this. It is worked out from
-the trail, under the lock of the edit, so that no two requests share what is left. What the day itself brought counts
-neither as something lost nor as something left: room cannot be bought by adding, nor by restoring what was discarded
-long ago.
+It protects against a faulty runtime or a stolen key, as the circuit breaker does in a session. It is computed from the
+trail while the agent is locked. Memories that were added or restored within the 24 hours do not count, so an agent
+cannot raise its limit by adding memories.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from memory.errors import DiscardShare, Invalid
 from memory.models import Agent, Kind, Memory
 
 DAY = timedelta(hours=24)
-ALWAYS_ALLOWED = 20  # memories a day, whatever the silo's size
+ALWAYS_ALLOWED = 20  # memories a day, for every silo
 _LOSING = (Operation.REVISED, Operation.DISCARDED, Operation.CONSOLIDATED)
 
 
 def require(agent: Agent, memories: Iterable[Memory], now: datetime) -> None:
-    """Raise DiscardShare if editing these, too, goes beyond the share. The caller holds the agent's row locked."""
+    """Raise DiscardShare if editing these memories exceeds the limit. The caller has locked the agent's row."""
     lifted = agent.discard_share_lifted_until
     if lifted is not None and now < lifted:
         return
@@ -38,31 +37,31 @@ def require(agent: Agent, memories: Iterable[Memory], now: datetime) -> None:
     )
     if len(edited) <= ALWAYS_ALLOWED:
         return
-    allowed = max(ALWAYS_ALLOWED, _there_at(agent, since) // 2)
+    allowed = max(ALWAYS_ALLOWED, _count_at(agent, since) // 2)
     if len(edited) > allowed:
         raise DiscardShare(allowed)
 
 
 def checked_lift(until: datetime | None) -> datetime | None:
-    """Until when the share is lifted: a day at most, so that nobody forgets it. Raises Invalid."""
+    """Check until when the limit is lifted: at most a day. Raises Invalid."""
     if until is not None and until > timezone.now() + DAY:
-        raise Invalid("discard_share_lifted_until", "is at most 24 hours from now")
+        raise Invalid("discard_share_lifted_until", "must be at most 24 hours from now")
     return until
 
 
 def _core(agent: Agent, since: datetime) -> QuerySet[Memory]:
-    """Core memories that are older than the day."""
+    """Core memories created before `since`."""
     return Memory.objects.of(agent).core().filter(created_at__lt=since)
 
 
 def _touched(agent: Agent, since: datetime, *operations: str) -> QuerySet[Change, Any]:
-    """The numbers of memories that the agent itself edited so, outside sessions."""
+    """The numbers of memories that the agent itself edited with these operations, outside sessions."""
     entries = AuditEntry.objects.filter(OWN_EDITS, agent_id=agent.pk, at__gte=since, operation__in=operations)
     return Change.objects.filter(agent_id=agent.pk, seq__in=entries.values("seq")).values("number")
 
 
-def _there_at(agent: Agent, since: datetime) -> int:
-    """How many there were when the day began; those restored since are left out, for some of them were not."""
+def _count_at(agent: Agent, since: datetime) -> int:
+    """The number of core memories at the start, without those that were restored since."""
     active = Q(discarded_at__isnull=True) | Q(discarded_at__gte=since)
     restored = _touched(agent, since, Operation.RESTORED)
     return _core(agent, since).filter(active).exclude(number__in=restored).count()

@@ -1,4 +1,4 @@
-"""Exact duplicates, found by keyed digest and never by reading (seed 003, Content-blind infra cleanup)."""
+"""Removes exact duplicates. They are found by keyed digest, without reading content."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ _GROUP = ("digest", "kind", "category", "scope", "project")
 
 
 def find(agent: Agent) -> list[Memory]:
-    """The active memories that repeat another one or are repeated, by one query over digests.
-
-    The system's notices are left alone: each is dated by what it tells of.
-    """
+    """The active memories that are equal to another one, in one query. Notices of the system are left out."""
     return list(
         Memory.objects.of(agent)
         .active()
@@ -33,13 +30,15 @@ def find(agent: Agent) -> list[Memory]:
 
 
 def removable(agent: Agent) -> list[Memory]:
-    """Those `remove` would discard."""
+    """The memories that `remove` discards."""
     return [memory for group in _groups(find(agent)) for memory in _extra(group)]
 
 
 def remove(agent: Agent, *, session: int | None = None) -> edits.Edited:
-    """Discard every exact duplicate in one audited operation; the survivor takes the earliest origin date of its
-    group, and the tags of all. Constitutional ones all stay. No content is opened."""
+    """Discard all exact duplicates in one audit entry.
+
+    The memory that stays gets the earliest origin date and all tags of its group. Constitutional memories stay.
+    """
     with edits.begin(agent, Operation.DEDUPLICATED, Actor.system("duplicates"), session=session) as edit:
         silo = Silo.for_agent(edit.agent)
         removed = 0
@@ -60,7 +59,7 @@ def _unite(edit: edits.Edit, group: list[Memory], silo: Silo) -> int:
 
 
 def _inherit(edit: edits.Edit, survivor: Memory, group: list[Memory], silo: Silo) -> None:
-    if survivor.constitutional:  # stays to the letter as it is
+    if survivor.constitutional:  # it never changes
         return
     tags = silo.open_tags(survivor)
     united = tuple(dict.fromkeys([*tags, *(tag for memory in group for tag in silo.open_tags(memory))]))

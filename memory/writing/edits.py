@@ -1,7 +1,7 @@
-"""An edit in the making: the one way memories change, which every verb of `memory/writing/operations.py` goes.
+"""An edit: the only way to change memories. Every operation of `memory/writing/operations.py` is one.
 
-One transaction with the agent's row locked; the changed rows in one statement, the new ones in another, the agent's
-counters, and one audit entry with a snapshot of each memory before and after. Nothing touched: nothing written.
+An edit is a transaction with the agent's row locked. It writes the changed memories, the new ones, the agent's counters
+and one audit entry with a snapshot of each memory before and after. If nothing changes, it writes nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from django.db import models, transaction
 from django.utils import timezone
 
 from audit import bulk, trail
-from audit.patience import wait_at_most
 from audit.trail import Actor, SnapshotPart
+from audit.waiting import wait_at_most
 from memory import errors
 from memory.access.authentication import require_valid_key
 from memory.models import Agent, Memory
@@ -33,16 +33,16 @@ from memory.writing import counters
 from memory.writing.counters import Weight
 from memory.writing.signals import edited
 
-_LAST = models.BigIntegerField.MAX_BIGINT  # the database holds no number beyond it
+_LAST = models.BigIntegerField.MAX_BIGINT  # the largest number in the database
 
 
-# Numbers of memories, or the memories that the caller has read since it locked the agent.
-Those = Sequence[int | Memory]
+# Numbers of memories, or memories that were read after the agent was locked.
+MemoryRefs = Sequence[int | Memory]
 
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """What a verb did: the entry's number (None when there was nothing to do) and the memories it touched."""
+    """The result of an edit: the number of its entry (None if nothing changed) and the changed memories."""
 
     seq: int | None
     memories: tuple[Memory, ...]
@@ -55,7 +55,7 @@ class Edited:
 
 @dataclass(slots=True)
 class Edit:
-    """One edit in the making, inside its transaction, with the agent's row locked."""
+    """One edit, inside its transaction, with the agent's row locked."""
 
     agent: Agent
     actor: Actor
@@ -66,35 +66,34 @@ class Edit:
     at: datetime
     detail: dict[str, Any] = field(default_factory=dict)
     note: str = ""
-    passes: bool = False  # the switches: a notice of the system's, or what the Time Machine puts back
+    ignores_switches: bool = False  # for a notice of the system or a rollback
     _before: dict[int, bytes | None] = field(default_factory=dict)
     _weights: dict[int, Weight | None] = field(default_factory=dict)
     _touched: dict[int, Memory] = field(default_factory=dict)
     _added: list[Memory] = field(default_factory=list)
     _changed: set[str] = field(default_factory=lambda: {"version"})  # fields of memories
 
-    def take(self, those: Those, expect: Mapping[int, int] | None = None) -> list[Memory]:
-        """These memories, in that order.
+    def take(self, refs: MemoryRefs, expect: Mapping[int, int] | None = None) -> list[Memory]:
+        """These memories, in this order.
 
-        Raises UnknownMemory or DuplicateNumbers, and Stale when one is not at the version `expect` gives for it.
+        Raises UnknownMemory, DuplicateNumbers, and Stale if `expect` has another version.
         """
-        memories = [each for each in those if isinstance(each, Memory)]
-        found = memories or fetch(self.agent, [each for each in those if isinstance(each, int)])
+        memories = [each for each in refs if isinstance(each, Memory)]
+        found = memories or fetch(self.agent, [each for each in refs if isinstance(each, int)])
         stale = [m.number for m in found if expect is not None and expect.get(m.number, m.version) != m.version]
         if stale:
             raise errors.Stale(stale)
         return found
 
     def change(self, memory: Memory, **values: Any) -> None:
-        """Set fields of a memory; written when the edit is finished. Values it already has are no change. Raises
-        CategoryDisabled."""
+        """Set fields of a memory. They are written when the edit finishes. Raises CategoryDisabled."""
         if any(getattr(memory, name) != value for name, value in values.items()):
-            if not self.passes:
+            if not self.ignores_switches:
                 switches.require_open(self.agent, (memory.category,))
             self.put(memory, None if memory.number in self._before else snapshot(memory), values)
 
     def put(self, memory: Memory, now: bytes | None, values: Mapping[str, Any]) -> None:
-        """The same, of values that are some change. `now` is its snapshot, where this edit has not touched it yet."""
+        """Set fields that differ. `now` is the memory's snapshot, if this edit has not changed it yet."""
         if memory.number not in self._before:
             self._before[memory.number] = now
             self._weights[memory.number] = Weight.of(memory)
@@ -105,8 +104,8 @@ class Edit:
         self._touched[memory.number] = memory
 
     def add(self, draft: Draft, silo: Silo) -> Memory:
-        """A new memory from a checked draft, with the agent's next number. Raises CategoryDisabled."""
-        if not self.passes and draft.category in switches.closed(self.agent):
+        """Add a memory from a checked draft, with the agent's next number. Raises CategoryDisabled."""
+        if not self.ignores_switches and draft.category in switches.closed(self.agent):
             raise errors.CategoryDisabled(draft.category)
         number = self.agent.next_number + len(self._added)
         memory = Memory(
@@ -130,7 +129,7 @@ class Edit:
         return memory
 
     def finish(self, *, always: bool = False) -> Edited:
-        """Write the rows, the counters and the entry. Nothing touched: nothing written, unless `always`."""
+        """Write the memories, the counters and the entry. If nothing changed, write only with `always`."""
         memories = tuple(self._touched.values())
         if not memories and not always:
             return Edited(None, (), self.agent)
@@ -142,7 +141,7 @@ class Edit:
         subject = trail.Subject(self.agent.pk, self.agent.tenant_id, self.agent.label)
         distinct = self.agent.core_tokens - self.agent.duplicate_tokens
         draft = trail.Draft(self.actor, self.operation, self.at, self.session, self.detail, sealed, distinct)
-        with bulk.together():
+        with bulk.pipelined():
             bulk.insert_many(self._added)
             bulk.update_many([m for m in memories if self._before[m.number] is not None], self._changed)
             counters.save(self.agent, trail.append(subject, self.head, draft, touches))
@@ -155,26 +154,27 @@ _locked_here: ContextVar[frozenset[int]] = ContextVar("locked agents", default=f
 
 @contextmanager
 def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
-    """The agent's row as it stands, locked in a transaction, which is this block.
+    """Run the block in a transaction with the agent's row locked. Yields the current row.
 
-    What is called in the block gets this row, and is part of the transaction. To lock the same agent again by another
-    object is a RuntimeError. Raises NotFound, KeyRejected, and OperationalError if PostgreSQL waits for the lock longer
-    than `seconds`.
+    Pass this row on: with it, nested calls join the transaction. To lock the same agent again through another object
+    raises RuntimeError. Raises NotFound, KeyRejected, and OperationalError if PostgreSQL waits longer than `seconds`.
     """
-    is_open = transaction.get_connection().in_atomic_block  # else nothing is locked, whatever an interrupt left behind
+    is_open = (
+        transaction.get_connection().in_atomic_block
+    )  # without a transaction nothing is locked, even after an interrupt
     if is_open and agent.is_locked:
         yield agent
         return
     if is_open and agent.pk in _locked_here.get():
-        raise RuntimeError("This agent is locked already. Pass on the row that `locked` gave.")
+        raise RuntimeError("This agent is already locked. Pass on the row that `locked` yields.")
     with transaction.atomic():
         if seconds is not None:
             wait_at_most(seconds)
         rows = _locking(agent.pk)
         if not rows:
-            raise errors.NotFound("No such agent.")
+            raise errors.NotFound("The agent does not exist.")
         [row] = rows
-        if row.tenant_id == agent.tenant_id:  # already here, and needed for the label
+        if row.tenant_id == agent.tenant_id:  # already loaded, and needed for the label
             row.tenant = agent.tenant
         require_valid_key(row)
         token = _locked_here.set(_locked_here.get() | {row.pk})
@@ -190,10 +190,10 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
 def begin(
     agent: Agent, operation: str, actor: Actor, *, session: int | None = None, is_notice: bool = False
 ) -> Iterator[Edit]:
-    """An edit of one agent's memory: the row locked, unless this is the locked row, and the switch checked.
+    """Begin an edit of one agent: lock its row, unless it is locked, and check its switches.
 
-    An edit that is refused before it is finished has written nothing, and the locked row is as it was. The system's own
-    notices pass the switches (60-memory-rules, Switches). Raises MemoryDisabled, Erased.
+    Until `finish`, an edit writes nothing and does not change the locked row. Notices of the system ignore the
+    switches. Raises MemoryDisabled, Erased.
     """
     with locked(agent) as row:
         if not is_notice:
@@ -203,13 +203,13 @@ def begin(
         head = trail.Head(row.audit_seq, bytes(row.audit_mac), row.audit_at)
         now = timezone.now()
         at = max(now, head.at) if head.at else now  # never earlier than the entry before it
-        yield Edit(row, actor, operation, session, head, head.seq + 1, at, passes=is_notice)
+        yield Edit(row, actor, operation, session, head, head.seq + 1, at, ignores_switches=is_notice)
 
 
 def require_key(row: Agent) -> None:
     """Raise Erased for an agent whose data key was destroyed."""
     if not row.wrapped_key:
-        raise errors.Erased(f"The silo of {row.label} was erased: nothing of it is read or changed again.")
+        raise errors.Erased(f"The silo of {row.label} was erased. It can no longer be read or changed.")
 
 
 # Without statistics, PostgreSQL reads all memories of an agent to find those in an array, but not to find one.
@@ -218,7 +218,7 @@ _several = bulk.Prepared(lambda: Memory.objects.filter(agent_id=0, number__among
 
 
 def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
-    """The agent's memories of these numbers, in that order. Raises UnknownMemory or DuplicateNumbers."""
+    """The agent's memories with these numbers, in this order. Raises UnknownMemory, DuplicateNumbers."""
     repeated = [number for number, times in Counter(numbers).items() if times > 1] if len(numbers) > 1 else []
     if repeated:
         raise errors.DuplicateNumbers(repeated)
@@ -231,11 +231,11 @@ def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
     return [found[number] for number in numbers]
 
 
-# --- snapshots: a memory's whole state as one byte string, which the trail keeps before and after an edit
+# --- snapshots: a memory's whole state as one byte string, which the trail keeps from before and after an edit
 #
-# A head: metadata in canonical JSON, an empty project, false and null left out, and a NUL. A body: the content's keyed
-# digest, and the sealed bytes as they stand in the row. A redaction takes the body away (`audit.trail`). Taking a
-# snapshot opens nothing; putting one back moves sealed bytes.
+# The head is metadata in canonical JSON, without an empty project, false and null, and a NUL. The body is the content's
+# keyed digest and the sealed bytes of the row. A redaction removes the body (`audit.trail`). To take or restore a
+# snapshot decrypts nothing.
 
 DIGEST_BYTES = 32  # of a content's keyed digest
 _TIMES = ("created_at", "discarded_at", "origin", "redacted_at")
@@ -244,7 +244,7 @@ _LEFT_OUT: dict[str, Any] = dict.fromkeys(_NAMES) | {"project": "", "constitutio
 
 
 def snapshot(memory: Memory) -> bytes:
-    """The state of a memory. `version` is left out: it is the number of the entry that holds the snapshot."""
+    """The state of a memory, without `version`, which is the number of the snapshot's entry."""
     fields = [
         f"{key}{form(value)}{end}"
         for name, key, form, end, left_out in _FIELDS
@@ -253,7 +253,7 @@ def snapshot(memory: Memory) -> bytes:
     return f"{{{','.join(fields)}}}".encode() + b"\0" + bytes(memory.digest) + bytes(memory.sealed)
 
 
-# What `json` makes of them in order of name, in three fifths of its time: a rollback of 10,000 takes 30,000 snapshots.
+# The same result as `json` with sorted names, but faster: a rollback of 10,000 memories takes 30,000 snapshots.
 _FORMS: dict[str, Callable[[Any], str]] = {"constitutional": json.dumps, "superseded_by": str, "tokens": str}
 _FIELDS = [
     (name, f'"{name}":"', datetime.isoformat, '"', None)
@@ -264,7 +264,7 @@ _FIELDS = [
 
 
 def fields_of(snapshot: bytes) -> dict[str, Any]:
-    """The field values a snapshot holds, ready to be set on a Memory."""
+    """The field values of a snapshot, ready to be set on a Memory."""
     text, _, body = snapshot.partition(b"\0")
     state = json.loads(text)
     fields: dict[str, Any] = {name: state.get(name, left_out) for name, left_out in _LEFT_OUT.items()}
@@ -275,7 +275,7 @@ def fields_of(snapshot: bytes) -> dict[str, Any]:
 
 
 class KeyedDigest(SnapshotPart):
-    """The keyed digest of what the snapshots in a column say; empty where it was redacted."""
+    """The keyed digest of a snapshot's content; empty if it is redacted."""
 
     sql: ClassVar = {
         "sqlite": f"substr({{0}}, instr({{0}}, x'00') + 1, {DIGEST_BYTES})",

@@ -1,7 +1,7 @@
-"""The write path: the operations that edit memories, for whoever asks.
+"""The write path: the operations that edit memories.
 
-A verb begins an edit (`memory/writing/edits.py`: one transaction, the agent's row locked), checks, and finishes it with
-one audit entry. A verb that finds nothing to change appends nothing.
+An operation is one edit (`memory/writing/edits.py`): a transaction with the agent's row locked, and one audit entry. If
+nothing changes, there is no entry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from memory.policy.categories import NAMED_BY_SERVICE, UNREFINED
 from memory.policy.validation import MAX_CONTENT, Draft, checked_content, checked_tags, require_names, scope_of
 from memory.silo.silo import Silo
 from memory.writing import daily_limit, edits
-from memory.writing.edits import Edit, Edited, Those
+from memory.writing.edits import Edit, Edited, MemoryRefs
 
 
 def remember(
@@ -33,8 +33,11 @@ def remember(
     besides: Mapping[int, str] | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> Edited:
-    """Store new memories, all or none; the last that the edit touched. `besides`: what memories say from now on that
-    refer to them. `detail`, in clear, goes into the entry. Raises Invalid, MemoryDisabled."""
+    """Store new memories, all or none. They are the last of the result's memories.
+
+    `besides`: new contents of memories that refer to them, by number. `detail` is added to the entry, unencrypted.
+    Raises Invalid, MemoryDisabled.
+    """
     drafts = [draft.checked() for draft in drafts]
     with edits.begin(agent, operation, actor) as edit:
         edit.detail |= detail or {}
@@ -60,7 +63,7 @@ def revise(
     besides: Mapping[int, str] | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> Edited:
-    """Change what a memory says or how it is tagged, or what moment it is of. `besides` and `detail` as for `remember`.
+    """Change a memory's content, tags or origin date. `besides` and `detail` are as for `remember`.
 
     Raises Invalid, UnknownMemory, Discarded, Constitutional, Notice, Stale, DiscardShare.
     """
@@ -90,7 +93,7 @@ def revise(
 
 
 def _refer(edit: Edit, besides: Mapping[int, str], silo: Silo) -> None:
-    """Protected memories, and discarded ones, say what they said."""
+    """Set the contents of memories that refer to others. Constitutional and discarded memories do not change."""
     for memory in edit.take(list(besides)):
         content = besides[memory.number]
         if memory.discarded_at is None and not memory.constitutional and len(content) <= MAX_CONTENT:
@@ -104,24 +107,26 @@ def _refer(edit: Edit, besides: Mapping[int, str], silo: Silo) -> None:
 
 def discard(
     agent: Agent,
-    those: Those,
+    refs: MemoryRefs,
     actor: Actor,
     *,
     session: int | None = None,
     expect: Mapping[int, int] | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> Edited:
-    """Soft-delete memories; they are kept for ever. `detail` as for `remember`. Raises UnknownMemory, Discarded,
-    Constitutional, Notice, Stale, DiscardShare."""
+    """Discard memories. They are kept and can be restored. `detail` is as for `remember`.
+
+    Raises UnknownMemory, Discarded, Constitutional, Notice, Stale, DiscardShare.
+    """
     with edits.begin(agent, Operation.DISCARDED, actor, session=session) as edit:
         edit.detail |= detail or {}
-        for memory in _editable(edit, those, expect):
+        for memory in _editable(edit, refs, expect):
             edit.change(memory, discarded_at=edit.at)
         return edit.finish()
 
 
 def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
-    """Bring discarded memories back as they were. Ones that are there already are left alone.
+    """Restore discarded memories. Active ones do not change.
 
     Raises UnknownMemory, Redacted.
     """
@@ -133,17 +138,19 @@ def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
         return edit.finish()
 
 
-def protect(agent: Agent, those: Those, actor: Actor, *, session: int | None = None) -> Edited:
-    """Make memories constitutional. Agents may only while they refine, core memories only, and at most half the
-    budget in all; people may protect any but the system's notices. Already set is no edit.
+def protect(agent: Agent, refs: MemoryRefs, actor: Actor, *, session: int | None = None) -> Edited:
+    """Make memories constitutional.
+
+    An agent can do this only in a refinement session, for core memories, and up to half of its budget in total. A
+    person can do it for all memories except notices of the system.
 
     Raises ProtectionRefused, ProtectionFull, UnknownMemory, Discarded, CoreMemoryRequired, Notice.
     """
     by_agent = actor.kind == ActorKind.AGENT
     if by_agent and session is None:
-        raise errors.ProtectionRefused("An agent protects memories only during its refinement session.")
+        raise errors.ProtectionRefused("An agent can protect memories only in a refinement session.")
     with edits.begin(agent, Operation.PROTECTED, actor, session=session) as edit:
-        memories = edit.take(those)
+        memories = edit.take(refs)
         refuse(memories, errors.Discarded, errors.Notice)
         if by_agent:
             refuse(memories, errors.CoreMemoryRequired)
@@ -154,7 +161,7 @@ def protect(agent: Agent, those: Those, actor: Actor, *, session: int | None = N
 
 
 def unprotect(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str) -> Edited:
-    """Clear the constitutional flag: people only, never an agent. Raises ProtectionRefused, UnknownMemory."""
+    """Clear the constitutional flag. Only a person may do this. Raises ProtectionRefused, UnknownMemory."""
     if actor.kind not in (ActorKind.PERSON, ActorKind.OPERATOR):
         raise errors.ProtectionRefused("Only a person may remove a memory's protection.")
     reason = checked_content(reason, "reason").strip()
@@ -167,7 +174,7 @@ def unprotect(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str
 
 def consolidate(
     agent: Agent,
-    those: Those,
+    refs: MemoryRefs,
     content: str,
     actor: Actor,
     *,
@@ -175,17 +182,17 @@ def consolidate(
     dropping: Sequence[str] = (),
     session: int | None = None,
 ) -> Edited:
-    """Replace two or more core memories by one, atomically (seed 003, Consolidation semantics).
+    """Replace two or more core memories by one.
 
-    The result carries the earliest origin date of its sources, their tags together, and their scope and project.
-    Raises Invalid, UnknownMemory, DuplicateNumbers, Discarded, Constitutional, CoreMemoryRequired, MixedScope,
-    Private, DiscardShare.
+    The result has the earliest origin date of its sources, all their tags, and their scope and project.
+    Raises Invalid, UnknownMemory, DuplicateNumbers, Discarded, Constitutional, CoreMemoryRequired, MixedScope, Private,
+    DiscardShare.
     """
     content = checked_content(content, "new_content")
-    if len(those) < 2:
-        raise errors.Invalid("ids_to_merge", "must name two or more memories")
+    if len(refs) < 2:
+        raise errors.Invalid("ids_to_merge", "must have two or more memories")
     with edits.begin(agent, Operation.CONSOLIDATED, actor, session=session) as edit:
-        sources = _editable(edit, those)
+        sources = _editable(edit, refs)
         first = sources[0]
         refuse(sources, errors.CoreMemoryRequired, errors.Private)
         apart = [m.number for m in sources if (m.scope, m.project) != (first.scope, first.project)]
@@ -200,7 +207,10 @@ def consolidate(
 
 
 def promote(agent: Agent, one: int | Memory, actor: Actor, *, session: int | None = None) -> Edited:
-    """Turn a journal memory into a core one; a core one is left alone. Raises UnknownMemory, Discarded, Notice."""
+    """Turn a journal memory into a core memory. A core memory does not change.
+
+    Raises UnknownMemory, Discarded, Notice.
+    """
     with edits.begin(agent, Operation.PROMOTED, actor, session=session) as edit:
         [memory] = edit.take([one])
         refuse([memory], errors.Discarded, errors.Notice)
@@ -209,8 +219,10 @@ def promote(agent: Agent, one: int | Memory, actor: Actor, *, session: int | Non
 
 
 def trim(agent: Agent, keep: int, actor: Actor, *, upto: int | None = None) -> Edited:
-    """Discard the oldest run entries of the journal beyond the newest `keep`; constitutional ones stay and do not
-    count (seed 001, trimming). Those that came after memory `upto` stay, however many and however old."""
+    """Discard all run entries of the journal except the newest `keep`.
+
+    Constitutional entries stay and do not count. Entries after memory `upto` stay, too.
+    """
     if keep < 0:
         raise errors.Invalid("keep", "must be 0 or more")
     with edits.begin(agent, Operation.TRIMMED, actor) as edit:
@@ -221,15 +233,15 @@ def trim(agent: Agent, keep: int, actor: Actor, *, upto: int | None = None) -> E
         return edit.finish()
 
 
-def file_trimmed(agent: Agent, detail: dict[str, Any], actor: Actor) -> int | None:
-    """Put into the trail that an agent's memory file is trimmed; the entry's number."""
+def record_file_trim(agent: Agent, detail: dict[str, Any], actor: Actor) -> int | None:
+    """Record in the trail that the agent's memory file is trimmed. Returns the number of the entry."""
     with edits.begin(agent, Operation.TRIMMED, actor, is_notice=True) as edit:
         edit.detail = {"file": detail}
         return edit.finish(always=True).seq
 
 
 def runs(agent: Agent) -> QuerySet[Memory]:
-    """The entries of an agent's log that its journal holds, in no order: no credentials and the like."""
+    """The run entries in the agent's journal, unordered, without categories that are never refined."""
     rows = Memory.objects.of(agent).active().journal().filter(source=Source.RUN)
     return rows.exclude(category__in=UNREFINED | switches.closed(agent))
 
@@ -237,9 +249,9 @@ def runs(agent: Agent) -> QuerySet[Memory]:
 def notify(
     agent: Agent, text: str, *, operation: str, actor: Actor, detail: dict[str, Any], session: int | None = None
 ) -> Edited:
-    """A notice of the system to the agent, as a journal memory, in one entry that also records `detail`.
+    """Store a notice of the system to the agent, as a journal memory, in one entry with `detail`.
 
-    Stored even while memory is switched off: an agent is always told what happened to it.
+    It is stored even while memory is off, because the agent must learn of it.
     """
     with edits.begin(agent, operation, actor, session=session, is_notice=True) as edit:
         edit.detail = detail
@@ -249,15 +261,15 @@ def notify(
 
 
 def reword(edit: Edit, notice: Memory, text: str) -> None:
-    """In an edit of the system's own: have a notice say what is so now. Raises SiloKeyMissing, SealBroken."""
+    """Change the text of a notice, in an edit by the system. Raises SiloKeyMissing, SealBroken."""
     text = checked_content(text)
     silo = Silo.for_agent(edit.agent)
     edit.change(notice, sealed=silo.seal(notice.number, text, ()), digest=silo.digest(text), tokens=tokens.count(text))
 
 
-def _editable(edit: Edit, those: Those, expect: Mapping[int, int] | None = None) -> list[Memory]:
-    """Memories that may be rewritten or discarded: by the agent outside its sessions, within the day's share."""
-    memories = edit.take(those, expect)
+def _editable(edit: Edit, refs: MemoryRefs, expect: Mapping[int, int] | None = None) -> list[Memory]:
+    """The memories, if they may be rewritten or discarded. Outside its sessions, the agent has a daily limit."""
+    memories = edit.take(refs, expect)
     refuse(memories, errors.Discarded, errors.Notice, errors.Constitutional)
     if edit.actor.kind == ActorKind.AGENT and edit.session is None:
         daily_limit.require(edit.agent, memories, edit.at)
@@ -265,7 +277,7 @@ def _editable(edit: Edit, those: Those, expect: Mapping[int, int] | None = None)
 
 
 def refuse(memories: Sequence[Memory], *reasons: type[errors.NumbersError]) -> None:
-    """Raise the first of these errors that is true of any of the memories, with their numbers."""
+    """Raise the first of these errors that applies to a memory, with the numbers of all such memories."""
     for reason in reasons:
         numbers = [memory.number for memory in memories if _IS_TRUE[reason](memory)]
         if numbers:
@@ -286,8 +298,8 @@ def _within_half_the_budget(agent: Agent, memories: list[Memory]) -> None:
     wanted = agent.constitutional_tokens + sum(m.tokens for m in memories if not m.constitutional)
     if wanted > agent.budget_tokens // 2 and any(not m.constitutional for m in memories):
         raise errors.ProtectionFull(
-            f"Constitutional memories would hold {wanted:,} tokens; an agent may protect at most half its budget, "
-            f"{agent.budget_tokens // 2:,}."
+            f"Constitutional memories would have {wanted:,} tokens. An agent can protect at most half of its budget, "
+            f"{agent.budget_tokens // 2:,} tokens."
         )
 
 
@@ -307,7 +319,9 @@ def _merged_category(sources: list[Memory], category: str) -> str:
     if len(categories) == 1:
         return sources[0].category
     if not category:
-        raise errors.Invalid("category", f"is needed, since the sources differ: {', '.join(sorted(categories))}")
+        raise errors.Invalid(
+            "category", f"is required, because the sources have different categories: {', '.join(sorted(categories))}"
+        )
     if scope_of(category) != sources[0].scope or category in UNREFINED:
-        raise errors.Invalid("category", f"must be one kept in {sources[0].scope}, as the sources are")
+        raise errors.Invalid("category", f"must have the scope of the sources, {sources[0].scope}")
     return category

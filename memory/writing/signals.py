@@ -1,13 +1,13 @@
-"""Signals of the write path, for parts of the service that it knows nothing of.
+"""Signals of the write path, so that it need not import their receivers.
 
-Each is sent inside the edit's transaction: what a receiver does is part of it, and what it raises takes the edit back.
+They are sent inside the edit's transaction. A receiver is part of it, and its exception rolls the edit back.
 """
 
 from __future__ import annotations
 
 from django.dispatch import Signal
 
-edited = (
-    Signal()
-)  # `agent`, its row locked; `seq` of the entry; `memories` as they will be written; `are_new`: all of them
-over_budget = Signal()  # `agent`, its row locked: an edit made it due, for its core memory outgrew its budget
+# `agent`: its locked row; `seq`: of the entry; `memories`: as they will be written; `are_new`: whether all are new.
+edited = Signal()
+# `agent`: its locked row. The edit made it due, because its core memory exceeds its budget.
+over_budget = Signal()

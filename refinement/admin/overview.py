@@ -19,7 +19,7 @@ from memory.admin.base.page import DUE_REASONS, budget_bar, visible_tenant_ids
 from memory.models import Agent
 from refinement import schedule
 from refinement.models import Outcome, RefinementSession
-from refinement.monitoring.health import troubles
+from refinement.monitoring.health import problems
 
 WEEKS = 12
 DAYS = 30  # that the chart of outcomes covers
@@ -34,7 +34,7 @@ def figures(request: HttpRequest) -> dict[str, Any]:
         "is_empty": not tenants,
         "can_add_tenants": bool(request.user.is_superuser),
         "counts": _counts(agents, tenants),
-        "troubles": troubles(),
+        "troubles": problems(),
         "heaviest": _heaviest(agents),
         "charts": [_saved(tenants), _outcomes(tenants)],
         "next_steps": _next_steps(request),

@@ -62,13 +62,13 @@ class SessionPage(ScopedAdmin):
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         found = super().get_changelist_instance(request)
-        undone_sessions.note(found.result_list)
+        undone_sessions.mark(found.result_list)
         return found
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         found = super().get_object(request, object_id, from_field)
         if found is not None:
-            undone_sessions.note([found])
+            undone_sessions.mark([found])
         return found
 
     def describe(self, row: RefinementSession) -> str:

@@ -1,4 +1,4 @@
-"""The agent whose key it is: usage, what its side may set, its keys, its context block."""
+"""API of the agent that the key belongs to: usage, settings, keys, context block."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from refinement.llm.catalog import parse as parse_model
 
 _OR_ALL: Any = {"required": False, "allow_null": True}
 _PROMPT: Any = {"max_length": 20_000, "required": False, "allow_blank": True}
-LANGUAGE = "language of its memories, for search, in lower case, such as english; `other`: words are not stemmed"
+LANGUAGE = "language of its memories, for search, in lower case, such as `english`; `other`: words are not stemmed"
 
 
 class LogIn(Body):
@@ -43,7 +43,7 @@ class LogIn(Body):
 
 
 class AgentIn(LogIn):
-    """What the agent's side decides. A model is a provider and a name. The operator configures where it runs."""
+    """Settings that the agent's side may change. `model` is a provider and a name, which the operator configures."""
 
     model = Text(max_length=200, required=False)
     system_prompt = Text(**_PROMPT)
@@ -127,7 +127,7 @@ class AgentOut(serializers.Serializer[Any]):
 
 
 def changed(agent: Agent, actor: Actor, settings: dict[str, Any]) -> Response:
-    """Change settings of an agent; the response is the agent."""
+    """Change an agent's settings, and return the agent."""
     row = lifecycle.change(agent, actor, **settings)
     row.tenant = agent.tenant
     return Response(AgentOut(row).data)
@@ -136,12 +136,12 @@ def changed(agent: Agent, actor: Actor, settings: dict[str, Any]) -> Response:
 class OwnAgent(AgentView):
     @extend_schema(operation_id="agent_read", responses=AgentOut)
     def get(self, request: Request) -> Response:
-        """Read usage, budget, and whether and why a refinement is due."""
+        """Read the agent's settings and usage, and why a refinement is due."""
         return Response(shared(AgentOut).to_representation(self.agent))
 
     @extend_schema(operation_id="agent_change", request=AgentIn, responses=AgentOut)
     def patch(self, request: Request) -> Response:
-        """Change what the agent's side decides. Each change is in the trail."""
+        """Change the agent's settings. Each change is in the audit trail."""
         payload = self.payload(AgentIn)
         if "model" in payload:
             parse_model(payload["model"])
@@ -152,7 +152,7 @@ class OwnAgent(AgentView):
 class Keys(AgentView):
     @extend_schema(operation_id="agent_key_issue", request=KeyIn, responses={201: KeyOut})
     def post(self, request: Request) -> Response:
-        """Issue another key to this silo. `exchange` revokes every earlier key, because others may have a copy."""
+        """Issue another key to this agent. `exchange` revokes every earlier key, because others may have a copy."""
         payload = self.payload(KeyIn)
         if payload["exchange"]:
             key = lifecycle.exchange_key(self.key, self.actor, label=payload["label"])
@@ -187,11 +187,11 @@ class Context(AgentView):
         responses={
             (200, "application/json"): ContextOut,
             (200, "text/plain"): str,
-            304: OpenApiResponse(description="unchanged since the given ETag"),
+            304: OpenApiResponse(description="unchanged since this ETag"),
         },
     )
     def get(self, request: Request) -> HttpResponse:
-        """Read the memory as a block for the agent's prompt: core memories, then the journal of the last days."""
+        """Read the memory as a block for a prompt. Core memories come first, then the journal of the last days."""
         query = self.query(ContextQuery)
         switches.require_on(self.agent)
         form, within = query["format"], {"max_tokens": query.get("max_tokens"), "project": query.get("project")}
@@ -204,11 +204,11 @@ class Context(AgentView):
         if form == "text":
             headers |= {"X-Tokens": str(block.tokens), "X-Left-Out": str(block.left_out)}
             return HttpResponse(block.as_text(), content_type="text/plain; charset=utf-8", headers=headers)
-        answer = {
+        body = {
             "core": [Read(*line).to_dict() for line in block.core],
             "journal": [Read(*line).to_dict() for line in block.journal],
             "tokens": block.tokens,
             "left_out": block.left_out,
             "left_out_tokens": block.left_out_tokens,
         }
-        return Response(answer, headers=headers)
+        return Response(body, headers=headers)

@@ -1,4 +1,4 @@
-"""The log of an agent's runs over the API: entries come in, and what `gc` found in them goes out (seed 001)."""
+"""API of the log of an agent's runs, and of the reports that `gc` writes on it."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Runs(AgentView):
 
 
 class ReportOut(serializers.Serializer[Any]):
-    """A model's report on the log, with its three sections."""
+    """A model's report on the log, in three sections."""
 
     id = serializers.IntegerField(source="number")
     at = serializers.DateTimeField()
     model = serializers.CharField()
     entries = serializers.IntegerField(help_text="number of entries in the log")
     left_out = serializers.IntegerField(help_text="number of oldest entries that did not fit into the model's context")
-    is_withdrawn = serializers.BooleanField(help_text="emptied because a memory that it may quote was redacted")
+    is_withdrawn = serializers.BooleanField(help_text="its text was removed, because it may quote a redacted memory")
     patterns_found = serializers.CharField(allow_blank=True)
     repeated_work = serializers.CharField(allow_blank=True)
     recommendations = serializers.CharField(allow_blank=True)
@@ -66,7 +66,7 @@ class ReportOut(serializers.Serializer[Any]):
 class Reports(AgentView):
     @describe_list("gc_reports_list", Page, "ReportsOut", ReportOut)
     def get(self, request: Request) -> Response:
-        """List the reports of models on the agent's log, newest first."""
+        """List gc reports: a model's reports on the log of runs. The newest is first."""
         query = self.query(Page)
         found = newest_first(GcReport, self.agent, query)
         return listed(found, query["limit"], "number", partial(_as_json, self.agent))
@@ -75,11 +75,11 @@ class Reports(AgentView):
 class OneReport(AgentView):
     @extend_schema(operation_id="gc_reports_read", responses=ReportOut)
     def get(self, request: Request, number: int) -> Response:
-        """Read a report."""
+        """Read a gc report."""
         switches.require_on(self.agent)
         report = GcReport.objects.filter(agent_id=self.agent.pk, number=number).first()
         if report is None:
-            raise NotFound("There is no such report.")
+            raise NotFound("There is no report with this number.")
         return Response(_as_json(self.agent, [report])[0])
 
 

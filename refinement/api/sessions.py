@@ -1,4 +1,4 @@
-"""Refinement sessions over the API: driven by the service, or by the agent's own runtime."""
+"""API of refinement sessions. The service or the agent's own runtime drives a session."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SessionIn(Body):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if attrs["driver"] == Driver.SERVER and attrs["mode"] != Mode.FULL:
-            raise serializers.ValidationError({"mode": f"must be {Mode.FULL} where the service drives the session"})
+            raise serializers.ValidationError({"mode": f"must be {Mode.FULL} if the service drives the session"})
         return attrs
 
 
@@ -90,7 +90,9 @@ class BriefingOut(serializers.Serializer[Any]):
 class CallIn(Body):
     arguments = FreeForm(allow_null=True, help_text="as the model sent them; free-form, because tools differ")
     reply = Text(
-        max_length=64, **OPTIONAL_TEXT, help_text="a name for the model's reply; calls of one reply count as one step"
+        max_length=64,
+        **OPTIONAL_TEXT,
+        help_text="a name for the model's reply; its calls count as one step",
     )
 
 
@@ -116,29 +118,29 @@ class Sessions(AgentView):
 
     @extend_schema(operation_id="sessions_open", request=SessionIn, responses={201: SessionOut, 202: AgentOut})
     def post(self, request: Request) -> Response:
-        """Open a session for your runtime to drive (201), or have a worker of the service refine the agent (202)."""
+        """Open a session. Your runtime drives it (201), or a worker of the service does (202)."""
         payload = self.payload(SessionIn)
         if payload["driver"] == Driver.SERVER:
-            due = backlog.ask(self.agent)
+            due = backlog.request(self.agent)
             due.tenant = self.agent.tenant
             return Response(AgentOut(due).data, status.HTTP_202_ACCEPTED)
         session = sessions.open_session(
             self.agent, trigger=DueReason.AGENT, mode=payload["mode"], driver=Driver.RUNTIME
         )
-        return _answer(session, status.HTTP_201_CREATED)
+        return _response(session, status.HTTP_201_CREATED)
 
 
 class OneSession(AgentView):
     @extend_schema(operation_id="sessions_read", responses=SessionOut)
     def get(self, request: Request, number: int) -> Response:
         """Read a session's state and figures, without content."""
-        return _answer(knife.find(self.agent, number))
+        return _response(knife.find(self.agent, number))
 
 
 class Briefing(AgentView):
     @extend_schema(operation_id="sessions_briefing", parameters=[BriefingQuery], responses=BriefingOut)
     def get(self, request: Request, number: int) -> Response:
-        """Read messages and tools for your model, for the current batch. It may edit the memories that it is shown."""
+        """Read the current batch: messages and tools for your model. The model may edit the memories in it."""
         form = {"openai": openai.tool, "anthropic": anthropic.tool}[self.query(BriefingQuery)["format"]]
         briefing = knife.briefing(self.agent, number)
         messages, tools = MessageOut(briefing.messages, many=True).data, [form(tool) for tool in briefing.tools]
@@ -148,7 +150,7 @@ class Briefing(AgentView):
 class Call(AgentView):
     @extend_schema(operation_id="sessions_call", request=CallIn, responses=CallOut)
     def post(self, request: Request, number: int, tool: str) -> Response:
-        """Carry out a tool call of the model. A refused call changes nothing, and the response says why."""
+        """Carry out a tool call of the model. A refused call changes no memory, and the response says why."""
         payload = self.payload(CallIn)
         arguments = payload["arguments"] if isinstance(payload["arguments"], dict) else None
         result = knife.call(self.agent, number, tool, arguments, reply=payload["reply"])
@@ -159,13 +161,13 @@ class Abort(AgentView):
     @extend_schema(operation_id="sessions_abort", request=AbortIn, responses=SessionOut)
     def post(self, request: Request, number: int) -> Response:
         """End the session early. Its edits are kept."""
-        return _answer(knife.abort(self.agent, number, self.payload(AbortIn)["reason"]))
+        return _response(knife.abort(self.agent, number, self.payload(AbortIn)["reason"]))
 
 
-def _answer(session: RefinementSession, status_code: int = status.HTTP_200_OK) -> Response:
+def _response(session: RefinementSession, status_code: int = status.HTTP_200_OK) -> Response:
     return Response(_as_json([session])[0], status_code)
 
 
 def _as_json(rows: list[RefinementSession]) -> list[Any]:
-    undone_sessions.note(rows)
+    undone_sessions.mark(rows)
     return list(SessionOut(rows, many=True).data)

@@ -1,4 +1,4 @@
-"""A tenant's agents, for its programs: make and configure them, hand out a first key, end keys. No word of a silo."""
+"""API for a tenant's programs: create and configure agents, issue a first key, revoke keys. It reads no content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_PAGE = 200
 
 
 class SettingsIn(LogIn):
-    """What a tenant may set: when and how much is refined, and how much of the log is kept."""
+    """Settings that a tenant may change: when and how much is refined, and how much of the log is kept."""
 
     budget_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
     target_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
@@ -67,7 +67,7 @@ class Agents(TenantView):
 
     @extend_schema(operation_id="agents_create", request=NewAgentIn, responses={201: NewAgentOut})
     def post(self, request: Request) -> Response:
-        """Create an agent. Its first key is shown only once. The runtime exchanges it for its own."""
+        """Create an agent. Its first key is shown only once. The runtime exchanges it for a key of its own."""
         payload = self.payload(NewAgentIn)
         parse_model(payload["model"])
         agent, key = lifecycle.create(self.tenant.slug, payload.pop("agent"), actor=self.actor, **payload)
@@ -77,10 +77,10 @@ class Agents(TenantView):
 
 class _OneAgent(TenantView):
     def agent(self, slug: str) -> Agent:
-        """The tenant's agent of that name. Raises NotFound, also for one of another tenant."""
+        """The tenant's agent with this name. Raises NotFound."""
         found = Agent.objects.select_related("tenant").filter(tenant=self.tenant, slug=slug).first()
         if found is None:
-            raise NotFound("There is no such agent.")
+            raise NotFound("There is no agent with this name.")
         return found
 
 
@@ -92,14 +92,14 @@ class OneAgent(_OneAgent):
 
     @extend_schema(operation_id="agents_change", request=SettingsIn, responses=AgentOut)
     def patch(self, request: Request, slug: str) -> Response:
-        """Change budget, target, cadence, limits and log, or pause the agent."""
+        """Change an agent's budget, target, cadence, limits or log, or pause it."""
         return changed(self.agent(slug), self.actor, self.payload(SettingsIn))
 
 
 class AgentKeys(_OneAgent):
     @extend_schema(operation_id="agents_key_issue", request=LabelIn, responses={201: KeyOut})
     def post(self, request: Request, slug: str) -> Response:
-        """Issue a key for an agent without memories. Afterwards only the agent's side issues keys."""
+        """Issue a key for an agent without memories. Once it has memories, only the agent's side issues keys."""
         key = lifecycle.first_key(self.agent(slug), self.actor, label=self.payload(LabelIn)["label"])
         return Response(key_json(key), status.HTTP_201_CREATED)
 
@@ -107,6 +107,6 @@ class AgentKeys(_OneAgent):
 class OneAgentKey(_OneAgent):
     @extend_schema(operation_id="agents_key_revoke", responses={204: None})
     def delete(self, request: Request, slug: str, prefix: str) -> Response:
-        """Revoke a key."""
+        """Revoke an agent's key."""
         lifecycle.revoke_key(self.agent(slug), prefix, self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,4 +1,4 @@
-"""Addresses of agents, refinement sessions and `gc` under /api/v1/."""
+"""URLs of agents, refinement sessions and `gc` under /api/v1/."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Anthropic's Messages API.
 
-It keeps system text apart. User and assistant alternate, so results of tools that ran together go back in one user
-message, ahead of any text. It refuses an empty text block. A message marked `stable` ends a prefix that its prompt
-cache may serve. At most four marks are allowed; the last four are kept, because each covers everything before it.
+System text is a separate field. User and assistant alternate, so the results of several tools go into one user message,
+before any text. An empty text block is refused. A message marked `stable` ends a prefix that the prompt cache can
+serve. At most four marks are allowed. The last four are used, because each covers everything before it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Cost(http.Cost):
     usage: _Tokens | None = None
 
     def spent(self) -> Usage:
-        """`input_tokens` does not include what the cache served or stored: the prompt is all three."""
+        """The tokens of the call. `input_tokens` does not include tokens that the cache served or stored."""
         if self.usage is None:
             return Usage()
         read = self.usage.cache_read_input_tokens or 0
@@ -60,7 +60,7 @@ class _Answer(_Cost):
     @field_validator("content", mode="before")
     @classmethod
     def _without_other_blocks(cls, content: Any) -> Any:
-        """Without thinking, for example."""
+        """Leave out other blocks, such as thinking."""
         return [block for block in content if not _is_other(block)] if isinstance(content, list) else content
 
 
@@ -128,7 +128,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _turns(written: Iterable[tuple[Message, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
-    """User and assistant in alternation: consecutive messages of the same side are one turn."""
+    """Alternate user and assistant: consecutive messages of the same side are joined."""
     turns: list[dict[str, Any]] = []
     for message, blocks in written:
         if message.role == "system" or not blocks:

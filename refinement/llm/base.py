@@ -17,10 +17,10 @@ from config.errors import MODEL, USAGE, DomainError
 
 
 class ModelError(DomainError):
-    """A model call that gave no usable reply.
+    """A model call without a usable reply.
 
     `usage`: the tokens it cost, if the server reports them. `calls`: the HTTP requests, retries included. `status`: the
-    HTTP status, 0 without a response. `server_message`: the server's own words, if the request allows them to be kept.
+    HTTP status, 0 without a response. `server_message`: the server's own message, if the request allows it.
     """
 
     code = "model_error"
@@ -34,7 +34,7 @@ class ModelError(DomainError):
 
 
 class ModelUnavailable(ModelError):
-    """The server could not be reached, timed out, cut the connection, or answered 408, 429 or 5xx.
+    """The server could not be reached, timed out, closed the connection, or answered 408, 429 or 5xx.
 
     `retry_after`: the seconds after which it allows a retry. `is_unreachable`: there was no response at all.
     """
@@ -119,9 +119,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LongText:
-    """A text too long for memory, sent in pieces in place of `mark`, which is the whole text of one message.
+    """A text too long for memory. It is sent in pieces in place of `mark`, which is the whole text of one message.
 
-    `pieces` returns its bytes from the start at each call (UTF-8; what is not is replaced); `size` is their number.
+    Each call of `pieces` returns its bytes from the start. Bytes that are not UTF-8 are replaced. `size` counts them.
     """
 
     mark: str
@@ -135,7 +135,7 @@ class Request:
 
     `is_cut_short`: `seconds` is less than a call usually gets, so a timeout does not count as a failure of the server.
     `is_shared`: wait while the provider is closed for all processes, and share the result with them.
-    `quotes`: keep the server's words about an error; they may repeat what was sent.
+    `quotes`: keep the server's error message, which may repeat content.
     """
 
     model: str
@@ -185,7 +185,7 @@ def json_value(text: bytes | str) -> Any:
 def tool_calls(wanted: Iterable[tuple[str | None, str, Any]], request: Request) -> tuple[ToolCall, ...]:
     """Tool calls in order, from (id, name, arguments).
 
-    Every id is unique in the conversation: one that is missing or taken is replaced by one made from its position.
+    Every id is unique in the conversation. A missing or repeated id is replaced by one made from its position.
     """
     taken = {call.id for message in request.messages for call in message.tool_calls}
     calls = []

@@ -8,19 +8,19 @@ from refinement.llm.base import Model, ModelNotConfigured
 from refinement.providers import Availability
 
 PROVIDERS = ("openai", "anthropic", "ollama", "builtin")
-LONGEST = 200  # of the column
+LONGEST = 200  # length of the column
 
 
 def parse(model: str) -> tuple[str, str]:
     """(provider, the provider's name for the model). Raises `ModelNotConfigured`."""
     if model != model.strip() or not model.isprintable() or len(model) > LONGEST:
         raise ModelNotConfigured(
-            f"A model has at most {LONGEST} characters, no control character, and no white space at its ends."
+            f"A model must have at most {LONGEST} characters, no control character, and no white space at its ends."
         )
     provider, _, name = model.partition("/")
     if provider not in PROVIDERS or not name:
         choices = ", ".join(PROVIDERS)
-        raise ModelNotConfigured(f"A model is written provider/name, and the provider is one of: {choices}.")
+        raise ModelNotConfigured(f"Write a model as provider/name. The provider must be one of: {choices}.")
     if provider == "builtin" and name != "dedupe":
         raise ModelNotConfigured("The only built-in model is builtin/dedupe.")
     return provider, name
@@ -29,7 +29,7 @@ def parse(model: str) -> tuple[str, str]:
 def open_model(model: str) -> tuple[Model, str]:
     """The adapter for a model, and the name to put in its requests. Makes no call. Raises `ModelNotConfigured`.
 
-    An adapter is imported when it is first used, because it loads an HTTP client, or word matching.
+    An adapter is imported on first use, because it loads an HTTP client or word matching.
     """
     provider, name = parse(model)
     if provider == "builtin":

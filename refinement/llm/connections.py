@@ -1,7 +1,7 @@
-"""Connections to model servers. One client per process and address; reads and writes end at the call's deadline.
+"""Connections to model servers. There is one client for each process and address.
 
-A client follows no redirect (it would send the key along), keeps no cookie (all tenants share it), and reads neither
-proxy variables nor .netrc (a proxy for the web must not see calls to 127.0.0.1). It uses SSL_CERT_FILE.
+Reads and writes end at the call's deadline. A client follows no redirect, because that would send the key along. It
+keeps no cookie, because all tenants share it. It ignores proxy variables and .netrc. It uses SSL_CERT_FILE.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import httpx
 IDLE_SECONDS = 30.0
 WRITE_BYTES = 64 * 1024
 
-# Their lines contain addresses at INFO, and response headers at DEBUG.
+# They log addresses at INFO and response headers at DEBUG.
 for _name in ("httpx", "httpcore"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
@@ -69,7 +69,7 @@ class _Network(httpcore.SyncBackend):
         return _DeadlineStream(super().connect_tcp(*args, **kwargs))
 
 
-# By process, because a forked process must not share its parent's connections.
+# By process id, because a forked process must not share its parent's connections.
 _clients: dict[tuple[int, str], httpx.Client] = {}
 
 
@@ -80,7 +80,7 @@ def client_for(base_url: str) -> httpx.Client:
 
 
 def _new_client(base_url: str) -> httpx.Client:
-    # It takes a while to read the certificate authorities. The other context trusts nobody.
+    # Certificate authorities are slow to load, so HTTP gets a context without any.
     is_secure = base_url.startswith("https:")
     context = httpx.create_ssl_context() if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     transport = httpx.HTTPTransport(verify=context, trust_env=False)

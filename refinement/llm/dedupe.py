@@ -1,7 +1,7 @@
 """`builtin/dedupe`: a program in place of a language model, for first runs, air-gapped use and tests.
 
-It merges near duplicates, keeps the fullest wording word for word, and leaves everything else unchanged. It needs no
-network, costs no tokens, and gives the same conversation the same reply.
+It merges near duplicates, keeps the fullest wording unchanged, and changes nothing else. It needs no network and no
+tokens. The same conversation always gets the same reply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Call = tuple[str, dict[str, Any]]
 
 
 class Dedupe:
-    """A `Model` without a state: the conversation tells what is done and what remains."""
+    """A `Model` without state. The conversation contains what is done and what remains."""
 
     def complete(self, request: Request) -> Reply:
         """The remaining edits, else `complete_refinement`, else (without tools, or if it was refused) only text."""
@@ -53,8 +53,7 @@ class _Line(NamedTuple):
 
 
 def _ledger(messages: Sequence[Message]) -> list[_Line]:
-    """The memories by number, without constitutional ones. Of a memory that is shown twice, the last counts, but it
-    stays constitutional."""
+    """The memories by number, without constitutional ones. If a memory occurs twice, the last one counts."""
     lines = [line for message in messages if message.role in ("system", "user") for line in _lines(message.text)]
     kept = {line.id for line in lines if line.constitutional}
     last = {line.id: line for line in lines}
@@ -62,8 +61,8 @@ def _ledger(messages: Sequence[Message]) -> list[_Line]:
 
 
 def _lines(text: str) -> Iterator[_Line]:
-    # Only "\n" ends a line. It is escaped in a memory's text, but U+2028 and form feeds are not: splitlines() would
-    # cut there, and read what follows as a line of the ledger.
+    # Only "\n" ends a line, and it is escaped in the text of a memory. splitlines() would also split at U+2028 and form
+    # feeds, so part of a text could be read as a line of the ledger.
     for raw in text.split("\n"):
         value = json_value(raw) if raw.lstrip().startswith("{") else None
         if isinstance(value, dict) and _is_memory(value):
@@ -82,7 +81,7 @@ def _is_memory(value: dict[str, Any]) -> bool:
 
 
 def _edits(ledger: Sequence[_Line], offered: set[str], tried: set[int]) -> Iterator[_Call]:
-    """One merge for each group of near duplicates. If only deleting is offered: all of its members but the fullest."""
+    """A merge for each group of near duplicates. If there is only delete_memory, delete all but the fullest."""
     for group, fullest in _groups(ledger):
         ids = [line.id for line in group]
         if "consolidate_memories" in offered:
@@ -105,7 +104,7 @@ def _groups(ledger: Sequence[_Line]) -> list[tuple[list[_Line], _Line]]:
 
 
 class _Past:
-    """The earlier calls of the conversation, and their results. What was `tried` is done, or refused for good."""
+    """The earlier calls of the conversation and their results. A memory in `tried` is not edited again."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         calls = [call for message in messages if message.role == "assistant" for call in message.tool_calls]
@@ -121,7 +120,7 @@ class _Past:
         self.has_finished = any(call.name == _FINISH for call in calls)
 
     def summary(self) -> str:
-        """What was done, without a word of any memory."""
+        """A summary without content."""
         parts = [_INTRODUCTION]
         if self.merges:
             merged = sum(map(len, self.merges))

@@ -2,8 +2,8 @@
 
 `Request.seconds` limits a call as a whole: connecting, sending, waiting, reading and every retry. Only name resolution
 has the resolver's own limits. At most `Request.retries` times, a call is retried after a failed connection, a timeout,
-408, 429 and 5xx. `Retry-After` is obeyed; if it is longer than the time left, the call fails at once. Another 4xx is
-not retried, and neither is an invalid reply, which was paid for.
+408, 429 and 5xx. `Retry-After` is obeyed. If it is longer than the time left, the call fails at once. Another 4xx
+and an invalid reply are not retried.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Cost(Wire):
 
 
 class Content(NamedTuple):
-    """What a reply says. `calls`: id, name and arguments of each tool call. `stop`: the provider's reason to stop."""
+    """The content of a reply. `calls`: id, name and arguments of each tool call. `stop`: the provider's stop reason."""
 
     text: str
     calls: Iterable[tuple[str | None, str, Any]]
@@ -100,7 +100,7 @@ def _parsed(value: Any, kind: type[Part]) -> Part | None:
 
 
 class HttpModel(ABC):
-    """A model behind HTTP. `who` names the server in errors; `cost` and `answer` are what its replies consist of."""
+    """A model behind HTTP. `who` names the server in errors. `cost` and `answer` are the types of its replies."""
 
     who: ClassVar[str]
     path: ClassVar[str]
@@ -119,7 +119,7 @@ class HttpModel(ABC):
 
     @abstractmethod
     def read(self, answer: Any) -> Content:
-        """What an `answer` says. Raises ModelReplyInvalid."""
+        """The content of an `answer`. Raises ModelReplyInvalid."""
 
     def complete(self, request: Request) -> Reply:
         """Send the request and return the reply. Raises ModelError."""
@@ -128,7 +128,7 @@ class HttpModel(ABC):
             return self._reply(call.response(), request, call)
         except ModelError as error:
             error.calls = call.made
-            error.__cause__ = error.__context__ = None  # they lead to the request, which has the key and the prompt
+            error.__cause__ = error.__context__ = None  # they refer to the request, which has the key and the prompt
             raise
 
     def _reply(self, body: bytes, request: Request, call: _Call) -> Reply:
@@ -137,7 +137,7 @@ class HttpModel(ABC):
         if answer is None:
             cost = _parsed(value, self.cost)
             usage = cost.spent() if cost else None
-            raise ModelReplyInvalid(f"{self.who} sent a reply that is not in the form of its protocol.", usage)
+            raise ModelReplyInvalid(f"{self.who} sent a reply that does not follow its protocol.", usage)
         content = self.read(answer)
         calls = tool_calls(content.calls, request)
         stop = self.stops.get(content.stop or "", "other")
@@ -217,7 +217,7 @@ class _Call:
     def _wait_until_available(self) -> None:
         while self.availability and (wait := self.availability.wait()):
             if wait >= self._seconds_left():
-                error = ModelUnavailable(f"{self.model.who} does not answer, and nobody calls it for a while.")
+                error = ModelUnavailable(f"{self.model.who} does not respond. It will be called again later.")
                 error.retry_after = wait
                 raise error
             time.sleep(min(wait, RECHECK_SECONDS))
@@ -244,7 +244,7 @@ class _Call:
         except httpx.TimeoutException:
             raise ModelTimedOut(f"{self.model.who} did not answer in time.") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as problem:
-            message = f"{self.model.who} could not be reached, or cut the connection."
+            message = f"{self.model.who} could not be reached, or it closed the connection."
             error = ModelUnavailable(message, server_message=_system_error(problem))
             error.is_unreachable = True
             raise error from None
@@ -312,12 +312,12 @@ def _error_message(response: httpx.Response) -> str:
 
 def _reason(status: int) -> str:
     if status < 400:
-        return "redirects are not followed; set the address that it redirects to"
+        return "redirects are not followed; set the address it redirects to"
     return _REASONS.get(status, "it refuses the request")
 
 
 _REASONS = {
-    400: "it does not accept the request for this model",
+    400: "it does not accept this request for this model",
     401: "the API key is missing or wrong",
     403: "the API key may not use this model",
     404: "no such model or address",

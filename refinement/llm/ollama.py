@@ -1,9 +1,9 @@
 """Ollama's /api/chat.
 
-Ollama reads a prompt into a context of `num_ctx` tokens, by default a few thousand, and silently drops what does not
-fit from its start: the system text and the first memories. So every call sets `num_ctx` from an estimate of prompt and
-output, and asks newer servers for an error instead of a shorter prompt (`truncate`, `shift`). A context costs memory,
-and a new size reloads the model, so sizes are powers of two.
+Ollama reads a prompt into a context of `num_ctx` tokens, by default a few thousand. It silently drops the beginning of
+a longer prompt: the system text and the first memories. So every call sets `num_ctx` from an estimate of prompt and
+output, and asks newer servers for an error instead (`truncate`, `shift`). A context costs memory, and a new size
+reloads the model, so sizes are powers of two.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Ollama(http.HttpModel):
 
 
 def context_tokens(prompt_bytes: int, output_tokens: int) -> int:
-    """`num_ctx` for a prompt of so many bytes. Three bytes to a token: for most scripts that is more than enough."""
+    """`num_ctx` for a prompt of so many bytes. It assumes three bytes for a token, which is enough for most scripts."""
     needed = prompt_bytes // 3 + output_tokens + TEMPLATE_TOKENS
     return max(LEAST_CONTEXT, 1 << (needed - 1).bit_length())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from django.db import Error as DatabaseTrouble
+from django.db import Error as DatabaseError
 from django.db import ProgrammingError, connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
@@ -28,7 +28,7 @@ def alive(_: HttpRequest) -> JsonResponse:
 def ready(_: HttpRequest) -> JsonResponse:
     """200 if the database answers and is migrated, the keys exist and the queue can be reached; else 503.
 
-    Each part is "ok" or says what is wrong. `workers` and `models` do not change the status.
+    Each part is "ok" or a problem. `workers` and `models` do not change the status.
     """
     parts = {"database": _database(), "keys": _keys(), "queue": _queue()}
     is_ready = all(state == OK for state in parts.values())
@@ -42,9 +42,11 @@ def _database() -> str:
         missing = _migrations() - set(MigrationRecorder(connection).applied_migrations())
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1 FROM memory_agent LIMIT 1")  # fails without the tables
-    except DatabaseTrouble as trouble:
-        is_table_missing = isinstance(trouble, ProgrammingError) or "no such table" in str(trouble)
-        return _NOT_MIGRATED if is_table_missing else "cannot be used: is it up, and is DATABASE_URL right?"
+    except DatabaseError as error:
+        is_table_missing = isinstance(error, ProgrammingError) or "no such table" in str(error)
+        return (
+            _NOT_MIGRATED if is_table_missing else "cannot be used: check that it runs and that DATABASE_URL is right"
+        )
     return _NOT_MIGRATED if missing else OK
 
 
@@ -61,22 +63,22 @@ def _keys() -> str:
     try:
         keyring()
     except ConfigurationError:
-        return "missing, or none: manage.py check says which"
+        return "missing or invalid: run manage.py check"
     return OK
 
 
 def _queue() -> str:
     try:
         depth()
-    except DatabaseTrouble:
-        return "lies in the database"
+    except DatabaseError:
+        return "is in the database"
     except QueueUnreachable:
-        return "cannot be reached: is Redis up, and is REDIS_URL right?"
+        return "cannot be reached: check that Redis runs and that REDIS_URL is right"
     return OK
 
 
-def troubles() -> list[str]:
-    """Why due agents wait, in words."""
+def problems() -> list[str]:
+    """The reasons why due agents wait."""
     return [state for state in (_workers(), _models()) if state != OK]
 
 
@@ -85,8 +87,14 @@ def _workers() -> str:
 
 
 def _models() -> str:
-    """Names only the provider of a model: the name of a model is a tenant's word."""
-    shut = {
-        f"a model of {providers.of(name)}" if "/" in name else name: until for name, until in providers.shut().items()
+    """The closed providers. It does not name a model, because that is a tenant's setting."""
+    closed = {
+        f"a model of {providers.of(name)}" if "/" in name else name: until for name, until in providers.closed().items()
     }
-    return "; ".join(f"{name} is left alone until {until:%Y-%m-%d %H:%M:%S} UTC" for name, until in shut.items()) or OK
+    return (
+        "; ".join(
+            f"{name} does not respond and is not called until {until:%Y-%m-%d %H:%M:%S} UTC"
+            for name, until in closed.items()
+        )
+        or OK
+    )

@@ -1,7 +1,7 @@
-"""The metrics for Prometheus at /metrics: only figures, without the name of a tenant or an agent in any label.
+"""The metrics for Prometheus at /metrics. No label has the name of a tenant or an agent.
 
-Each process counts its requests in files that all processes under one gunicorn share (config/gunicorn.py). Everything
-else is read from the database and the queue at each request, so every process gives the same figures.
+Each process counts its requests in files that all processes of one gunicorn share (config/gunicorn.py). All other
+figures are read from the database and the queue at each request.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def counted(answer: View) -> View:
 
 
 @require_safe
-def shown(request: HttpRequest) -> HttpResponse:
-    """The metrics, for requests with METRICS_TOKEN. 404 if no token is set."""
+def metrics(request: HttpRequest) -> HttpResponse:
+    """The metrics. The request needs METRICS_TOKEN. 404 if it is not set."""
     if not settings.METRICS_TOKEN:
         raise Http404
     if not constant_time_compare(request.headers.get("Authorization", ""), f"Bearer {settings.METRICS_TOKEN}"):
@@ -134,10 +134,10 @@ def _backlog() -> Iterator[Metric]:
         "Whether a provider, or one of its models, is closed",
         labels=["provider"],
     )
-    shut = {providers.of(name) for name in providers.shut()}
+    closed = {providers.of(name) for name in providers.closed()}
     for name in PROVIDERS:
         busy.add_metric([name], taken.get(name, 0))
-        down.add_metric([name], name in shut)
+        down.add_metric([name], name in closed)
     yield busy
     yield down
     expected = next_sweep()

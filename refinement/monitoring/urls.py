@@ -1,4 +1,4 @@
-"""Addresses for load balancers and Prometheus."""
+"""URLs for load balancers and Prometheus."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from refinement.monitoring import health, metrics
 urlpatterns = [
     path("healthz", health.alive),
     path("readyz", health.ready),
-    path("metrics", metrics.shown),
+    path("metrics", metrics.metrics),
 ]

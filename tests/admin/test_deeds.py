@@ -364,7 +364,7 @@ def test_ones_own_grant_may_be_ended_by_an_auditor_and_anothers_not(
 
 def test_resuming_one_that_is_due_has_it_refined(lived: House, enter: Enter) -> None:
     lifecycle.change(fresh(lived.ada), RUNTIME, paused=True)
-    backlog.ask(fresh(lived.ada))
+    backlog.request(fresh(lived.ada))
     Waiting.objects.all().delete()
     assert "A refinement is due and waits for a worker" in said(confirm(enter("owner"), "resume", lived.ada))
     assert Waiting.objects.filter(pk=lived.ada.pk).exists()

@@ -60,7 +60,7 @@ def test_what_needs_somebody_is_counted(house: House, staff: dict[str, Person], 
     told = {"agents": 1, "over budget": 1, "paused": 1, "open access requests": 1, "grants in force": 1}
     assert counts(client) == nothing | told
     lifecycle.change(fresh(house.ada), RUNTIME, paused=False)
-    backlog.ask(fresh(house.ada))
+    backlog.request(fresh(house.ada))
     assert counts(client)["due for refinement"] == 1
     assert counts(enter("superuser"))["agents"] == 2
 
@@ -131,4 +131,4 @@ def test_what_keeps_due_agents_waiting_is_told(house: House, enter: Enter) -> No
     queue.keep_schedules()
     assert "Due agents wait" not in client.get("/admin/").content.decode()
     Provider.objects.create(name="openai", failures=2, shut_until=timezone.now() + timedelta(minutes=1))
-    assert "Due agents wait: openai is left alone until" in client.get("/admin/").content.decode()
+    assert "Due agents wait: openai does not respond and is not called until" in client.get("/admin/").content.decode()

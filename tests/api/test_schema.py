@@ -44,6 +44,7 @@ def test_every_operation_tells_what_it_does_and_how_it_fails(schema: dict[str, A
         for method, operation in ways.items():
             where = f"{method} {path}"
             assert operation.get("description"), where
+            assert 0 < len(operation["summary"]) <= 80, where
             assert operation["security"] == [{"key": []}], where
             assert {"401", "403", "422", "429", "503"} <= set(operation["responses"]), where
             assert any(code.startswith(("2", "3")) for code in operation["responses"]), where

@@ -65,7 +65,7 @@ def altered_is_found(agent: Agent, seq: int) -> bool:
         for name, table in guards.triggers():
             cursor.execute(f"DROP TRIGGER {name}" + (f" ON {table}" if connection.vendor == "postgresql" else ""))
         assert AuditEntry.objects.filter(agent_id=agent.pk, seq=seq).update(actor_label="nobody") == 1
-        guards.put_back()
+        guards.restore_triggers()
     with closing(replay.problems_of(agent.pk)) as problems:
         problem = next(problems)
     return (problem.seq, problem.problem.split(":")[0]) == (seq, "altered")

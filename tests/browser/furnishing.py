@@ -60,7 +60,7 @@ def furnish(mark: str = "") -> Home:
     ):
         Membership.objects.create(person=person, tenant=tenant, role=role)
     invitations.invite(ada.tenant, "tomasz@quayside.test", Role.AUDITOR, owner)
-    backlog.ask(noor)
+    backlog.request(noor)
     _refined(ada, ines, bela)
     _edited(ines, mark)
     roll_back(ines, What.session(1), Actor.person(owner.email), reason="two merges went too far")

@@ -37,7 +37,7 @@ def chain_anew_with_the_key(agent: Agent) -> None:
 @pytest.fixture
 def exported(past: Agent, tmp_path: Path) -> str:
     file = tmp_path / "heads.json"
-    guards.put_back()
+    guards.restore_triggers()
     file.write_text(run("audit_heads").out)
     drop_guards()
     return str(file)
@@ -60,7 +60,7 @@ def told(seq: int, words: str, *args: str) -> None:
 
 
 def test_heads_of_another_prove_nothing(past: Agent, bob: Agent, tmp_path: Path) -> None:
-    guards.put_back()
+    guards.restore_triggers()
     file = tmp_path / "heads.json"
     file.write_text(run("audit_heads", "globex/bob").out)
     ran = run("verify_audit", "acme/ada", "--heads", str(file))
@@ -71,13 +71,13 @@ def test_heads_of_another_prove_nothing(past: Agent, bob: Agent, tmp_path: Path)
 
 def test_a_trail_that_nobody_attacked_is_whole(past: Agent, exported: str) -> None:
     redact(past)
-    guards.put_back()
+    guards.restore_triggers()
     for args in (["acme/ada"], ["--all"]):
         assert run("verify_audit", *args, "--heads", exported).code == 0
 
 
 def test_an_attack_that_leaves_a_whole_trail_is_found_with_heads_alone(past: Agent, exported: str) -> None:
     chain_anew_with_the_key(past)
-    guards.put_back()
+    guards.restore_triggers()
     assert run("verify_audit", "--all").code == 0
     told(LAST, "replaced", "--heads", exported)

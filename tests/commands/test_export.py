@@ -115,7 +115,7 @@ def test_a_broken_seal_names_the_record_and_fails(house: House, monkeypatch: pyt
 
     sealed = bytes(steps.row(house.ada, 1).sealed)
     Memory.objects.filter(agent=house.ada).update(sealed=sealed[:-1] + bytes([sealed[-1] ^ 1]))
-    failed(export(monkeypatch, house.ada_key), 1, "Record 1", "does not open")
+    failed(export(monkeypatch, house.ada_key), 1, "Record 1", "cannot be decrypted")
 
 
 # --- other formats, and into files

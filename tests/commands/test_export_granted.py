@@ -161,5 +161,5 @@ def test_a_grant_that_ends_meanwhile_ends_the_export(
 
 def test_a_seal_that_does_not_open_is_told_without_content(house: House, pat: Person) -> None:
     Memory.objects.filter(agent=house.ada, number=1).update(sealed=bytes(steps.row(house.ada, 2).sealed))
-    failed(export("--grant", token(house.ada, pat)), 1, "does not open")
+    failed(export("--grant", token(house.ada, pat)), 1, "cannot be decrypted")
     assert reads(house.ada) == []

@@ -215,7 +215,7 @@ def test_all_due_goes_on_after_an_agent_whose_silo_does_not_open(ada: Agent, bob
     ran = run("refine", "--all-due", "--json")
     assert (ran.code, ran.json["outcome"]) == (1, "completed")
     assert "acme/ada" in ran.err
-    assert "does not open" in ran.err
+    assert "cannot be decrypted" in ran.err
 
 
 def test_dedupe_only_offers_no_merge(ada: Agent, served: ModelServer) -> None:

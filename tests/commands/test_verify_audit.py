@@ -32,7 +32,7 @@ def tampered(*statements: str) -> None:
     with connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
-    guards.put_back()
+    guards.restore_triggers()
 
 
 def verify(*args: str) -> Ran:
@@ -64,7 +64,7 @@ def test_a_missing_guard_is_found(trail: Agent) -> None:
     try:
         ran = verify("acme/ada", "--json")
     finally:
-        guards.put_back()
+        guards.restore_triggers()
     assert ran.code == 1
     assert "trigger" in ran.json["problems"][0]["problem"]
     assert "manage.py migrate" in ran.json["problems"][0]["problem"]
@@ -121,7 +121,7 @@ def test_a_value_of_a_wrong_type_is_found_and_ends_nothing(name: str, trail: Age
     assert (ran.code, ran.err) == (1, "")
     problems = ran.json["problems"]
     assert (problems[0]["agent"], problems[0]["seq"]) == ("acme/ada", first)
-    assert any("not of the form" in problem["problem"] for problem in problems)
+    assert any("wrong type or form" in problem["problem"] for problem in problems)
     assert "globex/bob" in {problem["agent"] for problem in problems}
     assert MARKER not in ran.out
     assert "zz" not in ran.out
@@ -133,7 +133,7 @@ def test_a_value_of_a_wrong_type_is_found_and_ends_nothing(name: str, trail: Age
 def test_an_agent_whose_row_cannot_be_loaded_ends_nothing(trail: Agent, bob: Agent) -> None:
     tampered(f"UPDATE memory_agent SET due_at = 'infinity' WHERE id = {trail.pk}")
     [problem] = verify("--all", "--json").json["problems"]
-    assert (problem["agent"], "not of the form" in problem["problem"]) == ("acme/ada", True)
+    assert (problem["agent"], "wrong type or form" in problem["problem"]) == ("acme/ada", True)
     assert verify("acme/ada", "--json").json["problems"] == [problem]
 
 

@@ -200,9 +200,9 @@ def test_a_sigterm_while_a_session_ends_at_its_limit_does_not_leave_it_open() ->
 @pytest.mark.django_db
 def test_what_a_person_asked_of_a_paused_agent_outlives_its_runtimes_asking_and_a_worker_that_is_stopped() -> None:
     agent = due("a", "one", paused=True)
-    backlog.ask_for(agent, ME)
+    backlog.request_for(agent, ME)
     assert schedule.due().filter(pk=agent.pk).exists()
-    backlog.ask(agent)
+    backlog.request(agent)
     assert schedule.due().filter(pk=agent.pk).exists()
     session = scheduling.open_due(steps.fresh(agent))
     assert session is not None
@@ -223,7 +223,7 @@ def test_agents_that_ask_all_the_time_leave_a_turn_to_others_of_their_tenant() -
     asking, quiet = due("a", "asking"), due("a", "quiet")
     with time_machine.travel(timezone.now(), tick=False) as clock:
         for _ in range(20):
-            backlog.ask(asking)
+            backlog.request(asking)
             backlog.sweep()
             turn = scheduling.take()
             assert turn is not None
@@ -286,7 +286,7 @@ def test_a_request_does_not_wait_for_workers_that_wait() -> None:
     RefinementSession.objects.filter(pk=session.pk).update(prompt_tokens=5)
     backlog.sweep()
     with held(one, redacted):
-        worker, asking = begun(scheduling.take, 1), begun(lambda: backlog.ask(two), 2)
+        worker, asking = begun(scheduling.take, 1), begun(lambda: backlog.request(two), 2)
         assert not asking.is_alive()
     worker.join()
 

@@ -69,7 +69,7 @@ def test_a_tenant_whose_sessions_are_short_shuts_nothing(server: ModelServer) ->
         due("hostile", f"a{n}", "openai/slow", max_seconds=1)
     tasks.sweep()
     queueing.work()
-    assert providers.shut() == {}
+    assert providers.closed() == {}
 
 
 def test_a_model_that_is_over_its_quota_shuts_no_other_model(server: ModelServer, settings: Any) -> None:
@@ -77,7 +77,7 @@ def test_a_model_that_is_over_its_quota_shuts_no_other_model(server: ModelServer
     due("hostile", "a", "openai/bad")
     tasks.sweep()
     queueing.work()
-    assert set(providers.shut()) == {"openai/bad"}
+    assert set(providers.closed()) == {"openai/bad"}
 
 
 def test_one_runtime_cannot_have_a_failing_model_called_again_and_again(server: ModelServer, settings: Any) -> None:
@@ -89,7 +89,7 @@ def test_one_runtime_cannot_have_a_failing_model_called_again_and_again(server: 
     with time_machine.travel(timezone.now(), tick=False) as clock:
         for _ in range(6):
             try:
-                backlog.ask(agent)
+                backlog.request(agent)
             except BackingOff:
                 refused += 1
             queueing.work()
@@ -178,7 +178,7 @@ def test_one_agent_does_not_keep_a_provider_from_all_others(server: ModelServer)
                 session = sessions.open_session(hostile, trigger="agent", driver=Driver.RUNTIME)
                 knife.call(hostile, session.number, "decline_refinement", {"reason": "no"})
             with suppress(BackingOff, SessionOpen):
-                backlog.ask(hostile)
+                backlog.request(hostile)
             tasks.close_stale() if minute % 5 else tasks.sweep()
             queueing.work()
             if minute == 0:

@@ -129,7 +129,7 @@ def test_who_asks_while_workers_choose_waits_for_nobody(settings: Any) -> None:
     def act(place: int) -> None:
         if place % 2:
             for agent in made[place::4]:
-                backlog.ask(agent)
+                backlog.request(agent)
         else:
             for _ in range(6):
                 turn = scheduling.take()

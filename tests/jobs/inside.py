@@ -115,7 +115,7 @@ def standing() -> dict[str, int]:
 
 def left_alone() -> list[str]:
     """The providers of models that nobody calls now."""
-    return sorted(providers.shut())
+    return sorted(providers.closed())
 
 
 def sessions() -> list[dict[str, Any]]:

@@ -119,9 +119,9 @@ def test_set_back_a_provider_that_was_down_is_called_again_in_minutes(ada: Agent
     clock.move_to(NOON + HOURS)
     for _ in range(providers.FAILURES):
         providers.Availability("openai/any").failed(is_unreachable=True)
-    assert set(providers.shut()) == {"openai", "openai/any"}
+    assert set(providers.closed()) == {"openai", "openai/any"}
     clock.move_to(NOON + AFTER)
-    assert providers.shut() == {}
+    assert providers.closed() == {}
 
 
 @pytest.mark.django_db(transaction=True)  # a connection that is hours old is closed

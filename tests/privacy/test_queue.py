@@ -69,7 +69,7 @@ class _Timer:
 def test_a_refinement_through_the_queue(watch: Watch, ada: Agent, server: ModelServer) -> None:
     remembered(watch, ada)
     refining.change(ada, model="openai/scripted", high_water_tokens=0)
-    backlog.ask(ada)
+    backlog.request(ada)
     assert worked_off(watch) == ["completed"]
     assert RefinementSession.objects.get().merged == 2
     assert Task.objects.count() == 0
@@ -98,7 +98,7 @@ def test_a_program_that_fails_in_a_task(
 
     remembered(watch, ada)
     refining.change(ada, model="openai/scripted", high_water_tokens=0)
-    backlog.ask(ada)
+    backlog.request(ada)
     with monkeypatch.context() as patch:
         patch.setattr(operations, "consolidate", fails)
         assert worked_off(watch) == ["fault"]

@@ -261,7 +261,7 @@ def test_what_is_handed_out_is_counted(ada: Agent, bob: Agent) -> None:
 @pytest.mark.database
 def test_where_use_cannot_be_noted_what_was_found_is_given_all_the_same(ada: Agent) -> None:
     remember(ada, "tea ZEBRA")
-    locked = mock.patch.object(usage, "hurried", side_effect=OperationalError("database is locked"))
+    locked = mock.patch.object(usage, "with_timeout", side_effect=OperationalError("database is locked"))
     with locked, capture_logs() as logged:
         told = retrieve(fresh(ada), "tea ZEBRA")
     assert ([read.memory.number for read in told.reads], told.times) == ([1], {})

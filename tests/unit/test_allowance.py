@@ -71,14 +71,14 @@ def test_once_it_is_used_up_nobody_is_due(ada: Agent, bob: Agent) -> None:
 
 def test_what_a_person_asks_for_is_begun_all_the_same(ada: Agent) -> None:
     allowed(ada, 0)
-    backlog.ask_for(ada, PERSON)
+    backlog.request_for(ada, PERSON)
     assert work() == [("refine_agent", "completed")]
 
 
 def test_its_own_side_is_told_when_to_ask_again(ada: Agent) -> None:
     allowed(ada, 0)
     with time_machine.travel(datetime(2026, 12, 24, tzinfo=UTC)), pytest.raises(AllowanceSpent, match="2027-01-01"):
-        backlog.ask(fresh(ada))
+        backlog.request(fresh(ada))
     assert waiting() == []
 
 

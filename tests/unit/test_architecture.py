@@ -227,8 +227,8 @@ def test_sql_written_by_hand_stays_in_a_few_places() -> None:
     allowed = {
         "audit/disk.py",
         "audit/guards.py",
-        "audit/moment.py",
-        "audit/patience.py",
+        "audit/consistency.py",
+        "audit/waiting.py",
         "audit/bulk.py",
         "memory/silo/checks.py",
         "refinement/monitoring/health.py",

@@ -8,7 +8,7 @@ import pytest
 
 from memory.models import Agent
 from refinement import limits
-from refinement.effects import ToolCall
+from refinement.effects import CallContext
 from refinement.errors import FloorReached
 from refinement.models import RefinementSession
 
@@ -32,7 +32,7 @@ def test_the_floor_of_an_empty_memory_is_nothing() -> None:
 def cut(lost: int, *, mass: int, floor: int) -> None:
     agent = Agent(core_tokens=mass)
     session = RefinementSession(agent=agent, tokens_before=mass, floor_tokens=floor, max_changes=1)
-    ToolCall(agent, session).count_changes(1, lost)
+    CallContext(agent, session).count_changes(1, lost)
 
 
 def test_a_cut_down_to_the_floor_passes() -> None:
@@ -52,8 +52,8 @@ def test_the_refusal_shows_its_arithmetic() -> None:
     with pytest.raises(FloorReached) as refusal:
         cut(1_000, mass=4_000, floor=3_750)
     assert str(refusal.value) == (
-        "Of this session's 4,000 tokens the call would cut 1,000 and leave 3,000, below the floor of 3,750. "
-        "At most 250 can still be cut. Nothing was changed."
+        "The call cuts 1,000 of this session's 4,000 tokens. The remaining 3,000 are below the floor of 3,750. "
+        "You can still cut at most 250 tokens. Nothing was changed."
     )
 
 

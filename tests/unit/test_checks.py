@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from audit.checks import trail_goes_on, triggers_are_there
+from audit.checks import audit_key_exists, triggers_exist
 from config import checks
 from config.keyfiles import NAMES, create_key_file, new_key
 from memory.models import Agent
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
 
 def problems() -> list[str | None]:
-    return [check.id for check in silos_open(["default"]) + triggers_are_there(["default"])]
+    return [check.id for check in silos_open(["default"]) + triggers_exist(["default"])]
 
 
 def test_a_silo_that_no_key_opens_keeps_it_from_starting(ada: Agent, settings: object) -> None:
@@ -52,10 +52,10 @@ def test_a_missing_trigger_keeps_it_from_starting(ada: Agent) -> None:
 
 def test_a_replaced_audit_key_keeps_it_from_starting(ada: Agent, settings: object) -> None:
     settings.AUDIT_KEY = new_key()  # type: ignore[attr-defined]
-    with pytest.raises(checks.RefusesToStart, match=r"newest entry of the audit trail.*not in the keyring"):
+    with pytest.raises(checks.RefusesToStart, match=r"newest audit entry.*not in the keyring"):
         checks.require_sound()
-    assert [check.id for check in trail_goes_on(["default"])] == ["palimpsest.E006"]
-    assert trail_goes_on() == []
+    assert [check.id for check in audit_key_exists(["default"])] == ["palimpsest.E006"]
+    assert audit_key_exists() == []
 
 
 @pytest.mark.parametrize(("name", "mode"), [("silo", 0o640), ("heads", 0o604), ("", 0o770)])

@@ -159,7 +159,7 @@ def test_a_key_put_back_out_of_a_backup_is_found(past: Agent) -> None:
     Agent.objects.filter(pk=past.pk).update(wrapped_key=wrapped)
     [problem] = problems(past)
     assert problem.seq == last_entry(past).seq
-    assert problem.problem == "inserted: the data key, which this entry destroyed, is there again"
+    assert problem.problem == "inserted: the data key that this entry destroyed is there again"
 
 
 def test_another_agent_is_left_alone(erased: Agent, bob: Agent) -> None:

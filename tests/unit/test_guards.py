@@ -171,14 +171,14 @@ def test_missing_triggers_are_reported_and_put_back(ada: Agent) -> None:
         gone = [name for name, guarded in guards.triggers() if guarded == table]
         assert guards.missing() == gone
         assert [problem.problem.split()[1] for problem in verify.missing_guards()] == gone
-        guards.put_back()
+        guards.restore_triggers()
         assert guards.missing() == []
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_rebuilt_table_has_its_triggers_back_after_migrate(ada: Agent) -> None:
     if connection.vendor == "sqlite":
-        guards.let_nothing_through()  # as before every migrate that has something to do
+        guards.refuse_updates()  # as before every migrate that has something to do
         with connection.schema_editor() as editor:  # as AlterField does: a new table, copied and renamed
             field = Change._meta.get_field("after")
             other = field.clone()
@@ -201,8 +201,8 @@ def test_a_trigger_that_does_not_fire_counts_as_missing(ada: Agent, way: str) ->
 
 
 def test_putting_back_twice_is_harmless(ada: Agent) -> None:
-    guards.put_back()
-    guards.put_back()
+    guards.restore_triggers()
+    guards.restore_triggers()
     operations.remember(ada, [], ME)
     assert guards.missing() == []
 
@@ -221,7 +221,7 @@ def test_a_trigger_that_does_nothing_counts_as_missing_and_is_put_back(ada: Agen
     for statement in EMPTIED[connection.vendor]:
         run(statement)
     assert guards.missing() == ["audit_change_no_delete"]
-    guards.put_back()
+    guards.restore_triggers()
     assert guards.missing() == []
 
 
@@ -241,7 +241,7 @@ def test_a_function_that_refuses_nothing_counts_as_missing_and_is_put_back(ada: 
     calls_it = [name for name, statement in made if f" {function}()" in statement]
     assert calls_it
     assert guards.missing() == calls_it
-    guards.put_back()
+    guards.restore_triggers()
     assert guards.missing() == []
 
 
@@ -269,7 +269,7 @@ def test_putting_back_is_done_whole_or_not_at_all(ada: Agent, monkeypatch: pytes
     with monkeypatch.context() as patched:
         patched.setattr(guards, "_triggers", broken)
         with pytest.raises(DatabaseError), transaction.atomic():
-            guards.put_back()
+            guards.restore_triggers()
     assert guards.missing() == gone
 
 
@@ -284,7 +284,7 @@ def test_putting_back_is_one_transaction_of_its_own(monkeypatch: pytest.MonkeyPa
         return execute(sql, *rest)
 
     with connection.execute_wrapper(watch):
-        guards.put_back()
+        guards.restore_triggers()
     assert [sql for sql in outside if "BEGIN" not in sql.split()[0]] == []
     assert guards.missing() == []
 
@@ -307,5 +307,5 @@ def test_many_processes_migrate_at_once() -> None:
 def test_many_threads_put_back_at_once() -> None:
     for _ in range(10):
         drop_guards()
-        at_once(*[guards.put_back] * 5)
+        at_once(*[guards.restore_triggers] * 5)
         assert guards.missing() == []

@@ -252,7 +252,7 @@ def test_a_table_of_the_same_name_is_not_asked(named: Agent, table: str) -> None
 def test_functions_that_look_elsewhere_count_as_missing(ada: Agent) -> None:
     sql("ALTER FUNCTION palimpsest_audit_change_only_redacts() RESET search_path")
     assert guards.missing() == ["audit_change_no_update"]
-    guards.put_back()
+    guards.restore_triggers()
     assert guards.missing() == []
 
 

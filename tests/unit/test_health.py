@@ -137,7 +137,7 @@ def test_a_provider_that_does_not_answer_is_told(client: Client, db: None) -> No
         response = client.get("/readyz")
     assert (response.status_code, response.json()["models"]) == (
         200,
-        "a model of openai is left alone until 2026-01-02 03:05:05 UTC",
+        "a model of openai does not respond and is not called until 2026-01-02 03:05:05 UTC",
     )
 
 

@@ -64,7 +64,7 @@ def test_a_refusal_shows_its_arithmetic_and_what_is_left(ada: Agent) -> None:
     made = fill(ada, 4, 100)
     held = opened(ada)
     answer = refused(held, "floor", "consolidate_memories", {"ids_to_merge": made, "new_content": filler(10, "x")})
-    assert "would cut 390 and leave 10, below the floor of 300. At most 100 can still be cut" in answer["error"]
+    assert "The remaining 10 are below the floor of 300. You can still cut at most 100 tokens." in answer["error"]
     assert answer["left"]["tokens_to_cut"] == 100
 
 

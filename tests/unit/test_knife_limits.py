@@ -30,7 +30,7 @@ def test_changes_are_counted_in_memories(ada: Agent) -> None:
     assert held.row.changes == 3
     too_many = {"ids_to_merge": made[3:6], "new_content": filler(60)}
     answer = refused(held, "too_many_changes", "consolidate_memories", too_many)
-    assert answer["error"] == "The call would change 3 memories; 2 changes are left in this session."
+    assert answer["error"] == "The call changes 3 memories, but this session has only 2 changes left."
     held.call("consolidate_memories", ids_to_merge=made[3:5], new_content=filler(40, "n"))
     assert held.row.changes == 5
     assert held.call("protect_memory", id=made[11])["ok"], "which is no change"

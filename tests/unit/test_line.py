@@ -62,7 +62,7 @@ def test_who_waits_is_not_queued_again(ada: Agent, bob: Agent) -> None:
     tasks.sweep()
     due(bob)
     tasks.sweep()
-    backlog.ask(ada)
+    backlog.request(ada)
     assert waiting() == [(REFINE, (ada.pk,)), (REFINE, (bob.pk,))]
 
 
@@ -145,11 +145,11 @@ def test_who_became_paused_meanwhile_is_not_refined_and_leaves_the_line(ada: Age
 
 def test_who_asks_again_after_a_while_is_queued_once_more(ada: Agent) -> None:
     """Its task may have died with a worker, and asking must not be answered by nothing."""
-    backlog.ask(ada)
-    backlog.ask(ada)
+    backlog.request(ada)
+    backlog.request(ada)
     assert len(waiting()) == 1
     Waiting.objects.update(since=timezone.now() - timedelta(minutes=2))
-    backlog.ask(ada)
+    backlog.request(ada)
     assert len(waiting()) == 2
     work()
     assert outcomes(ada) == [("agent", "completed")]
@@ -204,7 +204,7 @@ def test_what_a_person_took_back_is_not_refined_again_at_once(ada: Agent) -> Non
     assert after.core_tokens > after.budget_tokens
     assert after.due_at is not None
     assert timedelta(hours=23) < after.due_at - timezone.now() <= timedelta(hours=24)
-    backlog.ask(ada)
+    backlog.request(ada)
     assert waiting() == [(REFINE, (ada.pk,))], "unless somebody asks"
 
 
@@ -247,7 +247,7 @@ def test_a_fault_of_the_program_puts_it_off_too(ada: Agent, monkeypatch: pytest.
 
 
 def test_an_erased_agent_is_nothing_to_do(ada: Agent) -> None:
-    backlog.ask(ada)
+    backlog.request(ada)
     asked = removal_requests.ask_erasure(ada, PERSON, reason="It is asked for.", asked_by="the owner")
     erasure.erase(ada, asked.number, ME)
     assert entries(ada)[-1].operation == Operation.ERASED
@@ -285,7 +285,7 @@ def test_a_crowd_of_one_tenant_delays_another_by_one_session(ada: Agent, bob: Ag
     tasks.sweep()
     before = waiting()
     carry_out(before[0])
-    backlog.ask(bob)
+    backlog.request(bob)
     carry_out(before[1])
     assert [session.agent_id == bob.pk for session in RefinementSession.objects.order_by("pk")] == [False, True]
 

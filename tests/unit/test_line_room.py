@@ -48,14 +48,14 @@ def test_a_tenant_at_its_limit_does_not_keep_others_from_the_line(ada: Agent, se
     assert scheduling.take() is not None
     due(ada)
     queueing.OrmQ.objects.all().delete()  # the wake-ups of others, who found nothing to do
-    backlog.go_on()
+    backlog.wake_next()
     assert waiting() == [("refinement.tasks.sweep", ())]
     backlog.sweep()
     taken = scheduling.take()
     assert taken is not None
     assert taken.pk == ada.pk
     queueing.OrmQ.objects.all().delete()
-    backlog.go_on()
+    backlog.wake_next()
     assert waiting() == [], "of the large one nobody can be refined now, in line or not"
 
 

@@ -201,7 +201,7 @@ def test_an_erased_agent_lets_go_of_its_file(led: Agent, root: Path) -> None:
 
 
 def test_a_files_trim_is_not_rolled_back_and_says_so(led: Agent) -> None:
-    seq = operations.file_trimmed(fresh(led), {"removed": 3}, ME)
+    seq = operations.record_file_trim(fresh(led), {"removed": 3}, ME)
     assert seq is not None
     for what in (What.entry(seq), What.since_entry(seq - 1)):
         with pytest.raises(errors.NothingToUndo, match="a memory file was trimmed"):

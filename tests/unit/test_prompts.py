@@ -26,7 +26,7 @@ def test_the_agents_wishes_are_added_to_the_rules(ada: Agent) -> None:
     change(ada, refinement_prompt="Keep every recipe.")
     system, _ = told(ada, opened(ada))
     assert SAFETY in system
-    assert system.endswith("never replace them:\nKeep every recipe.")
+    assert system.endswith("do not replace them:\nKeep every recipe.")
 
 
 def test_a_hostile_wish_replaces_no_rule(ada: Agent) -> None:
@@ -51,7 +51,7 @@ def test_the_briefing_shows_where_the_session_stands_and_what_it_may_do(ada: Age
         "100 memories discarded or rewritten, 30 replies, 20 searches, 20 failed calls, 900 seconds, "
         "400000 model tokens, 5 protections." in briefing
     )
-    assert "Due because: manual. You are asked every 7 days, when you outgrow your budget, and on request." in briefing
+    assert "Reason for this session: manual.\nYou are refined every 7 days, when you outgrow" in briefing
 
 
 def test_the_briefing_tells_of_duplicates_batches_and_the_mode(ada: Agent) -> None:
@@ -60,7 +60,7 @@ def test_the_briefing_tells_of_duplicates_batches_and_the_mode(ada: Agent) -> No
     assert briefing.startswith("Current core: 1 tokens in 1 memories;")
     assert "2 exact duplicates were removed before this session." in briefing
     assert "removes near-duplicates only" in briefing
-    assert "This is batch 2 of 3;" in briefing
+    assert "This is batch 2 of 3." in briefing
 
 
 def test_the_briefing_ends_with_the_ledger(ada: Agent) -> None:

@@ -41,7 +41,7 @@ def failed(model: str = "openai/gpt", times: int = 2) -> Availability:
 def test_two_in_a_row_close_the_model_and_no_other(clock: time_machine.Traveller) -> None:
     caller = failed()
     assert waits("openai/gpt", "openai/other", "anthropic/claude") == [FIRST.total_seconds(), 0, 0]
-    assert set(providers.shut()) == {"openai/gpt"}
+    assert set(providers.closed()) == {"openai/gpt"}
     clock.shift(FIRST)
     assert caller.wait() == 0
     caller.failed(86_400)  # it is over its quota
@@ -86,7 +86,7 @@ def test_after_a_pause_one_caller_tries_and_its_answer_opens_the_model(clock: ti
     assert [caller.wait() > 0 for caller in callers] == [False, True, True, True, True]
     callers[0].answered()
     assert waits("openai/gpt") == [0]
-    assert not providers.is_doubted("openai/gpt")
+    assert not providers.is_failing("openai/gpt")
 
 
 def test_pauses_double_up_to_five_minutes(clock: time_machine.Traveller) -> None:
@@ -118,7 +118,7 @@ def test_a_clock_that_was_set_back_keeps_nobody_away(clock: time_machine.Travell
     clock.shift(timedelta(days=2))
     failed()
     clock.shift(-timedelta(days=2))
-    assert (providers.shut(), waits("openai/gpt")) == ({}, [0])
+    assert (providers.closed(), waits("openai/gpt")) == ({}, [0])
     Availability("openai/gpt").failed()
     assert 0 < waits("openai/gpt")[0] <= LONGEST.total_seconds()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refinement.similarity import clusters, near_groups, says_as_much, similar
+from refinement.similarity import clusters, covers, near_groups, similar
 from tests.growth import growth
 
 BASE = "On Mondays the team reviews the open bookings, and Jonas writes the summary for Mirela."
@@ -83,11 +83,11 @@ def test_no_group_where_neither_wording_has_everything() -> None:
     assert near_groups(["The office always closes at noon.", "The office really closes at noon."]) == []
 
 
-def test_what_says_as_much_has_every_adverb() -> None:
+def test_what_covers_has_every_adverb() -> None:
     fuller, plain = SAME[1], BASE
-    assert says_as_much(fuller, plain)
-    assert not says_as_much(plain, fuller)
-    assert says_as_much(plain, plain)
+    assert covers(fuller, plain)
+    assert not covers(plain, fuller)
+    assert covers(plain, plain)
 
 
 def test_clusters_join_similar_texts_and_leave_the_rest() -> None:
@@ -120,7 +120,7 @@ def test_any_texts_compare_the_same_both_ways(one: str, other: str) -> None:
 def test_every_pair_of_a_group_is_a_near_duplicate(texts: list[str]) -> None:
     for group in near_groups(texts):
         assert all(near_groups([texts[i], texts[j]]) for i in group.members for j in group.members)
-        assert all(says_as_much(texts[group.fullest], texts[i]) for i in group.members)
+        assert all(covers(texts[group.fullest], texts[i]) for i in group.members)
 
 
 @pytest.mark.parametrize(("make", "count"), [("prose", 2_000), ("one template", 2_000), ("one wording", 100)])

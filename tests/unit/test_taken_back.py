@@ -39,7 +39,7 @@ def undo(agent: Agent, what: What, **options: Any) -> int:
 def by(rows: Iterable[RefinementSession] | None = None) -> list[int | None]:
     """Of these sessions, or all, in order, what took them back."""
     found = list(RefinementSession.objects.order_by("pk") if rows is None else rows)
-    undone_sessions.note(found)
+    undone_sessions.mark(found)
     return [session.undone_by for session in found]
 
 
@@ -121,15 +121,15 @@ def test_it_is_one_query_for_one_session_and_for_many(
         undo(agent, What.session(several))
     rows = list(RefinementSession.objects.all())
     with django_assert_num_queries(1):
-        undone_sessions.note(rows)
+        undone_sessions.mark(rows)
     assert sum(row.undone_by is not None for row in rows) == 2
 
 
 def test_open_sessions_are_not_asked_for(ada: Agent, django_assert_num_queries: Callable[[int], Any]) -> None:
     session = opened(ada).session
     with django_assert_num_queries(0):
-        undone_sessions.note([session])
-        undone_sessions.note([])
+        undone_sessions.mark([session])
+        undone_sessions.mark([])
     assert session.undone_by is None
 
 

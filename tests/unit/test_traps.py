@@ -97,7 +97,7 @@ def test_a_check_that_breaks_lets_nothing_through(ada: Agent, monkeypatch: pytes
     def breaks(*_: Any) -> None:
         raise RuntimeError
 
-    for guard in ("refinement.effects.losses", "refinement.effects.ToolCall.count_changes"):
+    for guard in ("refinement.effects.losses", "refinement.effects.CallContext.count_changes"):
         with monkeypatch.context() as patch:
             patch.setattr(guard, breaks)
             with refining.untouched(ada), pytest.raises(RuntimeError):

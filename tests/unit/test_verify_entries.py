@@ -216,7 +216,7 @@ def test_an_entry_put_in_with_the_rest_renumbered_is_found(past: Agent) -> None:
             make_room(past, seq)
             forge(past, seq)
             told = found(past)[0]
-            assert (told.seq, told.problem) == (seq, f"inserted: what was written in its place is entry {seq + 1} now")
+            assert (told.seq, told.problem) == (seq, f"inserted: the entry written in its place is now entry {seq + 1}")
 
 
 def test_many_entries_put_in_are_found(past: Agent) -> None:
@@ -226,7 +226,7 @@ def test_many_entries_put_in_are_found(past: Agent) -> None:
         forge(past, seq)
     assert (found(past)[0].seq, found(past)[0].problem) == (
         4,
-        "inserted: what was written in its place is entry 9 now",
+        "inserted: the entry written in its place is now entry 9",
     )
 
 
@@ -328,7 +328,7 @@ def test_a_chain_computed_anew_under_a_key_of_another_name_is_found(past: Agent)
         with undone():
             doctored(past, seq)
             rechain(past, seq, secrets.token_bytes(32), key_id="mine")
-            expected = "made under audit key mine, which is not in the keyring"
+            expected = "signed with audit key mine, which is not in the keyring"
             assert [(p.seq, p.problem) for p in found(past)] == [(n, expected) for n in range(seq, LAST + 1)]
 
 

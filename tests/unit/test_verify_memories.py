@@ -176,4 +176,4 @@ def test_a_key_that_was_removed_is_found(past: Agent) -> None:
 
 def test_a_data_key_taken_away_by_sql_is_found(past: Agent) -> None:
     Agent.objects.filter(pk=past.pk).update(wrapped_key=b"")
-    assert [p.problem for p in found(past)] == ["missing: the data key is gone, and no entry destroyed it"]
+    assert [p.problem for p in found(past)] == ["missing: the data key does not exist, but no entry destroyed it"]

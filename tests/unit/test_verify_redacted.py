@@ -11,7 +11,7 @@ from audit import guards, trail
 from audit.models import AuditEntry, Change
 from audit.redactions import as_detail
 from audit.trail import Actor
-from audit.verify import PUT_BACK
+from audit.verify import RETURNED
 from memory.consent import erasure, redaction, removal_requests
 from memory.models import Agent, Memory
 from tests.conftest import drop_guards
@@ -69,7 +69,7 @@ def test_a_body_put_back_into_a_change_is_found(redacted: Agent, originals: Any,
         if was["number"] in NAMED and was[side] is not None:
             with undone():
                 changes(redacted).filter(pk=pk).update(**{side: was[side]})
-                assert [(p.seq, p.problem) for p in found(redacted)] == [(was["seq"], PUT_BACK)]
+                assert [(p.seq, p.problem) for p in found(redacted)] == [(was["seq"], RETURNED)]
                 tried += 1
     assert tried == {"before": 3, "after": 5}[side]
 
@@ -80,7 +80,7 @@ def test_every_body_put_back_is_found(redacted: Agent, originals: Any) -> None:
         changes(redacted).filter(pk=pk).update(before=was["before"], after=was["after"])
     for pk, was in originals[AuditEntry].items():
         entries(redacted).filter(pk=pk).update(sealed=was["sealed"])
-    assert {(p.seq, p.problem) for p in found(redacted)} == {(seq, PUT_BACK) for seq in (3, 5, 7, 9)}
+    assert {(p.seq, p.problem) for p in found(redacted)} == {(seq, RETURNED) for seq in (3, 5, 7, 9)}
 
 
 def test_a_note_put_back_is_found(redacted: Agent, originals: Any) -> None:
@@ -90,7 +90,7 @@ def test_a_note_put_back_is_found(redacted: Agent, originals: Any) -> None:
         for note in (was["sealed"], b"another"):
             with undone():
                 entries(redacted).filter(pk=pk).update(sealed=note)
-                assert [(p.seq, p.problem) for p in found(redacted)] == [(was["seq"], PUT_BACK)]
+                assert [(p.seq, p.problem) for p in found(redacted)] == [(was["seq"], RETURNED)]
 
 
 def test_a_memory_put_back_into_its_row_is_found(redacted: Agent, originals: Any) -> None:
@@ -170,7 +170,7 @@ def test_its_entry_taken_away_is_found(redacted: Agent) -> None:
 
 def strip_under(agent: Agent, detail: Any, number: int) -> AuditEntry:
     """Put in the entry of a redaction, and take out what the triggers let go for it. They are taken away again."""
-    guards.put_back()
+    guards.restore_triggers()
     entry = forge(agent, LAST + 1, operation="redacted", detail=detail, changes=1)
     Change.objects.create(agent_id=agent.pk, seq=entry.seq, number=number)
     trail.strip(agent.pk, [number], [])

@@ -1,6 +1,6 @@
 """Request bodies: strict JSON of limited size, without unknown fields.
 
-Errors name the field and never repeat its value. `memory.policy.validation` checks what a memory may say.
+Errors name the field and never repeat its value. `memory.policy.validation` checks the content of memories.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from rest_framework import serializers, status
 from rest_framework.exceptions import APIException, ParseError, UnsupportedMediaType
 from rest_framework.parsers import BaseParser
 
-DEEPEST = 20  # lists and objects in each other
-ERRORS = 10  # of one list in a response
+MAX_DEPTH = 20  # nested lists and objects
+MAX_ERRORS = 10  # of one list in a response
 OPTIONAL_TEXT: Any = {"required": False, "allow_blank": True, "default": ""}
-_ENDS_EARLY = "The body ends early."
+_ENDS_EARLY = "The body is shorter than Content-Length says."
 
 
 class TooLarge(APIException):
@@ -29,10 +29,10 @@ class TooLarge(APIException):
 
 
 class BodyParser(BaseParser):
-    """Reads a whole body, uncompressed and in UTF-8, into memory: nothing of it may reach a disk."""
+    """Reads an uncompressed UTF-8 body into memory. No body is written to disk."""
 
     def read(self, stream: IO[bytes], context: Mapping[str, Any], limit: int) -> bytes:
-        """Raises UnsupportedMediaType, TooLarge, ParseError for a body that ends early."""
+        """Raises UnsupportedMediaType, TooLarge, or ParseError if the body is too short."""
         request = context["request"]
         charset = request.content_params.get("charset", "utf-8")
         encoding = request.headers.get("Content-Encoding", "identity")
@@ -63,17 +63,17 @@ class StrictJSON(BodyParser):
         try:
             value = json.loads(body.decode(), parse_constant=_refuse, object_pairs_hook=_object)
             json.dumps(value, ensure_ascii=False).encode()
-            if _depth(value) > DEEPEST:
+            if _depth(value) > MAX_DEPTH:
                 problem = "is nested too deeply"
         except UnicodeDecodeError:
             problem = "is not UTF-8"
         except UnicodeEncodeError:
-            problem = "contains a lone surrogate, which is not a character"
+            problem = "contains a lone surrogate, which is not valid Unicode"
         except RecursionError:
             problem = "is nested too deeply"
         except ValueError:
             problem = "is not JSON, or repeats a name in an object"
-        if problem:  # raised here, because an error in a handler would keep the body as its context
+        if problem:  # raised outside the handler, whose exception refers to the body
             raise ParseError(f"The body {problem}.")
         return value
 
@@ -98,7 +98,7 @@ def _depth(value: Any) -> int:
 
 
 class Text(serializers.CharField):
-    """Text as it was sent: a number is not converted, white space is not removed."""
+    """Text, unchanged: white space is kept, and a number is refused."""
 
     default_error_messages = {"invalid": "must be text"}
 
@@ -112,7 +112,7 @@ class Text(serializers.CharField):
 
 
 class Whole(serializers.IntegerField):
-    """A whole number: text, a float or a boolean is not converted."""
+    """A whole number. Text, a float or a boolean is refused."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**({"max_value": 2**53} | options))
@@ -130,14 +130,14 @@ class Numbers(serializers.ListField):
 
 
 class NumberOrNull(serializers.IntegerField):
-    """A number in a response: 0, which stands for none, is null."""
+    """A number in a response. 0 becomes null."""
 
     def to_representation(self, value: Any) -> Any:
         return value or None
 
 
 class Choice(serializers.ChoiceField):
-    """One of a few words. The error lists them and does not repeat what was sent."""
+    """One of a few words. The error lists them and does not repeat the value."""
 
     default_error_messages = {"invalid_choice": "must be one of: {choices}"}
 
@@ -146,7 +146,7 @@ class Choice(serializers.ChoiceField):
 
 
 class List(serializers.ListField):
-    """A list. Its length is checked first, and a response names at most `ERRORS` of its errors."""
+    """A list. Its length is checked first, and a response names at most `MAX_ERRORS` of its errors."""
 
     def run_child_validation(self, data: Any) -> list[Any]:
         if self.max_length is not None and len(data) > self.max_length:
@@ -155,7 +155,7 @@ class List(serializers.ListField):
             checked: list[Any] = super().run_child_validation(data)
         except serializers.ValidationError as error:
             errors = cast(dict[str, Any], error.detail)  # by position
-            raise serializers.ValidationError(dict(islice(errors.items(), ERRORS))) from None
+            raise serializers.ValidationError(dict(islice(errors.items(), MAX_ERRORS))) from None
         return checked
 
 
@@ -165,7 +165,7 @@ class FreeForm(serializers.JSONField):
 
 
 class Body(serializers.Serializer[Any]):
-    """An object with the fields that it declares, and no other."""
+    """An object without unknown fields."""
 
     default_error_messages = {
         "unknown": "has unknown fields ({count}). Known fields: {fields}",
@@ -181,7 +181,7 @@ class Body(serializers.Serializer[Any]):
 
 
 class Page(Body):
-    """Which part of a list: up to `limit` items after `cursor`."""
+    """One page of a list: up to `limit` items after `cursor`."""
 
     cursor = serializers.IntegerField(min_value=0, max_value=2**53, default=0, help_text="`next` of the previous page")
     limit = serializers.IntegerField(min_value=1, max_value=500, default=100)

@@ -1,7 +1,7 @@
 """Errors of the API: one format, stable codes, no content.
 
-A domain error keeps its code and message, and gets its status here. An unexpected error is a 500 without details, and
-is logged by its type and place.
+A domain error keeps its code and message, and gets its status here. An unexpected error is a 500 without details. The
+log has its type and place.
 """
 
 from __future__ import annotations
@@ -43,40 +43,40 @@ _STATUS = {
     ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,
 }
 
-_FRAMEWORKS: dict[type[APIException], str] = {  # the framework's own messages repeat what was sent
-    MethodNotAllowed: "This address does not know that method.",
-    UnsupportedMediaType: "The body's type, charset or encoding is not one this address takes.",
+_FRAMEWORKS: dict[type[APIException], str] = {  # the framework's own messages repeat the request
+    MethodNotAllowed: "This path does not allow this method.",
+    UnsupportedMediaType: "This path does not accept the type, charset or encoding of the body.",
 }
-_FILE = "A file of the agent, its memory file or its vault, cannot be used. The service's log says why."
+_FILE = "The agent's memory file or vault cannot be used. The service's log says why."
 
 
 class Unavailable(APIException):
-    """The database, or a file of the agent, cannot be used at present."""
+    """The database or a file of the agent cannot be used now."""
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_code = "unavailable"
-    default_detail = "The service cannot respond at present. Try again."
+    default_detail = "The service is temporarily unavailable. Try again."
 
 
 class ChangedMeanwhile(APIException):
-    """`If-Match` names another version than the memory has."""
+    """`If-Match` does not name the memory's current version."""
 
     status_code = status.HTTP_412_PRECONDITION_FAILED
     default_code = "changed_meanwhile"
-    default_detail = "It has changed since you read it. Read it again."
+    default_detail = "The memory has changed since you read it. Read it again."
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """A request that is refused before its address is looked up: in most cases, one to an unknown host name."""
+    """Answer a request that is refused before its path is resolved, usually because the host name is unknown."""
     if not request.path_info.startswith("/api/"):
         return plain.bad_request(request, exception)
-    detail = "The request cannot be read. Is the name in Host one of ALLOWED_HOSTS?"
+    detail = "Bad request. Check that ALLOWED_HOSTS contains the host name of the request."
     problem = {"code": "bad_request", "detail": detail, "attr": None}
     return JsonResponse({"type": "client_error", "errors": [problem]}, status=status.HTTP_400_BAD_REQUEST)
 
 
 class Handler(ExceptionHandler):
-    """Gives each exception its status, and logs what is a fault of the service."""
+    """Gives each exception its status, and logs the faults of the service."""
 
     def convert_known_exceptions(self, exc: Exception) -> Exception:
         if isinstance(exc, FileFault):

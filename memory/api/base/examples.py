@@ -1,4 +1,4 @@
-"""Examples and links of each operation (operations.yaml), as the schema shows them. Tests send the examples."""
+"""Groups, examples and links of the operations (operations.yaml), for the schema. Tests send the examples."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from memory.policy.settings_document import DEFAULTS
 
 _JSON = "application/json"
 
-OPERATIONS: dict[str, dict[str, Any]]
-OPERATIONS = yaml.safe_load(Path(__file__).with_name("operations.yaml").read_text("utf-8"))["operations"]
+_FILE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("operations.yaml").read_text("utf-8"))
+TAGS: list[dict[str, Any]] = _FILE["tags"]
+OPERATIONS: dict[str, dict[str, Any]] = _FILE["operations"]
 OPERATIONS["rules_read"]["responses"] = {200: DEFAULTS}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from drf_spectacular.openapi import AutoSchema
@@ -9,13 +10,13 @@ from drf_spectacular.utils import OpenApiExample
 from rest_framework import serializers
 
 from memory.api.base.bodies import Body
-from memory.api.base.examples import examples, links
+from memory.api.base.examples import TAGS, examples, links
 from memory.api.base.views import AgentView, TenantView
 
 
 class ErrorOut(serializers.Serializer[Any]):
     code = serializers.CharField(help_text="stable; see docs/reference/api.md")
-    detail = serializers.CharField(help_text="for people; never repeats what was sent")
+    detail = serializers.CharField(help_text="for people; does not repeat what was sent")
     attr = serializers.CharField(allow_null=True, help_text="the field with the error")
 
 
@@ -29,7 +30,7 @@ class ErrorsOut(serializers.Serializer[Any]):
 
 _WRITES = ("POST", "PATCH", "PUT", "DELETE")
 _SUCCESS = {"200": "success", "201": "created", "202": "accepted", "204": "success, without a body"}
-# Parts of addresses: what they are, and one.
+# Parameters in paths: description and example.
 _PARTS: dict[str, tuple[str, Any]] = {
     "number": ("number of the memory, session, request or proposal within the agent", 1),
     "seq": ("the entry's number", 5),
@@ -40,8 +41,20 @@ _PARTS: dict[str, tuple[str, Any]] = {
 }
 
 
+def add_tags(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Add the groups of operations, and sort the operations by group. A hook of drf-spectacular."""
+    parts = [part for tag in TAGS for part in tag["paths"]]
+    paths = sorted(result["paths"].items(), key=lambda item: parts.index(_first_part(item[0])))
+    tags = [{"name": tag["name"], "description": tag["description"]} for tag in TAGS]
+    return result | {"paths": dict(paths), "tags": tags}
+
+
+def _first_part(path: str) -> str:
+    return path.removeprefix("/api/v1/").split("/")[0]
+
+
 class Schema(AutoSchema):
-    """Operations are grouped by the first part of their address; each has the errors it can answer with."""
+    """Adds to each operation its group, a summary, examples, links and the errors that it can return."""
 
     def get_operation(self, *args: Any) -> dict[str, Any] | None:
         operation: dict[str, Any] | None = super().get_operation(*args)
@@ -51,7 +64,11 @@ class Schema(AutoSchema):
         return operation
 
     def get_tags(self) -> list[str]:
-        return [self.path.removeprefix("/api/v1/").split("/")[0]]
+        return [tag["name"] for tag in TAGS if _first_part(self.path) in tag["paths"]]
+
+    def get_summary(self) -> str:
+        """The first sentence of the description."""
+        return re.split(r"\.(?:\s|$)", self.get_description())[0].replace("\n", " ")
 
     def get_examples(self) -> list[OpenApiExample]:
         return list(examples(self.get_operation_id()))
@@ -76,11 +93,11 @@ class Schema(AutoSchema):
             return []
         found = [("401", "no valid key"), ("403", "the wrong kind of key"), ("429", "too many requests")]
         if "{" in self.path:
-            found.append(("404", "not found, or of another agent"))
+            found.append(("404", "not found, or belongs to another agent"))
         if isinstance(self.view, AgentView) or self.method in _WRITES:
-            found.append(("409", "not possible in the present state; the code says why"))
+            found.append(("409", "a conflict with the current state; the code says which"))
         if self.method in _WRITES:
-            found += [("400", "malformed body"), ("413", "too large"), ("415", "another content type")]
+            found += [("400", "malformed body"), ("413", "body too large"), ("415", "unsupported content type")]
         if self.method in ("PATCH", "DELETE") and isinstance(self.view, AgentView):
-            found.append(("412", "changed since it was read"))
-        return [*found, ("422", "invalid value"), ("503", "the service cannot respond at present")]
+            found.append(("412", "changed since it was read (`If-Match`)"))
+        return [*found, ("422", "invalid value"), ("503", "temporarily unavailable")]

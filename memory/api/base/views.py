@@ -1,7 +1,7 @@
-"""What every view of the API shares: who calls, whom it is for, whose data it is about, and how often.
+"""The base of every view of the API: authentication, permission, throttling and lists.
 
-The caller is the holder of an agent's key or of a tenant's. There is no session, no cookie and no password. A view says
-which of the two it is for. A view that says neither is for nobody.
+The caller has an agent's key or a tenant's. There is no session, no cookie and no password. A view is for one of the
+two kinds of key (AgentView, TenantView). A plain View refuses every request.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 CHALLENGE = 'Bearer realm="palimpsest"'  # with every 401 (RFC 6750, 3)
 MAX_HEADER = 200  # characters of Authorization; a key has 60
 WINDOW = 60  # seconds
-KEPT = timedelta(days=1)  # what a request with an Idempotency-Key made
+KEPT = timedelta(days=1)  # how long an Idempotency-Key is remembered
 MAX_KEY = 200  # characters of an Idempotency-Key
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     str,
     OpenApiParameter.HEADER,
-    description="any text of up to 200 characters; repeating the request within a day creates nothing new",
+    description="any text of up to 200 characters; a repeated request within a day returns the first result",
 )
 
 
 class KeyReused(APIException):
     status_code = status.HTTP_409_CONFLICT
     default_code = "idempotency_key_reused"
-    default_detail = "This Idempotency-Key was used for another body."
+    default_detail = "This Idempotency-Key was used with another body. Use a new key."
 
 
 class KeyAuthentication(BaseAuthentication):
@@ -116,22 +116,22 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
         return {
             "type": "http",
             "scheme": "bearer",
-            "description": "An agent's key (`pal_…`), which opens one silo, or a tenant's (`palt_…`), which opens none",
+            "description": "An agent's key (`pal_…`) opens one silo. A tenant's key (`palt_…`) opens none",
         }
 
 
 @cache
 def shared(form: type[S]) -> S:
-    """The one serializer of a class, which keeps nothing of a request: DRF copies all fields of each new one."""
+    """One shared serializer of a class: to create one is slow, and it keeps nothing of a request."""
     return form()
 
 
 class View(APIView):
-    """For nobody, until a subclass says for whom."""
+    """Refuses every request, until a subclass overrides `check_permissions`."""
 
     authentication_classes: Any = [KeyAuthentication]
     throttle_classes: Any = [PerKey]
-    metadata_class = None  # the schema describes each address; OPTIONS is a 405
+    metadata_class = None  # the schema describes each path; OPTIONS is a 405
     http_method_names = ("get", "head", "post", "put", "patch", "delete")
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -139,7 +139,7 @@ class View(APIView):
             return super().dispatch(request, *args, **kwargs)
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> tuple[Any, str]:
-        """Each address responds in its own format, whatever `Accept` says."""
+        """Each path has one format. `Accept` is ignored."""
         renderer = self.get_renderers()[0]
         return renderer, renderer.media_type
 
@@ -151,12 +151,12 @@ class View(APIView):
         return dict(shared(form).run_validation(self.request.data))
 
     def query(self, form: type[Body]) -> dict[str, Any]:
-        """The checked query string; of a repeated name the last value. Raises ValidationError."""
+        """The checked query string. The last of repeated parameters counts. Raises ValidationError."""
         return dict(shared(form).run_validation(self.request.query_params.dict()))
 
 
 class AgentView(View):
-    """For the holder of an agent's key: that agent, and no other."""
+    """For an agent's key: its own agent only."""
 
     key: AgentKey
     agent: Agent
@@ -164,16 +164,16 @@ class AgentView(View):
 
     def check_permissions(self, request: Request) -> None:
         if not isinstance(request.auth, AgentKey):
-            self.permission_denied(request, "This is for an agent's key.")
+            self.permission_denied(request, "This path needs an agent's key.")
         self.key = request.auth
         self.agent, self.actor = self.key.agent, Actor.agent(self.key.prefix)
 
     def once(self, make: Callable[[Agent], list[int]], *, prepare: Callable[[], object] = lambda: None) -> list[int]:
-        """The numbers of what `make` made for the agent, now or when this request's Idempotency-Key was first used.
+        """Call `make`, once for each Idempotency-Key, and return the numbers of what it created.
 
-        A row keeps, for a day, keyed digests of the key and of the body, and the numbers of what was made, but no body.
-        It is written in the transaction that creates. `prepare` does the slow part before the agent is locked, and not
-        for a repeat. Raises KeyReused, Invalid.
+        For a repeated request, the stored numbers are returned. A row keeps them for a day, with keyed digests of the
+        Idempotency-Key and of the body, written in the same transaction. `prepare` does slow work before the agent is
+        locked, and only for a first request. Raises KeyReused, Invalid.
         """
         key = self.request.headers.get("Idempotency-Key", "")
         if not key:
@@ -205,7 +205,7 @@ def _made_before(agent: Agent, digest: bytes, fingerprint: bytes) -> list[int] |
 
 
 class TenantView(View):
-    """For the holder of a tenant's key: metadata of that tenant's agents."""
+    """For a tenant's key: metadata of its agents."""
 
     key: TenantKey
     tenant: Tenant
@@ -213,28 +213,28 @@ class TenantView(View):
 
     def check_permissions(self, request: Request) -> None:
         if not isinstance(request.auth, TenantKey):
-            self.permission_denied(request, "This is for a tenant's key.")
+            self.permission_denied(request, "This path needs a tenant's key.")
         self.key = request.auth
         self.tenant, self.actor = self.key.tenant, Actor.operator(self.key.prefix)
 
 
 def describe_list(operation_id: str, query: type[Body], name: str, item: Out) -> Callable[[F], F]:
-    """Describe a GET that answers with a page of a list, as `listed` makes it."""
+    """Describe a GET that returns one page of a list (`listed`)."""
     page = inline_serializer(name, {"results": item(many=True), "next": serializers.CharField(allow_null=True)})
     return extend_schema(operation_id=operation_id, parameters=[query], responses=page)
 
 
 def newest_first(model: type[M], agent: Agent, query: dict[str, Any]) -> QuerySet[M]:
-    """The agent's rows for `listed`, highest number first."""
+    """The agent's rows for `listed`, by descending number."""
     rows = model._default_manager.filter(agent_id=agent.pk).order_by("-number")
     rows = rows.filter(number__lt=query["cursor"]) if query["cursor"] else rows
     return rows[: query["limit"] + 1]
 
 
 def listed(found: Iterable[T], limit: int, cursor: str, to_json: Callable[[list[T]], Iterable[Any]]) -> Response:
-    """A page of `limit` items. `found` has one more if another page follows.
+    """A page of `limit` items. `found` has one more item if there is a next page.
 
-    `cursor` is the attribute of the page's last item that the next page begins after.
+    `cursor` is the attribute of an item that `next` contains.
     """
     rows = list(found)
     page = rows[:limit]
@@ -243,6 +243,6 @@ def listed(found: Iterable[T], limit: int, cursor: str, to_json: Callable[[list[
 
 
 def listed_requests(found: Iterable[Any], query: dict[str, Any], out: Out) -> Response:
-    """A page of what the agent's side was asked, by number: those in the `state` that the query names, if it does."""
+    """A page of requests to the agent's side, by number, filtered by the query's `state`."""
     wanted = [each for each in found if query.get("state", each.state) == each.state]
     return listed(wanted, query["limit"], "number", lambda page: out(page, many=True).data)

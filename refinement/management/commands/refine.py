@@ -50,7 +50,7 @@ class Command(Task):
 
     def _one_of_many(self, agent: Agent, **options: Any) -> int:
         """One agent's trouble is told and does not keep the others waiting; nor does a model that does not answer."""
-        if not options["dry_run"] and providers.is_doubted(agent.model) and not probe.answers(agent.model):
+        if not options["dry_run"] and providers.is_failing(agent.model) and not probe.is_available(agent.model):
             self.say(f"error: {agent.label}: {agent.model} does not answer; left for later")
             return MODEL
         try:

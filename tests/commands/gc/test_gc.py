@@ -286,7 +286,7 @@ def test_what_one_agents_provider_answers_keeps_no_other_from_being_called(make:
     ran = run("gc", "--all")
     assert len(server.requests) == 3
     assert ran.err.endswith("gc completed with errors: 1 of 3 agents failed\n")
-    assert providers.doubted() == []
+    assert providers.failing_names() == []
 
 
 def test_all_ends_where_nothing_can_be_written_out(make: Make, server: ModelServer, monkeypatch: Any) -> None:

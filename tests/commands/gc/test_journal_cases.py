@@ -111,7 +111,7 @@ def kept_back(expected: list[str], analyses: list[str]) -> list[str]:
     """What is printed without key or grant: one line in the place of each analysis."""
     text = "\n".join(expected)
     for said in analyses:
-        kept = "Kept for its agent alone: GET /api/v1/gc-reports/1"
+        kept = "Only the agent can read it: GET /api/v1/gc-reports/1"
         text = text.replace(f"{ANALYSIS}\n{said}", f"{ANALYSIS}\n{kept}", 1)
     return text.split("\n") if expected else []
 

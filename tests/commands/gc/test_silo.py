@@ -112,7 +112,7 @@ def test_a_grant_that_does_not_cover_all_of_it_shows_nothing(logged: Agent, pat:
     ran = run("gc", "ada", "--grant", token(logged, pat, Scope("memories", numbers=(1, 2, 3, 4))))
     assert ran.code == 0
     assert REPORT not in ran.out
-    assert "Kept for its agent alone: GET /api/v1/gc-reports/1" in ran.out
+    assert "Only the agent can read it: GET /api/v1/gc-reports/1" in ran.out
     assert reads(logged) == []
 
 
@@ -142,7 +142,7 @@ def test_a_grant_that_ends_while_the_model_thinks_shows_nothing(
     ran = run("gc", "ada", "--grant", given)
     assert ran.code == 0
     assert REPORT not in ran.out
-    assert "Kept for its agent alone" in ran.out
+    assert "Only the agent can read it" in ran.out
 
 
 def test_another_agents_key_is_refused_and_shows_nothing(
@@ -240,7 +240,7 @@ def test_what_is_redacted_while_the_model_thinks_is_not_told(
     server.script = thinking
     ran = run("gc", "ada")
     assert (ran.code, MARKER in ran.out) == (0, False)
-    assert "Withdrawn: what it may quote was redacted meanwhile." in ran.out
+    assert "Withdrawn: content that it may quote was redacted meanwhile." in ran.out
     [report] = GcReport.objects.all()
     assert (bytes(report.sealed), report.withdrawn_at is not None) == (b"", True)
 

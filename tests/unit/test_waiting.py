@@ -5,28 +5,28 @@ from __future__ import annotations
 import pytest
 from django.db import connection, transaction
 
-from audit.patience import not_awaited
+from audit.waiting import without_disk_sync
 
 pytestmark = pytest.mark.database
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_commit_is_not_waited_for_and_the_next_one_is() -> None:
-    with not_awaited():
+    with without_disk_sync():
         assert within() == "off"
     assert within() == "on"
 
 
 @pytest.mark.django_db(transaction=True)
 def test_also_where_it_fails() -> None:
-    with pytest.raises(ZeroDivisionError), not_awaited():
+    with pytest.raises(ZeroDivisionError), without_disk_sync():
         raise ZeroDivisionError
     assert within() == "on"
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_part_of_anothers_waits_as_that_does() -> None:
-    with transaction.atomic(), not_awaited():
+    with transaction.atomic(), without_disk_sync():
         assert within() == "on"
 
 

@@ -1,4 +1,4 @@
-"""Reading many rows as they stood at one moment."""
+"""Consistent reads of many rows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from django.db import connection, transaction
 
 
 @contextmanager
-def at_one_moment() -> Iterator[None]:
-    """What is read in this block is as it stood when it began, whatever others write meanwhile, whom it keeps waiting
-    in nothing. Inside a transaction that is under way, as it stands there."""
+def consistent_reads() -> Iterator[None]:
+    """All reads in this block see the database as it was at the start. No writer waits for them.
+
+    Inside a transaction, reads see what that transaction sees.
+    """
     database: Any = connection
     if database.in_atomic_block:
         yield

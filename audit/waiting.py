@@ -1,0 +1,80 @@
+"""Limits how long a transaction waits for locks and for the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection, transaction
+
+
+def wait_at_most(seconds: int) -> None:
+    """Limit the wait for each lock in this transaction. A statement that waits longer raises OperationalError.
+
+    SQLite has a timeout of its own (settings.py).
+    """
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{seconds}s"])
+
+
+def advisory_lock(number: int) -> None:
+    """Take PostgreSQL's advisory lock of this number until the transaction ends. SQLite has only one writer anyway."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [number])
+
+
+@contextmanager
+def without_disk_sync() -> Iterator[None]:
+    """A transaction that does not wait for the disk. A power cut may lose it, but never something committed later.
+
+    Use it for rows that can be made again. Inside another transaction, that transaction's setting counts.
+    """
+    is_sqlite = connection.vendor == "sqlite"
+    if connection.in_atomic_block:
+        with transaction.atomic():
+            yield
+        return
+    try:
+        if is_sqlite:
+            _run("PRAGMA synchronous = NORMAL")
+        with transaction.atomic():
+            if not is_sqlite:
+                _run("SET LOCAL synchronous_commit = off")
+            yield
+    finally:
+        if is_sqlite:
+            _run("PRAGMA synchronous = FULL")  # as settings.py has it
+
+
+def _run(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@contextmanager
+def with_timeout(seconds: int) -> Iterator[None]:
+    """A transaction that raises OperationalError if it waits longer for a lock or, on SQLite, to write.
+
+    A power cut may lose it: PostgreSQL does not wait for the disk, unless this is inside another transaction.
+    """
+    database: Any = connection
+    if database.vendor == "sqlite":
+        database.patience = seconds
+    try:
+        is_outermost = not database.in_atomic_block
+        with transaction.atomic():
+            if database.vendor == "postgresql":
+                _set_timeout(seconds, may_be_lost=is_outermost)
+            yield
+    finally:
+        if database.vendor == "sqlite":
+            database.patience = None
+
+
+def _set_timeout(seconds: int, *, may_be_lost: bool) -> None:
+    more = ", set_config('synchronous_commit', 'off', true)" if may_be_lost else ""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT set_config('lock_timeout', %s, true){more}", [f"{seconds}s"])
