@@ -20,7 +20,7 @@ from config.errors import FAILED
 log = structlog.get_logger("palimpsest.worker")
 
 FILING_SECONDS = 3.0  # for the results of the last tasks
-LAST_SECONDS = 10  # a process that is asked to end is killed after this time
+LAST_SECONDS = 10  # after a request to end, until a process is killed
 
 
 class Sentinel(cluster.Sentinel):  # type: ignore[misc]
@@ -70,7 +70,7 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         super().stop()
 
     def _end_in_time(self) -> None:
-        """django-q2 waits without a limit: for running tasks, and for queues that nobody is left to empty."""
+        """Limit the time: django-q2 waits forever for running tasks, and for queues that no process empties."""
         until = time.monotonic() + settings.STOP_SECONDS
         while any(process.is_alive() for process in list(self.pool)) and time.monotonic() < until:
             time.sleep(0.1)

@@ -125,7 +125,7 @@ class Task(BaseCommand):
         self.stdout.write(as_json(value))
 
     def agrees(self, show: Callable[[], None], *, yes: bool) -> bool:
-        """Whether the person at the terminal agrees to what is shown. A script has agreed by its call."""
+        """Show a preview and ask the person at the terminal. Without a terminal, the call itself means agreement."""
         if yes or not is_attended():
             return True
         show()

@@ -1,4 +1,4 @@
-"""What was read from other systems' files and from git repositories."""
+"""Records about imports from other systems, and about analyses of git repositories."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ class Command(Task):
     # --- gc.Output
 
     def tell(self, text: str) -> None:
-        shown = printable(text, keep="\n\t") if self.stdout.isatty() else text
-        self.stdout.write(f"{shown}\n", ending="")  # adds a line end also to a text that ends in one
+        safe = printable(text, keep="\n\t") if self.stdout.isatty() else text
+        self.stdout.write(f"{safe}\n", ending="")  # adds a line end also to a text that ends in one
 
     def warn(self, line: str) -> None:
         self.flush()
