@@ -21,7 +21,7 @@ def test_the_demo_shows_what_a_person_wants_to_see_and_can_be_seen_twice(tmp_pat
     [[had, _]] = re.findall(r"core memories\D+([\d,]+)\D+([\d,]+)", text)
     assert int(had.replace(",", "")) == sum(line.get("kind") != "journal" for line in LEDGER)
     assert f"has {len(LEDGER):,} memories" in text
-    assert re.search(r"Audit trail \d+ entries, whole", text)
+    assert re.search(r"Audit trail \d+ entries, valid", text)
     assert len(re.findall(r"^  \+ #\d+ \d{4}-\d\d-\d\d ", text, re.M)) == 2
 
 
