@@ -6,17 +6,17 @@ import gc
 import os
 import sys
 
-COLLECT_EVERY = 5_000  # new objects; with Python's 700 a tenth of a command's start goes into finding nothing
+COLLECT_EVERY = 5_000  # new objects between garbage collections; Python's 700 slows the start by a tenth
 
 
 def main() -> None:
     gc.set_threshold(COLLECT_EVERY)
-    atexit.register(gc.freeze)  # nor is everything looked through once more when it ends: another fifth of a start
+    atexit.register(gc.freeze)  # skips the collection at exit, which takes another fifth of the start
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     try:
         from django.core.exceptions import ImproperlyConfigured
     except ImportError:
-        sys.stderr.write("error: Django is not installed: use .venv/bin/python, which 'make demo' sets up\n")
+        sys.stderr.write("error: Django is not installed: use .venv/bin/python, which 'make demo' creates\n")
         sys.exit(2)
     from django.core.management import execute_from_command_line
     from django.db import DatabaseError
@@ -27,13 +27,13 @@ def main() -> None:
         sys.stderr.write(f"error: {wrong}\n")
         sys.exit(2)
     except DatabaseError as trouble:  # Django's own commands: migrate, check
-        advice = "is it up, is DATABASE_URL right, and can VAR_DIR be written to?"
+        advice = "check that it runs, DATABASE_URL, and write access to VAR_DIR."
         sys.stderr.write(f"error: The database cannot be used ({type(trouble).__name__}): {advice}\n")
         sys.exit(2)
 
 
 if __name__ == "__main__":
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115  closed by the caller, and many write to it
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115  if the caller closed it
     try:
         main()
     except KeyboardInterrupt:  # also while modules are still being imported

@@ -20,20 +20,20 @@ from config.errors import FAILED
 log = structlog.get_logger("palimpsest.worker")
 
 FILING_SECONDS = 3.0  # for the results of the last tasks
-LAST_SECONDS = 10  # a process that is asked to end is killed after this time
+LAST_SECONDS = 10  # after a request to end, until a process is killed
 
 
 class Sentinel(cluster.Sentinel):  # type: ignore[misc]
     """The process that starts the others and watches them.
 
-    A process that waits for a task, or that files a result, holds the lock of a queue between the processes. If it is
-    killed, nobody releases the lock: django-q2 starts another process, which waits for ever, like the rest. So the
-    worker ends, and its supervisor starts another one with new queues.
+    A process that waits for a task or reports a result holds the lock of a queue between the processes. If it is
+    killed, the lock is never released. django-q2 starts another process, which then waits forever, like the rest. So
+    the worker ends, and its supervisor starts a new one with new queues.
     """
 
     def guard(self) -> None:
-        # A supervisor may send SIGTERM to all processes of the worker. If it killed this process while it looks at
-        # `stop_event`, the first process, which then sets the event, would wait for ever.
+        # A supervisor may send SIGTERM to all processes of the worker. If that kills this process while it reads
+        # `stop_event`, the first process waits forever when it sets the event.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         threading.Thread(target=self._watch, args=[os.getppid()], daemon=True).start()
         super().guard()
@@ -70,7 +70,7 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         super().stop()
 
     def _end_in_time(self) -> None:
-        """django-q2 waits without a limit: for running tasks, and for queues that nobody is left to empty."""
+        """Limit the time: django-q2 waits forever for running tasks, and for queues that no process empties."""
         until = time.monotonic() + settings.STOP_SECONDS
         while any(process.is_alive() for process in list(self.pool)) and time.monotonic() < until:
             time.sleep(0.1)

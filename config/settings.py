@@ -1,7 +1,7 @@
-"""Settings, read from the environment, with embedded defaults so that a clone runs with nothing set.
+"""Settings, from the environment. The defaults work without any configuration.
 
-`docs/reference/configuration.md` lists every variable. Secrets come from the environment or from files under KEYS_DIR
-that `manage.py create_keys` makes; nothing here makes one.
+`docs/reference/configuration.md` lists every variable. Secrets come from the environment, or from files in KEYS_DIR
+that `manage.py create_keys` creates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = Path(env.text("VAR_DIR", str(BASE_DIR / "var")))
 KEYS_DIR = Path(env.text("KEYS_DIR", str(VAR_DIR / "keys")))
 DATA_DIR = VAR_DIR / "data"
-# Folders under which memory files may lie, wherever the service is started from.
+# Folders for memory files and vaults. Absolute, so that they do not depend on the current folder.
 VAULT_ROOTS = [str(Path(root).absolute()) for root in env.listed("VAULT_ROOTS", [str(VAR_DIR / "vault")])]
 
 DEBUG = env.switch("DEBUG", default=False)
@@ -29,7 +29,7 @@ SECRET_KEY = env.secret_key("SECRET_KEY", KEYS_DIR)
 ALLOWED_HOSTS = env.listed("ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.listed("CSRF_TRUSTED_ORIGINS", [])
 
-# Key material: comma-separated base64, newest first; empty means the file of that name in KEYS_DIR.
+# Keys: base64, separated by commas, newest first. Empty means the file of that name in KEYS_DIR.
 SILO_KEYS = env.text("SILO_KEYS")
 AUDIT_KEY = env.text("AUDIT_KEY")
 PEPPER_KEY = env.text("PEPPER_KEY")
@@ -87,12 +87,12 @@ TEMPLATES = [
 ]
 
 DATABASES: dict[str, dict[str, Any]] = {"default": env.database("DATABASE_URL", DATA_DIR / "palimpsest.sqlite3")}
-DATABASES["default"]["ATOMIC_REQUESTS"] = False  # transactions belong to the write path
+DATABASES["default"]["ATOMIC_REQUESTS"] = False  # the write path opens its own transactions
 DATABASES["default"]["CONN_MAX_AGE"] = env.whole("CONN_MAX_AGE", 60)
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
-    DATABASES["default"]["ENGINE"] = "config.sqlite3"  # Django's own, but that writers wait evenly
+    DATABASES["default"]["ENGINE"] = "config.sqlite3"  # Django's backend, with fair waiting for writers
     DATABASES["default"]["OPTIONS"] = {
-        # Without IMMEDIATE two writers that both read first fail with "database is locked".
+        # Without IMMEDIATE, two transactions that read before they write fail with "database is locked".
         "transaction_mode": "IMMEDIATE",
         "timeout": 30,
         "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;PRAGMA recursive_triggers=ON;"
@@ -101,9 +101,9 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     _PREPARED = env.switch("PREPARED_STATEMENTS", default=True)
-    # A pooler by transactions gives the next statement another connection, which knows no cursor of this one.
+    # A transaction pooler may use another connection for the next statement, where a cursor does not exist.
     DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not _PREPARED
-    # Parameters bound by the server allow statements that are prepared.
+    # Prepared statements need parameters that the server binds.
     DATABASES["default"].setdefault("OPTIONS", {}).update(
         server_side_binding=True, prepare_threshold=5 if _PREPARED else None
     )
@@ -115,7 +115,7 @@ CACHES: dict[str, dict[str, Any]] = {
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 }
 
-# People, who sign in to the admin
+# People who sign in to the admin
 AUTH_USER_MODEL = "memory.Person"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 AUTH_PASSWORD_VALIDATORS = [
@@ -133,7 +133,7 @@ SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Strict"
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # by the name alone, anybody could keep its owner out
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # with the name alone, anybody can lock a person out
 AXES_USERNAME_FORM_FIELD = "username"
 AXES_USERNAME_CALLABLE = "memory.admin.plain_pages.accounts.typed_address"
 AXES_CLIENT_IP_CALLABLE = "memory.admin.plain_pages.accounts.client_address"
@@ -150,13 +150,13 @@ USE_TZ = True
 USE_I18N = False
 FORMAT_MODULE_PATH = "config.formats"
 STATIC_URL = "static/"
-WHITENOISE_USE_FINDERS = True  # where they lie: nothing has to be collected
+WHITENOISE_USE_FINDERS = True  # serves files from the apps, without collectstatic
 WHITENOISE_AUTOREFRESH = WHITENOISE_ALLOW_ALL_ORIGINS = False
 
 SECURE_CONTENT_TYPE_NOSNIFF = True
-SECURE_REFERRER_POLICY = "same-origin"  # with "no-referrer" browsers post our forms from the origin "null"
+SECURE_REFERRER_POLICY = "same-origin"  # with "no-referrer" browsers send the origin "null" with forms
 X_FRAME_OPTIONS = "DENY"
-# Unfold's Alpine evaluates expressions: 'unsafe-eval'. No page of Unfold's shows what a memory says.
+# Unfold's Alpine needs 'unsafe-eval'. No page with Unfold's theme shows the content of memories.
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [NONE],
@@ -170,7 +170,7 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": [NONE],
     }
 }
-# Behind a TLS proxy these are set to true (docs/reference/configuration.md); a laptop without TLS keeps working.
+# Set these to true behind a TLS proxy (docs/reference/configuration.md). The defaults work without TLS.
 SECURE_SSL_REDIRECT = env.switch("SECURE_SSL_REDIRECT", default=False)
 SECURE_HSTS_SECONDS = env.whole("SECURE_HSTS_SECONDS", 0)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE_HSTS_SECONDS > 0
@@ -189,39 +189,39 @@ ANTHROPIC_BASE_URL = env.text("ANTHROPIC_BASE_URL", "https://api.anthropic.com")
 OLLAMA_BASE_URL = env.text("OLLAMA_BASE_URL", "http://127.0.0.1:11434")
 
 # Refinement
-# Longest silence of a session's driver, in seconds, before the session counts as abandoned. A model call
-# (retries included) is bounded well below it, so a live worker always renews in time.
+# After this many seconds without a renewal a session counts as abandoned. A model call, with its retries, takes less,
+# so a live worker always renews its lease in time.
 LEASE_SECONDS = env.whole("LEASE_SECONDS", 600)
 MODEL_CALL_SECONDS = env.whole("MODEL_CALL_SECONDS", 300)
 BATCH_TOKENS = env.whole("BATCH_TOKENS", 24_000)
-# Of a tenant's sessions in one calendar month (UTC), unless the tenant has a number of its own; none: any number.
+# Model tokens of a tenant's sessions in a calendar month (UTC), if the tenant has no own limit. None: no limit.
 MONTH_TOKENS: int | None = env.whole("MONTH_TOKENS", 0) or None
-# Sessions that workers run at the same time: of one tenant, unless it has a number of its own; by provider. 0: any.
+# Sessions that run at the same time: of a tenant, if it has no own limit, and of a provider. 0: no limit.
 TENANT_SESSIONS = env.whole("TENANT_SESSIONS", 0)
 PROVIDER_SESSIONS = env.numbers("PROVIDER_SESSIONS", {"openai": 0, "anthropic": 0, "ollama": 2, "builtin": 0})
 
-# The queue: in the database, or in Redis where there is one. Its tasks are in refinement/tasks.py and memory/tasks.py.
+# The queue is in Redis if REDIS_URL is set, else in the database. Tasks: refinement/tasks.py and memory/tasks.py.
 QUEUE_WORKERS = env.whole("QUEUE_WORKERS", 2)
-TASK_SECONDS = env.whole("TASK_SECONDS", 1_800)  # one task may take; more than the longest session
+TASK_SECONDS = env.whole("TASK_SECONDS", 1_800)  # the time limit of a task, above that of a session
 SWEEP_MINUTES = env.whole("SWEEP_MINUTES", 10)
-SWEEP_AGENTS = env.whole("SWEEP_AGENTS", 1_000)  # that wait at the same time at most, the longest overdue first
+SWEEP_AGENTS = env.whole("SWEEP_AGENTS", 1_000)  # the most agents that wait in the queue, the longest overdue first
 Q_CLUSTER: dict[str, Any] = {
     "name": "palimpsest",
     "workers": QUEUE_WORKERS,
     "queue_limit": QUEUE_WORKERS,
     "timeout": TASK_SECONDS,
-    # What a worker took and has not answered for is given out again. It may first have waited for two others' end.
+    # A task that a worker does not finish in this time is given to another. It may wait for two other tasks first.
     "retry": 3 * TASK_SECONDS + 60,
     "max_attempts": 3,
     "ack_failures": True,
-    "catch_up": False,  # what was missed while no worker ran is run once
-    "save_limit": -1,  # results are codes, and logged: nothing is kept, nor read back out of a pickle
+    "catch_up": False,  # run a missed schedule once
+    "save_limit": -1,  # results are logged, not stored
     "poll": 1,
     "guard_cycle": 1,
     **({"redis": env.with_timeouts(REDIS_URL)} if REDIS_URL else {"orm": "default"}),
 }
 
-# The admin's looks, in the colours of palimpsest/plain.css: the theme's own are too faint on a dark ground.
+# The admin's colors, as in palimpsest/plain.css. The theme's own have too little contrast in dark mode.
 _PRIMARY = {
     "50": "#f7f4fb",
     "100": "#ede6f6",
@@ -254,38 +254,38 @@ UNFOLD: dict[str, Any] = {
 }
 
 # Serving
-PUBLIC_URL = env.text("PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")  # where people reach it: links in mail
+PUBLIC_URL = env.text("PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")  # the base of links in mail
 WEB_WORKERS = env.whole("WEB_WORKERS", 2)
-WEB_THREADS = env.whole("WEB_THREADS", 32)  # of each of them
-WORKER_NICE = env.whole("WORKER_NICE", 10)  # how far processes that refine yield to others of their machine
-STOP_SECONDS = env.whole("STOP_SECONDS", 30)  # that what is under way has to end by itself
-METRICS_TOKEN = env.text("METRICS_TOKEN")  # who shows it may read /metrics; without it there is no such address
+WEB_THREADS = env.whole("WEB_THREADS", 32)  # of each process
+WORKER_NICE = env.whole("WORKER_NICE", 10)  # the niceness of worker processes
+STOP_SECONDS = env.whole("STOP_SECONDS", 30)  # for running work to end at a stop
+METRICS_TOKEN = env.text("METRICS_TOKEN")  # the token for /metrics; without it the page is off
 
 # Mail
 globals().update(env.email("EMAIL_URL"))
 EMAIL_TIMEOUT = 30
-# Requests and proposals within 24 hours, each of them a letter to a steward: of one person or program, about one agent.
+# Requests and proposals within 24 hours: by one person or program, and to one agent. Each sends a letter to a steward.
 ASKS_PER_PERSON = env.whole("ASKS_PER_PERSON", 10)
 ASKS_PER_AGENT = env.whole("ASKS_PER_AGENT", 20)
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "palimpsest@localhost")
 
-# Search: megabytes of opened indexes one process may hold, least recently used dropped first.
+# The cache of opened search indexes, in megabytes per process. The least recently used are dropped first.
 SEARCH_CACHE_MB = env.whole("SEARCH_CACHE_MB", 512)
 
 # The API
 API_BODY_BYTES = env.whole("API_BODY_BYTES", 8_000_000)  # of a JSON body
-API_IMPORT_BYTES = env.whole("API_IMPORT_BYTES", 256 * 2**20)  # of an import's, held in memory until all of it is here
-API_RATE = env.whole("API_RATE", 1_200)  # requests a minute and key
+API_IMPORT_BYTES = env.whole("API_IMPORT_BYTES", 256 * 2**20)  # of an import; it is in memory until it is complete
+API_RATE = env.whole("API_RATE", 1_200)  # requests per minute and key
 CONTEXT_JOURNAL_DAYS = env.whole("CONTEXT_JOURNAL_DAYS", 7)
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": [],  # for nobody, but for subclasses of View (memory/api/base/views.py)
+    "DEFAULT_AUTHENTICATION_CLASSES": [],  # subclasses of View have their own (memory/api/base/views.py)
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_PARSER_CLASSES": ["memory.api.base.bodies.StrictJSON"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "memory.api.base.schema.Schema",
     "EXCEPTION_HANDLER": "drf_standardized_errors.handler.exception_handler",
     "UNAUTHENTICATED_USER": None,
-    "URL_FORMAT_OVERRIDE": None,  # `format` is for the addresses themselves
+    "URL_FORMAT_OVERRIDE": None,  # our endpoints use `format` themselves
     "UNICODE_JSON": True,
 }
 DRF_STANDARDIZED_ERRORS = {
@@ -306,7 +306,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
-    "ENUM_NAME_OVERRIDES": {  # of fields that share a name, or a set of values
+    "ENUM_NAME_OVERRIDES": {  # for fields with the same name or values
         "AccessStateEnum": "audit.models.AccessState.values",
         "ProposalStateEnum": "audit.proposals.ProposalState.values",
         "RemovalStateEnum": "audit.removals.RemovalState.values",

@@ -1,4 +1,4 @@
-"""The base of every command: errors on standard error with an exit code, the result alone on standard output."""
+"""The base of all commands. Results go to standard output; errors and remarks go to standard error."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ log = structlog.get_logger("palimpsest.command")
 
 
 class Task(BaseCommand):
-    """A command. Subclasses write `run`, which takes the options and returns the exit code, or None for 0.
+    """A command. Subclasses implement `run`, which takes the options and returns the exit code, or None for 0.
 
-    `needs_sound_database`: whether the checks of the database must pass first (its keys, its triggers). An entry that
-    is written with a wrong key can never be verified.
+    `needs_sound_database`: whether the checks of the database (keys, triggers) must pass first. An entry that is
+    written with a wrong key can never be verified.
     """
 
     needs_sound_database = True
-    requires_system_checks: Any = (OURS,)  # Django's own load every page: half a second and 30 MB; CI runs them
+    requires_system_checks: Any = (OURS,)  # Django's checks load all pages (0.5 s, 30 MB); CI runs them
     log_level = logging.WARNING  # the command itself reports what happened
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
@@ -73,7 +73,7 @@ class Task(BaseCommand):
             yield
         except DomainError as error:
             self.fail(str(error), error.exit_code)
-        except ImproperlyConfigured as error:  # an option of DATABASE_URL that only a connection tests
+        except ImproperlyConfigured as error:  # an invalid option of DATABASE_URL
             self.fail(str(error), USAGE)
         except SystemCheckError as error:
             error.returncode = USAGE
@@ -97,13 +97,13 @@ class Task(BaseCommand):
         """Report an error by its type and place. Its text may quote content."""
         kind = type(error).__name__
         if isinstance(error, OperationalError | ProgrammingError) or type(error) is DatabaseError:
-            advice = "is it up, is DATABASE_URL right, and can VAR_DIR be written to?"
+            advice = "check that it runs, DATABASE_URL, and write access to VAR_DIR."
             if isinstance(error, ProgrammingError) or "no such" in str(error):  # table or column
-                advice = "run 'manage.py migrate', and see that DATABASE_URL is right."
+                advice = "run 'manage.py migrate', and check DATABASE_URL."
             self.fail(f"The database cannot be used ({kind}): {advice}", USAGE)
         log.error("command failed", exc_info=(type(error), error, error.__traceback__))
-        what = "The database refused" if isinstance(error, AnyDatabaseError) else "An error in the program"
-        self.fail(f"{what} ({kind}); the line above says where.", FAILED)
+        what = "The database refused a statement" if isinstance(error, AnyDatabaseError) else "An error in the program"
+        self.fail(f"{what} ({kind}). The line above says where.", FAILED)
 
     @abstractmethod
     def run(self, *_: Any, **options: Any) -> int | None: ...
@@ -125,7 +125,7 @@ class Task(BaseCommand):
         self.stdout.write(as_json(value))
 
     def agrees(self, show: Callable[[], None], *, yes: bool) -> bool:
-        """Whether the person at the terminal agrees to what is shown. A script has agreed by its call."""
+        """Show a preview and ask the person at the terminal. Without a terminal, the call itself means agreement."""
         if yes or not is_attended():
             return True
         show()
@@ -143,7 +143,7 @@ class Task(BaseCommand):
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
-    """JSON in which invisible characters are escaped, so that none of them controls a terminal."""
+    """JSON with invisible characters escaped, so that it cannot control a terminal."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
@@ -160,7 +160,7 @@ def read_file(field: str, path: str, most: int = -1) -> bytes:
 
 
 def is_attended() -> bool:
-    """Whether a person can be asked."""
+    """Whether the input is a terminal, so that the command can ask questions."""
     return bool(sys.stdin and sys.stdin.isatty())
 
 
@@ -187,11 +187,11 @@ def _signals_interrupt() -> Iterator[None]:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text with invisible characters escaped, unless they are in `keep`: none controls a terminal or begins a
+    """The text with invisible characters escaped, unless they are in `keep`. So it cannot control a terminal or start a
     second line."""
     return "".join(each if each.isprintable() or each in keep else repr(each)[1:-1] for each in text)
 
 
 def drop_output() -> None:
-    """Discard what is not written yet. Python would try to write it at exit, and complain."""
+    """Discard buffered output. Otherwise Python tries to write it at exit, and prints an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

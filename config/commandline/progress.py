@@ -23,7 +23,7 @@ class _Done(MofNCompleteColumn):
 
 @contextmanager
 def progress(what: str, *, unit: str, total: int | None = None) -> Iterator[Advance]:
-    """Yield a function to call with how much was done. It does nothing if standard error is not a terminal."""
+    """Yield a function to call with the amount of work done. It does nothing if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

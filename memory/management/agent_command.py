@@ -116,7 +116,7 @@ class AgentCommand(Task):
     or None for 0.
 
     If an action meets a switch that is off, the command asks whether to turn that switch on. After a yes it runs the
-    action again. After a no, or if nobody can be asked, nothing is done.
+    action again. After a no, or without a terminal, nothing is done.
     """
 
     def add_action(self, actions: Any, name: str, action: Callable[..., int | None], summary: str) -> CommandParser:
@@ -139,7 +139,7 @@ class AgentCommand(Task):
     def run(
         self, *, agent: str, action: Callable[..., int | None], code_if_off: int | None = None, **options: Any
     ) -> int | None:
-        """`code_if_off`: the exit code if a switch is off and nobody can be asked."""
+        """`code_if_off`: the exit code if a switch is off and the input is not a terminal."""
         target = agent_named(agent)
         edits.require_key(target)
         with new_request():

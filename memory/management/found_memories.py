@@ -27,13 +27,13 @@ from memory.transfer.reading import Source, detect, unique
 from memory.transfer.systems import SYSTEMS
 
 _EXCERPT = 60  # characters of each memory in a preview
-_LISTED = 20  # left-out files in a list, unless all are asked for
+_LISTED = 20  # left-out files in a list, without --all
 _STATES = {State.NEW: "new", State.CHANGED: "changed", State.SAME: "imported before"}
 
 
 @dataclass(slots=True, repr=False)
 class Found:
-    """What was found in a folder, and which memories it would become."""
+    """The files found in a folder, and the memories that an import creates from them."""
 
     folder: Path
     project: str
@@ -200,7 +200,7 @@ def is_selective(agent: Agent) -> bool:
 
 
 def ask_how(command: AgentCommand, agent: Agent) -> str:
-    """Ask the person at the terminal what to do. If nobody can be asked, skip."""
+    """Ask the person at the terminal what to do. Without a terminal: skip."""
     if not command.can_ask():
         command.say(f"The input is not a terminal: choose with --how {'|'.join(HOWS)}.")
         return "skip"

@@ -121,9 +121,9 @@ class Initialization:
         return f"{self.agent.vault_path}, which can be written to"
 
     def _new_vault(self) -> str:
-        before, given = self.agent.vault_path, self.options["vault"]
-        given = given or settings_document.value(self.rules, "storage.base_path")
-        path = base.resolve_path(given, self.root or self.folder)
+        before = self.agent.vault_path
+        folder = self.options["vault"] or settings_document.value(self.rules, "storage.base_path")
+        path = base.resolve_path(folder, self.root or self.folder)
         if path == before:
             base.require_usable(path, self.agent)
             return f"{path}, as before"

@@ -1,4 +1,4 @@
-"""Every Django model of the app. Rows hold metadata and sealed bytes: nobody reads plain text from them."""
+"""All Django models of the app. Rows hold metadata and sealed bytes, never plain text."""
 
 from memory.models.agents import Agent, AgentKey, ApiKey, DueReason, TenantKey
 from memory.models.imports import HistoryAnalysis, ImportedPiece

@@ -38,13 +38,13 @@ class Agent(RefinementLimits):
     # Set by the agent's side.
     model = models.CharField(max_length=200, help_text="provider/model-name")
     system_prompt = models.TextField(blank=True)
-    refinement_prompt = models.TextField(blank=True, help_text="added to the safety rules, never instead of them")
-    language = models.CharField(max_length=32, default="english", help_text="of its memories, for search")
-    steward = models.EmailField(blank=True, help_text="the person who speaks for the agent")
-    is_steward_only = models.BooleanField(default=False, help_text="only the steward, not the runtime, may consent")
+    refinement_prompt = models.TextField(blank=True, help_text="added after the safety rules")
+    language = models.CharField(max_length=32, default="english", help_text="the language of its memories, for search")
+    steward = models.EmailField(blank=True, help_text="the person who decides for the agent")
+    is_steward_only = models.BooleanField(default=False, help_text="only the steward, not the runtime, can consent")
 
     discard_share_lifted_until = models.DateTimeField(
-        null=True, blank=True, help_text="till then it may discard and rewrite any share of its memory in a day"
+        null=True, blank=True, help_text="until then there is no daily limit of discarded and rewritten memories"
     )
 
     # Switches
@@ -66,9 +66,11 @@ class Agent(RefinementLimits):
 
     # Its log of runs, and how much of it `gc` keeps
     memory_path = models.CharField(max_length=1_000, blank=True, default="", db_default="", help_text="empty: journal")
-    last_n = models.PositiveIntegerField(default=0, db_default=0, help_text="entries that gc keeps; 0: see max_entries")
-    max_entries = models.PositiveIntegerField(default=0, db_default=0, help_text="… where last_n is 0; 0: all")
-    context_tokens = models.PositiveIntegerField(null=True, blank=True, help_text="that gc sends; empty: all")
+    last_n = models.PositiveIntegerField(default=0, db_default=0, help_text="entries that gc keeps; 0: max_entries")
+    max_entries = models.PositiveIntegerField(default=0, db_default=0, help_text="the same if last_n is 0; 0: all")
+    context_tokens = models.PositiveIntegerField(
+        null=True, blank=True, help_text="of the log, that gc sends; empty: all"
+    )
 
     rules = models.TextField(blank=True, default="", db_default="", editable=False)  # what differs from the defaults
     vault_path = models.CharField(max_length=1_000, blank=True, default="", db_default="", help_text="empty: no vault")

@@ -1,4 +1,4 @@
-"""What was read from other systems' files and from git repositories."""
+"""Records about imports from other systems, and about analyses of git repositories."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class HistoryAnalysis(models.Model):
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     project = models.CharField(max_length=100)
-    head = models.CharField(max_length=64, help_text="the commit")
-    asked = models.JSONField(default=dict, help_text="within which limits, and which parts")
+    head = models.CharField(max_length=64, help_text="the newest commit")
+    asked = models.JSONField(default=dict, help_text="the limits and parts of the analysis")
     at = models.DateTimeField()
     memory = models.PositiveBigIntegerField(help_text="the number of its memory")
-    version = models.PositiveBigIntegerField(help_text="of that memory, as it was written")
+    version = models.PositiveBigIntegerField(help_text="the version of that memory after the analysis")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "project"], name="history_analysis_of_project")]
@@ -29,11 +29,13 @@ class ImportedPiece(models.Model):
     identify it, so that a second migration imports nothing twice, and nothing that was redacted."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
-    source_digest = models.BinaryField(max_length=32, help_text="keyed, of its project, file and place in the file")
-    file_digest = models.BinaryField(max_length=32, help_text="keyed, of its project and file")
-    text_digest = models.BinaryField(max_length=32, help_text="keyed, of what it said there")
-    number = models.PositiveBigIntegerField(null=True, help_text="of its memory; none if it was left where it is")
-    version = models.PositiveBigIntegerField(default=0, help_text="of that memory, as the migration wrote it")
+    source_digest = models.BinaryField(max_length=32, help_text="keyed; of the project, the file and the place in it")
+    file_digest = models.BinaryField(max_length=32, help_text="keyed; of the project and the file")
+    text_digest = models.BinaryField(max_length=32, help_text="keyed; of the text in the file")
+    number = models.PositiveBigIntegerField(
+        null=True, help_text="the number of its memory; null if it was not imported"
+    )
+    version = models.PositiveBigIntegerField(default=0, help_text="the version of that memory after the migration")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "source_digest"], name="imported_piece_once")]
@@ -43,4 +45,4 @@ class ImportedPiece(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"imported piece, memory {self.number}" if self.number else "imported piece, left where it is"
+        return f"imported piece, memory {self.number}" if self.number else "piece that was not imported"

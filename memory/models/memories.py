@@ -65,7 +65,7 @@ class Memory(models.Model):
     scope = models.CharField(max_length=8, choices=Scope.choices)
     project = models.CharField(max_length=100, blank=True)
     source = models.CharField(max_length=8, choices=Source.choices, default=Source.AGENT)
-    origin = models.DateTimeField(help_text="when what it says was first recorded")
+    origin = models.DateTimeField(help_text="when its content was first recorded")
     created_at = models.DateTimeField()
     tokens = models.PositiveIntegerField()
     sealed = models.BinaryField()
@@ -73,7 +73,7 @@ class Memory(models.Model):
     constitutional = models.BooleanField(default=False)
     discarded_at = models.DateTimeField(null=True)
     superseded_by = models.PositiveBigIntegerField(null=True)
-    redacted_at = models.DateTimeField(null=True, help_text="its body was removed, here and in the trail, for good")
+    redacted_at = models.DateTimeField(null=True, help_text="when its content was removed permanently")
     version = models.PositiveBigIntegerField()
 
     objects = MemoryQuerySet.as_manager()
@@ -134,7 +134,7 @@ class Recall(models.Model):
     """How often retrieval returned a memory."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
-    number = models.PositiveBigIntegerField(help_text="the memory's")
+    number = models.PositiveBigIntegerField(help_text="the number of the memory")
     times = models.PositiveBigIntegerField()
     first_at = models.DateTimeField()
     last_at = models.DateTimeField()
@@ -150,9 +150,9 @@ class CleanupDecision(models.Model):
     """The decision about a memory that was suggested for cleanup. Later suggestions use it."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
-    number = models.PositiveBigIntegerField(help_text="the memory's")
+    number = models.PositiveBigIntegerField(help_text="the number of the memory")
     category = models.CharField(max_length=20)
-    is_kept = models.BooleanField(help_text="or discarded")
+    is_kept = models.BooleanField(help_text="kept, not discarded")
     at = models.DateTimeField()
 
     class Meta:

@@ -37,12 +37,12 @@ class Person(AbstractBaseUser):
     they may do (`memory.access.roles`); a superuser cannot read more than others. A person whom the trail names is
     never deleted."""
 
-    email = models.EmailField(max_length=254, unique=True, help_text="in lower case; they sign in with it")
+    email = models.EmailField(max_length=254, unique=True, help_text="in lower case; used to sign in")
     name = models.CharField(max_length=200, blank=True)
     is_active = models.BooleanField(default=True)
-    is_superuser = models.BooleanField(default=False, help_text="manages tenants and people; reads no memory")
+    is_superuser = models.BooleanField(default=False, help_text="manages tenants and people; cannot read memories")
     joined_at = models.DateTimeField(auto_now_add=True)
-    generation = models.PositiveIntegerField(default=0, help_text="of their sessions: the next one ends all there are")
+    generation = models.PositiveIntegerField(default=0, help_text="a new number ends all sessions of the person")
 
     USERNAME_FIELD = "email"
     objects = People()
@@ -72,8 +72,8 @@ class Authenticator(ThrottlingMixin, Device):  # type: ignore[misc]  # it has no
     user = models.OneToOneField(Person, models.CASCADE, related_name="authenticator")
     seed = models.BinaryField(max_length=16)
     pepper_id = models.CharField(max_length=8)
-    proof = models.BinaryField(max_length=32, help_text="that the service itself gave it to this very person")
-    last_step = models.BigIntegerField(default=-1, help_text="of the last code: none is good twice")
+    proof = models.BinaryField(max_length=32, help_text="a MAC, made by the service")
+    last_step = models.BigIntegerField(default=-1, help_text="of the last code, which cannot be used again")
     made_at = models.DateTimeField(auto_now_add=True)
 
     def get_throttle_factor(self) -> int:

@@ -14,8 +14,8 @@ class RecordedSession(models.Model):
     began_at = models.DateTimeField()
     last_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
-    numbers = models.JSONField(default=list, help_text="of the memories that record it, in order")
-    memory = models.PositiveBigIntegerField(null=True, help_text="the number of the session memory, once it ended")
+    numbers = models.JSONField(default=list, help_text="the numbers of its recordings, in order")
+    memory = models.PositiveBigIntegerField(null=True, help_text="the number of the session memory, after the end")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "project", "name"], name="recorded_session_once")]

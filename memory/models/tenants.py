@@ -12,10 +12,10 @@ class RefinementLimits(models.Model):
     """Limits of a refinement session. Null means the tenant's limit, and then the service's default."""
 
     max_changes = models.PositiveIntegerField(null=True, blank=True, help_text="memories discarded or rewritten")
-    max_steps = models.PositiveIntegerField(null=True, blank=True, help_text="replies of the model")
+    max_steps = models.PositiveIntegerField(null=True, blank=True, help_text="responses of the model")
     max_searches = models.PositiveIntegerField(null=True, blank=True)
     max_failed_calls = models.PositiveIntegerField(null=True, blank=True)
-    max_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="wall time, seconds")
+    max_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="wall time in seconds")
     max_model_tokens = models.PositiveBigIntegerField(null=True, blank=True, help_text="prompt and completion tokens")
 
     class Meta:
@@ -28,9 +28,9 @@ class Tenant(RefinementLimits):
     slug = models.CharField(max_length=64, unique=True, validators=[SLUG])
     name = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    sessions_at_once = models.PositiveIntegerField(null=True, blank=True, help_text="that workers run; 0: any number")
+    sessions_at_once = models.PositiveIntegerField(null=True, blank=True, help_text="sessions of workers; 0: no limit")
     month_tokens = models.PositiveBigIntegerField(
-        "model tokens a month", null=True, blank=True, help_text="of its sessions, in a calendar month (UTC)"
+        "model tokens a month", null=True, blank=True, help_text="for its sessions, in a calendar month (UTC)"
     )
 
     def __str__(self) -> str:

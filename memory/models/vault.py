@@ -9,7 +9,7 @@ class Vault(models.Model):
     """The state of an agent's vault. The folder is the agent's `vault_path`."""
 
     agent = models.OneToOneField("memory.Agent", models.PROTECT, primary_key=True, related_name="vault")
-    seq = models.PositiveBigIntegerField(default=0, help_text="the last entry whose memories' files are as they are")
+    seq = models.PositiveBigIntegerField(default=0, help_text="the last entry that the files include")
     fault = models.CharField(max_length=200, blank=True, help_text="why the last attempt failed, without content")
     fault_at = models.DateTimeField(null=True)
 
@@ -25,12 +25,12 @@ class VaultFile(models.Model):
         SET_ASIDE = "set_aside"  # below .discarded/
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
-    number = models.PositiveBigIntegerField(help_text="the memory's")
-    version = models.PositiveBigIntegerField(help_text="the memory's, when it was written")
-    rules_version = models.CharField(max_length=20, help_text="of the memory rules, as the file says")
+    number = models.PositiveBigIntegerField(help_text="the number of the memory")
+    version = models.PositiveBigIntegerField(help_text="the memory's version, when the file was written")
+    rules_version = models.CharField(max_length=20, help_text="the version of the memory rules in the file")
     state = models.CharField(max_length=9, choices=State.choices)
-    sealed_path = models.BinaryField(help_text="below the vault's folder; it may say something of the content")
-    digest = models.BinaryField(max_length=32, help_text="keyed, of its bytes: a person's edit is found by it")
+    sealed_path = models.BinaryField(help_text="relative to the vault; sealed, because it may quote content")
+    digest = models.BinaryField(max_length=32, help_text="keyed; of its bytes, to detect edits by hand")
 
     class Meta:
         constraints = [

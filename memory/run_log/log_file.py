@@ -29,7 +29,7 @@ class FileState:
     entries: int
     size: int
     digest: str
-    stamp: tuple[int, ...] = ()  # the same stamp later means that nobody wrote to the file
+    stamp: tuple[int, ...] = ()  # an equal stamp later means that the file was not written
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +274,8 @@ def append(place: files.Place, entry: bytes) -> None:
 
 @contextmanager
 def locked_to_append(place: files.Place) -> Iterator[Opened]:
-    """The file, opened, and created (mode 0600) if it does not exist. Raises FileFault, also if somebody else holds the
-    lock for too long.
+    """The file, opened, and created (mode 0600) if it does not exist. Raises FileFault, also if another process
+    holds the lock for too long.
 
     Lock the file before the transaction begins: `gc` locks the file first and writes to the trail after that.
     """
@@ -324,7 +324,7 @@ class Opened:
                 written += os.write(number, data[written:])
             os.fsync(number)
         except OSError:
-            if os.fstat(number).st_size == before + written:  # nobody else wrote behind it
+            if os.fstat(number).st_size == before + written:  # no other process appended to it
                 os.ftruncate(number, before)
             raise
         if before == 0:

@@ -70,7 +70,7 @@ def test_an_operator_rolls_back_and_removes_as_the_guide_says(service: Installat
     assert asked is not None
     agreed = run(service, agree.replace("41", asked[1]), ADA_KEY=key)
     assert "redaction of 17: as entry" in agreed.out
-    assert "whole" in agreed.out
+    assert "valid" in agreed.out
     assert "waits for the agent's side" in run(service, erase).out
 
 

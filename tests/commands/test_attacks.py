@@ -64,9 +64,9 @@ def test_heads_of_another_prove_nothing(past: Agent, bob: Agent, tmp_path: Path)
     file = tmp_path / "heads.json"
     file.write_text(run("audit_heads", "globex/bob").out)
     ran = run("verify_audit", "acme/ada", "--heads", str(file))
-    assert (ran.code, "names no trail of acme/ada" in ran.err) == (2, True)
+    assert (ran.code, "has no trail of acme/ada" in ran.err) == (2, True)
     ran = run("verify_audit", "globex/bob", "--heads", str(file))
-    assert (ran.code, "beside 1 head: whole" in ran.out) == (0, True)
+    assert (ran.code, "compared with 1 head: valid" in ran.out) == (0, True)
 
 
 def test_a_trail_that_nobody_attacked_is_whole(past: Agent, exported: str) -> None:

@@ -20,8 +20,8 @@ def test_the_demo_shows_what_a_person_wants_to_see_and_can_be_seen_twice(tmp_pat
     assert before > after > 0
     [[had, _]] = re.findall(r"core memories\D+([\d,]+)\D+([\d,]+)", text)
     assert int(had.replace(",", "")) == sum(line.get("kind") != "journal" for line in LEDGER)
-    assert f"remembers {len(LEDGER):,} things" in text
-    assert re.search(r"Audit trail \d+ entries, whole", text)
+    assert f"has {len(LEDGER):,} memories" in text
+    assert re.search(r"Audit trail \d+ entries, valid", text)
     assert len(re.findall(r"^  \+ #\d+ \d{4}-\d\d-\d\d ", text, re.M)) == 2
 
 
@@ -32,4 +32,4 @@ def _shown(folder: Path) -> str:
 
 
 def test_it_keeps_away_from_a_database_that_is_in_use(house: House) -> None:
-    failed(run("demo"), 1, "has agents already")
+    failed(run("demo"), 1, "already has agents")

@@ -173,7 +173,7 @@ def test_a_database_that_refuses_is_told_by_kind_and_place(house: House, monkeyp
 
     monkeypatch.setattr("audit.verify.missing_guards", refuses)
     ran = run("verify_audit", "--all")
-    failed(ran, 1, "The database refused (IntegrityError)")
+    failed(ran, 1, "The database refused a statement (IntegrityError)")
     assert marker not in ran.err
 
 

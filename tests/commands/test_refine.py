@@ -203,7 +203,7 @@ def test_all_due_asks_a_model_that_does_not_answer_no_more_for_each(
         refining.change(agent, due_at=timezone.now() - timedelta(minutes=9 - number))
     ran = run("refine", "--all-due")
     assert ran.code == 3
-    assert ran.err.count("does not answer; left for later") == 4
+    assert ran.err.count("does not answer; skipped") == 4
     sessions = RefinementSession.objects.order_by("pk").values_list("agent", "outcome")
     assert list(sessions) == [(ada.pk, "failed"), (bob.pk, "completed")]
 

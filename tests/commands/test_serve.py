@@ -215,7 +215,7 @@ def test_it_refines_by_itself_is_cheap_when_idle_and_one_ctrl_c_ends_all_of_it(s
     assert f"Palimpsest answers at http://{serving.address}/readyz" in said
     assert "manage.py create_agent TENANT/AGENT" in said
     assert '"event": "refinement session closed"' in said
-    assert "stopping: what is under way has 30 seconds to end" in said
+    assert "stopping: running work has 30 seconds to end" in said
     assert "Traceback" not in said
     exported = serving.installation.manage("export_memories", "acme/bob", PALIMPSEST_AGENT_KEY=key)
     assert "Refinement completed." in exported.out

@@ -43,7 +43,7 @@ def test_a_whole_trail(trail: Agent) -> None:
     ran = verify("acme/ada", "--json")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == '{"valid": true, "agents": 1, "entries": 7, "problems": []}\n'
-    assert verify().out == "1 trail, 7 entries: whole\n"
+    assert verify().out == "1 trail, 7 entries: valid\n"
 
 
 def test_all_trails(trail: Agent) -> None:

@@ -229,7 +229,7 @@ def retrieve(*args: str) -> Ran:
 def test_the_block_is_printed(tea: Agent) -> None:
     ran = retrieve("tea")
     assert (ran.code, ran.out) == (0, "# What you remember of this\n- tea of a\n")
-    assert "1 memory, 2 tokens, seen from a." in ran.err
+    assert "1 memory, 2 tokens, visible from project a." in ran.err
 
 
 def test_the_project_may_be_said(tea: Agent) -> None:

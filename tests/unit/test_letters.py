@@ -81,7 +81,7 @@ def test_every_kind_of_actor_is_named(stewarded: Agent) -> None:
 
 def test_a_model_that_would_break_a_header_is_refused(stewarded: Agent) -> None:
     for model in ("openai/gpt\nX: y", "openai/gpt\x85", "openai/gpt "):
-        with pytest.raises(lifecycle.Invalid, match="model: must be"):
+        with pytest.raises(lifecycle.Invalid, match="model: must have"):
             lifecycle.change(stewarded, ME, model=model)
     assert waiting() == []
 

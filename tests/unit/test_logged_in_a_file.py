@@ -111,7 +111,7 @@ def test_the_database_itself_refuses_a_second_agent_of_a_file(led: Agent, root: 
     path = str(root / "acme" / "shared.md")
     lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path)
     looked = iter([False, True])
-    monkeypatch.setattr(lifecycle, "_is_anothers", lambda _: next(looked))
+    monkeypatch.setattr(lifecycle, "_file_overlaps", lambda _: next(looked))
     with refused(led, errors.Invalid) as caught:
         lifecycle.change(fresh(led), ME, memory_path=path)
     assert caught.value.field == "memory_path"
@@ -174,7 +174,7 @@ def test_a_folder_is_no_file_and_no_file_is_anothers_folder(root: Path, db: None
             lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path)
     for one, other in (("notes.md", "notes.md/more.md"), ("a/b/c.md", "a")):
         lifecycle.create("acme", f"eve-{one[0]}", model="builtin/dedupe", actor=ME, memory_path=one)
-        with pytest.raises(errors.Invalid, match="in the way"):
+        with pytest.raises(errors.Invalid, match="overlaps with"):
             lifecycle.create("acme", "sue", model="builtin/dedupe", actor=ME, memory_path=other)
 
 

@@ -352,7 +352,7 @@ def test_a_program_that_never_closes_it_keeps_it_from_being_trimmed(
 ) -> None:
     monkeypatch.setattr(log_file, "WRITER_SECONDS", 0.1)
     path.write_bytes(of(5))
-    with path.open("ab"), pytest.raises(FileFault, match="held open for writing"):
+    with path.open("ab"), pytest.raises(FileFault, match="is open for writing"):
         trim_entries(Place(path), 2)
     assert path.read_bytes() == of(5)
     assert trim_entries(Place(path), 2).removed == 3

@@ -13,14 +13,14 @@ from memory.access.authentication import agent_named
 
 class Command(Task):
     help = (
-        "Print the number and the hash of every trail's last entry as JSON, signed (Ed25519) by the heads key. Keep it "
-        "where this database's administrator cannot reach: 'verify_audit --heads FILE' then finds a trail that was "
-        "cut off or written anew since. Holds no content."
+        "Print the number and the hash of each trail's last entry as JSON, signed (Ed25519) with the heads key. Store "
+        "the output where the administrator of this database has no access: 'verify_audit --heads FILE' then detects a "
+        "trail that was cut off or rewritten later. The output has no content."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?", help="one trail; default: every one")
-        parser.add_argument("--json", action="store_true", help="as it is anyway")
+        parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?", help="one trail; default: all")
+        parser.add_argument("--json", action="store_true", help="the default; the output is always JSON")
 
     def run(self, *, agent: str | None, **options: Any) -> None:
         self.result(heads.export(agent_named(agent).pk if agent else None))

@@ -19,38 +19,38 @@ from memory.access.authentication import agent_named
 from memory.models import Agent
 from memory.time_machine import replay
 
-MAX_SHOWN = 100  # problems; one is enough to know, a thousand help nobody
+MAX_SHOWN = 100  # problems in the output
 
 
 class Command(Task):
-    needs_sound_database = False  # it tells what is wrong
+    needs_sound_database = False  # it reports the problems itself
     help = (
-        "Verify audit trails: every entry is as it was written and follows the one before it, and the memories and "
-        "counters are what the entries, replayed from empty, give. Opens no content. Exit 1 names the first bad entry."
+        "Verify audit trails: no entry was changed, removed or inserted, and the memories and counters equal a replay "
+        "of the entries. This opens no content. With exit code 1 the output names the first invalid entry."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?")
         parser.add_argument("--all", action="store_true", help="every agent's trail")
-        exported = "an export of audit_heads: nothing it names was cut off or replaced since"
+        exported = "also compare with an export of audit_heads: no trail was cut off or rewritten since"
         parser.add_argument("--heads", metavar="FILE", help=exported)
         parser.add_argument("--json", action="store_true")
 
     def run(self, *, agent: str | None, **options: Any) -> int | None:
         if bool(agent) == options["all"]:
-            self.fail("name one TENANT/AGENT, or give --all", USAGE)
+            self.fail("name one TENANT/AGENT, or use --all", USAGE)
         agents = _named(agent) if agent else list(Agent.objects.order_by("pk").values_list("pk", flat=True))
         exported = [
             head
             for head in _exported(options["heads"])
-            if agent is None or head["agent_id"] in agents or head["agent"] == agent  # of one that had its name, too
+            if agent is None or head["agent_id"] in agents or head["agent"] == agent  # also a former agent of this name
         ]
         if agent and options["heads"] and not exported:
-            self.fail(f"the heads file names no trail of {agent}: nothing can be proved by it", USAGE)
+            self.fail(f"the heads file has no trail of {agent}, so it proves nothing", USAGE)
         found = [*self._problems(agents, check_orphans=options["all"]), *heads.problems(exported)]
         entries = AuditEntry.objects.filter(agent_id__in=agents).count() if agent else AuditEntry.objects.count()
         compared = len(exported) if options["heads"] else None
-        self._tell(found, len(agents), entries, compared, as_json=options["json"])
+        self._report(found, len(agents), entries, compared, as_json=options["json"])
         return FAILED if found else None
 
     def _problems(self, agents: list[int], *, check_orphans: bool) -> Iterator[Problem]:
@@ -62,18 +62,18 @@ class Command(Task):
         if check_orphans:
             yield from verify.tolerant("", _orphans())
 
-    def _tell(self, found: list[Problem], agents: int, entries: int, compared: int | None, *, as_json: bool) -> None:
+    def _report(self, found: list[Problem], agents: int, entries: int, compared: int | None, *, as_json: bool) -> None:
         if as_json:
             problems = [asdict(problem) for problem in found[:MAX_SHOWN]]
-            told: dict[str, Any] = {"valid": not found, "agents": agents, "entries": entries, "problems": problems}
-            self.result(told if compared is None else told | {"heads": compared})
+            report: dict[str, Any] = {"valid": not found, "agents": agents, "entries": entries, "problems": problems}
+            self.result(report if compared is None else report | {"heads": compared})
             return
         for problem in found[:MAX_SHOWN]:
             place = f"{problem.agent} entry {problem.seq}" if problem.seq else problem.agent
             self.tell(f"{place}: {problem.problem}" if place else problem.problem)
-        state = several(len(found), "problem") if found else "whole"
-        beside = "" if compared is None else f", beside {several(compared, 'head')}"
-        self.tell(f"{several(agents, 'trail')}, {several(entries, 'entry', 'entries')}{beside}: {state}")
+        state = several(len(found), "problem") if found else "valid"
+        heads = "" if compared is None else f", compared with {several(compared, 'head')}"
+        self.tell(f"{several(agents, 'trail')}, {several(entries, 'entry', 'entries')}{heads}: {state}")
 
 
 def _exported(file: str | None) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ def _exported(file: str | None) -> list[dict[str, Any]]:
 
 
 def _named(label: str) -> list[int]:
-    """The id of the agent of this name, even where the rest of its row cannot be read."""
+    """The id of the agent with this name, even if the rest of its row is invalid."""
     with verify.ill_formed() as found:
         pk = agent_named(label).pk
     if not found:
@@ -92,7 +92,7 @@ def _named(label: str) -> list[int]:
 
 
 def _orphans() -> Iterator[Problem]:
-    """Trails whose agent's row is gone, whole or what is left of them."""
+    """Trails whose agent's row is missing."""
     present = set(Agent.objects.values_list("pk", flat=True))
     for agent_id, label in verify.trails():
         if agent_id not in present:

@@ -1,4 +1,4 @@
-"""Run the web processes and the worker side by side: a worker that dies is replaced, and all stop together."""
+"""Run the web processes and a worker. A worker that dies is replaced, and all processes stop together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GUNICORN = (
     *("--no-control-socket", "--access-logfile", os.devnull),
 )
 WEB, WORKER = "the web process", "the worker"
-DEATHS, WITHIN = 5, 600  # this many workers that died are replaced within this many seconds
+DEATHS, WITHIN = 5, 600  # at most 5 dead workers are replaced within 600 seconds
 
 Process = subprocess.Popen[bytes]
 
@@ -34,9 +34,9 @@ Process = subprocess.Popen[bytes]
 class Command(Task):
     help = (
         "Run the service: web processes (WEB_WORKERS) and a worker (QUEUE_WORKERS processes), until Ctrl-C or SIGTERM. "
-        "Requests and sessions under way then have STOP_SECONDS to end. A worker that dies is replaced, at most "
-        f"{DEATHS} times within {WITHIN // 60} minutes. After that, and when the web process dies, everything is "
-        "stopped, and the exit code is 1. In production run the two apart: gunicorn, and 'manage.py worker'."
+        "Running requests and sessions then have STOP_SECONDS to end. A worker that dies is replaced, at most "
+        f"{DEATHS} times within {WITHIN // 60} minutes. After that, or if the web process dies, the service stops with "
+        "exit code 1. In production, run gunicorn and 'manage.py worker' separately."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -44,7 +44,7 @@ class Command(Task):
 
     def run(self, *, bind: str, **options: Any) -> int | None:
         self._require_free(bind)
-        if ":" in bind and "/" not in bind:  # links lead here, unless PUBLIC_URL says otherwise
+        if ":" in bind and "/" not in bind:  # the default for links
             os.environ.setdefault("PUBLIC_URL", f"http://{bind}")
         running: dict[str, Process] = {}
         try:
@@ -58,7 +58,7 @@ class Command(Task):
             self._stop(running.values())
 
     def _require_free(self, bind: str) -> None:
-        """Refuse an address that cannot be used: gunicorn itself would try again for seconds."""
+        """Fail at once if the address cannot be used. Gunicorn itself retries for seconds."""
         try:
             address = parse_address(bind)
             if isinstance(address, tuple):
@@ -70,33 +70,33 @@ class Command(Task):
             self.fail(f"cannot listen on {bind} ({getattr(failure, 'strerror', None) or 'no such port'})", FAILED)
 
     def _watch(self, running: dict[str, Process]) -> None:
-        """Return when a process has ended that is not replaced."""
+        """Return when a process ends and is not replaced."""
         deaths: deque[float] = deque(maxlen=DEATHS)
         while True:
             time.sleep(0.2)
             for name, process in running.items():
                 if process.poll() is None:
                     continue
-                # A wrong configuration stays wrong.
+                # A new worker fails too if the configuration is wrong.
                 is_replaced = name == WORKER and process.returncode != USAGE and may_replace(deaths)
                 self.say(f"{name} ended ({_how(process)}): {'starting another' if is_replaced else 'stopping'}")
-                _end([process])  # its own processes, which may be left
+                _end([process])  # its child processes, which may still run
                 if not is_replaced:
                     return
                 running[name] = _start_worker()
 
     def _stop(self, processes: Collection[Process]) -> None:
-        """Ask them to end, then end what is left. A second Ctrl-C ends it at once."""
+        """Ask them to end, then kill the rest. A second Ctrl-C kills them at once."""
         with suppress(KeyboardInterrupt):
             for process in processes:
                 process.terminate()
-            self.say(f"stopping: what is under way has {settings.STOP_SECONDS} seconds to end (Ctrl-C: none)")
+            self.say(f"stopping: running work has {settings.STOP_SECONDS} seconds to end (Ctrl-C: stop at once)")
             _wait(processes, settings.STOP_SECONDS)
         _end(processes)
 
 
 def may_replace(deaths: deque[float]) -> bool:
-    """Whether to replace another worker, which is then added to those that died."""
+    """Whether to replace a worker that died. Records its death if so."""
     now = time.monotonic()
     if len(deaths) == deaths.maxlen and now - deaths[0] < WITHIN:
         return False
@@ -125,14 +125,14 @@ def _start_worker() -> Process:
 
 
 def _start(*arguments: str) -> Process:
-    """A process with a group of its own: Ctrl-C in a terminal reaches `serve` alone, which stops them in order."""
-    paths = filter(None, (str(settings.BASE_DIR), os.environ.get("PYTHONPATH")))  # the current folder may be any
+    """Start a process in its own group, so that Ctrl-C in a terminal reaches only `serve`, which stops the others."""
+    paths = filter(None, (str(settings.BASE_DIR), os.environ.get("PYTHONPATH")))  # works in any current folder
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.Popen([sys.executable, *arguments], start_new_session=True, env=environment)  # noqa: S603
 
 
 def _end(processes: Collection[Process]) -> None:
-    """End what is left of their groups: by SIGTERM, and after LAST_SECONDS by SIGKILL."""
+    """End the process groups with SIGTERM, and after LAST_SECONDS with SIGKILL."""
     with suppress(KeyboardInterrupt):
         _send(processes, signal.SIGTERM)
         _wait(processes, LAST_SECONDS)
@@ -148,7 +148,7 @@ def _wait(processes: Collection[Process], seconds: float) -> None:
 
 
 def _lives(process: Process) -> bool:
-    """Whether any process of its group lives. `poll` takes away a first process that has ended."""
+    """Whether any process of its group lives. `poll` reaps the first process if it has ended."""
     process.poll()
     try:
         os.killpg(process.pid, 0)

@@ -1,4 +1,4 @@
-"""Carry out the tasks of the queue: refinement of due agents, letters, the sweep."""
+"""Run the tasks of the queue: refinement of due agents, letters, the sweep."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from config.pool import Sentinel, join_workers
 
 class Command(Task):
     help = (
-        "Carry out the tasks of the queue until it is stopped: refine agents that are due, write to stewards, and look "
-        "every SWEEP_MINUTES which agents have become due. QUEUE_WORKERS processes work at the same time; start it on "
-        "as many machines as you like. SIGTERM or Ctrl-C gives running sessions STOP_SECONDS to end, and then closes "
-        "them: another worker continues with their agents. SIGTERM to every process of its group closes them at once. "
-        "When one of its processes is killed, it ends with exit code 1: have a supervisor restart it."
+        "Run the tasks of the queue: refine due agents, write to stewards, and every SWEEP_MINUTES look for agents "
+        "that are due. It has QUEUE_WORKERS processes, and can run on several machines. After SIGTERM or Ctrl-C "
+        "running sessions have STOP_SECONDS to end. Then they are closed, and another worker continues with their "
+        "agents. SIGTERM to all processes of its group closes the sessions at once. If one of its processes is killed, "
+        "the worker ends with exit code 1: let a supervisor restart it."
     )
     log_level = logging.INFO
 
@@ -33,7 +33,7 @@ class Command(Task):
         queue.depth()
         queue.keep_schedules()
         post_spawn.connect(_prepare)
-        cluster.scheduler = queue.queue_due  # django-q2 has no setting for either
+        cluster.scheduler = queue.queue_due  # django-q2 has no settings for these
         cluster.Sentinel = Sentinel
         for module in ("refinement.tasks", "memory.tasks"):  # loaded once, for all processes
             import_module(module)
@@ -46,9 +46,9 @@ class Command(Task):
 
 
 def _give_again() -> None:
-    """Put back the tasks that dead workers took. A task that a worker on another machine carries out is done twice.
+    """Put back the tasks of dead workers. A task that runs on another machine then runs twice.
 
-    Redis keeps no tasks that were taken: the sweep queues new ones for the agents that wait.
+    Redis does not keep tasks that were taken: the sweep queues new ones for due agents.
     """
     if not settings.REDIS_URL:
         queue.give_again()
@@ -56,11 +56,11 @@ def _give_again() -> None:
 
 
 def _prepare(**_: Any) -> None:
-    """In each process that carries out tasks: yield the processors to web processes; close the session on SIGTERM."""
+    """In each process that runs tasks: lower its priority below web processes, and close the session on SIGTERM."""
     os.nice(settings.WORKER_NICE)
     signal.signal(signal.SIGTERM, _stop)
 
 
 def _stop(*_: object) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt the closing
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the closing
     raise queue.Stopped(FAILED)

@@ -91,9 +91,11 @@ class Command(AgentCommand):
         parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=NAMES)
         parser.add_argument("--project", metavar="ID", help=f"for a category of projects, {PROJECT_HELP}")
         parser.add_argument("--tag", dest="tags", action="append", default=[], metavar="TAG", help="may be repeated")
-        parser.add_argument("--service", metavar="NAME", help="of a credential: its file has this name")
-        parser.add_argument("--credential", metavar="KIND", help="of a credential: api-key, password, token …")
-        parser.add_argument("--journal", action="store_true", help="in the dated log, which is not core memory")
+        parser.add_argument("--service", metavar="NAME", help="the service of a credential; names its file")
+        parser.add_argument("--credential", metavar="KIND", help="the kind of a credential: api-key, password, token …")
+        parser.add_argument(
+            "--journal", action="store_true", help="store it in the dated log, which is not core memory"
+        )
         for name, heading in _HEADINGS.items():
             parser.add_argument(f"--{name}", metavar="TEXT", help=f"the section {heading}")
         parser.set_defaults(code_if_off=FAILED)
@@ -118,21 +120,21 @@ class Command(AgentCommand):
         self.stored(agent, number, category=category, project=draft.project, masked=masked)
 
     def _content(self, category: str, options: dict[str, Any]) -> str:
-        """The text; or the given sections, with the text as the main one. Raises Invalid."""
+        """The text, or the sections of the options with the text as the main section. Raises Invalid."""
         text, known = self._text("content", options["content"]), sections.names(category)
-        given = {heading: options[name] for name, heading in _HEADINGS.items() if options[name]}
+        texts = {heading: options[name] for name, heading in _HEADINGS.items() if options[name]}
         for name, heading in _HEADINGS.items():
-            if heading in given and heading not in known:
-                raise Invalid(name, f"is no section of {category}, which has the sections {', '.join(known)}")
-        if not given:
+            if heading in texts and heading not in known:
+                raise Invalid(name, f"is not a section of {category}, which has the sections {', '.join(known)}")
+        if not texts:
             if not text:
-                raise Invalid("content", "is missing: give a text, - for standard input, or --context …")
+                raise Invalid("content", "is required: a text, - for standard input, or sections such as --context")
             return text
         main = sections.main_section(category)
-        if text and main in given:
-            raise Invalid("content", f"is the section {main}: give one of the two")
-        given |= {main: text} if text else {}
-        return sections.join({name: given.get(name, "") for name in known})
+        if text and main in texts:
+            raise Invalid("content", f"is the section {main}: use only one of the two")
+        texts |= {main: text} if text else {}
+        return sections.join({name: texts.get(name, "") for name in known})
 
     # --- record
 
@@ -150,10 +152,10 @@ class Command(AgentCommand):
         parser.add_argument("--automatic", action="store_true", help="skip silently if recording is off")
 
     def record(self, agent: Agent, *, automatic: bool, project: str | None, **options: Any) -> None:
-        texts = {name: (options[name], options[f"{name}_file"]) for name in ("prompt", "response")}
-        if all("-" in given for given in texts.values()):
+        sources = {name: (options[name], options[f"{name}_file"]) for name in ("prompt", "response")}
+        if all("-" in source for source in sources.values()):
             raise Invalid("response", "and prompt cannot both come from standard input")
-        fields: dict[str, Any] = {name: self._text(name, *given) for name, given in texts.items()}
+        fields: dict[str, Any] = {name: self._text(name, *source) for name, source in sources.items()}
         fields |= {name: options[name] for name in (*_INTERACTION, "session", "response_seconds", "tools")}
         interaction = Interaction(**fields, project=self.project(agent, project))
         found = recorder.record(agent, interaction, self.operator, requested=not automatic)
@@ -178,7 +180,7 @@ class Command(AgentCommand):
             rows = RecordedSession.objects.filter(agent_id=agent.pk).order_by("pk")
             self.result([_session_record(session) for session in rows])
             return
-        switches.require_open(agent, ("session",))  # sessions go on without it: only their memories need it
+        switches.require_open(agent, ("session",))  # sessions continue without it; only their memories need it
         if what == "begin":
             begun = sessions.begin(agent, name, self.operator, project=self.project(agent, project))
             self.result({"session": begun.name, "project": begun.project})
@@ -192,7 +194,7 @@ class Command(AgentCommand):
         self.stored(agent, number, session=found.name)
 
     def _session_to_end(self, agent: Agent, name: str, project: str) -> RecordedSession:
-        """The session of the given project; else of this folder's project, or of any. Raises NotFound, Invalid."""
+        """The session in the option's project, else in this folder's project, else in any. Raises NotFound, Invalid."""
         try:
             return sessions.find(agent, name, project or self.project(agent, None))
         except NotFound:
@@ -214,7 +216,7 @@ class Command(AgentCommand):
             parser.add_argument(option, dest=field, action="append", default=[], metavar="TEXT", help=help_text)
 
     def topic(self, agent: Agent, *, name: str, project: str | None, **options: Any) -> None:
-        side = agents_side(agent)  # "changed" in the answer shows whether the topic already had this
+        side = agents_side(agent)  # "changed" in the output says whether the topic changed
         fields: dict[str, Any] = {field: options[field] for field in (*_TOPIC, "session")}
         fields |= {field: tuple(options[field]) for field in _TOPIC_LISTS}
         stage = Stage(**fields, project=self.project(agent, project))
@@ -235,7 +237,7 @@ class Command(AgentCommand):
 
     @cached_property
     def _standard_input(self) -> bytes:
-        """Read once: an action is run again if a switch was turned on for it."""
+        """Read once, because the action runs again after a switch is turned on."""
         return read_file("standard input", "-", 4 * MOST + 1)
 
 

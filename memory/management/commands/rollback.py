@@ -58,11 +58,11 @@ class Command(Task):
         if options["preview"]:
             self._show(preview, as_json=options["json"])
             return None
-        unasked = options["yes"] or options["json"] or bool(preview.refused)
-        if not self.agrees(lambda: self._show(preview, as_json=False), yes=unasked):
+        is_confirmed = options["yes"] or options["json"] or bool(preview.refused)
+        if not self.agrees(lambda: self._show(preview, as_json=False), yes=is_confirmed):
             self.say("Nothing was changed.")
             return FAILED
-        operator, head = Actor.operator("rollback"), None if unasked else preview.head
+        operator, head = Actor.operator("rollback"), None if is_confirmed else preview.head
         try:
             did = rollback.roll_back(target, what, operator, reason=options["reason"], head=head, **choices)
         except (Conflict, Constitutional) as refused:

@@ -27,7 +27,7 @@ _DESCRIPTIONS = {
     comparing.EDITED: "was changed by hand; --repair keeps it in .discarded/, and writes the memory's file again",
     comparing.MISPLACED: "is not in the folder that the settings name; --repair moves it",
     comparing.OLDER: f"was written under another version of the rules; {_REPAIR}",
-    COPY: "is a copy that the vault does not need; it stays until somebody removes it",
+    COPY: "is a copy that the vault does not need; remove it if you do not need it",
     comparing.INDEX: f"is missing, or does not list the files; {_REPAIR}",
     comparing.UNREADABLE: "cannot be read",
 }
@@ -102,7 +102,7 @@ class Command(AgentCommand):
 
 
 def _as_record(agent: Agent, differences: Sequence[Difference], unknown: int) -> dict[str, Any]:
-    shown = [
+    records = [
         {"id": each.number or None, "kind": each.kind, "path": shown_path(agent, each.path)} for each in differences
     ]
-    return {"differences": shown, "unknown": unknown}
+    return {"differences": records, "unknown": unknown}

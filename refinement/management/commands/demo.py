@@ -1,4 +1,4 @@
-"""The main job, end to end, on a ledger that ships with the project."""
+"""A demo: refine a sample ledger."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from refinement import loop
 from refinement.models import RefinementSession
 
 FOLDER = Path(refinement.demo.__file__).parent
-SHOWN = 2  # merged memories shown, read with the agent's own key
+EXAMPLES = 2  # merges that are shown, read with the agent's own key
 
 
 class Command(Task):
-    needs_sound_database = False  # it makes its own
+    needs_sound_database = False  # it creates the database
     help = (
-        "Make a tenant and an agent, import the demo ledger, refine it with builtin/dedupe and show what happened. "
-        "Needs no key and no network, and an empty database of its own ('make demo' sees to that)."
+        "Create a tenant and an agent, import the demo ledger, refine it with builtin/dedupe, and show the result. It "
+        "needs no key and no network, but an empty database of its own; 'make demo' creates one."
     )
     requires_system_checks = ()
 
     def run(self, **options: Any) -> int | None:
         call_command("create_keys", stderr=self.stderr)
-        settings.SECRET_KEY = secret_key("SECRET_KEY", settings.KEYS_DIR)  # there was none when the settings were read
+        settings.SECRET_KEY = secret_key("SECRET_KEY", settings.KEYS_DIR)  # the settings were read before it existed
         call_command("migrate", verbosity=0)
         if Agent.objects.exists():
-            self.fail("this database has agents already; 'make demo' runs in a database of its own", FAILED)
+            self.fail("this database already has agents; 'make demo' uses its own database", FAILED)
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         started = time.perf_counter()
         agent, key = lifecycle.create("demo", "ada", model="builtin/dedupe", actor=Actor.operator("demo"))
         with (FOLDER / "ledger.jsonl").open("rb") as file:
             done = importing.check_file(file, "jsonl").store(agent, Actor.operator("demo"))
         self._print(
-            f"[bold]demo/ada[/] remembers {done.imported:,} things in {done.tokens:,} tokens, for ada alone to read."
+            f"[bold]demo/ada[/] has {done.imported:,} memories with {done.tokens:,} tokens, which only ada can read."
         )
         plan = json.loads((FOLDER / "plan.json").read_text("utf-8"))
         self._protect(agent, plan["protect_before"])
@@ -69,18 +69,18 @@ class Command(Task):
         self._console.print(what)
 
     def _protect(self, agent: Agent, numbers: list[int]) -> None:
-        """By the verb a person's Protect action uses: no content is opened for it."""
+        """Protect memories, as the admin's action Protect does. This opens no content."""
         operations.protect(agent, numbers, Actor.person("demo admin"))
 
     def _refine(self, agent: Agent, protect_during: list[int]) -> RefinementSession:
         waiting = [protect_during]
 
-        def while_it_works(_: str) -> None:
+        def protect_once(_: str) -> None:
             if waiting:
                 self._protect(agent, waiting.pop())
 
         agent.refresh_from_db()
-        return loop.refine(agent, trigger=DueReason.OVER_BUDGET, report=while_it_works)
+        return loop.refine(agent, trigger=DueReason.OVER_BUDGET, report=protect_once)
 
     def _figures(self, agent: Agent, session: RefinementSession) -> None:
         agent.refresh_from_db()
@@ -92,21 +92,21 @@ class Command(Task):
         self._print(table)
         facts = {
             "target": f"{session.target_tokens:,} tokens (budget {session.budget_tokens:,})",
-            "floor": f"{session.floor_tokens:,} tokens: no session, and no run of sessions, cuts below it",
-            "exact duplicates removed": f"{session.duplicates_removed:,}, by keyed digest, without reading",
+            "floor": f"{session.floor_tokens:,} tokens: sessions never cut below it",
+            "exact duplicates removed": f"{session.duplicates_removed:,}, found by keyed digests, without reading",
             "near-duplicates merged": f"{session.merged:,}, keeping every number, date, name and negation",
-            "constitutional": f"{agent.constitutional_count:,}, left word for word as they are",
-            "deleted for good": "0: every merged memory is kept and can be brought back",
+            "constitutional": f"{agent.constitutional_count:,}, unchanged",
+            "permanently deleted": "0: a rollback restores merged memories",
         }
         for name, value in facts.items():
             self._print(f"  {name:<26}{value}")
 
     def _merges(self, key: str, imported: int) -> None:
-        """Merges as the agent sees them: its key opens its silo, and only its own."""
+        """Print some merges, read with the agent's key, which opens only its own silo."""
         agent = authentication.agent_of_key(key)
         silo = Silo.for_agent(agent)
         self._print("\n[bold]Two merges, read with ada's own key[/]")
-        for result in Memory.objects.of(agent).core().filter(number__gt=imported).order_by("number")[:SHOWN]:
+        for result in Memory.objects.of(agent).core().filter(number__gt=imported).order_by("number")[:EXAMPLES]:
             for source in Memory.objects.of(agent).filter(superseded_by=result.number).order_by("number"):
                 self._print(_line("[red]-[/]", source, silo))
             self._print(_line("[green]+[/]", result, silo) + "\n")
@@ -118,7 +118,7 @@ class Command(Task):
         state = (
             f"[bold red]{len(problems)} problems[/]"
             if problems
-            else "[bold green]whole[/]: chained, and equal to what is remembered"
+            else "[bold green]valid[/]: the chain is complete, and its replay equals the memories"
         )
         self._print(f"[bold]Audit trail[/] {entries} entries, {state}.")
         return len(problems)

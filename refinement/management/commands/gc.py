@@ -1,4 +1,4 @@
-"""The command `gc`: a model analyses the logs of agents, which are then trimmed to their newest entries."""
+"""The command `gc`: a model analyzes the log of an agent, which is then trimmed to its newest entries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Command(Task):
         "with the agent's key in PALIMPSEST_AGENT_KEY or under a grant, and otherwise kept sealed for the agent."
     )
 
-    output_failed = False  # a result could not be written out
+    output_failed = False  # standard output failed
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
@@ -120,8 +120,8 @@ class Command(Task):
     # --- gc.Output
 
     def tell(self, text: str) -> None:
-        shown = printable(text, keep="\n\t") if self.stdout.isatty() else text
-        self.stdout.write(f"{shown}\n", ending="")  # adds a line end also to a text that ends in one
+        safe = printable(text, keep="\n\t") if self.stdout.isatty() else text
+        self.stdout.write(f"{safe}\n", ending="")  # adds a line end also to a text that ends in one
 
     def warn(self, line: str) -> None:
         self.flush()
@@ -149,14 +149,14 @@ class _Access:
         return bool(self.key) and is_key_of(agent, self.key)
 
     def require(self, agent: Agent) -> None:
-        """Raises KeyRejected for a token or a key that is not this agent's. Neither has to be given."""
+        """Raise KeyRejected for a token or key of another agent. Both are optional."""
         if self.token:
             grant_tokens.proven(agent, self.token)
         elif self.key and not is_key_of(agent, self.key):
             raise KeyRejected(f"PALIMPSEST_AGENT_KEY is no key of {agent.label}.")
 
     def may_print(self, agent: Agent, log: Log, report: int) -> bool:
-        """A grant must be in force and cover everything the report may quote. The read is recorded first."""
+        """Whether a grant is active and covers everything that the report may quote. The read is recorded first."""
         if not self.token or not isinstance(log, Journal):
             return self.has_key_of(agent)
         try:

@@ -20,25 +20,25 @@ from refinement.models import Mode, Outcome, RefinementSession
 
 class Command(Task):
     help = (
-        "Run a refinement session of an agent with its own model, and print what was counted; no content is shown. "
-        "Exit 0 when it completed, declined or ended early with its edits whole; 3 when it failed, "
-        "which standard error then explains. Figures are of core memory; 'before' counts the exact duplicates in, "
-        "with whose removal a session begins ('repeated tokens')."
+        "Run a refinement session of an agent with its own model, and print its figures. No content is shown. The exit "
+        "code is 0 if the session completed, declined or ended early with its edits kept, and 3 if it failed; standard "
+        "error then says why. The figures are of core memory. 'before' includes exact duplicates, which a session "
+        "removes first ('repeated tokens')."
     )
 
-    _shown = False  # figures, after which others need a line between
+    _has_output = False  # the next figures need an empty line before them
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?")
-        parser.add_argument("--all-due", action="store_true", help="every agent that is due, longest overdue first")
+        parser.add_argument("--all-due", action="store_true", help="refine all due agents, the longest overdue first")
         parser.add_argument("--dedupe-only", action="store_true", help="remove near-duplicates only")
-        dry_run = "say what would happen; calls no model and changes nothing"
+        dry_run = "show the figures; call no model and change nothing"
         parser.add_argument("--dry-run", action="store_true", help=dry_run)
         parser.add_argument("--json", action="store_true")
 
     def run(self, *, agent: str | None, **options: Any) -> int | None:
         if bool(agent) == options["all_due"]:
-            self.fail("name one TENANT/AGENT, or give --all-due", USAGE)
+            self.fail("name one TENANT/AGENT, or use --all-due", USAGE)
         if options["all_due"] and not options["dry_run"]:
             sessions.close_stale()
         agents = [agent_named(agent)] if agent else list(schedule.due())
@@ -49,14 +49,14 @@ class Command(Task):
         return max(codes, default=0)
 
     def _one_of_many(self, agent: Agent, **options: Any) -> int:
-        """One agent's trouble is told and does not keep the others waiting; nor does a model that does not answer."""
+        """Report an agent's error and go on with the next. Skip agents whose model does not answer."""
         if not options["dry_run"] and providers.is_failing(agent.model) and not probe.is_available(agent.model):
-            self.say(f"error: {agent.label}: {agent.model} does not answer; left for later")
+            self.say(f"error: {agent.label}: {agent.model} does not answer; skipped")
             return MODEL
         try:
             return self._one(agent, **options)
         except SessionOpen:
-            self.say(f"{agent.label}: taken by another worker")
+            self.say(f"{agent.label}: another worker refines it")
             return 0
         except DomainError as error:
             self.say(f"error: {agent.label}: {error}")
@@ -93,24 +93,24 @@ class Command(Task):
         if as_json:
             self.result(figures)
             return
-        if self._shown:
+        if self._has_output:
             self.tell("")
-        self._shown = True
+        self._has_output = True
         width = max(map(len, figures))
         for name, value in figures.items():
             if value in (None, ""):
                 continue
-            shown = f"{value:,}" if type(value) is int else value
-            self.tell(f"{name.replace('_', ' '):<{width}}  {shown}")
+            text = f"{value:,}" if type(value) is int else value
+            self.tell(f"{name.replace('_', ' '):<{width}}  {text}")
 
 
 def _named(agent: Agent, **options: Any) -> dict[str, Any]:
-    """Of many agents' figures, whose they are."""
+    """The agent's name, if the figures of many agents are printed."""
     return {"agent": agent.label} if options["all_due"] else {}
 
 
 def report_of(session: RefinementSession) -> dict[str, Any]:
-    """A session's figures, as programs read them (40-api, Output that programs read)."""
+    """A session's figures. Programs read them."""
     counted = (
         *("tokens_before", "tokens_after", "memories_before", "memories_after", "repeated_tokens"),
         *("duplicates_removed", "merged", "updated", "deleted", "protected", "promoted"),
