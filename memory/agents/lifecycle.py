@@ -274,7 +274,7 @@ def _require_nobody_elses(agent: Agent) -> None:
 
 def _require_nothing_owed(agent: Agent) -> None:
     """Files of what was redacted would stay in a folder that nobody looks at any more; unless it is gone."""
-    if removing.has_pending(agent) and Path(agent.vault_path).is_dir():
+    if removing.pending(agent).exists() and Path(agent.vault_path).is_dir():
         why = "must stay as it is until what was redacted is removed from its files: see manage.py vault index"
         raise Invalid("vault_path", why)
 
