@@ -220,9 +220,8 @@ def capture(interaction: Interaction, rules: Mapping[str, Any], *, requested: bo
     if count:
         lost.append(f"{count} masked")
     both = interaction.prompt, interaction.response
-    kind, level = kind_of(*both), significance(*both)
-    has_metadata = is_on("categories", CATEGORY, "include_metadata")
-    return Captured(replace(interaction, **kept), kind, level, count, has_metadata, " and ".join(lost) or "whole")
+    has_metadata, preserved = is_on("categories", CATEGORY, "include_metadata"), " and ".join(lost) or "whole"
+    return Captured(replace(interaction, **kept), kind_of(*both), significance(*both), count, has_metadata, preserved)
 
 
 # --- the text of its memories

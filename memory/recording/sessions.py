@@ -329,13 +329,8 @@ def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
     if len(found) == 1:
         return found[0]
     if name:
-        raise Invalid(
-            "project",
-            f"is required: the projects {', '.join(each.project for each in found)} have a session with this name",
-        )
-    raise Invalid(
-        "session", f"is required: open sessions are {', '.join(f'{each.name} of {each.project}' for each in found)}"
-    )
+        raise Invalid("project", f"is required: {', '.join(each.project for each in found)} have this session name")
+    raise Invalid("session", f"is required. Open: {', '.join(f'{each.name} of {each.project}' for each in found)}")
 
 
 def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes | None = None) -> Edited | None:

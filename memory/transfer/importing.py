@@ -44,12 +44,7 @@ IMPORTS = {
     each.name: each
     for each in (
         Import("jsonl", "application/x-ndjson", "Palimpsest's JSON Lines export, one memory per line", jsonl.parts),
-        Import(
-            "markdown",
-            "application/gzip",
-            "Palimpsest's export as a packed folder of Markdown (.tar.gz)",
-            tree.parts,
-        ),
+        Import("markdown", "application/gzip", "Palimpsest's packed folder of Markdown (.tar.gz)", tree.parts),
         Import("axe", "text/markdown", "an axe run log", axe.parts),
         Import("mem0", "application/json", "JSON from mem0's API, or an OpenMemory export", mem0.parts),
         Import("letta", "application/json", "a Letta agent file, or archive passages from Letta's API", letta.parts),
@@ -95,8 +90,7 @@ class Imported:
     def warnings(self) -> Iterator[str]:
         """Yield the warnings for people."""
         if self.ignored:
-            ignored = several(self.ignored, "value of an unknown key was", "values of unknown keys were")
-            yield f"{ignored} ignored"
+            yield f"{several(self.ignored, 'value of an unknown key was', 'values of unknown keys were')} ignored"
         if self.constitutional and not self.transformed:
             were = several(self.constitutional, "memory was", "memories were")
             yield f"{were} constitutional: the agent or an admin can set that again"

@@ -184,14 +184,12 @@ class _Past:
             return _REDACTED
         step, rollback = replace(step, number=piece.number, version=piece.version), self._rollback(memory, piece)
         is_active = memory.discarded_at is None
-        is_unedited = is_active and memory.version in (piece.version, rollback) and not memory.constitutional
+        is_intact = is_active and memory.version in (piece.version, rollback) and not memory.constitutional
         has_moved = _place(memory) != _place(step.draft)
         says_it = is_active and bytes(memory.digest) == self.digest(step.draft.content)
-        if ((is_same and rollback is None) or says_it) and not (has_moved and is_unedited):
+        if ((is_same and rollback is None) or says_it) and not (has_moved and is_intact):
             return replace(step, state=State.SAME)
-        return (
-            replace(step, state=State.CHANGED, replaces=has_moved) if is_unedited else _CONFLICT.format(memory.number)
-        )
+        return replace(step, state=State.CHANGED, replaces=has_moved) if is_intact else _CONFLICT.format(memory.number)
 
 
 def _place(of: object) -> tuple[str, str, str]:
@@ -288,9 +286,8 @@ class _Shaping:
         file = f"piece\0{self.project}\0{self.at_home(item.source.path)}"
         source = f"{file}\0{found.id}\0{found.part}\0{text.hex() if found.by_words else ''}"
         self._seen[source] += 1
-        numbered = (
-            source if self._seen[source] == 1 else f"{source}\0{self._seen[source]}"
-        )  # two pieces may have the same key
+        # Two pieces may have the same key.
+        numbered = source if self._seen[source] == 1 else f"{source}\0{self._seen[source]}"
         digests = (self.silo.digest(numbered), self.silo.digest(file), text)
         return Step(item.source.system, found.key, draft, draft.origin or origin, done, *digests, bool(found.id))
 

@@ -124,9 +124,7 @@ class Detection:
     _files: dict[str, tuple[System, Reader]] = field(default_factory=dict)
     _tags: dict[str, list[str]] = field(default_factory=dict)
     _reasons: dict[str, str] = field(default_factory=dict)  # path → why it is left out
-    _linked: dict[str, tuple[System, Reader]] = field(
-        default_factory=dict
-    )  # targets of symlinks, unless a system claims them
+    _linked: dict[str, tuple[System, Reader]] = field(default_factory=dict)  # unclaimed targets of symlinks
 
     def parts(self) -> Iterator[Item]:
         """Yield the parts in order of path and position in the file. Raises FileFault."""
@@ -204,9 +202,8 @@ class Detection:
         is_file = self.tree.entries.get(target) is Kind.FILE and is_text(target)
         if is_file and read is None:
             return
-        self._reasons.setdefault(
-            path, why or f"is a symlink to {as_text(target) if target != '.' else 'the folder itself'}"
-        )
+        place = "the folder itself" if target == "." else as_text(target)
+        self._reasons.setdefault(path, why or f"is a symlink to {place}")
         if is_file and read:
             self._linked.setdefault(target, (system, read))
             if Path(path).parent != Path(target).parent:  # it applies to another folder than its own

@@ -80,13 +80,8 @@ def _remove_each(disk: Disk, is_to_go: Callable[[PurePosixPath], bool]) -> None:
         raise faults[0]
 
 
-def has_pending(agent: Agent) -> bool:
-    """Return whether the vault still has a known file of a redacted memory."""
-    return pending(agent).exists()
-
-
 def pending(agent: Agent) -> QuerySet[VaultFile]:
-    """Return the rows of these files."""
+    """Return the rows of redacted memories whose files are not removed yet."""
     redacted = Memory.objects.of(agent).filter(redacted_at__isnull=False).values("number")
     return VaultFile.objects.filter(agent_id=agent.pk, number__in=redacted)
 

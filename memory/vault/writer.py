@@ -205,8 +205,7 @@ def why_no_file(agent: Agent) -> str:
     if not is_behind(agent):
         return "the memory is discarded, or its category is off"
     fault = Vault.objects.filter(agent_id=agent.pk).values_list("fault", flat=True).first()
-    reason = f" ({fault})" if fault else ""
-    return f"the file could not be written{reason}; a worker tries again (see manage.py rules status)"
+    return f"the file could not be written{f' ({fault})' if fault else ''}; a worker retries (manage.py rules status)"
 
 
 # --- resetting a vault

@@ -150,7 +150,7 @@ HOSTILE: dict[str, tuple[str, bytes, str]] = {
         "expected format: the memory list of an Anthropic",
     ),
     "no log": ("axe", FILE, "expected format: an axe run log"),
-    "no markdown": ("markdown", archive((f"{IN}.exe", FILE)), "as a packed folder of Markdown"),
+    "no markdown": ("markdown", archive((f"{IN}.exe", FILE)), "packed folder of Markdown"),
     "no archive": ("markdown", FILE, "is not a complete tar archive"),
     "no tar in it": ("markdown", gzip.compress(FILE * 100), "is not a complete tar archive"),
     "an archive cut off": ("markdown", archive((IN, FILE))[:-20], "is not a complete tar archive"),

@@ -122,7 +122,7 @@ def test_rules_that_change_meanwhile_are_followed(
     runtime: Caller, house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings(house.ada, capture_settings__sensitive_data_masking=False)
-    captured = recorder.captured
+    captured = recorder.capture
 
     def changes(*given: Any, **named: Any) -> Any:
         kept = captured(*given, **named)
@@ -130,7 +130,7 @@ def test_rules_that_change_meanwhile_are_followed(
             settings(house.ada)
         return kept
 
-    monkeypatch.setattr(recorder, "captured", changes)
+    monkeypatch.setattr(recorder, "capture", changes)
     assert record(runtime, key="one", prompt="my password is hunter2").json["masked"] == 1
     assert "hunter2" not in said(house.ada, 1)
 

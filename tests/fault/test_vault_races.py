@@ -139,7 +139,7 @@ def edits(agent: Agent, many: int = EDITS) -> list[Callable[[], list[int]]]:
 def test_threads_at_one_vault(eve: Agent) -> None:
     made = at_once(*edits(eve))
     assert [len(each) for each in made] == [EDITS] * THREADS
-    following.follow(eve.pk)
+    following.try_sync(eve.pk)
     assert comparing.whole(fresh(eve)).differences == []
     agrees(eve)
 
@@ -149,7 +149,7 @@ def test_processes_at_one_vault(eve: Agent) -> None:
     outputs = [process.communicate(timeout=120)[0] for process in running]
     assert [process.returncode for process in running] == [0] * PROCESSES
     assert sum(len(json.loads(output)) for output in outputs) == PROCESSES * EDITS
-    following.follow(eve.pk)
+    following.try_sync(eve.pk)
     assert comparing.whole(fresh(eve)).differences == []
     agrees(eve)
 
@@ -232,7 +232,7 @@ def test_two_agents_with_vaults_keep_apart(eve: Agent, root: Path) -> None:
     fay = vaulted(root, "fay")
     at_once(*edits(eve)[:2], *edits(fay)[:2])
     for agent in (eve, fay):
-        following.follow(agent.pk)
+        following.try_sync(agent.pk)
         assert comparing.whole(fresh(agent)).differences == []
         agrees(agent)
 
@@ -297,12 +297,12 @@ def test_a_vault_that_was_placed_elsewhere_meanwhile_is_begun_anew(
 
     def moved() -> None:
         change = lambda: lifecycle.change(fresh(eve), PERSON, vault_path=str(root / "new"))  # noqa: E731
-        with mock.patch.object(following, "follow"):  # who changed it ended before it could
+        with mock.patch.object(following, "try_sync"):  # who changed it ended before it could
             at_once(change)
 
     at_the_moment(monkeypatch, moved)
     remember(eve, "another", category="technical")
-    following.follow(eve.pk)
+    following.try_sync(eve.pk)
     now = fresh(eve)
     assert len(files(now)) == 2
     assert comparing.whole(now).differences == []
@@ -314,7 +314,7 @@ def test_a_lock_is_waited_for_in_another_process(eve: Agent) -> None:
         time.sleep(1.5)
     assert process.communicate(timeout=60)[0]
     assert process.returncode == 0
-    following.follow(eve.pk)
+    following.try_sync(eve.pk)
     agrees(eve)
 
 

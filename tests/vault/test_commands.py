@@ -426,7 +426,7 @@ def test_a_vault_that_somebody_holds_is_told_within_seconds(ada: Agent, vault: P
         ran = rules("index")
         assert (ran.code, "Try again" in ran.err) == (1, True)
         stored = rules("store", "Tea is hot", "--category", "technical")
-        assert (stored.code, stored.json["file"], "tries again" in stored.err) == (0, None, True)
+        assert (stored.code, stored.json["file"], "retries" in stored.err) == (0, None, True)
         assert rules("index", "--check").code == 1
         assert time.monotonic() - began < 9
     assert rules("index").code == 0

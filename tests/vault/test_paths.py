@@ -210,7 +210,7 @@ def test_a_key_that_is_not_to_be_had_is_told_after_the_edit(ada: Agent, vault: P
 def test_a_database_that_refuses_afterwards_undoes_no_edit(ada: Agent, vault: Path) -> None:
     """Whoever made the edit would make it again."""
     locked = OperationalError("database is locked")
-    with mock.patch.object(writer, "bring", side_effect=locked), mock.patch.object(Vault, "objects") as rows:
+    with mock.patch.object(writer, "sync", side_effect=locked), mock.patch.object(Vault, "objects") as rows:
         rows.filter.side_effect = rows.update_or_create.side_effect = locked
         assert ferry(ada) == 1
     writer.catch_up()
@@ -352,7 +352,7 @@ def test_a_thousand_projects_need_no_thousand_files_at_once(ada: Agent, vault: P
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 150, hard))
     try:
         for nth in range(0, 300, 100):
-            with mock.patch.object(writer, "follow"):
+            with mock.patch.object(writer, "try_sync"):
                 for each in range(nth, nth + 100):
                     ferry(ada, f"Of project {each}.", category="contextual", project=f"p{each}")
         writer.try_sync(ada.pk)

@@ -71,9 +71,7 @@ def _held(path: str, file: IO[bytes]) -> IO[bytes]:
     except OSError as failure:
         raise _unreadable(path, failure) from None
     if len(held) > MAX_HELD:
-        raise Invalid(
-            "file", f"is larger than {MAX_HELD // 2**20} MB, the limit for a pipe or device: use a regular file"
-        )
+        raise Invalid("file", f"is larger than {MAX_HELD // 2**20} MB: use a regular file, not a pipe or device")
     return io.BytesIO(held)
 
 
