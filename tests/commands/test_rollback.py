@@ -81,7 +81,7 @@ def test_a_conflict_is_told_and_settled_as_asked(past: Agent) -> None:
     assert (ran.code, ran.json["applied"]) == (1, False)
     assert ran.json["conflicts"] == [{"memory": 1, "entries": [int(seq(past))]}]
     assert "Nothing was changed." in ran.err
-    failed(rollback("--entry", undone, "--skip-conflicts", "--json"), 1, "nothing left of it")
+    failed(rollback("--entry", undone, "--skip-conflicts", "--json"), 1, "nothing left to undo")
     assert rollback("--entry", undone, "--force", "--json").json["applied"]
     assert steps.says(past, 1).content == f"{MARKER} tea"
 
@@ -104,12 +104,12 @@ def test_what_cannot_be_is_told(past: Agent) -> None:
         ((), 2, "--entry"),
         (("--entry", "1", "--session", "1"), 2, "not allowed"),
         (("--entry", "x"), 2, "--entry"),
-        (("--entry", "999"), 1, "no entry 999"),
-        (("--entry", "1"), 1, "No memory was changed"),
+        (("--entry", "999"), 1, "Entry 999 does not exist"),
+        (("--entry", "1"), 1, "These entries changed no memory"),
         (("--session", "7"), 1, "no session 7"),
         (("--to", "yesterday"), 2, "to: is not a date"),
-        (("--to", "2999-01-01"), 1, "No memory was changed"),
-        (("--to-entry", "-1"), 1, "no entry -1"),
+        (("--to", "2999-01-01"), 1, "These entries changed no memory"),
+        (("--to-entry", "-1"), 1, "Entry -1 does not exist"),
         (("--entry", "3", "--force", "--skip-conflicts"), 2, "not allowed"),
     ]
     for more, code, word in rows:

@@ -58,5 +58,5 @@ def test_the_refusal_shows_its_arithmetic() -> None:
 
 
 def test_below_the_floor_nothing_more_can_be_cut() -> None:
-    with pytest.raises(FloorReached, match=r"At most 0 can still be cut"):
+    with pytest.raises(FloorReached, match=r"You can still cut at most 0 tokens"):
         cut(1, mass=50, floor=75)

@@ -204,5 +204,5 @@ def test_a_files_trim_is_not_rolled_back_and_says_so(led: Agent) -> None:
     seq = operations.record_file_trim(fresh(led), {"removed": 3}, ME)
     assert seq is not None
     for what in (What.entry(seq), What.since_entry(seq - 1)):
-        with pytest.raises(errors.NothingToUndo, match="a memory file was trimmed"):
+        with pytest.raises(errors.NothingToUndo, match="A trimmed memory file cannot be restored"):
             roll_back(fresh(led), what, ME)

@@ -249,7 +249,7 @@ def test_a_removed_memory_is_gone_and_a_missing_one_is_ignored() -> None:
     index.remove(1)
     index.remove(7)
     assert (numbers(index, "boat"), len(index)) == ([2], 2)
-    with pytest.raises(TypeError, match="not pickled"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(index)
 
 
