@@ -1,3 +1,3 @@
-"""The admin's pages of memory. Each registers itself when it is imported."""
+"""The admin pages of memory. Importing a page registers it."""
 
 from memory.admin import access_requests, agents, keys, memories, people, tenants

@@ -115,8 +115,8 @@ def withdraw_all(person_id: int, why: str, *, tenant_id: int | None = None) -> N
 
     This happens when a password, address or second factor changes, and when a person leaves a tenant.
     """
-    asked = AuditEntry.objects.filter(ASKS, operation=Operation.ACCESS_REQUESTED, detail__person_id=person_id)
-    agents = Agent.objects.select_related("tenant").filter(pk__in=asked.values("agent_id"))
+    requested = AuditEntry.objects.filter(ASKS, operation=Operation.ACCESS_REQUESTED, detail__person_id=person_id)
+    agents = Agent.objects.select_related("tenant").filter(pk__in=requested.values("agent_id"))
     for agent in agents if tenant_id is None else agents.filter(tenant_id=tenant_id):
         with edits.locked(agent) as row:
             close_expired(row)

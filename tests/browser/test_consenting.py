@@ -60,7 +60,7 @@ def test_asking_consenting_reading_and_its_end(
     reader.page.get_by_label("Purpose").fill(WHY)
     reader.page.get_by_label("Numbers").fill("1")
     reader.page.get_by_label("For how long").select_option("15 minutes")
-    reader.press("Ask")
+    reader.press("Send the request")
     reader.sees("Its steward decides, with a mailed link", "waiting")
     asked = reader.page.url
 
@@ -79,14 +79,14 @@ def test_asking_consenting_reading_and_its_end(
     reader.sees(TEA)
     assert "milk" not in reader.page.content()
     reader.page.clock.fast_forward(16 * 60_000)
-    expect(reader.page.get_by_role("alert")).to_contain_text("time is over")
+    expect(reader.page.get_by_role("alert")).to_contain_text("The grant has ended")
     reader.arrive()  # with nothing of it left
 
     reader.open(grant)
     steward.open(link)
     steward.sees("has read 1 time so far")
     steward.press("Revoke")
-    steward.sees("was revoked on", "Before that pat@acme.test read 1 time.")
+    steward.sees("was revoked on", "Before that, pat@acme.test read 1 time.")
     reader.window.meant.append("409")
     reader.press("Read memory 1")
     reader.sees("Request refused")
@@ -109,7 +109,7 @@ def test_joining_by_an_invitation(size: str, colours: str, new_window: NewWindow
     link = urlsplit(owner.page.locator("pre.secret").inner_text()).path
 
     guest.open(link)
-    guest.sees("new@acme.test", "auditor of acme")
+    guest.sees("new@acme.test", "auditor in acme")
     expect(guest.page.get_by_role("img", name="QR code").locator("svg")).to_be_visible()
     key = base64.b32decode(guest.page.locator("pre.secret").inner_text().replace(" ", ""))
     guest.page.get_by_label("Your name").fill("New")
@@ -122,7 +122,7 @@ def test_joining_by_an_invitation(size: str, colours: str, new_window: NewWindow
         guest.page.get_by_label(label, exact=True).fill(PASSWORD)
     guest.page.get_by_role("textbox", name="Code").fill(f"{TOTP(key).token():06d}")
     guest.press("Join")
-    guest.sees("You are auditor of acme now")
+    guest.sees("You joined acme as auditor")
 
     new = Person.objects.get(email="new@acme.test")
     guest.window.sign_in(new, code(new, 1))

@@ -73,7 +73,7 @@ def test_it_goes_off_the_page_when_the_time_is_over(window: Window, past: Agent,
     window.page.clock.fast_forward(880_000)
     expect(window.page.get_by_role("main")).to_contain_text(TEA)
     window.page.clock.fast_forward(21_000)
-    expect(window.page.get_by_role("alert")).to_contain_text("time is over")
+    expect(window.page.get_by_role("alert")).to_contain_text("The grant has ended")
     assert MARKER not in window.page.content()
     window.is_usable()
 
@@ -91,5 +91,5 @@ def test_a_machine_that_slept_shows_nothing_when_it_wakes(window: Window, past: 
     reading(window, past, pat)
     window.page.clock.set_system_time(datetime.now(UTC) + timedelta(minutes=16))
     window.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-    expect(window.page.get_by_role("alert")).to_contain_text("time is over")
+    expect(window.page.get_by_role("alert")).to_contain_text("The grant has ended")
     assert MARKER not in window.page.content()

@@ -72,7 +72,7 @@ def test_the_agents_side_agrees(past: Agent, house: House, monkeypatch: pytest.M
         monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
         failed(redact("--agree", str(asked)), 2, "--yes")
         failed(redact("--agree", str(asked), "--json"), 2, "--yes")
-        failed(redact("--agree", str(asked + 1), "--yes"), 1, "No such request")
+        failed(redact("--agree", str(asked + 1), "--yes"), 1, "There is no open request")
     ran = redact("--agree", str(asked), "--yes", "--json")
     assert (ran.code, ran.json["memories"], ran.json["entry"], ran.json["request"]) == (0, [1], asked + 1, asked)
     assert ran.json["related"] == [{"number": 4, "why": "merged", "state": "active"}]
@@ -94,7 +94,7 @@ def test_with_the_agents_key_it_is_asked_and_done_at_once(past: Agent, key: str)
 def test_the_agents_side_declines(past: Agent, key: str) -> None:
     asked = _asked(past)
     assert redact("--decline", str(asked)).out == f"request {asked} was declined\n"
-    failed(redact("--agree", str(asked), "--yes"), 1, "No such request")
+    failed(redact("--agree", str(asked), "--yes"), 1, "There is no open request")
 
 
 def _asked(agent: Agent) -> int:
