@@ -280,7 +280,7 @@ def _require_unused(agent: Agent) -> None:
 
 def _require_nothing_pending(agent: Agent) -> None:
     """Raise Invalid while the vault has files of redacted memories: nothing removes them from a former vault."""
-    if removing.has_pending(agent) and Path(agent.vault_path).is_dir():
+    if removing.pending(agent).exists() and Path(agent.vault_path).is_dir():
         why = "cannot change while the vault still has files of redacted memories: run 'manage.py vault index' first"
         raise Invalid("vault_path", why)
 
