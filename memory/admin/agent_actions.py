@@ -32,7 +32,7 @@ class RefineNow(AdminAction):
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         tokens = sum(row.core_tokens for row in rows)
-        yield (f"Starts a refinement session for {several(len(rows), 'agent')}, with {tokens:,} core tokens in total.")
+        yield f"Starts a refinement session for {several(len(rows), 'agent')}, with {tokens:,} core tokens in total."
         yield "A session may merge, rewrite and discard memories, except protected ones. You can roll it back."
         if paused := sum(row.paused for row in rows):
             yield f"{several(paused, 'agent is', 'agents are')} paused. This starts a session anyway."

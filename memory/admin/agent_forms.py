@@ -27,11 +27,9 @@ TENANT_SETS = (
 
 class BudgetForm(LimitsForm):
     default_text = "the tenant's limit, or else {}"
-    budget_tokens = whole_number(
-        "tokens; larger core memory makes a refinement due", least=1, initial=8_000, required=True
-    )
+    budget_tokens = whole_number("larger core memory makes a refinement due", least=1, initial=8_000, required=True)
     target_tokens = whole_number(
-        "tokens that a refinement aims for; at most the budget", least=1, initial=5_000, required=True
+        "a refinement aims for this; at most the budget", least=1, initial=5_000, required=True
     )
     refine_every = forms.DurationField(
         required=False,
@@ -41,7 +39,7 @@ class BudgetForm(LimitsForm):
     last_n = whole_number("newest entries of the log of runs that gc keeps; 0: use max entries")
     max_entries = whole_number("entries that gc keeps if last n is 0; 0: gc removes nothing")
     context_tokens = whole_number(
-        "tokens of the log of runs that gc sends to the model; empty: all", least=1, most=lifecycle.MAX_CONTEXT
+        "of the log that gc sends to the model; empty: all", least=1, most=lifecycle.MAX_CONTEXT
     )
 
     def clean(self) -> dict[str, Any]:
