@@ -23,6 +23,7 @@ from memory.writing import edits, operations
 
 BATCH = 1_000  # memories in memory, and in one audit entry
 NAMED = 100  # left-out parts, and kinds of changes, that are listed
+NAMED_KEYS = 10  # unknown keys that a warning names
 KEY, NAME = 200, 64  # characters of a listed key, and of an unknown key
 MOST_LEFT_OUT = 100_000  # left-out parts of a file before the import fails
 _OTHER = "other changes"
@@ -90,7 +91,9 @@ class Imported:
     def warnings(self) -> Iterator[str]:
         """Yield the warnings for people."""
         if self.ignored:
-            yield f"{several(self.ignored, 'value of an unknown key was', 'values of unknown keys were')} ignored"
+            names = sorted(self.names)
+            more = f" and {len(names) - NAMED_KEYS:,} more" if len(names) > NAMED_KEYS else ""
+            yield f"ignored {several(self.ignored, 'value')} of unknown keys: {', '.join(names[:NAMED_KEYS])}{more}"
         if self.constitutional and not self.transformed:
             were = several(self.constitutional, "memory was", "memories were")
             yield f"{were} constitutional: the agent or an admin can set that again"

@@ -230,8 +230,8 @@ NO_PROPOSALS = [
     ({"steward": "sam"}, "valid email"),
     ({"steward": "a%b.test@c.test"}, "plain email address"),
     ({"model": ""}, "required"),
-    ({"memory_path": "/etc/passwd"}, "Must lie under"),
-    ({"memory_path": "../globex/bob.md"}, "Must lie under"),
+    ({"memory_path": "/etc/passwd"}, "Must be under"),
+    ({"memory_path": "../globex/bob.md"}, "Must be under"),
 ]
 
 
@@ -294,7 +294,7 @@ def test_a_runtimes_own_silo_is_given_no_key_nor_is_a_label_that_is_none(ada: Ag
         assert client.post(address, {"label": label, "tenant": str(ada.tenant_id)}).status_code == 200
     assert (AgentKey.objects.count(), TenantKey.objects.count()) == (2, 0)
     lifecycle.exchange_key(AgentKey.objects.get(agent=ada), OPERATOR)
-    assert "side alone issues a key" in client.post(page(ada, "create_first_key"), {"label": ""}).content.decode()
+    assert "side can issue a key" in client.post(page(ada, "create_first_key"), {"label": ""}).content.decode()
     steps.remember(ada, f"{MARKER} likes tea")
     assert page(ada, "create_first_key") not in client.get(page(ada, "change")).content.decode()
 

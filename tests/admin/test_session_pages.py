@@ -63,7 +63,7 @@ def test_its_figures_count_the_duplicates_it_began_with_removing(lived: House, e
     client = enter("auditor")
     session = RefinementSession.objects.get(agent=lived.ada)
     assert session.repeated_tokens == 100
-    assert "DuplicateNumbers tokens 100" in read(client, page(lived.ada))
+    assert "Repeated tokens 100" in read(client, page(lived.ada))
     told = f"session 1 : {session.tokens_before:,} → {session.tokens_before - 100:,} tokens, completed"
     assert told in read(client, agents_page(lived.ada))
 

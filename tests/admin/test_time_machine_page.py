@@ -63,7 +63,7 @@ def test_what_changed_since_it_was_shown_is_shown_again(lived: House, enter: Ent
     steps.remember(fresh(lived.ada), f"{MARKER} new")
     answer = client.post(place, {"head": head})
     assert answer.status_code == 200
-    assert "Preview again" in answer.content.decode()
+    assert "Repeat the preview" in answer.content.decode()
     assert not AuditEntry.objects.filter(agent_id=lived.ada.pk, operation="rolled_back").exists()
     looked = client.post(place, {"head": head, "look": "1"}).content.decode()
     assert f'name="head" value="{fresh(lived.ada).audit_seq}"' in looked

@@ -36,7 +36,7 @@ def test_prints_the_key_once_as_json_and_nothing_else() -> None:
 
 def test_an_existing_agent_is_refused_and_left_as_it_is(house: House) -> None:
     before = steps.state(house.ada)
-    failed(create(), 1, "already an agent acme/ada")
+    failed(create(), 1, "acme/ada already exists")
     assert steps.state(house.ada) == before
     assert AgentKey.objects.filter(agent=house.ada).count() == 1
 

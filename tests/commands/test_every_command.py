@@ -202,7 +202,7 @@ def test_nothing_is_written_under_an_audit_key_that_the_trail_was_not_begun_with
     settings.AUDIT_KEY = keyfiles.new_key()
     before = AuditEntry.objects.count()
     for name, more in WRITES.items():
-        failed(run(name, *more, stdin=b'{"content": "x"}'), 2, "audit trail", "backup")
+        failed(run(name, *more, stdin=b'{"content": "x"}'), 2, "audit entry", "backup")
     assert AuditEntry.objects.count() == before
 
 

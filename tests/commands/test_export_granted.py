@@ -100,9 +100,7 @@ def test_it_covers_what_the_scope_does_and_nothing_redacted(house: House, pat: P
 def test_a_scope_of_entries_is_refused_and_says_why(house: House, pat: Person) -> None:
     operations.revise(house.ada, 3, ME, content=f"{MARKER} brown sugar", session=7)
     for scope in (Scope("session", session=7), Scope("entries", first=1, last=3)):
-        failed(
-            export("--grant", token(house.ada, pat, scope)), 2, "grant: covers what entries of the trail did", "page"
-        )
+        failed(export("--grant", token(house.ada, pat, scope)), 2, "grant: covers entries of the trail", "page")
     assert reads(house.ada) == []
 
 

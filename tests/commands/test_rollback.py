@@ -159,7 +159,7 @@ def test_what_came_while_the_question_stood_is_not_undone_unseen(past: Agent, mo
 
     monkeypatch.setattr("config.commandline.Task.agrees", answers)
     ran = rollback("--to-entry", "0")
-    assert (ran.code, "Preview again" in ran.err) == (1, True)
+    assert (ran.code, "Repeat the preview" in ran.err) == (1, True)
     assert len(steps.active(past)) == 4
 
 

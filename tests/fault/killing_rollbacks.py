@@ -40,7 +40,7 @@ def prepare(folder: Path, changes: int) -> None:
     operations.remember(agent, [Draft(f"The {n}th chair stands in the hall.") for n in range(changes)], me)
     operations.discard(agent, range(1, changes + 1), me)
     removal_requests.ask_redaction(
-        agent, range(1, min(changes, removal_requests.MOST_MEMORIES) + 1), me, reason="a test"
+        agent, range(1, min(changes, removal_requests.MAX_MEMORIES) + 1), me, reason="a test"
     )
     reset_to(folder, save=True)
 

@@ -552,7 +552,7 @@ def test_an_error_names_the_field(ada: Agent, site: Path) -> None:
         (("topic", "Tea", "--question", "x" * 1_001), "questions: "),
         (("store", "x" * 10_001), "content: has 10,001 characters"),
         (("store", "x", "--tag", "y" * 65), "tags: must each be"),
-        (("store",), "content: is missing"),
+        (("store",), "content: is required"),
         (("retrieve", "tea", "--limit", "0"), "limit: must be 1 or more"),
         (("retrieve", "tea", "--max-tokens", "-1"), "max_tokens: must be 0 or more"),
         (("cleanup", "--discard", "all"), "discard: must be memories"),

@@ -399,7 +399,7 @@ def test_no_vault_lies_in_anothers_way(ada: Agent, root: Path, settings: Setting
     ferry(ada)
     (root / "link").symlink_to(root / "vault")
     for path in ("vault", "vault/below", ".", "", "link", "link/below", "vault/../vault"):
-        with pytest.raises(Invalid, match="another agent's"):
+        with pytest.raises(Invalid, match="overlaps with"):
             lifecycle.create("acme", "eve", model="builtin/dedupe", actor=KEY, vault_path=f"{root}/{path}")
     assert len(memories(root / "vault")) == 1
 
@@ -408,7 +408,7 @@ def test_no_vault_lies_around_anothers_memory_file(ada: Agent, root: Path, setti
     settings.MEMORY_FILE_ROOTS = settings.MEMORY_ROOTS = [str(root)]
     eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=KEY)
     Agent.objects.filter(pk=eve.pk).update(memory_path=str(root / "eve" / "MEMORY.md"))
-    with pytest.raises(Invalid, match="another agent's"):
+    with pytest.raises(Invalid, match="overlaps with"):
         place(ada, str(root / "eve"))
 
 
