@@ -323,3 +323,14 @@ def test_two_web_processes_give_one_sum(serve: Any) -> None:
     assert serving.stop() == 0
     again = serve()
     assert 'route="healthz"' not in again.ask("GET", "metrics", key=TOKEN)[1]
+
+
+def test_ctrl_c_while_a_dead_worker_is_replaced_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_wait", interrupted)
+    dead = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
+    dead.wait()
+    with pytest.raises(KeyboardInterrupt):
+        command.Command()._watch({command.WORKER: dead})

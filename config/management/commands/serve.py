@@ -92,7 +92,8 @@ class Command(Task):
                 process.terminate()
             self.say(f"stopping: running work has {settings.STOP_SECONDS} seconds to end (Ctrl-C: stop at once)")
             _wait(processes, settings.STOP_SECONDS)
-        _end(processes)
+        with suppress(KeyboardInterrupt):
+            _end(processes)
 
 
 def may_replace(deaths: deque[float]) -> bool:
@@ -132,13 +133,14 @@ def _start(*arguments: str) -> Process:
 
 
 def _end(processes: Collection[Process]) -> None:
-    """End the process groups with SIGTERM, and after LAST_SECONDS with SIGKILL."""
-    with suppress(KeyboardInterrupt):
+    """End the process groups: SIGTERM, and after LAST_SECONDS or at Ctrl-C SIGKILL. Raises KeyboardInterrupt."""
+    try:
         _send(processes, signal.SIGTERM)
         _wait(processes, LAST_SECONDS)
-    _send(processes, signal.SIGKILL)
-    for process in processes:
-        process.wait()
+    finally:
+        _send(processes, signal.SIGKILL)
+        for process in processes:
+            process.wait()
 
 
 def _wait(processes: Collection[Process], seconds: float) -> None:
