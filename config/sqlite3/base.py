@@ -1,4 +1,4 @@
-"""Django's connection to SQLite, with a function `from_base64` and another way to wait for the write lock.
+"""Django's connection to SQLite. It adds the SQL function `from_base64`, and waits for the write lock in its own way.
 
 In SQLite a waiting writer sleeps longer and longer, up to 0.1 s, and later writers overtake it. Under load one write of
 a hundred takes twenty times as long as most. Here each writer waits in the same short steps, with the same timeout.
@@ -22,7 +22,7 @@ class DatabaseFeatures(features.DatabaseFeatures):
 
 class DatabaseWrapper(base.DatabaseWrapper):
     features_class = DatabaseFeatures
-    patience: float | None = None  # seconds, of who does not wait as long as others (audit/waiting.py)
+    patience: float | None = None  # seconds, if this connection waits for less than the timeout (audit/waiting.py)
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)

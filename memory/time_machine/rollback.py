@@ -16,7 +16,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import Count, OuterRef, Subquery
 
 from audit.models import READS, AuditEntry, Change, Operation
 from audit.trail import Actor
@@ -179,7 +179,10 @@ def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool
 
 
 def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
-    """The memories that these entries changed. `then` is the snapshot from before the first of them."""
+    """The memories that these entries changed. `then` is the snapshot from before the first of them.
+
+    Raises UnknownMemory for memories whose rows were removed by SQL.
+    """
     changes = Change.objects.filter(agent_id=agent.pk)
     if isinstance(entries, range):
         undone = changes.filter(seq__gte=entries.start, seq__lt=entries.stop)
@@ -188,9 +191,14 @@ def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
     reads = AuditEntry.objects.filter(READS, agent_id=agent.pk, changes__gt=0)
     notices = changes.filter(seq__in=reads.values("seq"))  # otherwise a reader could hide the notice from the agent
     first = undone.filter(number=OuterRef("number")).order_by("seq")
-    rows = Memory.objects.of(agent).filter(number__in=undone.values("number"))
-    rows = rows.exclude(number__in=notices.values("number"))
-    return list(rows.order_by("number").annotate(then=Subquery(first.values("before")[:1])))
+    touched = undone.exclude(number__in=notices.values("number"))
+    count = touched.order_by().values("agent_id").annotate(count=Count("number", distinct=True))
+    rows = Memory.objects.of(agent).filter(number__in=touched.values("number")).order_by("number")
+    found = list(rows.annotate(then=Subquery(first.values("before")[:1]), touched=Subquery(count.values("count"))))
+    if found and len(found) < vars(found[0])["touched"]:
+        numbers = set(touched.values_list("number", flat=True))
+        raise errors.UnknownMemory(sorted(numbers - {memory.number for memory in found}))
+    return found
 
 
 def _nothing(agent: Agent, entries: Sequence[int]) -> errors.NothingToUndo:

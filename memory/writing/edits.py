@@ -159,9 +159,8 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
     Pass this row on: with it, nested calls join the transaction. To lock the same agent again through another object
     raises RuntimeError. Raises NotFound, KeyRejected, and OperationalError if PostgreSQL waits longer than `seconds`.
     """
-    is_open = (
-        transaction.get_connection().in_atomic_block
-    )  # without a transaction nothing is locked, even after an interrupt
+    # Without a transaction nothing is locked, even after an interrupt.
+    is_open = transaction.get_connection().in_atomic_block
     if is_open and agent.is_locked:
         yield agent
         return

@@ -11,6 +11,7 @@ import django_q.cluster
 import pytest
 from django.conf import settings
 from django.db import OperationalError, transaction
+from django.dispatch import Signal
 from django.utils import timezone
 from django_q.conf import Conf
 from django_q.exceptions import TimeoutException
@@ -176,6 +177,7 @@ def test_the_worker_has_the_schedules_looked_through(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(django_q.cluster, "scheduler", scheduler)
     monkeypatch.setattr(django_q.cluster, "Sentinel", django_q.cluster.Sentinel)
     monkeypatch.setattr(django_q.cluster, "Cluster", Started)
+    monkeypatch.setattr(worker, "post_spawn", Signal())  # or a later test lowers the priority of this process
     assert worker.Command().run() is None
 
 

@@ -18,6 +18,7 @@ from memory.time_machine.selection import Undone
 from memory.writing import operations
 from memory.writing.edits import snapshot
 from tests import steps
+from tests.conftest import drop_guards
 from tests.steps import ME, PERSON, SESSION, fresh, last_entry, problems, refused, remember, row, says
 
 pytestmark = pytest.mark.database
@@ -339,3 +340,17 @@ def test_a_rollback_that_would_not_restore_exactly_does_not_happen(
     monkeypatch.setattr(rollback, "fields_of", lambda taken: real(taken) | {"project": "elsewhere"})
     with refused(past, rollback.RestoredWrong):
         roll_back(past, What.entry(seq(past)), PERSON)
+
+
+@pytest.mark.parametrize("is_discarded", [False, True])
+def test_a_memory_whose_row_was_removed_by_sql_is_named_and_nothing_is_rolled_back(
+    ada: Agent, is_discarded: bool
+) -> None:
+    remember(ada, "tea", "milk")
+    if is_discarded:
+        operations.discard(ada, [1, 2], ME)
+    drop_guards()
+    Memory.objects.filter(agent=ada, number=1).delete()
+    for act in (preview, lambda *given: roll_back(*given, PERSON)):
+        with pytest.raises(errors.UnknownMemory, match="1"):
+            act(fresh(ada), What.since_entry(0))
