@@ -9,6 +9,8 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict
 
+from config.request_metrics import method_and_route
+
 
 def _place_of_exception(_: Any, __: str, event: EventDict) -> EventDict:
     """Log an exception as its type and its places in the code. Its text may quote the input."""
@@ -23,23 +25,14 @@ def _place_of_exception(_: Any, __: str, event: EventDict) -> EventDict:
     return event
 
 
-def called(request: Any) -> tuple[str, str]:
-    """A request's method and route pattern. The path itself may contain anything."""
-    match = getattr(request, "resolver_match", None)
-    return request.method if request.method in _METHODS else "other", match.route if match else "none"
-
-
-_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-
-
 def _no_request_line(_: Any, __: str, event: EventDict) -> EventDict:
     """Remove the path and headers from Django's own log lines, because they may contain anything."""
     record = event.get("_record")
     if record is not None and record.name.startswith(("django.request", "django.security", "django.server")):
         event["event"] = f"HTTP {record.status_code}" if hasattr(record, "status_code") else "a request was refused"
-        request = getattr(record, "request", None)
+        request: Any = getattr(record, "request", None)
         if getattr(request, "method", None):
-            event["method"], event["route"] = called(request)
+            event["method"], event["route"] = method_and_route(request)
     return event
 
 

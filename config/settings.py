@@ -57,7 +57,7 @@ INSTALLED_APPS = [
     "refinement",
 ]
 MIDDLEWARE = [
-    "refinement.monitoring.metrics.counted",
+    "config.request_metrics.counted",
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

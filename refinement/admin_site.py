@@ -11,10 +11,11 @@ from django.core.paginator import InvalidPage
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, URLResolver, path
+from django_otp.admin import OTPAdminSite
 from unfold.sites import UnfoldAdminSite
 
 
-class Site(UnfoldAdminSite):  # type: ignore[misc]  # Unfold comes without types
+class Site(UnfoldAdminSite, OTPAdminSite):  # type: ignore[misc]  # Unfold comes without types
     site_title = site_header = "Palimpsest"
     index_title = "Overview"
     enable_nav_sidebar = True
@@ -35,11 +36,6 @@ class Site(UnfoldAdminSite):  # type: ignore[misc]  # Unfold comes without types
         from refinement.admin import overview
 
         return super().index(request, {"overview": overview.figures(request)} | (extra_context or {}))
-
-    def has_permission(self, request: HttpRequest) -> bool:
-        """Whether the person is active and signed in with a second factor."""
-        person: Any = request.user  # OTPMiddleware adds `is_verified`
-        return bool(person.is_active and person.is_verified())
 
     def extra_urls(self) -> list[URLPattern]:
         from memory.admin.plain_pages import accounts

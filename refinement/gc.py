@@ -165,7 +165,7 @@ def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
 def _request(name: str, text: Text, *, quotes: bool) -> base.Request:
     long = LongText(secrets.token_hex(16), text.size, text.pieces) if text.size > CHUNK else None
     # An engine of its own does not load the template tags of every app, which take 11 MB.
-    system = Engine(settings.TEMPLATES[0]["DIRS"]).render_to_string("refinement/gc.txt").strip()
+    system = Engine([str(settings.BASE_DIR / "templates")]).render_to_string("refinement/gc.txt").strip()
     user = long.mark if long else b"".join(text.pieces()).decode("utf-8", "replace")
     return base.Request(
         model=name,

@@ -19,17 +19,17 @@ class Action(Enum):
 
 _AUDITOR = frozenset({Action.SEE, Action.ASK})
 _ADMIN = _AUDITOR | {Action.STEER, Action.CONFIGURE}
-_OF_ROLE = {Role.AUDITOR: _AUDITOR, Role.ADMIN: _ADMIN, Role.OWNER: _ADMIN | {Action.STAFF, Action.REMOVE}}
-_OF_SUPERUSER = frozenset(Action) - {Action.REMOVE}
+ACTIONS_OF_ROLE = {Role.AUDITOR: _AUDITOR, Role.ADMIN: _ADMIN, Role.OWNER: _ADMIN | {Action.STAFF, Action.REMOVE}}
+ACTIONS_OF_SUPERUSER = frozenset(Action) - {Action.REMOVE}
 
 
 def may(person: Person, action: Action, tenant: Tenant) -> bool:
     """Whether the person may do this in this tenant."""
     if not person.is_active:
         return False
-    if person.is_superuser and action in _OF_SUPERUSER:
+    if person.is_superuser and action in ACTIONS_OF_SUPERUSER:
         return True
-    roles = [role for role, actions in _OF_ROLE.items() if action in actions]
+    roles = [role for role, actions in ACTIONS_OF_ROLE.items() if action in actions]
     return Membership.objects.filter(person=person, tenant=tenant, role__in=roles).exists()
 
 
@@ -41,18 +41,3 @@ def grantable(person: Person, tenant: Tenant) -> frozenset[str]:
 def manages(person: Person) -> bool:
     """Whether the person may manage all tenants and people."""
     return person.is_active and person.is_superuser
-
-
-def tenant_ids(person: Person) -> dict[Action, list[int]]:
-    """For each action, the ids of the tenants in which the person may do it, in two queries. The admin shows only rows
-    of these tenants."""
-    found: dict[Action, list[int]] = {action: [] for action in Action}
-    if not person.is_active:
-        return found
-    for tenant_id, role in Membership.objects.filter(person=person).values_list("tenant_id", "role"):
-        for action in _OF_ROLE[Role(role)]:
-            found[action].append(tenant_id)
-    if person.is_superuser:
-        every = list(Tenant.objects.values_list("pk", flat=True))
-        found |= dict.fromkeys(_OF_SUPERUSER, every)
-    return found

@@ -5,7 +5,6 @@ Settings that decide who can read belong to the agent's side: a tenant can only 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django.contrib.admin import SimpleListFilter, register
@@ -24,7 +23,7 @@ from audit.consent import LAPSES
 from audit.proposals import PROPOSABLE
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin import agent_actions, ask_access, removal, time_machine
+from memory.admin import agent_actions, ask_access, removal
 from memory.admin.agent_forms import TENANT_SETS, FirstKeyForm, NewAgentForm, ProposalForm, SettingsForm
 from memory.admin.base.page import (
     DUE_REASONS,
@@ -35,11 +34,13 @@ from memory.admin.base.page import (
     budget_bar,
     column,
     form_page,
+    permission,
     secret_page,
     time_machine_url,
     visible_tenants,
     who_decides,
 )
+from memory.admin.time_machine import TimeMachinePage
 from memory.agents import lifecycle
 from memory.consent import proposals
 from memory.errors import Invalid
@@ -65,17 +66,8 @@ class AttentionFilter(SimpleListFilter):
         return queryset.filter(pk__in=schedule.overdue().values("pk")) if self.value() == "due" else queryset
 
 
-def _permission(needs: Action) -> Callable[..., bool]:
-    """A permission method for Unfold: to do this to one agent, or, without an id, to any."""
-
-    def has_permission(page: ScopedAdmin, request: HttpRequest, object_id: str | None = None) -> bool:
-        return page.may(request, needs, page.row_or_404(request, object_id) if object_id else None)
-
-    return has_permission
-
-
 @register(Agent)
-class AgentPage(ScopedAdmin):
+class AgentPage(TimeMachinePage, ScopedAdmin):
     tenant = "tenant_id"
     row_actions = (
         agent_actions.RefineNow(),
@@ -130,9 +122,8 @@ class AgentPage(ScopedAdmin):
             links.append(("Ask for access", ask_access_url(row.pk)))
         return links
 
-    has_configure_permission = _permission(Action.CONFIGURE)
-    has_steer_permission = _permission(Action.STEER)
-    has_ask_permission = _permission(Action.ASK)
+    has_configure_permission = permission(Action.CONFIGURE)
+    has_ask_permission = permission(Action.ASK)
 
     def has_first_key_permission(self, request: HttpRequest, object_id: str) -> bool:
         agent = self.row_or_404(request, object_id)
@@ -188,10 +179,6 @@ class AgentPage(ScopedAdmin):
         return form_page(self, request, FirstKeyForm, save, row=agent)
 
     create_first_key.allowed_permissions = ["first_key"]  # hides the button; the page itself reports why it refuses
-
-    @action(description="Time Machine", url_path="time-machine", permissions=["steer"])
-    def time_machine(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return time_machine.page(self, request, self.row_or_404(request, object_id))
 
     @action(description="Ask for access", url_path="ask", permissions=["ask"])
     def ask(self, request: HttpRequest, object_id: str) -> HttpResponse:

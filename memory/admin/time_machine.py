@@ -15,11 +15,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils.formats import localize
+from unfold.decorators import action
 from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.models import AuditEntry
 from config.errors import DomainError
-from memory.admin.base.page import AdminForm, actor_of
+from memory.access.roles import Action
+from memory.admin.base.page import AdminForm, actor_of, permission
 from memory.errors import Conflict, Constitutional
 from memory.models import Agent
 from memory.time_machine import rollback
@@ -104,7 +106,17 @@ class RollBackForm(AdminForm):
         return cleaned
 
 
-def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
+class TimeMachinePage:
+    """The action of the page of agents that opens the Time Machine."""
+
+    has_steer_permission = permission(Action.STEER)
+
+    @action(description="Time Machine", url_path="time-machine", permissions=["steer"])
+    def time_machine(self: Any, request: HttpRequest, object_id: str) -> HttpResponse:
+        return _page(self, request, self.row_or_404(request, object_id))
+
+
+def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     """The Time Machine of one agent: the choice, the preview or the rollback."""
     choose = ChooseForm(request.GET if "kind" in request.GET else None)
     if not choose.is_valid():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
@@ -54,10 +55,8 @@ class Person(AbstractBaseUser):
     def __str__(self) -> str:
         return self.email
 
-    @property
-    def is_staff(self) -> bool:
-        """Every active person may open the admin, which shows only what their roles allow."""
-        return self.is_active
+    # Every active person may open the admin, which shows only what their roles allow.
+    is_staff = property(attrgetter("is_active"))
 
     def _get_session_auth_hash(self, secret: Any = None) -> str:
         """A MAC that is stored in each session. A new password, address or generation ends the person's sessions."""

@@ -23,7 +23,7 @@ from audit import bulk, trail
 from audit.trail import Actor, SnapshotPart
 from audit.waiting import wait_at_most
 from memory import errors
-from memory.access.authentication import require_valid_key
+from memory.access.authentication import request_key, require_valid_key
 from memory.models import Agent, Memory
 from memory.policy import switches, tokens
 from memory.policy.categories import SCOPES
@@ -175,7 +175,8 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
         [row] = rows
         if row.tenant_id == agent.tenant_id:  # already loaded, and needed for the label
             row.tenant = agent.tenant
-        require_valid_key(row)
+        if request_key.get():
+            require_valid_key(row)
         token = _locked_here.set(_locked_here.get() | {row.pk})
         row.is_locked = True
         try:

@@ -1,55 +1,33 @@
 """The metrics for Prometheus at /metrics. No label has the name of a tenant or an agent.
 
-Each process counts its requests in files that all processes of one gunicorn share (config/gunicorn.py). All other
-figures are read from the database and the queue at each request.
+Requests are counted in config/request_metrics.py. All other figures are read from the database and the queue at each
+request.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
 from django.db.models import Count, F, Min, Sum
 from django.http import Http404, HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 from django.views.decorators.http import require_safe
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from config.logs import called
+from config import request_metrics
 from config.queue import QueueUnreachable, depth, next_sweep
 from refinement import providers, schedule
 from refinement.llm.catalog import PROVIDERS
 from refinement.models import RefinementSession, Waiting
 
 FILES = "PROMETHEUS_MULTIPROC_DIR"  # prometheus-client's variable for the folder of these files
-
-_own = CollectorRegistry()
-_answered = Counter("palimpsest_requests", "Requests answered", ["method", "route", "status"], registry=_own)
-_took = Histogram("palimpsest_request_seconds", "How long requests took", ["method", "route"], registry=_own)
-
-View = Callable[[HttpRequest], HttpResponseBase]
-
-
-def counted(answer: View) -> View:
-    """Middleware that counts requests. A route is a URL pattern, never the path of a request."""
-
-    def count(request: HttpRequest) -> HttpResponseBase:
-        started = time.perf_counter()
-        response = answer(request)
-        method, route = called(request)
-        _took.labels(method, route).observe(time.perf_counter() - started)
-        _answered.labels(method, route, response.status_code).inc()
-        return response
-
-    return count
 
 
 @require_safe
@@ -63,7 +41,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if os.environ.get(FILES):
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # the requests of all processes
     else:
-        registry.register(_own)
+        registry.register(request_metrics.registry)
     registry.register(_Stored())
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 

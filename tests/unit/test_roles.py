@@ -6,7 +6,8 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from memory.access.roles import Action, may, tenant_ids
+from memory.access.roles import Action, may
+from memory.admin.base.page import tenant_ids
 from memory.models import Agent, Membership, Person, Role
 
 TABLE = {  # 50-admin: owner, admin, auditor, superuser
