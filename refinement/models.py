@@ -195,7 +195,7 @@ class Waiting(models.Model):
     asked = models.BooleanField(db_default=False, help_text="by a person")
     due_at = models.DateTimeField(null=True)
     since = models.DateTimeField()
-    claim = models.BigIntegerField(help_text="by which whoever made the row finds it")
+    claim = models.BigIntegerField(help_text="the process that added the row finds it by this number")
     taken_at = models.DateTimeField(null=True, help_text="by a worker")
 
     class Meta:
@@ -209,7 +209,7 @@ class Provider(models.Model):
     """The availability of a provider, or of one of its models, shared by all processes."""
 
     name = models.CharField(max_length=200, primary_key=True)
-    failures = models.PositiveIntegerField(default=0, help_text="in a row, whoever called")
+    failures = models.PositiveIntegerField(default=0, help_text="in a row, of all processes")
     failed_with = models.CharField(max_length=200, blank=True, help_text="the model that failed last")
     shut_until = models.DateTimeField(null=True, help_text="nobody calls it before")
 

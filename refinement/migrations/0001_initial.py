@@ -17,7 +17,7 @@ class Migration(migrations.Migration):
             name='Provider',
             fields=[
                 ('name', models.CharField(max_length=200, primary_key=True, serialize=False)),
-                ('failures', models.PositiveIntegerField(default=0, help_text='in a row, whoever called')),
+                ('failures', models.PositiveIntegerField(default=0, help_text='in a row, of all processes')),
                 ('failed_with', models.CharField(blank=True, help_text='the model that failed last', max_length=200)),
                 ('shut_until', models.DateTimeField(help_text='nobody calls it before', null=True)),
             ],
@@ -119,7 +119,7 @@ class Migration(migrations.Migration):
                 ('asked', models.BooleanField(db_default=False, help_text='by a person')),
                 ('due_at', models.DateTimeField(null=True)),
                 ('since', models.DateTimeField()),
-                ('claim', models.BigIntegerField(help_text='by which whoever made the row finds it')),
+                ('claim', models.BigIntegerField(help_text='the process that added the row finds it by this number')),
                 ('taken_at', models.DateTimeField(help_text='by a worker', null=True)),
             ],
             options={
