@@ -62,7 +62,8 @@ class Command(Task):
         self._figures(agent, session)
         self._merges(key, done.imported)
         problems = self._trail(agent)
-        self._print(f"\nDone in {time.perf_counter() - started:.1f} seconds. Again: make demo. Serve it: VAR_DIR=var/demo make serve.")
+        seconds = time.perf_counter() - started
+        self._print(f"\nDone in {seconds:.1f} seconds. Again: make demo. Serve it: VAR_DIR=var/demo make serve.")
         return FAILED if problems else None
 
     def _print(self, what: Any) -> None:
