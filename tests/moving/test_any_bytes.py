@@ -1,4 +1,4 @@
-"""Files of any bytes, in the places of every system: memories that can be stored, or a reason, and no other error."""
+"""Files of any bytes, in the places of every system: each becomes memories or a reason. There is no other error."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from memory.policy.validation import Draft
 from memory.transfer.formats.parts import HERE, Found
 from memory.transfer.reading import detect
 from memory.transfer.systems import SYSTEMS
+from tests.moving.looking import put
 from tests.moving.test_systems import TREES
 
 PLACES = [
@@ -32,11 +33,15 @@ BITS = [
 data = st.lists(st.sampled_from(BITS) | st.binary(max_size=8), max_size=25).map(b"".join)
 
 
-def _are_fit(folder: Path, systems: tuple[str, ...]) -> None:
-    with detect(folder, systems, ("notes",)) as look:
-        for item in look.parts():
-            if isinstance(item.part, Found):
-                part = item.part
+def check_all(files: dict[str, bytes], systems: tuple[str, ...]) -> None:
+    """Each part of these files is left out, or can be stored."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "notes").mkdir()
+        for path, content in files.items():
+            put(folder, path, content)
+        with detect(folder, systems, ("notes",)) as look:
+            for part in (item.part for item in look.parts() if isinstance(item.part, Found)):
                 project = "p" if part.project == HERE else part.project
                 Draft(part.content, part.kind, part.category, project, part.tags, part.date).checked()
                 assert all(0 < len(f"transformed:{what}") <= 64 for what in part.transformed)
@@ -45,29 +50,17 @@ def _are_fit(folder: Path, systems: tuple[str, ...]) -> None:
 @settings(max_examples=60)
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(PLACES, data)), st.sampled_from(["", *SYSTEMS]))
 def test_files_of_any_bytes_become_memories_or_a_reason(files: dict[str, bytes], system: str) -> None:
-    with TemporaryDirectory() as made:
-        folder = Path(made)
-        (folder / "notes").mkdir()
-        for path, content in files.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(content)
-        _are_fit(folder, (system,) if system else ())
+    check_all(files, (system,) if system else ())
 
 
 FILES = sorted(path for path in TREES.rglob("tree/**/*") if path.is_file() and path.stat().st_size > 100)
 
 
-@pytest.mark.parametrize("asked", ["", "named"])
+@pytest.mark.parametrize("systems", [(), tuple(SYSTEMS)], ids=["found", "named"])
 @settings(max_examples=50)
 @given(st.sampled_from(FILES), st.data())
-def test_what_tools_wrote_may_be_cut_and_patched(asked: str, path: Path, drawn: st.DataObject) -> None:
-    whole = path.read_bytes()
-    at, until = sorted(drawn.draw(st.tuples(st.integers(0, len(whole)), st.integers(0, len(whole)))))
-    with TemporaryDirectory() as made:
-        folder = Path(made)
-        (folder / "notes").mkdir()
-        inner = path.relative_to(TREES).parts[2:]
-        place = folder.joinpath(*inner)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(whole[:at] + drawn.draw(data) + whole[until:])
-        _are_fit(folder, tuple(SYSTEMS) if asked else ())
+def test_damaged_files_become_memories_or_a_reason(systems: tuple[str, ...], path: Path, drawn: st.DataObject) -> None:
+    content = path.read_bytes()
+    start, end = sorted(drawn.draw(st.tuples(st.integers(0, len(content)), st.integers(0, len(content)))))
+    damaged = content[:start] + drawn.draw(data) + content[end:]
+    check_all({str(Path(*path.relative_to(TREES).parts[2:])): damaged}, systems)
