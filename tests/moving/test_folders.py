@@ -15,13 +15,15 @@ from memory.transfer import reading, walk
 from memory.transfer.reading import detect
 from tests.moving.looking import Link, found, put, put_all
 
-SENTENCE = "The ferry to the outer island waits for the tide, and for nobody else. "
 OUTSIDE = "is a symlink that points outside the folder"
+FILE_OUTSIDE = "points to a file outside the folder"
+ONLY_HEADINGS = "has only headings and imports"
 
 
-def words(characters: int) -> str:
+def words(characters: int, who: str = "ferry") -> str:
     """Sentences on one line, with this number of characters."""
-    return (SENTENCE * (characters // len(SENTENCE) + 1))[: characters - 1] + "."
+    sentence = f"The {who} to the outer island waits for the tide, and for nobody else. "
+    return (sentence * (characters // len(sentence) + 1))[: characters - 1] + "."
 
 
 @dataclass
@@ -33,158 +35,128 @@ class Case:
     folder: str = "."
 
 
-SECTIONS = ("Berths", "Fares & refunds", "Winter", "Winter")
-LONG_ENTRY = {"results": [{"id": "a", "memory": words(12_000)}, {"id": "b", "memory": "Short."}]}
-LONG_WORDS = "word " * 2_500
+SECTIONS = "\n".join(
+    f"## {name}\n\n```\n## code\n```\n\n{words(3_500)}\n" for name in ("Berths", "Fares & x", "Fog", "Fog")
+)
+FARES = "\n".join(f"### {name}\n\n{words(6_000)}\n" for name in ("Children", "Cars"))
+LONG_ENTRIES = [{"id": "a", "memory": words(12_000)}, {"id": "b", "memory": "Short."}]
 SETTINGS = "memory-rules/settings.json"
-BASE_PATH_OUTSIDE = {SETTINGS: "sets base_path to a place outside the folder"}
+BASE_PATH_OUTSIDE = "sets base_path to a place outside the folder"
+ALIKE = "Run this:\n```\nmake{}\n```"
+TREE_FOLDERS = ("common/technical", "private/keys", "projects/a/contextual", "projects/b/contextual")
 
 CASES = {
-    # Texts that are too long for one memory.
-    "a long page is split at headings, but not in code": Case(
+    "texts that are too long for one memory": Case(
         {
-            "CLAUDE.md": "# Harbour desk\n\nFor everyone at the desk.\n\n"
-            + "\n".join(f"## {name}\n\n```\n## no heading\n```\n\n{words(3_500)}\n" for name in SECTIONS)
+            ".cursor/rules/fits.mdc": words(MAX_CONTENT, "gull"),
+            ".cursor/rules/long.mdc": f"---\ndescription: Of the desk\n---\n{words(MAX_CONTENT, 'pilot')}",
+            ".cursorrules": words(25_000, "boat"),
+            ".windsurfrules": "\N{DUCK}" * (MAX_CONTENT + 1),
+            "AGENTS.md": f"# Fares\n\n{FARES}\n# Tides\n\nAsk at eleven.\n",
+            "CLAUDE.md": f"# Harbour desk\n\nFor everyone at the desk.\n\n{SECTIONS}",
+            "mem0.json": json.dumps({"results": LONG_ENTRIES}),
         },
-        [f"CLAUDE.md#{slug}" for slug in ("harbour-desk", "fares-refunds", "winter", "winter-2")],
+        [
+            *(".cursor/rules/fits.mdc", ".cursor/rules/long.mdc", ".cursor/rules/long.mdc#2"),
+            *(".cursorrules", ".cursorrules#2", ".cursorrules#3", ".windsurfrules", ".windsurfrules#2"),
+            *("AGENTS.md#fares", "AGENTS.md#cars"),
+            *("CLAUDE.md#harbour-desk", "CLAUDE.md#fares-x", "CLAUDE.md#fog", "CLAUDE.md#fog-2"),
+            *("mem0.json#a", "mem0.json#a-2", "mem0.json#b"),
+        ],
     ),
-    "a long section is split at the next level": Case(
+    "plain JSON": Case(
         {
-            "AGENTS.md": f"# Fares\n\n### Children\n\n{words(6_000)}\n\n### Cars\n\n{words(6_000)}\n"
-            "\n# Tides\n\nAsk at eleven.\n"
+            "a.json": json.dumps({"text": words(12_000)}),
+            "b.json": json.dumps([{"id": "x", "text": words(12_000, "boat")}]),
+            "c.json": "{}",
+            "d.json": '{"a": "\\ud83d"}',
+            "e.json": "[" * 100_000,
         },
-        ["AGENTS.md#fares", "AGENTS.md#cars"],
-    ),
-    "a text without headings is numbered": Case(
-        {".cursorrules": words(25_000)}, [".cursorrules", ".cursorrules#2", ".cursorrules#3"]
-    ),
-    "a word of more than 10,000 characters": Case(
-        {".windsurfrules": "\N{DUCK}" * (MAX_CONTENT + 1)}, [".windsurfrules", ".windsurfrules#2"]
-    ),
-    "a text of the maximum length, and one with a description": Case(
-        {
-            ".cursor/rules/fits.mdc": words(MAX_CONTENT),
-            ".cursor/rules/long.mdc": f"---\ndescription: Of the desk\n---\n{words(MAX_CONTENT)}",
-        },
-        [".cursor/rules/fits.mdc", ".cursor/rules/long.mdc", ".cursor/rules/long.mdc#2"],
-    ),
-    "a long entry of an export": Case(
-        {"mem0.json": json.dumps(LONG_ENTRY)}, ["mem0.json#a", "mem0.json#a-2", "mem0.json#b"]
-    ),
-    "long pages and entries of plain JSON": Case(
-        {"a.json": json.dumps({"text": LONG_WORDS}), "b.json": json.dumps([{"id": "x", "text": f"b {LONG_WORDS}"}])},
         ["a.json", "a.json#2", "b.json#x", "b.json#x-2"],
-        systems=("plain",),
+        {"c.json": "is empty", "d.json": "contains an incomplete character", "e.json": "is not valid JSON"},
+        ("plain",),
     ),
-    "a file of ten megabytes": Case({"AGENTS.md": "x" * (10 * 2**20 + 1)}, [], {"AGENTS.md": "is too large"}),
-    "a file in the hundredth folder": Case({"quay/" * 100 + "AGENTS.md": "Far.\n"}, ["quay/" * 100 + "AGENTS.md"]),
-    # Bytes, symlinks and names.
-    "binary files": Case(
-        {"AGENTS.md": b"\x00\x01quay\x00", "CLAUDE.md": bytes(range(128, 256))},
-        [],
-        {"AGENTS.md": "contains a NUL character", "CLAUDE.md": "is not UTF-8 text"},
-    ),
-    "a folder with the name of a file": Case({"AGENTS.md/README.md": "A page.\n"}, [], {"AGENTS.md": "is not a file"}),
-    "symlinks in a loop": Case(
-        {".cursor/rules/quays.mdc": "A quay.\n", ".cursor/rules/again": Link("."), "CLAUDE.md": Link("CLAUDE.md")},
-        [".cursor/rules/quays.mdc"],
+    "large, deep and binary files, and symlinks": Case(
         {
-            "CLAUDE.md": "is a symlink whose target is missing or skipped",
+            ".cursor/rules/again": Link("."),
+            ".cursor/rules/quays.mdc": "A quay.\n",
+            "AGENTS.md": "x" * (10 * 2**20 + 1),
+            "CLAUDE.md": Link("CLAUDE.md"),
+            "a/AGENTS.md/README.md": "A page.\n",
+            "b/.cursor/rules": Link("../shared"),
+            "b/docs": Link("shared"),
+            "b/shared/a.mdc": "A rule.\n",
+            "binary/AGENTS.md": b"\x00\x01quay\x00",
+            "binary/CLAUDE.md": bytes(range(128, 256)),
+            "c/.claude/skills": Link("/usr"),
+            "quay/" * 100 + "AGENTS.md": "Far.\n",
+            "quay/CLAUDE.md": Link("quay/" * 99 + "AGENTS.md"),
+        },
+        [".cursor/rules/quays.mdc", "quay/" * 100 + "AGENTS.md"],
+        {
             ".cursor/rules/again": "is a symlink to .cursor/rules",
+            "AGENTS.md": "is too large",
+            "CLAUDE.md": "is a symlink whose target is missing or skipped",
+            "a/AGENTS.md": "is not a file",
+            "b/.cursor/rules": "is a symlink to b/shared",
+            "binary/AGENTS.md": "contains a NUL character",
+            "binary/CLAUDE.md": "is not UTF-8 text",
+            "quay/CLAUDE.md": f"is a symlink to {'quay/' * 100}AGENTS.md",
         },
     ),
-    "a symlink to another memory": Case(
-        {"AGENTS.md": "One text.\n", "CLAUDE.md": Link("AGENTS.md")},
-        ["AGENTS.md"],
-        {"CLAUDE.md": "is a symlink to AGENTS.md"},
-    ),
-    "symlinks that lead out of the folder": Case(
+    "symlinks and imports that lead out of the folder": Case(
         {
             "out/secret.md": "Of somebody else.\n",
             "out/rules/secret.mdc": "Of somebody else, too.\n",
             "in/.cursor/rules": Link("../../out/rules"),
-            "in/CLAUDE.md": Link("../out/secret.md"),
-        },
-        [],
-        {".cursor/rules": OUTSIDE, "CLAUDE.md": OUTSIDE},
-        folder="in",
-    ),
-    "a symlink in the place of rules": Case(
-        {
-            "shared/a.mdc": "A rule.\n",
-            ".cursor/rules": Link("../shared"),
-            "docs": Link("shared"),
-            ".claude/skills": Link("/usr"),
-        },
-        [],
-        {".cursor/rules": "is a symlink to shared"},
-    ),
-    # Imports of other pages.
-    "imports are paths outside code": Case(
-        {
-            "docs/a.md": "A.\n",
-            "docs/b c.md": "B.\n",
-            "Makefile": "C.\n",
-            "CLAUDE.md": '@docs/a.md, @"docs/q.md" x@docs/q.md @Makefile @nobody `@docs/q.md` '
-            "``@docs/q.md ` @docs/q.md``\n"
-            "@docs/b\\ c.md (see @docs/a.md) @/etc/hostname @../x.md\n~~~\n@docs/q.md\n~~~\n` @types/node @.\n",
-        },
-        ["CLAUDE.md", "Makefile", "docs/a.md", "docs/b c.md"],
-        {
-            "CLAUDE.md#@/etc/hostname": "points to a file outside the folder",
-            "CLAUDE.md#@../x.md": "points to a file outside the folder",
-            "CLAUDE.md#@types/node": "points to a missing file",
-        },
-    ),
-    "imports are followed four times": Case(
-        {
-            "CLAUDE.md": "@chain/1.md\n",
-            **{f"chain/{n}.md": f"Link {n}.\n" + (f"@{n + 1}.md\n" if n < 6 else "") for n in range(1, 7)},
-        },
-        [f"chain/{n}.md" for n in range(1, 5)],
-        {"CLAUDE.md": "has only headings and imports", "chain/4.md#@5.md": "is more than four imports away"},
-    ),
-    "an import through a symlink that leads out": Case(
-        {
-            "out/secret.md": "Of somebody else.\n",
+            "in/AGENTS.md": Link("../out/secret.md"),
             "in/CLAUDE.md": "See @docs/secret.md @one.md\n",
             "in/docs": Link("../out"),
             "in/one.md": Link("CLAUDE.md"),
         },
         ["CLAUDE.md"],
-        {"CLAUDE.md#@docs/secret.md": "points to a file outside the folder"},
+        {".cursor/rules": OUTSIDE, "AGENTS.md": OUTSIDE, "CLAUDE.md#@docs/secret.md": FILE_OUTSIDE},
         folder="in",
     ),
-    "an import of another memory": Case(
-        {".cursor/rules/a.md": "A.\n", "CLAUDE.md": "See @.cursor/rules/a.md\n"}, [".cursor/rules/a.md", "CLAUDE.md"]
-    ),
-    # The tree of the framework.
-    "settings name the folder of a tree": Case(
-        {"notes/common/technical/a.md": "Tides.\n", SETTINGS: '{"storage": {"base_path": "./notes"}}'},
-        ["notes/common/technical/a.md"],
-    ),
-    "settings name a relative folder outside": Case(
-        {SETTINGS: '{"storage": {"base_path": "../other"}}'}, [], BASE_PATH_OUTSIDE
-    ),
-    "settings name an absolute folder outside": Case(
-        {SETTINGS: '{"storage": {"base_path": "/etc"}}'}, [], BASE_PATH_OUTSIDE
-    ),
-    "broken settings": Case(
-        {SETTINGS: "{"}, [], {SETTINGS: "is not valid JSON, so the folder of its memories is unknown"}
-    ),
-    # Plain JSON, and files of no system.
-    "an empty object": Case({"a.json": "{}"}, [], {"a.json": "is empty"}, ("plain",)),
-    "half a character": Case(
-        {"a.json": '{"a": "\\ud83d"}'}, [], {"a.json": "contains an incomplete character"}, ("plain",)
-    ),
-    "a hundred thousand brackets": Case({"a.json": "[" * 100_000}, [], {"a.json": "is not valid JSON"}, ("plain",)),
-    "files of two forms": Case(
+    "imports": Case(
         {
-            "a.json": '{"results": [{"id": "1", "memory": "Of mem0."}]}',
-            "b.json": '[{"id": "1", "text": "Of Letta.", "archive_id": "x"}]',
+            ".cursor/rules/a.md": "Rule A.\n",
+            "CLAUDE.md": '@docs/a.md, @"docs/q.md" x@docs/q.md @Makefile @nobody `@docs/q.md` '
+            "``@docs/q.md ` @docs/q.md``\n"
+            "@docs/b\\ c.md (see @docs/a.md) @/etc/hostname @../x.md\n~~~\n@docs/q.md\n~~~\n` @types/node @.\n",
+            "Makefile": "C.\n",
+            "chain/CLAUDE.md": "@1.md\n",
+            **{f"chain/{n}.md": f"Link {n}.\n@{n + 1}.md\n" for n in range(1, 7)},
+            "docs/a.md": "A.\n",
+            "docs/b c.md": "B.\n",
+            "sub/CLAUDE.md": "See @../.cursor/rules/a.md\n",
         },
-        ["a.json#1", "b.json#1"],
-        systems=("letta", "mem0"),
+        [
+            *(".cursor/rules/a.md", "CLAUDE.md", "Makefile", "chain/1.md", "chain/2.md", "chain/3.md", "chain/4.md"),
+            *("docs/a.md", "docs/b c.md", "sub/CLAUDE.md"),
+        ],
+        {
+            "CLAUDE.md#@/etc/hostname": FILE_OUTSIDE,
+            "CLAUDE.md#@../x.md": FILE_OUTSIDE,
+            "CLAUDE.md#@types/node": "points to a missing file",
+            "chain/CLAUDE.md": ONLY_HEADINGS,
+            "chain/4.md#@5.md": "is more than four imports away",
+        },
+    ),
+    "settings of the framework": Case(
+        {
+            f"a/{SETTINGS}": '{"storage": {"base_path": "./notes"}}',
+            "a/notes/common/technical/a.md": "Tides.\n",
+            f"b/{SETTINGS}": '{"storage": {"base_path": "../../other"}}',
+            f"c/{SETTINGS}": '{"storage": {"base_path": "/etc"}}',
+            f"d/{SETTINGS}": "{",
+        },
+        ["a/notes/common/technical/a.md"],
+        {
+            f"b/{SETTINGS}": BASE_PATH_OUTSIDE,
+            f"c/{SETTINGS}": BASE_PATH_OUTSIDE,
+            f"d/{SETTINGS}": "is not valid JSON, so the folder of its memories is unknown",
+        },
     ),
     "ordinary files of a project": Case(
         {
@@ -198,38 +170,40 @@ CASES = {
         },
         [],
     ),
-    "a page that is not a log": Case({"README.md": "# Quay\n"}, [], {"README.md": "is not an axe log"}, ("axe",)),
-    "settings of Claude": Case(
+    "a tool's folder with settings": Case(
         {".claude/settings.json": '{"results": [{"id": "1", "memory": "x"}]}'}, [], folder=".claude"
     ),
-    "the files of one system": Case({"AGENTS.md": "A.\n", "CLAUDE.md": "B.\n"}, ["CLAUDE.md"], systems=("claude",)),
-    # The same text twice.
-    "spaces and the language of code do not make another text": Case(
+    "files of named systems": Case(
         {
-            "AGENTS.md": "Run this:\n\n```sh\nmake\n```\n",
-            "CLAUDE.md": "Run this:\n```\nmake\n```",
-            "GEMINI.md": "Run this:\n```\nmake test\n```",
+            "AGENTS.md": "A.\n",
+            "CLAUDE.md": "B.\n",
+            "README.md": "# Quay\n",
+            "a.json": '{"results": [{"id": "1", "memory": "Of mem0."}]}',
+            "b.json": '[{"id": "1", "text": "Of Letta.", "archive_id": "x"}]',
         },
-        ["AGENTS.md", "GEMINI.md"],
-        {"CLAUDE.md": "has the same text as AGENTS.md"},
+        ["CLAUDE.md", "a.json#1", "b.json#1"],
+        dict.fromkeys(("AGENTS.md", "CLAUDE.md", "README.md"), "is not an axe log"),
+        ("letta", "mem0", "claude", "axe"),
     ),
-    "a long text twice": Case(
-        dict.fromkeys(("AGENTS.md", "CLAUDE.md"), f"# A\n\n{'word ' * 1_500}\n# B\n\n{'word ' * 1_500}"),
-        ["AGENTS.md#a", "AGENTS.md#b"],
-        {f"CLAUDE.md#{slug}": f"has the same text as AGENTS.md#{slug}" for slug in "ab"},
-    ),
-    "one text in two projects and in a private folder": Case(
+    "the same text": Case(
         {
+            "AGENTS.md": ALIKE.format("").replace("\n```\n", "\n\n```sh\n", 1),
+            "CLAUDE.md": ALIKE.format(""),
+            "GEMINI.md": ALIKE.format(" test"),
+            **dict.fromkeys(("a/AGENTS.md", "a/CLAUDE.md"), f"# A\n\n{'word ' * 1_500}\n# B\n\n{'word ' * 1_500}"),
+            "link/CLAUDE.md": Link("../AGENTS.md"),
             SETTINGS: "{}",
-            **{
-                f"memory/{folder}/same.md": "The quay is closed.\n"
-                for folder in ("projects/a/contextual", "projects/b/contextual", "common/technical", "private/keys")
-            },
+            **{f"memory/{folder}/same.md": "The quay is closed.\n" for folder in TREE_FOLDERS},
         },
         [
-            f"memory/{folder}/same.md"
-            for folder in ("common/technical", "private/keys", "projects/a/contextual", "projects/b/contextual")
+            *("AGENTS.md", "GEMINI.md", "a/AGENTS.md#a", "a/AGENTS.md#b"),
+            *(f"memory/{folder}/same.md" for folder in TREE_FOLDERS),
         ],
+        {
+            "CLAUDE.md": "has the same text as AGENTS.md",
+            **{f"a/CLAUDE.md#{slug}": f"has the same text as a/AGENTS.md#{slug}" for slug in "ab"},
+            "link/CLAUDE.md": "is a symlink to AGENTS.md",
+        },
     ),
     "pages with headings and imports alone": Case(
         {
@@ -239,7 +213,7 @@ CASES = {
             "CLAUDE.md": "# Rules\n@AGENTS.md\n---\n",
         },
         ["AGENTS.md"],
-        dict.fromkeys(("a/CLAUDE.md", "b/CLAUDE.md", "CLAUDE.md"), "has only headings and imports"),
+        dict.fromkeys(("a/CLAUDE.md", "b/CLAUDE.md", "CLAUDE.md"), ONLY_HEADINGS),
     ),
 }
 
@@ -273,9 +247,6 @@ def test_strange_names_of_files(tmp_path: Path) -> None:
     memories, left_out = found(tmp_path)
     assert list(memories) == sorted(f".cursor/rules/{name}" for name in names)
     assert left_out == {".cursor/rules/\N{REPLACEMENT CHARACTER}.mdc": "has a name that is not valid text"}
-
-
-# --- limits
 
 
 def test_tags_above_the_limit_are_counted(tmp_path: Path) -> None:
@@ -319,26 +290,21 @@ def test_limits_of_entries_and_depth(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "data/deep/a/AGENTS.md" not in memories
 
 
-# --- folders of tools, and plain folders
+TOOL_FOLDERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    ".claude": ("CLAUDE.md", ("local",)),
+    ".copilot": ("copilot-instructions.md", ("local",)),
+    ".codeium": ("windsurf/memories/global_rules.md", ("local",)),
+    "Documents/Cline/Rules": ("a.md", ("local",)),
+    "project/.cursor": ("rules/a.mdc", ()),
+}
 
 
-@pytest.mark.parametrize(
-    ("folder", "path", "tags"),
-    [
-        (".claude", "CLAUDE.md", ("local",)),
-        (".copilot", "copilot-instructions.md", ("local",)),
-        (".codeium", "windsurf/memories/global_rules.md", ("local",)),
-        ("Documents/Cline/Rules", "a.md", ("local",)),
-        ("project/.cursor", "rules/a.mdc", ()),
-    ],
-)
-def test_a_tools_own_folder_can_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, path: str, tags: tuple[str, ...]
-) -> None:
+def test_a_tools_own_folder_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    put(tmp_path / folder, path, "Mine.\n")
-    memories, left_out = found(tmp_path / folder)
-    assert ({key: memory.tags for key, memory in memories.items()}, left_out) == ({path: tags}, {})
+    for folder, (path, tags) in TOOL_FOLDERS.items():
+        put(tmp_path / folder, path, "Mine.\n")
+        memories, left_out = found(tmp_path / folder)
+        assert ({key: memory.tags for key, memory in memories.items()}, left_out) == ({path: tags}, {})
 
 
 def test_a_folder_of_any_name_is_read_for_a_named_system(tmp_path: Path) -> None:

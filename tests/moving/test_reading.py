@@ -54,12 +54,6 @@ def test_further_systems_are_found(tmp_path: Path) -> None:
         assert {source.path: source.system for source in look.sources} == systems
 
 
-def test_only_a_folder_can_be_searched(tmp_path: Path) -> None:
-    for place in (tmp_path / "none", put(tmp_path, "file", "x")):
-        with pytest.raises(FileFault), detect(place):
-            pass
-
-
 def test_folders_of_dependencies_are_skipped_unless_they_are_named(tmp_path: Path) -> None:
     folders = [
         "node_modules",
@@ -101,9 +95,6 @@ def test_a_disk_error_stops_the_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
             list(look.parts())
 
 
-# --- changes between search and read
-
-
 @pytest.mark.parametrize("swapped", [".cursor/rules/a.mdc", ".cursor/rules", ".cursor"])
 def test_a_symlink_that_appears_after_the_search_is_not_followed(tmp_path: Path, swapped: str) -> None:
     put(tmp_path / "out", "rules/a.mdc", "Of somebody else.\n")
@@ -131,9 +122,6 @@ def test_a_file_that_is_replaced_after_the_search_is_an_error(change: str, tmp_p
         with pytest.raises(FileFault, match=r"AGENTS.md") as refused:
             list(look.parts())
     assert "quay" not in str(refused.value)
-
-
-# --- tags of linked, imported and repeated texts
 
 
 def test_the_target_of_symlinks_is_read_once(tmp_path: Path) -> None:
@@ -197,9 +185,6 @@ def test_memories_of_a_large_file_are_not_held(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 5 * 2**20 < (tmp_path / "mem0.json").stat().st_size
     finally:
         tracemalloc.stop()
-
-
-# --- dates
 
 
 def test_a_file_has_the_date_of_its_last_commit(tmp_path: Path) -> None:

@@ -59,8 +59,6 @@ def change(agent: Agent, edit: str) -> None:
         operations.consolidate(agent, [1, 2], "Ferries, tides and quays. " * 100, ME)
 
 
-# --- a text that becomes too long for one memory, or short enough
-
 TIDES, QUAYS, GULLS = (f"# {name}\n\n" + f"{name} are told here. " * 200 for name in ("Tides", "Quays", "Gulls"))
 SHORT, LONG = TIDES + "\n" + QUAYS, "\n".join((TIDES, QUAYS, GULLS))
 
@@ -134,8 +132,6 @@ def test_without_the_agents_key_a_plan_does_not_compare_texts(ada: Agent, tmp_pa
     found = page(ada, tmp_path, SHORT, ".cursorrules", compares=False)
     assert ([step.state for step in found.steps], found.left_out) == ([State.NEW], [])
 
-
-# --- entries of a list without ids are recognized by their text, in any order
 
 A, B, C, NEW = "The tide turns at six.", "Ines has the key.", "Gulls steal rope.", "Fog stops the ferry."
 SAME = dict.fromkeys((A, B, C), State.SAME)
@@ -255,8 +251,6 @@ def test_a_redacted_log_entry_does_not_come_back_after_another_of_its_day(ada: A
     assert all("One" not in step.draft.content for step in log("Three", "One", "Two").open)
 
 
-# --- a redacted text in a file of another form
-
 GONE = "Ines lives in the lock house."
 OBJECT, LIST, WITH_ID = {"content": GONE}, [{"content": GONE}, {"content": A}], [{"id": "a", "content": GONE}]
 OTHER_FORMS: dict[str, tuple[Any, Any]] = {
@@ -280,11 +274,3 @@ def test_a_redacted_text_does_not_come_back_in_another_form(
     put(tmp_path, "notes/file.json", json.dumps(after))
     migrate(ada, plan(ada, tmp_path, compares=compares))
     assert not any(GONE in each for each in contents(ada))
-
-
-def test_a_redacted_text_is_left_out_with_the_reason(ada: Agent) -> None:
-    pieces.move(ada, pieces.piece("a.md", GONE))
-    redact(ada, 1)
-    for text in (GONE, A):
-        found = pieces.plan(ada, pieces.piece("a.md", text))
-        assert (found.steps, [each.why.partition(",")[0] for each in found.left_out]) == ([], ["was redacted"])

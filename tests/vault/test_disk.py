@@ -87,7 +87,7 @@ def test_a_file_that_was_written_by_half_is_not_used(ada: Agent, vault: Path) ->
     assert_repaired(ada)
 
 
-def test_a_folder_without_write_permission(ada: Agent, closed: Path) -> None:
+def test_a_folder_without_permissions(ada: Agent, closed: Path) -> None:
     operations.revise(ada, 1, ME, content=LATER)
     assert fault(ada) == "permission denied"
     with pytest.raises(FileFault, match="permission denied"):
@@ -95,9 +95,6 @@ def test_a_folder_without_write_permission(ada: Agent, closed: Path) -> None:
     open_folder(closed)
     assert_repaired(ada)
     assert LATER in only_file(closed).read_text()
-
-
-def test_a_folder_without_read_permission(ada: Agent, closed: Path) -> None:
     closed.chmod(0o000)
     assert writer.file_of(fresh(ada), 1) is None
     operations.discard(ada, [1], PERSON)
@@ -193,9 +190,6 @@ def test_a_clock_that_goes_back(ada: Agent, vault: Path) -> None:
     assert len(memory_files(vault)) == 2
 
 
-# --- strange files
-
-
 def a_folder(path: Path) -> None:
     path.mkdir()
 
@@ -286,14 +280,16 @@ def test_ten_megabytes_in_the_place_of_a_memorys_file_are_kept(ada: Agent, vault
     assert says(ada, 1).content == LATER
 
 
-def test_a_file_moves_beside_a_persons_file_of_the_same_name(ada: Agent, vault: Path) -> None:
+def test_a_persons_file_keeps_its_name(ada: Agent, vault: Path) -> None:
+    taken = [vault / f"{folder}/technical/000001.md" for folder in ("common", "projects/default-project")]
+    for path in taken:
+        path.parent.mkdir(parents=True)
+        path.write_text("mine")
     ferry(ada)
+    assert differences(ada) == []
     set_rule(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
-    taken = vault / "projects/default-project/technical/000001.md"
-    taken.parent.mkdir(parents=True)
-    taken.write_text("mine")
     assert_repaired(ada)
-    assert (taken.read_text(), len(memory_files(vault))) == ("mine", 2)
+    assert ([path.read_text() for path in taken], len(memory_files(vault))) == (["mine", "mine"], 3)
 
 
 def test_many_projects_do_not_need_many_open_files(ada: Agent, vault: Path) -> None:

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import time
-from pathlib import Path, PurePosixPath
-from unittest import mock
+from pathlib import Path
 
 import pytest
 
 from memory.agents import rule_changes
-from memory.errors import FileFault
 from memory.models import Agent
-from memory.vault.disk import Disk
-from memory.writing import operations
 from tests.commands.calling import failed
 from tests.rules.talking import at_a_terminal, rules
-from tests.steps import ME, PERSON, fresh, remember, says
-from tests.vault.tree import edit, memory_files
-
-
-@pytest.fixture(name="ada")
-def _ada(without_vault: Agent) -> Agent:
-    return without_vault
-
-
-@pytest.fixture(name="vault")
-def _vault(site_vault: Path) -> Path:
-    return site_vault
+from tests.steps import PERSON, fresh, says
+from tests.vault.site import agent_without_vault, repository, site_vault  # noqa: F401  fixtures
+from tests.vault.tree import edit, memory_files, refuse
 
 
 def store(text: str, *args: str) -> Path:
@@ -59,6 +44,7 @@ def test_index_lists_repairs_and_keeps_differences(ada: Agent, vault: Path) -> N
 
 def test_files_of_another_version_are_told_and_repaired(ada: Agent, vault: Path) -> None:
     path = store("The ferry")
+    assert "1 file, in sync with its silo" in rules("status").out
     assert rules("settings", "version", "1.1.0").code == 0
     older = "1 file of another version: 'manage.py vault index acme/ada' writes it again"
     assert rules("status").out.splitlines()[-1] == older
@@ -99,29 +85,12 @@ def test_without_a_vault_commands_say_how_to_create_one(ada: Agent, site: Path) 
     failed(rules("index"), 2, "has no vault")
 
 
-def test_index_reports_that_nothing_differs(ada: Agent, vault: Path) -> None:
-    store("The ferry")
-    ran = rules("index", "--check")
-    assert (ran.code, ran.out, ran.err) == (0, "No differences.\n", "")
-    (vault / "mine.txt").write_text("tea")
-    ran = rules("index")
-    assert (ran.code, ran.err) == (0, "1 other file, not touched.\n")
-    assert ran.out == "0 differences repaired, 1 file listed in the index pages.\nNo differences.\n"
-
-
 @pytest.mark.parametrize("args", [[], ["--json"]])
 def test_the_exit_code_of_index_reports_differences(ada: Agent, vault: Path, args: list[str]) -> None:
     store("The ferry").unlink()
-    stage = Disk.stage
-
-    def refuse(self: Disk, path: PurePosixPath, data: bytes, *, expected: bytes | None, **options: bool) -> None:
-        if path.name != "index.md":
-            raise FileFault("denied", "permission denied")
-        stage(self, path, data, expected=expected, **options)
-
     ran = rules("index", "--check", *args)
     assert (ran.code, len(ran.out.splitlines()), "error" in ran.err) == (1, 1, False)
-    with mock.patch.object(Disk, "stage", refuse):
+    with refuse("stage", lambda path: path.name != "index.md"):
         assert rules("index", *args).code == 1
     assert [rules("index", *args).code, rules("index", "--check").code] == [0, 0]
 
@@ -177,19 +146,6 @@ def test_index_writes_a_removed_vault_again(ada: Agent, vault: Path) -> None:
     assert "the folder is gone" not in rules("status").out
 
 
-def test_a_locked_vault_is_reported_within_seconds(ada: Agent, vault: Path) -> None:
-    edit(store("The ferry"), "ferry", "boat")
-    with (vault / ".palimpsest").open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        began = time.monotonic()
-        failed(rules("index"), 1, "Try again")
-        stored = rules("store", "Tea is hot", "--category", "technical")
-        assert (stored.code, stored.json["file"], "retries" in stored.err) == (0, None, True)
-        assert rules("index", "--check").code == 1
-        assert time.monotonic() - began < 9
-    assert rules("index").code == 0
-
-
 def test_commands_that_record_report_the_file(ada: Agent, vault: Path) -> None:
     recorded = [
         rules("record", "--prompt", "Which tea?", "--session", "monday").json,
@@ -200,19 +156,6 @@ def test_commands_that_record_report_the_file(ada: Agent, vault: Path) -> None:
     for each in recorded:
         assert f": {each['id']}\n" in Path(each["file"]).read_text()
         assert Path(each["file"]).is_relative_to(vault)
-
-
-# --- the index pages, and the state of the vault
-
-
-def test_the_index_lists_files_and_strikes_discarded_ones(ada: Agent, vault: Path) -> None:
-    remember(ada, "Green tea", "Black tea", category="technical")
-    operations.discard(ada, [2], ME)
-    title, *_, one, two, struck = (vault / "index.md").read_text().splitlines()
-    assert title == "# Memory Index"
-    assert one.endswith(" technical [000001-green-tea](common/technical/000001.md)")
-    assert two.endswith(" technical [000002-black-tea](common/technical/000002.md)")
-    assert struck.endswith(" technical ~~000002-black-tea~~")
 
 
 @pytest.mark.parametrize("command", [("index",), ("index", "--repair"), ("init",)])
@@ -226,17 +169,3 @@ def test_duplicate_lines_of_an_index_are_removed(ada: Agent, vault: Path, comman
     assert rules(*command).code == 0
     after = [sorted(page.read_text().splitlines()) for page in pages]
     assert (len(pages), after) == (2, [sorted(text.splitlines()) for text in before])
-
-
-def test_status_reports_the_switches_and_the_vault(ada: Agent, site: Path) -> None:
-    lines = rules("status").out.splitlines()
-    assert lines[0].endswith("memory is on, rules 1.0.0")
-    assert lines[1:3] == ["automatic recording is off", "git history analysis is off"]
-    rules("enable", "--recording", "--yes")
-    assert "automatic recording is on" in rules("status").out
-    assert rules("init", "--vault").code == 0
-    store("Green tea")
-    assert rules("status").out.splitlines()[-1] == (
-        f"vault {site / 'memory'}, 1 file, in sync with its silo; "
-        "'manage.py vault index acme/ada --check' compares each"
-    )

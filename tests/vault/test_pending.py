@@ -1,27 +1,32 @@
-"""A file that cannot be written does not delay other files. It stays pending, and is reported and tried again."""
+"""A file that cannot be written stays pending, and delays no other. Changed settings change existing files."""
 
 from __future__ import annotations
 
 import shutil
+import threading
+import time
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
+from django.db import connection
 
-from memory.errors import FileFault, SealBroken
+from memory.agents import rule_changes
+from memory.errors import SealBroken
 from memory.models import Agent, Memory, Vault, VaultFile
 from memory.policy.validation import Draft
 from memory.silo.silo import Opened, Silo
-from memory.vault import comparing, writer
-from memory.vault.disk import Disk
-from memory.vault.files import AT_ONCE
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
+from memory.vault import comparing, layout, writer
+from memory.vault.files import AT_ONCE, open_file
 from memory.writing import operations
-from tests.rules.talking import talk
-from tests.steps import ME, PERSON, fresh, remember
-from tests.vault.tree import differences, memory_files, redact
-
-DENIED = FileFault("denied", "permission denied")
+from tests.rules.talking import settings, talk
+from tests.steps import ME, PERSON, fresh, last_entry, remember
+from tests.vault.tree import all_text, differences, edit, memory_files, redact, refuse
 
 
 def has_file(agent: Agent, *numbers: int) -> list[bool]:
@@ -102,14 +107,7 @@ def test_half_of_a_large_edit_can_be_pending(ada: Agent, vault: Path, outside: P
 
 def test_an_index_that_cannot_be_written_delays_no_other(ada: Agent, vault: Path) -> None:
     bad = store(ada, "one", "contextual", "site")
-    append = Disk.append
-
-    def refuse(self: Disk, path: PurePosixPath, data: bytes) -> None:
-        if path.parts[0] == "projects":
-            raise DENIED
-        append(self, path, data)
-
-    with mock.patch.object(Disk, "append", refuse):
+    with refuse("append", lambda path: path.parts[0] == "projects"):
         drafts = [Draft("two", category="contextual", project="site"), Draft("three", category="technical")]
         numbers = [each.number for each in operations.remember(fresh(ada), drafts, ME).memories]
     assert VaultFile.objects.filter(number__in=[bad, *numbers]).count() == 2
@@ -119,30 +117,23 @@ def test_an_index_that_cannot_be_written_delays_no_other(ada: Agent, vault: Path
 
 def test_a_memory_that_cannot_be_opened_delays_no_other(ada: Agent, vault: Path) -> None:
     broken = store(ada, "one")
-    opened = Silo.open
+    open_memory = Silo.open
 
-    def refuse(self: Silo, memory: Memory) -> Opened:
+    def fail(self: Silo, memory: Memory) -> Opened:
         if memory.number == broken:
             raise SealBroken("broken")
-        return opened(self, memory)
+        return open_memory(self, memory)
 
     VaultFile.objects.update(rules_version="")
     writer.reset(ada)
-    with mock.patch.object(Silo, "open", refuse):
+    with mock.patch.object(Silo, "open", fail):
         assert has_file(ada, store(ada, "two")) == [True]
         assert fault() == "a memory's seal is broken"
 
 
 def test_a_redacted_file_that_cannot_be_removed_delays_no_other(ada: Agent, vault: Path) -> None:
     numbers = [store(ada, "heather blooms"), store(ada, "heather fades", "behavioral")]
-    remove = Disk.remove
-
-    def refuse(self: Disk, path: PurePosixPath) -> None:
-        if path.name.startswith("000001"):
-            raise DENIED
-        remove(self, path)
-
-    with mock.patch.object(Disk, "remove", refuse):
+    with refuse("remove", lambda path: path.name.startswith("000001")):
         redact(ada, *numbers)
         assert has_file(ada, store(ada, "moss")) == [True]
         assert [Path(path).name for path in memory_files(vault)] == ["000001.md", "000003.md"]
@@ -152,9 +143,147 @@ def test_a_redacted_file_that_cannot_be_removed_delays_no_other(ada: Agent, vaul
 
 def test_a_file_that_cannot_be_removed_from_its_old_place_is_removed_later(ada: Agent, vault: Path) -> None:
     number = store(ada, "one")
-    with mock.patch.object(Disk, "retire", side_effect=DENIED):
+    with refuse("retire", lambda _: True):
         operations.discard(fresh(ada), [number], PERSON)
     assert fault() == "permission denied"
     writer.catch_up()
     assert memory_files(vault) == [".discarded/common/technical/000001.md"]
     assert differences(ada) == []
+
+
+def change_during_a_write(ada: Agent, change: Callable[[], Any]) -> None:
+    """Store a memory. Another thread makes the change while the memory's file is written."""
+    threads: list[threading.Thread] = []
+    real = layout.add
+
+    def change_and_close() -> None:
+        try:
+            change()
+        finally:
+            connection.close()
+
+    def add(*args: Any, **values: Any) -> None:
+        if not threads:
+            before, until = fresh(ada).audit_seq, time.monotonic() + 20
+            threads.append(threading.Thread(target=change_and_close))
+            threads[0].start()
+            while fresh(ada).audit_seq == before and time.monotonic() < until:
+                time.sleep(0.01)
+        real(*args, **values)
+
+    with mock.patch.object(layout, "add", side_effect=add):
+        remember(fresh(ada), "Moss is green.", category="behavioral")
+    threads[0].join()
+
+
+def store_many(agent: Agent, *texts: str, category: str = "technical", **values: Any) -> None:
+    remember(fresh(agent), *texts, category=category, **values)
+
+
+def make_private(ada: Agent, **more: object) -> Agent:
+    return settings(ada, categories__technical__storage_location="private", **more)
+
+
+def assert_sealed(ada: Agent, vault: Path, expected: list[tuple[str, int]] | None = None) -> None:
+    assert ("eather" in all_text(vault), differences(ada)) == (False, expected or [])
+
+
+def test_a_category_that_becomes_private_during_a_write_is_sealed(ada: Agent, vault: Path) -> None:
+    store_many(ada, "Heather blooms.")
+    assert "eather" in all_text(vault)
+    change_during_a_write(ada, lambda: make_private(ada))
+    writer.catch_up()
+    assert_sealed(ada, vault)
+
+
+def test_a_category_that_is_turned_on_during_a_write_is_updated(ada: Agent, vault: Path) -> None:
+    store_many(ada, "Heather blooms.")
+    operations.discard(fresh(ada), [1], ME)
+    discarded = last_entry(ada).seq
+    settings(ada, categories__technical__enabled=False)
+    rollback.roll_back(fresh(ada), What.entry(discarded), PERSON)
+    change_during_a_write(ada, lambda: settings(ada))
+    writer.catch_up()
+    assert differences(ada) == []
+
+
+def test_an_index_does_not_name_memories_of_a_category_that_is_off(ada: Agent, vault: Path) -> None:
+    store_many(ada, "Heather blooms.")
+    store_many(ada, "Moss is green.", category="behavioral")
+    store_many(ada, "Ferns fade.", category="topic", project="secret-garden")
+
+    def named() -> list[str]:
+        pages = "".join(path.read_text() for path in vault.rglob("index.md"))
+        return [word for word in ("heather", "ferns", "garden", "moss") if word in pages]
+
+    settings(ada, categories__technical__enabled=False, categories__topic__enabled=False)
+    for page in vault.rglob("index.md"):
+        page.unlink()
+    assert comparing.repair(fresh(ada)).indexed == 1
+    assert (named(), differences(ada)) == (["moss"], [])
+    settings(ada)
+    assert (named(), differences(ada)) == (["heather", "ferns", "garden", "moss"], [])
+
+
+def test_a_category_that_becomes_private_is_sealed_with_its_discarded_files(ada: Agent, vault: Path) -> None:
+    store_many(ada, "Heather blooms.", "Heather fades.", tags=["heather"])
+    operations.discard(fresh(ada), [1], ME)
+    operations.discard(fresh(ada), [2], ME)
+    with mock.patch.object(writer, "rewrite"):  # an older version did not seal discarded files
+        make_private(ada)
+    assert differences(ada) == [("misplaced", 1), ("misplaced", 2)]
+    assert comparing.repair(fresh(ada)).left == ()
+    assert_sealed(ada, vault)
+    settings(ada)
+    assert memory_files(vault) == [f".discarded/common/technical/00000{n}.md" for n in (1, 2)]
+    assert "Heather blooms." in all_text(vault)
+    make_private(ada)
+    assert memory_files(vault) == [f".discarded/private/technical/00000{n}.md" for n in (1, 2)]
+    assert_sealed(ada, vault)
+    operations.restore(fresh(ada), [1], ME)
+    assert memory_files(vault) == [".discarded/private/technical/000002.md", "private/technical/000001.md"]
+    assert "000001.md" in (vault / "private/index.md").read_text()
+    assert_sealed(ada, vault)
+
+
+@pytest.mark.parametrize("is_discarded", [False, True])
+def test_masking_that_is_turned_on_masks_existing_files(ada: Agent, vault: Path, is_discarded: bool) -> None:
+    settings(ada, capture_settings__sensitive_data_masking=False)
+    store_many(ada, "The ferry is blue, and its password is hunter2-Kj81-zz.")
+    if is_discarded:
+        operations.discard(fresh(ada), [1], ME)
+    assert "hunter2-Kj81-zz" in all_text(vault)
+    settings(ada)
+    assert "hunter2-Kj81" not in all_text(vault)
+    assert "[masked: password]" in all_text(vault)
+    assert differences(ada) == []
+
+
+def test_files_that_become_private_while_off_are_removed_until_they_are_on(ada: Agent, vault: Path) -> None:
+    store_many(ada, "Heather blooms.", "Heather fades.")
+    store_many(ada, "Moss is green.", category="behavioral")
+    operations.discard(fresh(ada), [2], ME)
+    settings(ada, categories__technical__enabled=False)
+    make_private(ada, categories__technical__enabled=False)
+    assert ("eather" in all_text(vault), len(memory_files(vault))) == (False, 1)
+    settings(ada)
+    assert "Heather blooms." in all_text(vault)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
+    make_private(ada)
+    assert "eather" not in all_text(vault)
+    rule_changes.change(fresh(ada), PERSON, enabled=True)
+    sealed = [".discarded/private/technical/000002.md", "private/technical/000001.md"]
+    assert memory_files(vault) == [sealed[0], "common/behavioral/000003.md", sealed[1]]
+    assert_sealed(ada, vault)
+
+
+def test_a_changed_file_that_becomes_private_is_kept_sealed(ada: Agent, vault: Path) -> None:
+    store_many(ada, "Heather blooms.", "Heather fades.")
+    one, two = (vault / path for path in memory_files(vault))
+    edit(one, "Heather blooms.", "Heather blooms by hand.")
+    two.unlink()
+    make_private(ada)
+    assert_sealed(ada, vault, [("copy", 1)])
+    kept = vault / ".discarded/private/technical/000001-found-1.md"
+    assert "Heather blooms by hand." in open_file(fresh(ada), kept.read_bytes()).content
+    assert (vault / "private/technical/000001.md").exists()

@@ -180,9 +180,6 @@ def test_a_former_vault_is_reported_and_not_touched(ada: Agent, vault: Path, roo
     assert "heather" not in all_text(root / "second")
 
 
-# --- erasure
-
-
 def test_an_erasure_removes_the_agents_files_and_keeps_others(ada: Agent, vault: Path, as_nobody: None) -> None:
     store(ada, "heather blooms", "heather fades", "heather")
     remember(ada, "heather fades", category="topic", project="site")
@@ -208,9 +205,6 @@ def test_an_erasure_is_finished_when_the_folder_is_back(ada: Agent, vault: Path)
     unblock(vault)
     writer.catch_up()
     assert (tree(vault), fresh(ada).vault_path) == ([], "")
-
-
-# --- recorded sessions
 
 
 def test_a_redacted_recording_takes_the_session_name_with_it(ada: Agent, vault: Path) -> None:

@@ -108,8 +108,6 @@ def test_a_file_is_recognized_whatever_its_text_is(ada: Agent, vault: Path) -> N
     assert problems(ada) == []
 
 
-# --- characters that a terminal does not show, and tags with commas
-
 HOSTILE = "gnp\u202e.exe\x1b[31m\x9b\x07\u2066\rx"
 ODD = st.lists(st.sampled_from(["\\", "u{202E}", "u{1B}", "u{1b}", "u{41}", "\u202e", "\x1b", "\r", "\n", "a", ","]))
 INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
@@ -156,9 +154,6 @@ def test_a_line_of_tags_that_a_person_wrote_is_read() -> None:
     rows = {"a, b": ("a", "b"), "a\\, b": ("a, b",), "a\\\\, b": ("a\\", "b"), "a\\b\\": ("a\\b\\",), "none": ()}
     rows[" , a,"] = ("a",)
     assert {line: tags_of(line) for line in rows} == rows
-
-
-# --- a person's own file with the number of a memory
 
 
 def forged(number: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -15,11 +15,11 @@ from memory.models import Agent, Vault, VaultFile
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.vault import comparing, writer
-from memory.vault.disk import LARGEST, LOCK, Disk
+from memory.vault.disk import LOCK, Disk
 from memory.vault.files import Files, open_file
 from memory.writing import operations
 from tests.steps import ME, PERSON, fresh, last_entry, remember, set_rule
-from tests.vault.tree import all_text, differences, edit, memory_files, only_file, tree
+from tests.vault.tree import all_text, differences, edit, memory_files, only_file, refuse, tree
 from tests.vault.tree import ferry as store
 
 
@@ -61,14 +61,6 @@ def test_a_changed_file_of_a_private_memory_is_kept_sealed(ada: Agent, vault: Pa
     assert differences(ada) == [("copy", number)]
 
 
-def test_a_persons_file_keeps_its_name(ada: Agent, vault: Path) -> None:
-    taken = vault / "common" / "technical" / "000001.md"
-    taken.parent.mkdir(parents=True)
-    taken.write_text("mine")
-    store(ada)
-    assert (taken.read_text(), differences(ada), len(memory_files(vault))) == ("mine", [], 2)
-
-
 def test_a_repair_keeps_a_persons_copy_and_removes_an_unfinished_file(ada: Agent, ferry: int, vault: Path) -> None:
     copy = only_file(vault).with_name("mine.md")
     copy.write_bytes(only_file(vault).read_bytes())
@@ -76,9 +68,6 @@ def test_a_repair_keeps_a_persons_copy_and_removes_an_unfinished_file(ada: Agent
     half.write_text("half")
     repair(ada)
     assert (copy.exists(), half.exists(), differences(ada)) == (True, False, [("copy", ferry)])
-
-
-# --- crashes between a file and its row
 
 
 def test_a_file_whose_row_was_not_written_is_recognized(ada: Agent, ferry: int, vault: Path) -> None:
@@ -126,9 +115,6 @@ def test_a_restored_file_whose_line_was_not_written_is_listed(ada: Agent, ferry:
     writer.try_sync(ada.pk)
     assert differences(ada) == []
     assert (vault / "index.md").read_text().rstrip().endswith(".md)")
-
-
-# --- index pages and other files
 
 
 def test_an_unfinished_index_is_written_again(ada: Agent, vault: Path) -> None:
@@ -187,25 +173,15 @@ def test_an_unreadable_file_is_reported_and_stops_nothing(ada: Agent, ferry: int
     second, third = store(ada, "Two"), store(ada, "Three")
     paths = sorted((vault / "common" / "technical").glob("*.md"))
     (paths[0].parent / "mine.md").write_text("mine")
-    read = Disk.read
     for number in (second, third):
         paths[number - 1].unlink()
-
-    def refuse(self: Disk, path: PurePosixPath, most: int = LARGEST) -> bytes | None:
-        if path.name in (paths[0].name, paths[1].name, "mine.md"):
-            raise FileFault("read: permission denied", "permission denied")
-        return read(self, path, most)
-
-    with mock.patch.object(Disk, "read", refuse):
+    with refuse("read", lambda path: path.name in (paths[0].name, paths[1].name, "mine.md")):
         unreadable = [("unreadable", 0), ("unreadable", ferry), ("unreadable", second)]
         assert differences(ada) == [*unreadable, ("missing", third)]
         done = repair(ada)
         assert (done.repaired, [(each.kind, each.number) for each in done.left]) == (1, unreadable)
     assert paths[2].is_file()
     assert repair(ada).left == ()
-
-
-# --- edits, other agents and switches during a comparison
 
 
 def test_an_edit_during_a_comparison_is_no_difference(ada: Agent, ferry: int, vault: Path) -> None:
@@ -222,12 +198,6 @@ def test_an_edit_during_a_comparison_is_no_difference(ada: Agent, ferry: int, va
         assert differences(ada) == []
 
 
-def test_another_agents_folder_is_not_compared(ada: Agent, ferry: int, vault: Path) -> None:
-    (vault / LOCK).write_text("f" * 32)
-    with pytest.raises(FileFault, match="another agent"):
-        comparing.whole(ada)
-
-
 def test_a_repair_that_waited_for_the_lock_stops_if_memory_is_off(ada: Agent, ferry: int, vault: Path) -> None:
     edit(only_file(vault), "14:30", "16:45")
     opened = writer.opened
@@ -242,9 +212,6 @@ def test_a_repair_that_waited_for_the_lock_stops_if_memory_is_off(ada: Agent, fe
     with mock.patch("memory.vault.writer.opened", open_and_turn_off), pytest.raises(MemoryDisabled):
         repair(ada)
     assert len(tree(vault)) == 1
-
-
-# --- a folder that is gone is written again
 
 
 @pytest.fixture

@@ -16,21 +16,11 @@ from memory.writing import operations
 from tests.commands.calling import run
 from tests.rules.talking import rules
 from tests.steps import ME, PERSON, fresh, remember, set_rule
-from tests.vault.conftest import PROJECT
+from tests.vault.site import PROJECT, agent_without_vault, repository, site_vault  # noqa: F401  fixtures
 from tests.vault.tree import memory_files, tree
 
 PROJECT_FOLDER = "projects/git.example.org-acme-site-b6f0312e"
 ADVERTISEMENT = "Generated with [Claude Code](https://claude.com/claude-code)"
-
-
-@pytest.fixture(name="ada")
-def _ada(without_vault: Agent) -> Agent:
-    return without_vault
-
-
-@pytest.fixture(name="vault")
-def _vault(site_vault: Path) -> Path:
-    return site_vault
 
 
 def store(*args: str) -> Path:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
 from typing import Any
+from unittest import mock
 
 from memory.consent import erasure, redaction, removal_requests
-from memory.errors import MemoryFault
+from memory.errors import FileFault, MemoryFault
 from memory.models import Agent
 from memory.silo.silo import Silo
 from memory.vault import comparing, rendering
+from memory.vault.disk import Disk
 from tests.commands.calling import run
 from tests.steps import ME, PERSON, fresh, problems, remember
 
@@ -92,3 +95,15 @@ def redact(agent: Agent, *numbers: int) -> None:
 
 def erase(agent: Agent) -> None:
     erasure.erase(agent, removal_requests.ask_erasure(agent, PERSON, reason="request 18").number, ME)
+
+
+def refuse(method: str, does_match: Callable[[PurePosixPath], bool]) -> Any:
+    """Let a method of the disk fail for the paths that match."""
+    real = getattr(Disk, method)
+
+    def call(self: Disk, path: PurePosixPath, *args: Any, **options: Any) -> Any:
+        if does_match(path):
+            raise FileFault("denied", "permission denied")
+        return real(self, path, *args, **options)
+
+    return mock.patch.object(Disk, method, call)
