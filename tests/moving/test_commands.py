@@ -81,9 +81,7 @@ def test_the_agents_own_vault_is_not_a_source(ada: Agent, site: Path) -> None:
     assert {"key": "vault", "why": "is this agent's own vault"} in found["left_out"]
 
 
-def test_a_preview_quotes_texts_with_the_agents_key_alone(
-    ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quotes_in_a_preview_need_the_agents_key(ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = state(ada)
     ran = rules("migrate", "--dry-run")
     assert "   1  .cursor/rules/quays.mdc → contextual of site, 2026-03-04" in ran.out
@@ -218,7 +216,7 @@ def test_a_second_migration_stores_nothing_and_a_rollback_undoes_the_first(ada: 
     assert migrate("--json").json["stored"] == 3
 
 
-def test_an_import_of_several_batches_is_rolled_back_as_one(
+def test_an_import_in_batches_is_rolled_back_as_one(
     ada: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memory.transfer.importing.BATCH", 10)

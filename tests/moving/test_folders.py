@@ -182,7 +182,7 @@ CASES = {
             "b.json": '[{"id": "1", "text": "Of Letta.", "archive_id": "x"}]',
         },
         ["CLAUDE.md", "a.json#1", "b.json#1"],
-        dict.fromkeys(("AGENTS.md", "CLAUDE.md", "README.md"), "is not an axe log"),
+        dict.fromkeys(("AGENTS.md", "README.md"), "is not an axe log"),
         ("letta", "mem0", "claude", "axe"),
     ),
     "the same text": Case(

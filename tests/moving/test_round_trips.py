@@ -111,15 +111,15 @@ pytestmark = pytest.mark.django_db
 
 @pytest.mark.parametrize("name", LOSSLESS)
 @ROUNDS
-@given(given=st.lists(drafts(), max_size=4))
-def test_a_lossless_format_gives_the_same_memories(name: str, given: list[Draft], ada: Agent) -> None:
-    data, losses = write(name, ada, reads(ada, given))
+@given(drafts=st.lists(drafts(), max_size=4))
+def test_a_lossless_format_gives_the_same_memories(name: str, drafts: list[Draft], ada: Agent) -> None:
+    data, losses = write(name, ada, reads(ada, drafts))
     found = read(name, data)
     assert not losses
-    if not given:
+    if not drafts:
         assert found == [LeftOut("", "is empty")]
         return
-    for draft, part in zip(given, found, strict=True):
+    for draft, part in zip(drafts, found, strict=True):
         assert isinstance(part, Found)
         assert (part.content, part.kind, part.category) == (draft.content, draft.kind, draft.category)
         assert (part.project, part.tags, part.date) == (draft.project, tuple(draft.tags), draft.origin)

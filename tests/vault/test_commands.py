@@ -185,9 +185,7 @@ def test_a_vault_that_cannot_be_written_is_said_and_the_memory_stands(ada: Agent
     assert "the vault could not be written" in rules("status").out
 
 
-def test_show_opens_a_private_file_with_the_agents_key_alone(
-    ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_show_needs_the_agents_key(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rules("store", "sesame", "--category", "personal")
     path = "private/personal/000001.md"
     assert rules("show", path).out == "sesame\n"

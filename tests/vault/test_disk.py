@@ -143,12 +143,10 @@ def test_a_lock_file_that_is_removed_while_a_writer_waits_is_locked_again(ada: A
     assert len(locked) == 2
 
 
-def test_a_vault_outside_changed_roots_is_not_written(
-    ada: Agent, vault: Path, settings: Settings, tmp_path: Path
-) -> None:
+def test_a_vault_outside_the_roots_is_not_written(ada: Agent, vault: Path, settings: Settings, root: Path) -> None:
     ferry(ada)
     before, roots = only_file(vault).read_bytes(), settings.VAULT_ROOTS
-    settings.VAULT_ROOTS = [str(tmp_path / "elsewhere")]
+    settings.VAULT_ROOTS = [str(root / "elsewhere")]
     operations.revise(ada, 1, ME, content=LATER)
     assert (only_file(vault).read_bytes(), says(ada, 1).content) == (before, LATER)
     assert "VAULT_ROOTS" in fault(ada)
@@ -160,9 +158,7 @@ ERRORS = [("__init__", SiloKeyMissing("no key")), ("take", RuntimeError("can't s
 
 
 @pytest.mark.parametrize(("method", "error"), ERRORS)
-def test_an_unexpected_error_is_reported_and_the_edit_stands(
-    ada: Agent, vault: Path, method: str, error: Exception
-) -> None:
+def test_an_unexpected_error_is_reported(ada: Agent, vault: Path, method: str, error: Exception) -> None:
     with mock.patch.object(files.Files, method, side_effect=error):
         number = ferry(ada)
     assert (says(ada, number).content, fault(ada)) == (FERRY, type(error).__name__)

@@ -54,9 +54,7 @@ def test_files_of_another_version_are_told_and_repaired(ada: Agent, vault: Path)
     assert rules("index", "--check", "--json").json == {"differences": [], "unknown": 0}
 
 
-def test_only_the_agents_side_can_ask_for_names_with_words(
-    ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readable_names_need_the_agents_key(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store("Green tea")
     store("sesame", "--category", "personal")
     store("x", "--category", "keys", "--service", "Mail")
@@ -95,9 +93,7 @@ def test_the_exit_code_of_index_reports_differences(ada: Agent, vault: Path, arg
     assert [rules("index", *args).code, rules("index", "--check").code] == [0, 0]
 
 
-def test_names_of_files_are_shown_with_the_agents_key_alone(
-    ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_of_files_need_the_agents_key(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for args in (["Heather blooms", "--category", "technical"], ["x", "--category", "keys", "--service", "Heather"]):
         path = store(*args)
         path.with_name("heather.md").write_bytes(path.read_bytes())
