@@ -1,4 +1,4 @@
-"""Pieces of another system's memory, for tests of what becomes of them."""
+"""Pieces of another system's memory, and what a plan and a migration make of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memory.transfer.reading import Item, Source
 from tests.steps import ME, fresh
 
 NOW = datetime(2026, 11, 24, 6, 0, 0, tzinfo=UTC)
-WRITTEN = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)  # of every file
+WRITTEN = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)  # the date of every file
 HARBOUR = "harbour-desk"
 
 
@@ -22,7 +22,7 @@ def piece(key: str = "CLAUDE.md", content: str = "Ferries wait.", *, system: str
     return Item(Source(system, key.partition("#")[0], WRITTEN), Found(key, content, **values))
 
 
-def no_piece(key: str = "empty.md", why: str = "is empty") -> Item:
+def left_out_piece(key: str = "empty.md", why: str = "is empty") -> Item:
     return Item(Source("claude", key, WRITTEN), LeftOut(key, why))
 
 

@@ -1,4 +1,4 @@
-"""An agent with a vault, in transactions that end: files follow a commit."""
+"""An agent with a vault. Transactions really end, because files are written after a commit."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def root(tmp_path: Path, settings: Settings) -> Path:
 
 @pytest.fixture
 def ada(root: Path, transactional_db: None) -> Agent:
-    made, _ = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=KEY, vault_path=str(root / "vault"))
-    return made
+    path = str(root / "vault")
+    return lifecycle.create("acme", "ada", model="builtin/dedupe", actor=KEY, vault_path=path)[0]
 
 
 @pytest.fixture
