@@ -25,6 +25,11 @@ def confirm(client: Client, action: str, *rows: Any, **fields: str) -> Any:
     return post(client, action, *rows, confirmed="1", reason="requested by the owner", **fields)
 
 
+def state_of(*models: Any) -> list[Any]:
+    """Every row of these models."""
+    return [list(model.objects.order_by("pk").values()) for model in models]
+
+
 def html(response: Any) -> str:
     text: str = response.content.decode()
     return text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -30,8 +29,8 @@ from memory.writing import operations
 from refinement import backlog, loop, schedule, scheduling
 from refinement.models import Provider, RefinementSession, Waiting
 from tests import refining, steps
-from tests.admin.actions import confirm, html, messages_of, pages_of, post
-from tests.admin.conftest import Enter, sign_in
+from tests.admin.actions import confirm, html, messages_of, pages_of, post, state_of
+from tests.admin.conftest import Enter, SignedIn, Staff, sign_in
 from tests.conftest import OPERATOR, House
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh
@@ -65,7 +64,7 @@ NOT_IN_THE_TRAIL = LEADS_TO_A_FORM | {"verify", "remove", "withdraw"}
 
 
 @pytest.fixture
-def lived(house: House, staff: dict[str, Person]) -> House:
+def agents(house: House, staff: Staff) -> House:
     """Both agents have memories in each state, a session, a proposal, and a grant in force for another person."""
     for agent in (house.ada, house.bob):
         steps.remember(agent, f"{MARKER} likes tea", f"{MARKER} likes tea", f"{MARKER} sails", f"{MARKER} paints")
@@ -119,8 +118,7 @@ def row_for(action: str, agent: Agent) -> Any:
 
 def state() -> list[Any]:
     """Every row that an action could change."""
-    models = (Agent, Memory, AccessRequest, AgentKey, Membership, Invitation)
-    return [list(model.objects.order_by("pk").values()) for model in models]
+    return state_of(Agent, Memory, AccessRequest, AgentKey, Membership, Invitation)
 
 
 def test_the_table_lists_every_action() -> None:
@@ -130,28 +128,28 @@ def test_the_table_lists_every_action() -> None:
     assert registered == listed | {("revoke_key", TenantKey)}
 
 
-def test_each_role_is_offered_and_may_run_its_actions_only(lived: House, enter: Enter) -> None:
+def test_each_role_is_offered_and_may_run_its_actions_only(agents: House, enter: Enter) -> None:
     clients = {role: enter(role) for role in ROLES}
     for model, role in itertools.product({model for _, model in ACTIONS.values()}, sorted(VIEWERS)):
         with undone():
-            check_the_list(model, role, clients[role], lived)
+            check_the_list(model, role, clients[role], agents)
     for action, role in itertools.product(sorted(ACTIONS), ROLES):
         with undone():
-            check_the_action(action, role, clients[role], lived)
+            check_the_action(action, role, clients[role], agents)
 
 
-def check_the_list(model: type[Any], role: str, client: Client, lived: House) -> None:
+def check_the_list(model: type[Any], role: str, client: Client, agents: House) -> None:
     """The list of these rows offers the actions of the role."""
     actions = {action for action, (_, rows) in ACTIONS.items() if rows is model}
-    address, _ = pages_of(row_for(min(actions), lived.ada))
+    address, _ = pages_of(row_for(min(actions), agents.ada))
     offered = set(re.findall(r'<option value="(\w+)"', html(client.get(address))))
     allowed = {action for action in actions if role in ACTIONS[action][0]}
     assert offered & actions - OFFERED_TO_ALL == allowed - OFFERED_TO_ALL, role
 
 
-def check_the_action(action: str, role: str, client: Client, lived: House) -> None:
+def check_the_action(action: str, role: str, client: Client, agents: House) -> None:
     """The button on the row's page and a forged form give the same result."""
-    row, may = row_for(action, lived.ada), role in ACTIONS[action][0]
+    row, may = row_for(action, agents.ada), role in ACTIONS[action][0]
     assert (f'name="action" value="{action}"' in html(client.get(pages_of(row)[1]))) == may, (action, role)
     before = state()
     preview, done = post(client, action, row), confirm(client, action, row)
@@ -170,10 +168,10 @@ def check_the_action(action: str, role: str, client: Client, lived: House) -> No
         assert messages_of(done)
 
 
-def test_a_row_of_another_tenant_gets_the_response_of_a_missing_row(lived: House, client: Client) -> None:
+def test_a_row_of_another_tenant_gets_the_response_of_a_missing_row(agents: House, client: Client) -> None:
     for action in ACTIONS:
         with undone():
-            theirs, own = row_for(action, lived.bob), row_for(action, lived.ada)
+            theirs, own = row_for(action, agents.bob), row_for(action, agents.ada)
             missing, before = type(theirs)(pk=99_999_999), state()
             selections = ((theirs,), (missing,), (own, theirs), (own, missing))
             responses = [confirm(client, action, *rows) for rows in selections]
@@ -189,18 +187,18 @@ def test_a_malformed_row_id_changes_nothing(house: House, client: Client) -> Non
     assert not fresh(house.ada).paused
 
 
-def test_an_action_without_a_csrf_token_is_refused(lived: House, staff: dict[str, Person], settings: Any) -> None:
+def test_an_action_without_a_csrf_token_is_refused(agents: House, staff: Staff, settings: Any) -> None:
     settings.ALLOWED_HOSTS = ["testserver"]
     client = Client(enforce_csrf_checks=True)
     token = re.search(r'csrfmiddlewaretoken" value="([^"]+)"', html(client.get("/admin/login/")))
     assert token
     assert sign_in(client, staff["owner"], csrfmiddlewaretoken=token[1]).status_code == 302
-    assert confirm(client, "pause", lived.ada).status_code == 403
-    assert not fresh(lived.ada).paused
+    assert confirm(client, "pause", agents.ada).status_code == 403
+    assert not fresh(agents.ada).paused
 
 
-def test_get_requests_and_unconfirmed_actions_change_nothing(lived: House, client: Client) -> None:
-    rows = {action: row_for(action, lived.ada) for action in ACTIONS}
+def test_get_requests_and_unconfirmed_actions_change_nothing(agents: House, client: Client) -> None:
+    rows = {action: row_for(action, agents.ada) for action in ACTIONS}
     before = state()
     for action, row in rows.items():
         for address in pages_of(row):
@@ -212,42 +210,42 @@ def test_get_requests_and_unconfirmed_actions_change_nothing(lived: House, clien
 # --- results
 
 
-def test_each_action_is_in_the_trail_with_its_person(lived: House, enter: Enter) -> None:
+def test_each_action_is_in_the_trail_with_its_person(agents: House, enter: Enter) -> None:
     clients = {role: enter(role) for role in ("admin", "owner")}
     for action in sorted(ACTIONS.keys() - NOT_IN_THE_TRAIL):
         role = "admin" if "admin" in ACTIONS[action][0] else "owner"
-        row, seq = row_for(action, lived.ada), fresh(lived.ada).audit_seq
+        row, seq = row_for(action, agents.ada), fresh(agents.ada).audit_seq
         confirm(clients[role], action, row)
-        entries = AuditEntry.objects.filter(agent_id=lived.ada.pk, seq__gt=seq)
+        entries = AuditEntry.objects.filter(agent_id=agents.ada.pk, seq__gt=seq)
         assert ("person", f"{role}@acme.test") in set(entries.values_list("actor_kind", "actor_label")), action
-    assert steps.problems(lived.ada) == []
+    assert steps.problems(agents.ada) == []
     assert not LogEntry.objects.exists(), "Django's own history holds nothing"
 
 
-def test_refining_now_queues_it_though_it_is_paused(lived: House, client: Client) -> None:
-    lifecycle.change(fresh(lived.ada), ME, paused=True)
-    assert "no worker ever ran" in html(post(client, "refine_now", lived.ada))
-    assert "It waits until a worker runs" in messages_of(confirm(client, "refine_now", lived.ada))
+def test_refining_now_queues_it_though_it_is_paused(agents: House, client: Client) -> None:
+    lifecycle.change(fresh(agents.ada), ME, paused=True)
+    assert "no worker ever ran" in html(post(client, "refine_now", agents.ada))
+    assert "It waits until a worker runs" in messages_of(confirm(client, "refine_now", agents.ada))
     queue.keep_schedules()
-    assert "The session appears" in messages_of(confirm(client, "refine_now", lived.ada))
-    assert schedule.due().filter(pk=lived.ada.pk).exists()
-    assert Waiting.objects.filter(pk=lived.ada.pk).exists()
+    assert "The session appears" in messages_of(confirm(client, "refine_now", agents.ada))
+    assert schedule.due().filter(pk=agents.ada.pk).exists()
+    assert Waiting.objects.filter(pk=agents.ada.pk).exists()
 
 
-def test_resuming_a_due_agent_queues_its_refinement(lived: House, client: Client) -> None:
-    lifecycle.change(fresh(lived.ada), ME, paused=True)
-    backlog.request(fresh(lived.ada))
+def test_resuming_a_due_agent_queues_its_refinement(agents: House, client: Client) -> None:
+    lifecycle.change(fresh(agents.ada), ME, paused=True)
+    backlog.request(fresh(agents.ada))
     Waiting.objects.all().delete()
-    assert "A refinement is due and waits for a worker" in messages_of(confirm(client, "resume", lived.ada))
-    assert Waiting.objects.filter(pk=lived.ada.pk).exists()
+    assert "A refinement is due and waits for a worker" in messages_of(confirm(client, "resume", agents.ada))
+    assert Waiting.objects.filter(pk=agents.ada.pk).exists()
 
 
-def test_the_page_shows_what_a_due_agent_waits_for(lived: House, client: Client, settings: Any) -> None:
+def test_the_page_shows_what_a_due_agent_waits_for(agents: House, client: Client) -> None:
     def shows(text: str) -> bool:
-        return text in html(client.get(pages_of(lived.ada)[1]))
+        return text in html(client.get(pages_of(agents.ada)[1]))
 
-    name, later = lived.ada.model, timezone.now() + timedelta(minutes=1)
-    refining.change(lived.ada, due_at=timezone.now(), due_reason="weekly")
+    name, later = agents.ada.model, timezone.now() + timedelta(minutes=1)
+    refining.change(agents.ada, due_at=timezone.now(), due_reason="weekly")
     assert shows("starts after the next sweep")
     Provider.objects.create(name=name, failures=2, shut_until=timezone.now())
     assert shows(f"starts when {name} answers again")
@@ -260,90 +258,88 @@ def test_the_page_shows_what_a_due_agent_waits_for(lived: House, client: Client,
     while scheduling.take() is not None:
         pass
     assert shows("a worker has started")
-    refining.opened(lived.ada)
+    refining.opened(agents.ada)
     assert shows("a session is open")
 
 
-def test_the_page_shows_that_the_tenant_is_at_its_limit(lived: House, client: Client, settings: Any) -> None:
+def test_the_page_shows_that_the_tenant_is_at_its_limit(agents: House, client: Client, settings: Any) -> None:
     settings.TENANT_SESSIONS = 1
-    other, _ = lifecycle.create(lived.ada.tenant.slug, "other", model="builtin/dedupe", actor=ME)
-    for agent, days in ((other, 2), (lived.ada, 1)):
+    other, _ = lifecycle.create(agents.ada.tenant.slug, "other", model="builtin/dedupe", actor=ME)
+    for agent, days in ((other, 2), (agents.ada, 1)):
         refining.change(agent, due_at=timezone.now() - timedelta(days=days), due_reason="weekly")
     backlog.sweep()
     assert scheduling.take() is not None
-    assert "the tenant has reached its limit of open sessions" in html(client.get(pages_of(lived.ada)[1]))
+    assert "the tenant has reached its limit of open sessions" in html(client.get(pages_of(agents.ada)[1]))
 
 
-def test_the_due_filter_includes_agents_in_a_session_or_without_tokens_left(lived: House, client: Client) -> None:
+def test_the_due_filter_includes_agents_in_a_session_or_without_tokens_left(agents: House, client: Client) -> None:
     listed = reverse("admin:memory_agent_changelist") + "?need=due"
-    refining.change(lived.ada, due_at=timezone.now(), due_reason="weekly")
+    refining.change(agents.ada, due_at=timezone.now(), due_reason="weekly")
     Tenant.objects.update(month_tokens=0)
-    assert lived.ada.label in html(client.get(listed))
-    refining.opened(lived.ada)
-    assert lived.ada.label in html(client.get(listed))
+    assert agents.ada.label in html(client.get(listed))
+    refining.opened(agents.ada)
+    assert agents.ada.label in html(client.get(listed))
 
 
-def test_several_memories_are_one_edit_and_refused_ones_are_named(lived: House, client: Client) -> None:
-    core = Memory.objects.filter(agent=lived.ada, kind="core").order_by("number")
-    [discarded], seq = [row.number for row in core if row.discarded_at], fresh(lived.ada).audit_seq
+def test_several_memories_are_one_edit_and_refused_ones_are_named(agents: House, client: Client) -> None:
+    core = Memory.objects.filter(agent=agents.ada, kind="core").order_by("number")
+    [discarded], seq = [row.number for row in core if row.discarded_at], fresh(agents.ada).audit_seq
     messages = messages_of(confirm(client, "protect", *core))
     assert f"Already discarded: {discarded}" in messages
     assert f"protected, as entry {seq + 1}" in messages
-    assert fresh(lived.ada).audit_seq == seq + 1
+    assert fresh(agents.ada).audit_seq == seq + 1
     assert core.filter(constitutional=True).count() == core.count() - 1
 
 
-def test_a_superuser_acts_on_agents_of_several_tenants(lived: House, enter: Enter) -> None:
-    messages = messages_of(confirm(enter("superuser"), "pause", lived.ada, lived.bob))
+def test_a_superuser_acts_on_agents_of_several_tenants(agents: House, enter: Enter) -> None:
+    messages = messages_of(confirm(enter("superuser"), "pause", agents.ada, agents.bob))
     assert "acme/ada: paused." in messages
     assert "globex/bob: paused." in messages
-    assert all(fresh(agent).paused for agent in (lived.ada, lived.bob))
+    assert all(fresh(agent).paused for agent in (agents.ada, agents.bob))
 
 
-def test_removing_protection_needs_a_reason(lived: House, client: Client) -> None:
-    row = row_for("unprotect", lived.ada)
+def test_removing_protection_needs_a_reason(agents: House, client: Client) -> None:
+    row = row_for("unprotect", agents.ada)
     assert "This field is required" in html(post(client, "unprotect", row, confirmed="1", reason="   "))
     assert Memory.objects.get(pk=row.pk).constitutional
     confirm(client, "unprotect", row)
-    entry = AuditEntry.objects.get(agent_id=lived.ada.pk, operation="unprotected")
+    entry = AuditEntry.objects.get(agent_id=agents.ada.pk, operation="unprotected")
     assert entry.detail["reason"] == "requested by the owner"
 
 
-def test_verify_reports_the_state_of_the_trail(lived: House, enter: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_reports_the_state_of_the_trail(agents: House, enter: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
     client = enter("auditor")
-    assert "the audit trail is intact" in messages_of(confirm(client, "verify", lived.ada))
-    Agent.objects.filter(pk=lived.ada.pk).update(core_tokens=1)
-    assert "the audit trail is broken" in messages_of(confirm(client, "verify", lived.ada))
+    assert "the audit trail is intact" in messages_of(confirm(client, "verify", agents.ada))
+    Agent.objects.filter(pk=agents.ada.pk).update(core_tokens=1)
+    assert "the audit trail is broken" in messages_of(confirm(client, "verify", agents.ada))
     monkeypatch.setattr("memory.admin.agent_actions.MAX_VERIFIED", 3)
-    assert "manage.py verify_audit acme/ada" in messages_of(confirm(client, "verify", lived.ada)), "a long trail"
+    assert "manage.py verify_audit acme/ada" in messages_of(confirm(client, "verify", agents.ada)), "a long trail"
 
 
-def test_actions_on_an_erased_agent_are_refused(lived: House, client: Client) -> None:
-    Agent.objects.filter(pk=lived.ada.pk).update(wrapped_key=b"")
+def test_actions_on_an_erased_agent_are_refused(agents: House, client: Client) -> None:
+    Agent.objects.filter(pk=agents.ada.pk).update(wrapped_key=b"")
     for action in ("refine_now", "protect", "restore"):
-        response = confirm(client, action, row_for(action, lived.ada))
+        response = confirm(client, action, row_for(action, agents.ada))
         assert response.status_code == 302
         assert "erased" in messages_of(response).lower(), action
 
 
-def test_an_auditor_ends_their_own_grant_only(
-    lived: House, staff: dict[str, Person], signed_in: Callable[[Person], Client]
-) -> None:
+def test_an_auditor_ends_their_own_grant_only(agents: House, staff: Staff, signed_in: SignedIn) -> None:
     auditor = staff["auditor"]
-    client, own = signed_in(auditor), grant_to(Asking(auditor.pk, auditor.email), lived.ada)
-    other = AccessRequest.objects.get(agent_id=lived.ada.pk, person="other@acme.test")
+    client, own = signed_in(auditor), grant_to(Asking(auditor.pk, auditor.email), agents.ada)
+    other = AccessRequest.objects.get(agent_id=agents.ada.pk, person="other@acme.test")
     assert confirm(client, "revoke", other).status_code == 404
     assert "grant revoked" in messages_of(confirm(client, "revoke", own))
-    states = dict(AccessRequest.objects.filter(agent_id=lived.ada.pk).values_list("person", "state"))
+    states = dict(AccessRequest.objects.filter(agent_id=agents.ada.pk).values_list("person", "state"))
     assert states == {auditor.email: "revoked", "other@acme.test": "active"}
     assert "There is no grant in force" in messages_of(confirm(client, "revoke", own))
 
 
 @pytest.mark.parametrize("action", ["revoke", "revoke_key"])
-def test_the_number_of_queries_does_not_grow_with_the_rows(action: str, lived: House, enter: Enter) -> None:
+def test_the_number_of_queries_does_not_grow_with_the_rows(action: str, agents: House, enter: Enter) -> None:
     client, counts = enter("superuser"), []
-    for agents in ((lived.ada,), (lived.ada, lived.bob)):
-        rows = [row_for(action, agent) for agent in agents]
+    for selected in ((agents.ada,), (agents.ada, agents.bob)):
+        rows = [row_for(action, agent) for agent in selected]
         with CaptureQueriesContext(connection) as captured:
             assert post(client, action, *rows).status_code == 200
         counts.append(len(captured))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 
 from audit.models import AccessRequest, AuditEntry
 from memory.admin.base.page import ask_access_url
@@ -86,12 +87,6 @@ def test_the_form_and_the_request_show_who_decides(
     assert text in html(client.get(client.post(address, FORM)["Location"]))
 
 
-def test_an_agent_of_another_tenant_is_missing(bob: Agent, client: Client) -> None:
-    for pk in (bob.pk, 99_999_999):
-        assert client.get(ask_access_url(pk)).status_code == client.post(ask_access_url(pk), FORM).status_code == 404
-    assert not AccessRequest.objects.exists()
-
-
 def test_a_steward_does_not_request_access_for_themselves(
     address: str, ada: Agent, client: Client, settings: Any
 ) -> None:
@@ -115,17 +110,22 @@ def test_a_person_at_their_limit_learns_when_to_try_again(
     assert AccessRequest.objects.count() == 1
 
 
-def test_the_form_warns_when_a_steward_cannot_receive_mail(
-    address: str, ada: Agent, client: Client, settings: Any
-) -> None:
+def test_forms_warn_when_a_steward_cannot_receive_mail(address: str, ada: Agent, client: Client, settings: Any) -> None:
+    propose, add = reverse("admin:memory_agent_propose", args=[ada.pk]), reverse("admin:memory_agent_add_agent")
+    refusal, general = "This request will be refused.", "a steward cannot receive requests"
+
+    def warnings(text: str, *pages: str) -> set[bool]:
+        return {text in html(client.get(page)) for page in pages}
+
+    assert warnings("EMAIL_URL", address, propose, add) == {False}
     smtp, settings.EMAIL_BACKEND = (f"django.core.mail.backends.{name}.EmailBackend" for name in ("smtp", "console"))
-    warning = "This request will be refused."
-    assert warning not in html(client.get(address)), "an agent without a steward needs no mail"
+    assert warnings(general, propose, add) == {True}
+    assert warnings(refusal, address) == {False}, "an agent without a steward needs no mail"
     Agent.objects.filter(pk=ada.pk).update(steward="stew@else.test")
-    page = html(client.get(address))
-    assert warning in page
-    assert "EMAIL_URL, such as smtp+tls://" in page
-    assert "EMAIL_URL" in html(client.post(address, FORM))
+    assert warnings(refusal, address, propose) == warnings("EMAIL_URL, such as smtp+tls://", address) == {True}
+    for page, form in ((address, FORM), (propose, {"model": "openai/gpt"})):
+        assert "set EMAIL_URL, such as smtp+tls://" in html(client.post(page, form))
     assert not AccessRequest.objects.exists()
+    assert not AuditEntry.objects.filter(operation="change_proposed").exists()
     settings.EMAIL_BACKEND = smtp
-    assert warning not in html(client.get(address))
+    assert warnings(refusal, address, propose) == {False}

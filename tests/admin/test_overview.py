@@ -131,8 +131,7 @@ def test_it_shows_why_due_agents_wait(house: House, enter: Enter) -> None:
 
 
 def test_every_list_has_a_text_for_when_it_is_empty(root: Person, signed_in: SignedIn) -> None:
-    shown = html(signed_in(root).get(reverse("admin:memory_tenant_changelist")))
-    assert EMPTY_TEXTS["tenant"] in shown
+    assert EMPTY_TEXTS["tenant"] in html(signed_in(root).get(reverse("admin:memory_tenant_changelist")))
     assert {model._meta.model_name for model in site._registry} == set(EMPTY_TEXTS)
 
 

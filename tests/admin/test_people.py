@@ -49,38 +49,12 @@ def granted(agent: Agent, person: Person) -> AccessRequest:
 # --- memberships
 
 
-def test_who_may_manage_memberships(staff: Staff, enter: Enter) -> None:
-    """Removing one is in tests/admin/test_actions.py."""
-    lee = member("lee@acme.test", "auditor")
-    for role, may in (("admin", False), ("auditor", False), ("stranger", False), ("owner", True), ("superuser", True)):
-        client, new = enter(role), "owner" if role != "superuser" else "admin"
-        assert client.get(MEMBERSHIPS).status_code == (200 if may else 403), role
-        assert client.get(role_page(lee)).status_code == (200 if may else 404), role
-        assert client.post(role_page(lee), {"role": new}).status_code == (302 if may else 404), role
-        assert membership(lee.person).role == (new if may else "auditor"), role
-
-
-def test_a_membership_of_another_tenant_gets_the_response_of_a_missing_one(house: House, enter: Enter) -> None:
-    outsider = Person.objects.create_user("bob@globex.test")
-    theirs = Membership.objects.create(person=outsider, tenant=house.bob.tenant, role=Role.OWNER)
-    for role in ("owner", "admin", "auditor", "stranger"):
-        client, removed = enter(role), 404 if role == "owner" else 403
-        for pk in (theirs.pk, 99_999_999, "x", 10**30):
-            address = role_page(Membership(pk=pk))
-            assert client.get(address).status_code == client.post(address, {"role": "auditor"}).status_code == 404
-            assert confirm(client, "remove", Membership(pk=pk), from_row="1").status_code == removed
-        assert "bob@globex" not in html(client.get(MEMBERSHIPS))
-    assert membership(outsider).role == Role.OWNER
-
-
-def test_opening_a_page_changes_nothing(staff: Staff, enter: Enter) -> None:
-    client, before = enter("superuser"), list(Membership.objects.order_by("pk").values())
-    assert client.get(role_page(membership(staff["admin"])), {"role": "owner", "post": "yes"}).status_code == 200
-    assert post(client, "remove", membership(staff["admin"]), from_row="1").status_code == 200
-    for name in ("deactivate", "reactivate"):
-        assert post(client, name, staff["admin"], from_row="1").status_code == 200
-    assert list(Membership.objects.order_by("pk").values()) == before
-    assert Person.objects.get(pk=staff["admin"].pk).is_active
+def test_an_owner_changes_a_role(staff: Staff, client: Client) -> None:
+    own = membership(staff["auditor"])
+    assert post(client, "remove", own, from_row="1").status_code == 200
+    assert membership(staff["auditor"]).role == "auditor", "the preview changes nothing"
+    assert client.post(role_page(own), {"role": "owner"}).status_code == 302
+    assert membership(staff["auditor"]).role == "owner"
 
 
 def test_nobody_changes_their_own_role_or_deactivates_themselves(staff: Staff, enter: Enter) -> None:
@@ -130,11 +104,11 @@ def test_an_owner_who_was_removed_removes_nobody(staff: Staff) -> None:
 def test_leaving_a_tenant_ends_the_grants_to_its_agents(staff: Staff, house: House) -> None:
     auditor = staff["auditor"]
     Membership.objects.create(person=auditor, tenant=house.bob.tenant, role=Role.AUDITOR)
-    here, elsewhere = granted(house.ada, auditor), granted(house.bob, auditor)
-    summary = people.ending_summary(Q(person_id=auditor.pk, tenant_id=here.tenant_id))
+    revoked, kept = granted(house.ada, auditor), granted(house.bob, auditor)
+    summary = people.ending_summary(Q(person_id=auditor.pk, tenant_id=revoked.tenant_id))
     assert summary.startswith("Grants in force that will end: 1.")
     memberships.remove(Membership.objects.get(person=auditor, tenant=house.ada.tenant), staff["owner"])
-    states = [AccessRequest.objects.get(pk=grant.pk).state for grant in (here, elsewhere)]
+    states = [AccessRequest.objects.get(pk=grant.pk).state for grant in (revoked, kept)]
     assert states == [AccessState.REVOKED, AccessState.ACTIVE]
 
 
@@ -154,19 +128,17 @@ def test_a_superuser_deactivates_and_reactivates(staff: Staff, house: House, ent
     assert sign_in(Client(), admin, code=code(admin, 1)).status_code == 302
 
 
-def test_only_superusers_manage_people_and_tenants(staff: Staff, enter: Enter) -> None:
-    settings, add = reverse("admin:memory_tenant_change_settings", args=[acme().pk]), "admin:memory_tenant_add_tenant"
+def test_only_a_superuser_deactivates_and_only_after_confirmation(staff: Staff, enter: Enter) -> None:
     for role in ("owner", "admin", "auditor", "stranger"):
         client = enter(role)
-        assert {client.get(f"/admin/memory/{name}/").status_code for name in ("person", "tenant")} == {403}
         for name in ("deactivate", "reactivate"):
             assert confirm(client, name, staff["superuser"], from_row="1").status_code == 403
-        assert client.post(settings, {"name": "x"}).status_code == 404
-        assert client.post(reverse(add), {"slug": "mine"}).status_code == 403
         with pytest.raises(NotAllowed):
             people.deactivate(staff["superuser"], staff[role])
-    assert set(Tenant.objects.values_list("slug", "name")) == {("acme", ""), ("globex", "")}
-    assert Person.objects.get(pk=staff["superuser"].pk).is_active
+    root = enter("superuser")
+    for name in ("deactivate", "reactivate"):
+        assert post(root, name, staff["admin"], from_row="1").status_code == 200
+    assert all(Person.objects.values_list("is_active", flat=True))
 
 
 def test_no_page_creates_a_superuser(staff: Staff, enter: Enter) -> None:

@@ -33,7 +33,7 @@ MODELS |= {Membership, Invitation, Tenant, Person}
 
 
 @pytest.fixture
-def lived(house: House) -> House:
+def agents(house: House) -> House:
     """Both agents have memories, a session and a trail."""
     for agent in (house.ada, house.bob):
         text = f"{MARKER} meets at 09:45 on the quay"
@@ -78,7 +78,7 @@ def test_every_model_of_the_admin_is_tested_here() -> None:
 
 
 @pytest.mark.parametrize("role", ["owner", "auditor"])  # an admin sees nothing that an owner does not
-def test_a_crawl_finds_no_other_tenant_and_no_content(role: str, lived: House, enter: Enter) -> None:
+def test_a_crawl_finds_no_other_tenant_and_no_content(role: str, agents: House, enter: Enter) -> None:
     pages = crawl(enter(role))
     assert len(pages) > 40
     assert any("acme/ada" in page for page in pages.values())
@@ -89,24 +89,24 @@ def test_a_crawl_finds_no_other_tenant_and_no_content(role: str, lived: House, e
         assert not {each for each in described if f'id="{each}"' not in page}, address
 
 
-def test_a_superuser_sees_every_tenant_and_no_content(lived: House, enter: Enter) -> None:
+def test_a_superuser_sees_every_tenant_and_no_content(agents: House, enter: Enter) -> None:
     pages = "".join(crawl(enter("superuser")).values())
     assert "globex/bob" in pages
     assert MARKER not in pages
     assert not OTHER_TIME_FORMATS.search(pages)
 
 
-def test_a_person_without_a_membership_sees_nothing(lived: House, enter: Enter) -> None:
+def test_a_person_without_a_membership_sees_nothing(agents: House, enter: Enter) -> None:
     client = enter("stranger")
     assert not re.search(r"acme|globex", html(client.get("/admin/")))
     assert {client.get(address_of(model, "changelist")).status_code for model in MODELS} == {403}
 
 
-def test_a_row_of_another_tenant_gets_the_response_of_a_missing_row(lived: House, client: Client) -> None:
-    filters: dict[Any, dict[str, Any]] = {Agent: {"pk": lived.bob.pk}, Person: {"email": "bob@globex.test"}}
-    filters |= {each: {"agent": lived.bob} for each in (Memory, RefinementSession, AgentKey)}
-    filters |= {each: {"tenant": lived.bob.tenant} for each in (TenantKey, Membership, Invitation)}
-    filters[Tenant], filters[AuditEntry] = {"pk": lived.bob.tenant.pk}, {"agent_id": lived.bob.pk}
+def test_a_row_of_another_tenant_gets_the_response_of_a_missing_row(agents: House, client: Client) -> None:
+    filters: dict[Any, dict[str, Any]] = {Agent: {"pk": agents.bob.pk}, Person: {"email": "bob@globex.test"}}
+    filters |= {each: {"agent": agents.bob} for each in (Memory, RefinementSession, AgentKey)}
+    filters |= {each: {"tenant": agents.bob.tenant} for each in (TenantKey, Membership, Invitation)}
+    filters[Tenant], filters[AuditEntry] = {"pk": agents.bob.tenant.pk}, {"agent_id": agents.bob.pk}
     for model, kind in itertools.product(MODELS - {AccessRequest}, ("change", "history", "delete")):
         theirs = model.objects.filter(**filters[model]).first()
         responses = [client.get(address_of(model, kind, pk)) for pk in (theirs.pk, 99_999_999)]
@@ -114,7 +114,7 @@ def test_a_row_of_another_tenant_gets_the_response_of_a_missing_row(lived: House
         assert not re.search(rf"globex|\bbob\b|{MARKER}", html(responses[0]))
 
 
-def test_a_forged_form_changes_nothing(lived: House, enter: Enter) -> None:
+def test_a_forged_form_changes_nothing(agents: House, enter: Enter) -> None:
     client = enter("superuser")
     for model, kind in itertools.product(MODELS, ("add", "change", "delete")):
         row, before = model.objects.first(), list(model.objects.order_by("pk").values())
@@ -123,13 +123,13 @@ def test_a_forged_form_changes_nothing(lived: House, enter: Enter) -> None:
         assert list(model.objects.order_by("pk").values()) == before, (model, kind)
 
 
-def test_a_list_accepts_only_its_own_filters(lived: House, client: Client) -> None:
+def test_a_list_accepts_only_its_own_filters(agents: House, client: Client) -> None:
     lookups = ("sealed__startswith=x", "digest=x", "agent__tenant__slug=globex", "agent__system_prompt__contains=a")
     for query in (*lookups, "tokens__gt=1"):
         assert client.get(f"/admin/memory/memory/?{query}").status_code in (302, 400), query
 
 
-def test_no_filter_or_search_shows_a_row_of_another_tenant(lived: House, client: Client) -> None:
+def test_no_filter_or_search_shows_a_row_of_another_tenant(agents: House, client: Client) -> None:
     queries = ("agent=globex/bob", "tenant=globex", "agent=/", "agent=x", "tenant=%00", "kind=%00", "q=%00")
     for query, model in itertools.product(queries, (Memory, RefinementSession, AuditEntry)):
         response = client.get(f"{address_of(model, 'changelist')}?{query}")

@@ -125,16 +125,6 @@ def test_bad_input_is_refused(past: Agent, client: Client) -> None:
     assert active(past) == before
 
 
-def test_it_is_for_people_who_manage_the_agents_of_their_tenant(
-    past: Agent, bob: Agent, client: Client, enter: Enter
-) -> None:
-    own = time_machine_url(past.pk, "session", 1)
-    missing = (time_machine_url(bob.pk, "session", 1), "/admin/memory/agent/99999999/time-machine/")
-    refused = ((enter("auditor"), own, 403), (enter("stranger"), own, 404), *((client, each, 404) for each in missing))
-    for visitor, address, status in refused:
-        assert visitor.get(address).status_code == visitor.post(address, {"head": 1}).status_code == status
-
-
 def test_the_number_of_queries_does_not_grow_with_the_trail(
     past: Agent, client: Client, django_assert_max_num_queries: Any
 ) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from datetime import timedelta
-
 import pytest
 from django.urls import reverse
-from django.utils import timezone
 from playwright.sync_api import expect
 
 from memory.models import Agent, Membership, Memory, Person
@@ -93,25 +89,6 @@ def test_a_refinement_is_rolled_back(walk: Walk, past: Agent) -> None:
     walk.open(page_of(past))
     walk.follow("Time Machine")
     walk.sees(f"Its audit trail has {entry.seq} entries", "Latest sessions")
-
-
-def test_the_time_machine_rolls_back_to_a_moment(walk: Walk, past: Agent) -> None:
-    moment = timezone.now().replace(microsecond=0) + timedelta(seconds=1)
-    time.sleep(max(0.0, (moment - timezone.now()).total_seconds()))
-    steps.remember(past, f"{MARKER} it rains")
-    walk.open(page_of(past))
-    walk.follow("Time Machine")
-    walk.page.get_by_role("combobox", name="Roll back").select_option("everything since a date and time")
-    walk.page.get_by_label("Which").fill("some day")
-    walk.press("Preview")
-    expect(walk.page.get_by_role("alert").first).to_be_visible()
-    walk.page.get_by_label("Which").fill(f"{moment:%Y-%m-%d %H:%M:%S}")
-    walk.press("Preview")
-    walk.sees(f"Preview: roll back everything since {moment:%Y-%m-%d %H:%M:%S} UTC")
-    assert kept(past) == [*ALL, len(ALL) + 1]
-    walk.press("Roll back")
-    walk.sees("acme/ada: rolled back")
-    assert kept(past) == ALL
 
 
 def test_an_agent_is_paused_by_keyboard_only(window: Window, past: Agent, pat: Person) -> None:

@@ -56,6 +56,6 @@ def test_every_page_is_usable(size: str, colours: str, new_window: NewWindow, ho
 def test_the_page_of_the_api(size: str, new_window: NewWindow, transactional_db: None) -> None:
     window = new_window(size)
     assert window.open("/api/v1/docs/") == 200
-    expect(window.page.locator(".opblock").first).to_be_visible()
+    expect(window.page.locator(".opblock").first).to_be_visible(timeout=60_000)  # its script is large
     assert window.page.locator(".opblock").count() > 10
     assert window.overflow() == []
