@@ -1,4 +1,4 @@
-"""People who ask to read, whom the agent's side lets or not: through the product's own verbs."""
+"""Requests for access, and grants, without the admin."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ PURPOSE = "to see why it forgot the customer"
 
 
 def with_a_past(ada: Agent) -> Agent:
-    """An agent with a steward, and three memories, one of them revised in session 7."""
+    """Give the agent a steward, and three memories, one of them revised in session 7."""
     remember(ada, "tea", "milk", "sugar")
     operations.revise(ada, 3, ME, content="brown sugar", session=7)
     lifecycle.change(ada, ME, steward=STEWARD.label)
     return fresh(ada)
 
 
-def ask(agent: Agent, person: Person = PAT, **more: Any) -> Standing:
-    asked: dict[str, Any] = {"purpose": PURPOSE, "scope": SILO} | more
-    return grants.ask(fresh(agent), person, **asked)
+def ask(agent: Agent, person: Person = PAT, **fields: Any) -> Standing:
+    return grants.ask(fresh(agent), person, **{"purpose": PURPOSE, "scope": SILO, **fields})
 
 
-def granted(agent: Agent, scope: Scope = SILO, **more: Any) -> int:
-    number = ask(agent, scope=scope, **more).number
+def granted(agent: Agent, scope: Scope = SILO, **fields: Any) -> int:
+    """The number of a new grant."""
+    number = ask(agent, scope=scope, **fields).number
     grants.approve(fresh(agent), number, ME)
     return number
 
 
 def read(agent: Agent, number: int, *numbers: int, person: Person = PAT) -> list[str]:
+    """The contents of these memories, read under this grant."""
     return [each.opened.content for each in granted_reads.memories(fresh(agent), number, person, numbers)]
 
 

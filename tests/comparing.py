@@ -1,7 +1,7 @@
-"""The same ledger refined twice with the same decisions: once driven by the service, once by a runtime over HTTP.
+"""Refine the same ledger twice with the same decisions: by the service, and by a runtime over HTTP.
 
-What decides is a script behind a model's server. It goes by what it is shown, and by nothing else: were either road to
-show something else, or to do something else with a call, the two would end apart.
+A script behind a model's server decides from its input only. If one way had another input, or handled a call in another
+way, the results would differ.
 """
 
 from __future__ import annotations
@@ -22,33 +22,31 @@ from tests.bench.serving import served
 from tests.model_server import Action, Call, ModelServer, Turn, tightened
 from tests.runtime import Runtime
 
-A_REPLY = 12  # edits
-REFUSED = 24  # memories between two merges of a memory with itself, which are refused
+EDITS_IN_A_REPLY = 12
+BETWEEN_REFUSALS = 24  # memories between two merges of a memory with itself, which are refused
 TIMES = ("origin", "created_at", "discarded_at")
-SAME = ("outcome", "tokens_before", "tokens_after", "memories_before", "memories_after")
-SAME += ("repeated_tokens", "duplicates_removed")
 COUNTED = ("merged", "updated", "deleted", "protected", "promoted")
+SAME = ("outcome", "tokens_before", "tokens_after", "memories_before", "memories_after")
+SAME += ("repeated_tokens", "duplicates_removed", *COUNTED)
 
 
 def deciding(turn: Turn) -> Action:
-    """Looks for something, protects the oldest memory, then edits the others in order, as far as it may."""
+    """Search, protect the oldest memory, then edit the others in order, within the session's limits."""
     rows = [row for row in turn.ledger() if not row["constitutional"]]
-    replies = sum(said.role == "assistant" for said in turn.messages)
+    replies = sum(message.role == "assistant" for message in turn.messages)
     if not replies and rows:
         words = " ".join(rows[-1]["content"].split()[:3])
         return [Call("search_memories", {"query": words}), Call("protect_memory", {"id": rows[0]["id"]})]
-    answers = [json.loads(result.text) for result in turn.results]
-    left = answers[-1]["left"] if answers else {"changes": 0, "tokens_to_cut": 0}
-    edits = list(_edits(rows[1:], may_delete=left["tokens_to_cut"] > 1_000))[
-        (replies - 1) * A_REPLY : replies * A_REPLY
-    ]
-    return (edits if left["changes"] >= 2 * A_REPLY else []) or Call(
-        "complete_refinement", {"summary": f"Looked at {len(rows)} memories."}
-    )
+    left = json.loads(turn.results[-1].text)["left"] if turn.results else {"changes": 0, "tokens_to_cut": 0}
+    edits = list(_edits(rows[1:], may_delete=left["tokens_to_cut"] > 1_000))
+    edits = edits[(replies - 1) * EDITS_IN_A_REPLY : replies * EDITS_IN_A_REPLY]
+    if edits and left["changes"] >= 2 * EDITS_IN_A_REPLY:
+        return edits
+    return Call("complete_refinement", {"summary": f"Looked at {len(rows)} memories."})
 
 
 def _edits(rows: Sequence[dict[str, Any]], *, may_delete: bool) -> Iterator[Call]:
-    """Of every six, two are merged, one is tightened, one deleted while there is room."""
+    """Of every six memories, merge two, tighten one, and delete one if that is allowed."""
     for place in range(0, len(rows) - 5, 6):
         one, two, three, four, five, _ = rows[place : place + 6]
         both = {"ids_to_merge": [one["id"], two["id"]], "new_content": f"{one['content']} {two['content']}"}
@@ -58,17 +56,17 @@ def _edits(rows: Sequence[dict[str, Any]], *, may_delete: bool) -> Iterator[Call
             yield Call("delete_memory", {"id": four["id"]})
         else:
             yield Call("search_memories", {"query": four["content"].split()[0]})
-        if place % REFUSED == 0:
+        if place % BETWEEN_REFUSALS == 0:
             yield Call("consolidate_memories", {"ids_to_merge": [five["id"], five["id"]], "new_content": "Both."})
 
 
 @dataclass(frozen=True)
 class Compared:
-    """How the two ended."""
+    """The sessions and the exports of both ways. The exports hold no times of this run."""
 
     served: dict[str, Any]
     driven: dict[str, Any]
-    exports: tuple[list[str], list[str]]  # but for times
+    exports: tuple[list[str], list[str]]
     memories: int
     calls: int
     refused: int
@@ -76,53 +74,52 @@ class Compared:
 
     @property
     def differences(self) -> list[str]:
-        """What is not the same; no content."""
-        apart = [name for name in (*SAME, *COUNTED) if self.served[name] != self.driven[name]]
-        lines = [one != other for one, other in zip(*self.exports, strict=False)]
-        apart += [f"{len(self.exports[0])} lines and {len(self.exports[1])}"] * (len(set(map(len, self.exports))) > 1)
-        return apart + [f"line {place}" for place, differs in enumerate(lines, 1) if differs]
+        """What differs, without content."""
+        one, other = self.exports
+        found = [name for name in SAME if self.served[name] != self.driven[name]]
+        found += [f"{len(one)} lines and {len(other)}"] * (len(one) != len(other))
+        return found + [f"line {n}" for n, (a, b) in enumerate(zip(one, other, strict=False), 1) if a != b]
 
 
 def compare(ledger: Path, environment: Mapping[str, str]) -> Compared:
-    """Refine the ledger both ways, each by an agent of its own, in the service this environment names."""
+    """Refine the ledger both ways, each with an agent of its own, in the service of this environment."""
     began = datetime.now(UTC)
     with ModelServer(deciding) as model:
-        given = dict(os.environ) | dict(environment) | {"OPENAI_BASE_URL": model.openai_url, "OPENAI_API_KEY": "any"}
-        keys = [
-            _command(given, "create_agent", name, "--model", "openai/scripted") for name in ("acme/one", "acme/two")
+        env = dict(os.environ) | dict(environment) | {"OPENAI_BASE_URL": model.openai_url, "OPENAI_API_KEY": "any"}
+        created = [
+            _command(env, "create_agent", label, "--model", "openai/scripted") for label in ("acme/one", "acme/two")
         ]
-        one, two = (json.loads(key)["key"] for key in keys)
-        _command(given, "import_memories", "acme/one", str(ledger))
-        started = time.perf_counter()
-        by_service = json.loads(_command(given, "refine", "acme/one", "--json"))
-        between = time.perf_counter()
-        first = _command(given | {"PALIMPSEST_AGENT_KEY": one}, "export_memories", "acme/one", "--with-discarded")
-        with served("config.wsgi", **given) as port:
+        one, two = (json.loads(output)["key"] for output in created)
+        _command(env, "import_memories", "acme/one", str(ledger))
+        times = [time.perf_counter()]
+        by_service = json.loads(_command(env, "refine", "acme/one", "--json"))
+        times.append(time.perf_counter())
+        first = _command(env | {"PALIMPSEST_AGENT_KEY": one}, "export_memories", "acme/one", "--with-discarded")
+        with served("config.wsgi", **env) as port:
             runtime = Runtime(f"http://127.0.0.1:{port}", two, model.openai_url)
             imported = runtime.remember(ledger.read_bytes())
-            again = time.perf_counter()
+            times.append(time.perf_counter())
             by_runtime = runtime.refine()
-            ended = time.perf_counter()
+            times.append(time.perf_counter())
             second = runtime.export()
         assert not model.refused, model.refused
-    exports = _but_for_times(first, began), _but_for_times(second, began)
-    seconds = between - started, ended - again
+    exports = _without_times(first, began), _without_times(second, began)
+    seconds = times[1] - times[0], times[3] - times[2]
     return Compared(by_service, by_runtime, exports, imported, runtime.calls, runtime.refused, seconds)
 
 
-def _but_for_times(export: str, began: datetime) -> list[str]:
-    """The lines, each time of this run in them replaced; a merged memory's origin, which is its sources', stays."""
-    return [json.dumps(_timeless(json.loads(line), began), ensure_ascii=False) for line in export.splitlines()]
-
-
-def _timeless(row: dict[str, Any], began: datetime) -> dict[str, Any]:
-    of_this_run = {name for name in TIMES if row[name] and datetime.fromisoformat(row[name]) >= began}
-    return {name: "now" if name in of_this_run else value for name, value in row.items()}
+def _without_times(export: str, began: datetime) -> list[str]:
+    """The lines, with "now" for each time of this run. A merged memory keeps its sources' origin."""
+    lines = []
+    for line in export.splitlines():
+        row = json.loads(line)
+        now = {name: "now" for name in TIMES if row[name] and datetime.fromisoformat(row[name]) >= began}
+        lines.append(json.dumps(row | now, ensure_ascii=False))
+    return lines
 
 
 def _command(environment: Mapping[str, str], *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "manage.py", *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "manage.py", *words]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,4 +1,4 @@
-"""What every test stands on: the test database, two tenants, no network, and no way to the real keys."""
+"""For all tests: the test database, two tenants, no network, and no access to real keys."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -28,29 +29,24 @@ LOOPBACK = ["127.0.0.1", "::1"]
 OPERATOR = Actor.operator("tests")
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
-# Quick tells what failed as it found it: to shorten a walk takes minutes, which "thorough" takes.
-hypothesis_settings.register_profile(
-    "quick",
-    max_examples=25,
-    deadline=None,
-    derandomize="CI" in os.environ,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=_SLOW,
-)
+# "quick" does not shrink failing examples, which can take minutes.
+_QUICK: dict[str, Any] = {"max_examples": 25, "phases": [Phase.explicit, Phase.reuse, Phase.generate]}
+_QUICK["derandomize"] = "CI" in os.environ
+hypothesis_settings.register_profile("quick", deadline=None, suppress_health_check=_SLOW, **_QUICK)
 hypothesis_settings.register_profile("thorough", max_examples=400, deadline=None, suppress_health_check=_SLOW)
 hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_configure() -> None:
     if str(settings.KEYS_DIR) != str(environment.FOLDER / "keys"):
-        raise pytest.UsageError("The tests run with keys of their own: keep '-p tests.environment' in addopts.")
+        raise pytest.UsageError("The tests need keys of their own. Keep '-p tests.environment' in addopts.")
     default = settings.DATABASES["default"]
     if default["ENGINE"].endswith("sqlite3"):  # a file, so that WAL, locks and other processes are real
         default.setdefault("TEST", {})["NAME"] = str(environment.FOLDER / "test.sqlite3")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who is given a service of their own (tests/commands/conftest.py) has a database of their own."""
+    """Mark tests that start a service (tests/commands/conftest.py): it has a database of its own."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "service" in fixtures and "scaled" not in fixtures:
@@ -59,12 +55,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.database)
 
 
-@pytest.hookimpl(tryfirst=True)  # before fixtures, which may suit one vendor alone
+@pytest.hookimpl(tryfirst=True)  # before fixtures, which may need one vendor
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    vendor = connection.vendor
-    other = {"sqlite": "postgresql", "postgresql": "sqlite"}[vendor]
+    other = {"sqlite": "postgresql", "postgresql": "sqlite"}[connection.vendor]
     if item.get_closest_marker(other):
-        pytest.skip(f"about {other}; this database is {vendor}")
+        pytest.skip(f"about {other}; this database is {connection.vendor}")
     socket_allow_hosts(LOOPBACK, allow_unix_socket=True)
 
 
@@ -73,7 +68,7 @@ _MADE_BY_MIGRATE = {"django_content_type", "auth_permission"}
 
 @pytest.fixture(scope="session", autouse=True)
 def _flush_past_the_guards() -> Iterator[None]:
-    """Between transactional tests the tables are emptied, which the guards refuse: the one way around them."""
+    """Let Django empty the tables after a transactional test. The guards refuse that, so they are removed for it."""
     flush = TransactionTestCase._fixture_teardown
 
     def without_guards(_: TransactionTestCase) -> None:
@@ -91,7 +86,7 @@ def _flush_past_the_guards() -> Iterator[None]:
 
 
 def _empty(tables: list[str]) -> None:
-    """On PostgreSQL, where TRUNCATE makes new files of every table and index: tens of thousands in one run."""
+    """Empty tables of PostgreSQL. TRUNCATE would make new files for every table and index each time."""
     guarded = sorted({table for _, table in guards.triggers()} & set(tables))
     with transaction.atomic(), connection.cursor() as cursor:
         for table in guarded:
@@ -104,7 +99,7 @@ def _empty(tables: list[str]) -> None:
 
 
 def drop_guards(table: str = "") -> None:
-    """Take the triggers away, of one table or of all, as an attacker who owns the database would."""
+    """Drop the triggers of one table or of all, as an attacker with the database's password can."""
     on = " ON {}" if connection.vendor == "postgresql" else ""
     with connection.cursor() as cursor:
         for name, guarded in guards.triggers():
@@ -114,7 +109,7 @@ def drop_guards(table: str = "") -> None:
 
 @dataclass(frozen=True)
 class House:
-    """Two tenants with an agent each, and the agents' keys."""
+    """Two tenants with one agent each, and the agents' keys."""
 
     ada: Agent
     ada_key: str
@@ -136,13 +131,13 @@ def ada(house: House) -> Agent:
 
 @pytest.fixture
 def bob(house: House) -> Agent:
-    """The outsider: of another tenant, there in every test that has an agent."""
+    """An agent of another tenant. Every test with an agent has it."""
     return house.bob
 
 
 @pytest.fixture
 def as_nobody(tmp_path: Path) -> Iterator[None]:
-    """A user for whom permissions hold, also where the tests run as root."""
+    """Run the test as a user whom file permissions restrict, also where the tests run as root."""
     if os.geteuid():
         yield
         return
@@ -157,4 +152,4 @@ def as_nobody(tmp_path: Path) -> Iterator[None]:
     yield
     os.seteuid(0)
     os.setegid(group)
-    # Those folders stay open: another test process may be in one of them as nobody just now.
+    # The parent folders stay readable: another test process may use one of them as nobody.

@@ -1,6 +1,6 @@
-"""`python -m tests.deploy_check`: Django's own checks with production settings, and no migration forgotten.
+"""`python -m tests.deploy_check`: Django's checks with production settings, and a check for missing migrations.
 
-Run in a process and a folder of its own, with keys made for it, so that nothing of the checkout is touched.
+It runs in processes and a folder of its own, with new keys. It does not touch the checkout.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ PRODUCTION = {
     "SECURE_HSTS_SECONDS": "31536000",
     "SECURE_COOKIES": "true",
 }
+REMOVED = {"DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY"}
 COMMANDS = (
-    ("create_keys",),
-    ("migrate", "--verbosity", "0"),
-    ("check", "--deploy", "--fail-level", "WARNING", "--database", "default"),
-    ("makemigrations", "--check", "--dry-run"),
+    "create_keys",
+    "migrate --verbosity 0",
+    "check --deploy --fail-level WARNING --database default",
+    "makemigrations --check --dry-run",
 )
 
 
 def main() -> int:
     root = Path(__file__).resolve().parent.parent
     with tempfile.TemporaryDirectory() as folder:
-        unwanted = {"DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY"}
-        env = {name: value for name, value in os.environ.items() if name not in unwanted}
+        env = {name: value for name, value in os.environ.items() if name not in REMOVED}
         env |= PRODUCTION | {"VAR_DIR": folder, "KEYS_DIR": f"{folder}/keys"}
         for command in COMMANDS:
-            done = subprocess.run([sys.executable, "manage.py", *command], cwd=root, env=env, check=False)
+            done = subprocess.run([sys.executable, "manage.py", *command.split()], cwd=root, env=env, check=False)
             if done.returncode:
-                print(f"failed: manage.py {' '.join(command)}", file=sys.stderr)
+                print(f"failed: manage.py {command}", file=sys.stderr)
                 return done.returncode
     return 0
 

@@ -1,4 +1,4 @@
-"""Second factors without anybody who holds a telephone."""
+"""Second factors for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memory.models import Authenticator, Person
 
 
 def enrol(person: Person) -> Authenticator:
-    """A new second factor in the place of the one there was. None of its codes is used up."""
+    """Replace the person's second factor with a new one, none of whose codes is used."""
     factor = people.candidate(person, secrets.token_hex(16))
     people.install(factor, f"{TOTP(people._secret(factor)).token():06d}")
     factor.last_step = -1

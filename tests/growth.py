@@ -1,4 +1,4 @@
-"""How the time of an algorithm grows with the size of what it is given."""
+"""How the time of an algorithm grows with the size of its input."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _TRIES = 6
 
 
 def growth(run: Callable[[int], object], size: int, times: int = 4) -> float:
-    """What `times` the size costs over what the size costs, in processor time: the least of a few tries.
+    """The processor time of a run that is `times` as large, divided by the time of a run of this size.
 
-    Linear gives about `times`, quadratic its square. A busy machine makes single tries worse, never all of them
-    better, so that what grows too fast is never let through.
+    Linear growth gives about `times`, quadratic growth its square. The result uses the fastest of several tries: a busy
+    machine slows single tries.
     """
     small = large = float("inf")
     for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""The queue, looked into and worked off by the test itself: what a worker's processes do, without them."""
+"""The queue's tasks: list them, and run them without a worker process."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ Task = tuple[str, tuple[int, ...]]
 
 
 def waiting() -> list[Task]:
-    """The tasks that wait, oldest first: name and arguments."""
-    return [_said(row) for row in OrmQ.objects.order_by("pk")]
+    """The name and the arguments of each waiting task, oldest first."""
+    return [_task(row) for row in OrmQ.objects.order_by("pk")]
 
 
 def work() -> list[tuple[str, str]]:
-    """Carry out what waits, and what is queued meanwhile: the names of the tasks and what they returned."""
+    """Run every task, also those that tasks add. Return the name and the result of each."""
     done = []
     while (row := OrmQ.objects.order_by("pk").first()) is not None:
         row.delete()
-        done.append(carry_out(_said(row)))
+        done.append(carry_out(_task(row)))
     return done
 
 
 def carry_out(task: Task) -> tuple[str, str]:
-    name, numbers = task
-    do: Any = pydoc.locate(name)
-    return name.rpartition(".")[2], do(*numbers)
+    name, arguments = task
+    function: Any = pydoc.locate(name)
+    return name.rpartition(".")[2], function(*arguments)
 
 
-def _said(row: OrmQ) -> Task:
-    task = SignedPackage.loads(row.payload)
-    return task["func"], task["args"]
+def _task(row: OrmQ) -> Task:
+    package = SignedPackage.loads(row.payload)
+    return package["func"], package["args"]

@@ -1,4 +1,4 @@
-"""Short words for the tests of refinement: an open session, calls of its tools, and what a refusal must leave alone."""
+"""Common steps of refinement tests: open a session, call its tools, and check that a refusal changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 from audit.models import AuditEntry, Change
 from memory.models import Agent, Memory
 from memory.silo.silo import Silo
-from memory.time_machine import replay
 from memory.writing import operations
 from refinement import ledger
 from refinement import session as sessions
@@ -24,7 +23,7 @@ _SYLLABLES = [one + two for one in "bdfgklmnprst" for two in "aeiou"]
 
 
 def filler(tokens: int, seed: object = 0) -> str:
-    """A text of exactly so many tokens, without specifics; another seed gives another text."""
+    """A text of this number of tokens, without specifics. Another seed gives another text."""
     syllables = random.Random(f"filler {seed}")
     text = ""
     while len(text) < 4 * tokens:
@@ -33,24 +32,24 @@ def filler(tokens: int, seed: object = 0) -> str:
 
 
 def fill(agent: Agent, count: int, tokens: int, seed: object = "") -> list[int]:
-    """So many core memories of so many tokens each; their numbers."""
+    """Store `count` core memories of `tokens` tokens each. Return their numbers."""
     return steps.remember(agent, *(filler(tokens, f"{seed}/{place}") for place in range(count)))
 
 
 @dataclass(frozen=True)
 class Held:
-    """A session and its Knife, as a driver holds them."""
+    """A session and its Knife."""
 
     session: RefinementSession
     knife: Knife
 
     def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
-        """The tool's answer, as the model reads it."""
+        """Call a tool. Return the result as the model gets it."""
         return self.send(tool, arguments)
 
     def send(self, tool: str, arguments: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.knife.call(tool, arguments).text)
-        return answer
+        result: dict[str, Any] = json.loads(self.knife.call(tool, arguments).text)
+        return result
 
     @property
     def row(self) -> RefinementSession:
@@ -58,7 +57,7 @@ class Held:
 
 
 def opened(agent: Agent, *, mode: str = Mode.FULL, shown: bool = True, **settings: Any) -> Held:
-    """Open a session and show it the whole ledger. `settings` are set on the agent first."""
+    """Set `settings` on the agent, open a session, and show it the whole ledger unless `shown` is false."""
     if settings:
         change(agent, **settings)
     session = sessions.open_session(steps.fresh(agent), trigger="manual", mode=mode)
@@ -69,8 +68,7 @@ def opened(agent: Agent, *, mode: str = Mode.FULL, shown: bool = True, **setting
 
 
 def entries(agent: Agent) -> list[ledger.Entry]:
-    fresh = steps.fresh(agent)
-    return ledger.read(fresh)
+    return ledger.read(steps.fresh(agent))
 
 
 def change(agent: Agent, **settings: Any) -> None:
@@ -78,7 +76,7 @@ def change(agent: Agent, **settings: Any) -> None:
 
 
 def everything(agent: Agent) -> dict[str, Any]:
-    """All the database has of an agent and its memories, its trail and what was counted of its session's edits."""
+    """Every row of an agent: its memories, its trail, and the counters of its sessions."""
     counted = ("changes", "lost_tokens", "merged", "updated", "deleted", "protected", "promoted", "outcome", "searches")
     return {
         "agent": Agent.objects.filter(pk=agent.pk).values().get(),
@@ -91,44 +89,41 @@ def everything(agent: Agent) -> dict[str, Any]:
 
 @contextmanager
 def untouched(agent: Agent) -> Iterator[None]:
-    """Nothing of the agent's changes in here: no memory, no counter, no entry of the trail."""
+    """The block must change no memory, counter or entry of the agent."""
     before = everything(agent)
     yield
     assert everything(agent) == before
 
 
 def refused(held: Held, code: str, tool: str, arguments: Any) -> dict[str, Any]:
-    """Make a call that must be refused with this code and leave everything as it was; its answer."""
+    """Make a call that must be refused with this code and change nothing. Return the result."""
     with untouched(held.session.agent):
-        answer = held.send(tool, arguments)
-    assert (answer["ok"], answer["code"]) == (False, code), answer
-    assert answer["error"]
-    return answer
+        result = held.send(tool, arguments)
+    assert (result["ok"], result["code"]) == (False, code), result
+    assert result["error"]
+    return result
 
 
 def notice(agent: Agent) -> str:
-    """The newest journal memory the system left the agent."""
-    last = Memory.objects.filter(agent_id=agent.pk, source="system").order_by("number").last()
-    assert last is not None
-    return steps.says(agent, last.number).content
+    """The content of the newest memory that the system stored."""
+    return steps.says(agent, Memory.objects.filter(agent_id=agent.pk, source="system").latest("number").number).content
 
 
 def dropped(agent: Agent, entry: AuditEntry) -> list[str]:
-    """What an entry keeps, sealed, of what a merge or rewrite left out on purpose."""
+    """The specifics that a merge or rewrite dropped on purpose, which its entry keeps encrypted."""
     assert entry.sealed is not None
     return Silo.for_agent(steps.fresh(agent)).open_text("note", entry.seq, bytes(entry.sealed)).split("\n")
 
 
 def sound(agent: Agent) -> bool:
-    """Whether the trail verifies and the state equals its replay."""
-    return list(replay.problems(steps.fresh(agent))) == []
+    """Whether the trail is intact and the memories equal its replay."""
+    return steps.problems(agent) == []
 
 
 def protected(agent: Agent, *numbers: int) -> None:
-    """A person makes them constitutional."""
-    operations.protect(agent, numbers, steps.PERSON)
+    steps.protect(agent, *numbers)
 
 
 def outside(agent: Agent, number: int, content: str) -> None:
-    """Somebody else, the agent's runtime, rewrites a memory."""
+    """Rewrite a memory outside of the session, as the agent's runtime does."""
     operations.revise(agent, number, steps.ME, content=content)

@@ -1,4 +1,4 @@
-"""An agent's runtime as its author would write it: the API, a model's server, and nothing of the project imported."""
+"""An agent's runtime. It uses the API and a model's server, and imports nothing of the project."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 
 @dataclass
 class Runtime:
-    """Has a model (any server that speaks OpenAI's protocol) refine the agent whose key it holds."""
+    """Refines the agent whose key it holds, with a model whose server speaks OpenAI's protocol."""
 
     address: str
     key: str
@@ -20,10 +20,10 @@ class Runtime:
     refused: int = 0
 
     def refine(self) -> dict[str, Any]:
-        """A whole session; how it stands in the end."""
+        """Run a whole session. Return it as the API shows it at the end."""
         with self._client() as api:
             session = api.post("refinement-sessions", json={"driver": "runtime"}).raise_for_status().json()
-            while self._work(api, session):
+            while self._run_batch(api, session):
                 pass
             return dict(api.get(f"refinement-sessions/{session['id']}").raise_for_status().json())
 
@@ -32,41 +32,39 @@ class Runtime:
             return api.get("export?discarded=true").raise_for_status().text
 
     def remember(self, lines: bytes) -> int:
-        kind = {"Content-Type": "application/x-ndjson"}
+        headers = {"Content-Type": "application/x-ndjson"}
         with self._client() as api:
-            return int(api.post("import", content=lines, headers=kind).raise_for_status().json()["imported"])
+            return int(api.post("import", content=lines, headers=headers).raise_for_status().json()["imported"])
 
     def _client(self) -> httpx.Client:
-        return httpx.Client(
-            base_url=f"{self.address}/api/v1/", headers={"Authorization": f"Bearer {self.key}"}, timeout=60
-        )
+        headers = {"Authorization": f"Bearer {self.key}"}
+        return httpx.Client(base_url=f"{self.address}/api/v1/", headers=headers, timeout=60)
 
-    def _work(self, api: httpx.Client, session: dict[str, Any]) -> bool:
-        """A batch, in a conversation of its own. True when the next one is due."""
-        at = f"refinement-sessions/{session['id']}"
-        briefing = api.get(f"{at}/briefing").raise_for_status().json()
+    def _run_batch(self, api: httpx.Client, session: dict[str, Any]) -> bool:
+        """Run one batch, in a conversation of its own. Return whether another one follows."""
+        path = f"refinement-sessions/{session['id']}"
+        briefing = api.get(f"{path}/briefing").raise_for_status().json()
         messages = list(briefing["messages"])
-        for reply in range(session["max_steps"] + 1):
-            said = self._think(messages, briefing["tools"])
-            messages.append(said)
-            for call in said["tool_calls"]:
-                answer = self._carry_out(api, at, call["function"], f"{briefing['batch']}-{reply}")
-                messages.append({"role": "tool", "tool_call_id": call["id"], "content": json.dumps(answer["result"])})
-                if answer["session_ended"] or answer["batch_done"]:
-                    return bool(answer["batch_done"])
-        raise RuntimeError("the session goes on beyond its last step")
+        for number in range(session["max_steps"] + 1):
+            reply = self._reply(messages, briefing["tools"])
+            messages.append(reply)
+            for call in reply["tool_calls"]:
+                result = self._call(api, path, call["function"], f"{briefing['batch']}-{number}")
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result["result"])})
+                if result["session_ended"] or result["batch_done"]:
+                    return bool(result["batch_done"])
+        raise RuntimeError("the session continues after its last step")
 
-    def _think(self, messages: list[Any], tools: list[Any]) -> dict[str, Any]:
-        """The model's next reply."""
+    def _reply(self, messages: list[Any], tools: list[Any]) -> dict[str, Any]:
         body = {"model": "scripted", "messages": messages, "tools": tools, "max_tokens": 4_096}
         headers = {"Authorization": "Bearer any"}
-        answer = httpx.post(f"{self.model_url}/chat/completions", json=body, headers=headers, timeout=60)
-        message = answer.raise_for_status().json()["choices"][0]["message"]
+        response = httpx.post(f"{self.model_url}/chat/completions", json=body, headers=headers, timeout=60)
+        message = response.raise_for_status().json()["choices"][0]["message"]
         return {"role": "assistant", "content": message["content"], "tool_calls": message["tool_calls"]}
 
-    def _carry_out(self, api: httpx.Client, at: str, call: dict[str, Any], reply: str) -> dict[str, Any]:
+    def _call(self, api: httpx.Client, path: str, call: dict[str, Any], reply: str) -> dict[str, Any]:
         body = {"arguments": json.loads(call["arguments"]), "reply": reply}
-        answer: dict[str, Any] = api.post(f"{at}/tools/{call['name']}", json=body).raise_for_status().json()
+        result: dict[str, Any] = api.post(f"{path}/tools/{call['name']}", json=body).raise_for_status().json()
         self.calls += 1
-        self.refused += not answer["ok"]
-        return answer
+        self.refused += not result["ok"]
+        return result

@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis of a test's own: a database beside the suite's, or a whole server, to be stopped and started."""
+"""PostgreSQL and Redis for one test: a database beside the suite's, or a server that the test stops and starts."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import redis
 
 from tests import environment
 
-DEBIANS = Path("/usr/lib/postgresql")  # where the commands of a server lie that are not on the PATH
+DEBIANS = Path("/usr/lib/postgresql")  # the server's commands on Debian, which are not on the PATH
 
 
 def given() -> tuple[str, str]:
-    """The addresses of PostgreSQL and Redis that the tests were given; empty where they run on SQLite, or without."""
+    """The addresses of the suite's PostgreSQL and Redis. Both are empty if one is missing."""
     url, redis_url = os.environ.get("DATABASE_URL", ""), os.environ.get(environment.REDIS, "")
     return (url, redis_url) if url.startswith("postgres") and redis_url else ("", "")
 
 
 @contextmanager
 def database(url: str, name: str, template: str = "template1") -> Iterator[str]:
-    """A new database on this PostgreSQL, a copy of another, dropped at the end: its address."""
-    with psycopg.connect(url, autocommit=True) as there:
-        there.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    """Copy a database, give the address of the copy, and drop the copy at the end."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     try:
         yield f"{url.rpartition('/')[0]}/{name}"
     finally:
-        with psycopg.connect(url, autocommit=True) as there:
-            there.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 class Redis:
-    """A server that keeps nothing: stopped and started, it is empty."""
+    """A Redis server that stores nothing on disk: after a restart it is empty."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._port = folder, free_port()
@@ -58,19 +60,8 @@ class Redis:
         redis.from_url(self.url).flushall()
 
 
-@contextmanager
-def redis_server() -> Iterator[Redis]:
-    with tempfile.TemporaryDirectory() as folder:
-        server = Redis(Path(folder))
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
-
-
 class PostgreSQL:
-    """A server with a folder of its own, which the user `postgres` owns where this one is root: it refuses root."""
+    """A PostgreSQL server. It refuses to run as root, so root runs it as the user `postgres`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._port = folder, free_port()
@@ -84,29 +75,23 @@ class PostgreSQL:
         self._control("start")
 
     def stop(self, how: str = "immediate") -> None:
-        """`fast` ends what is under way in good order; `immediate` is what a crash is."""
+        """`immediate` acts like a crash. `fast` is an orderly end."""
         self._control("stop", "-m", how)
 
     def _control(self, *words: str) -> None:
         options = f"-p {self._port} -h 127.0.0.1 -k {self._folder} -c fsync=off"
-        self._run(
-            "pg_ctl", *words, "-w", "-s", "-D", f"{self._folder}/data", "-l", f"{self._folder}/log", "-o", options
-        )
+        files = ("-D", f"{self._folder}/data", "-l", f"{self._folder}/log")
+        self._run("pg_ctl", *words, "-w", "-s", *files, "-o", options)
 
     def _run(self, command: str, *words: str) -> None:
-        subprocess.run(
-            [str(postgresql_command(command)), *words],
-            cwd=self._folder,
-            user=self._user,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        command_line, user = [str(postgresql_command(command)), *words], self._user
+        subprocess.run(command_line, cwd=self._folder, user=user, check=True, stdout=subprocess.DEVNULL)
 
 
 @contextmanager
-def postgresql_server() -> Iterator[PostgreSQL]:
+def _running(kind: Any) -> Iterator[Any]:
     with tempfile.TemporaryDirectory() as folder:
-        server = PostgreSQL(Path(folder))
+        server = kind(Path(folder))
         server.start()
         try:
             yield server
@@ -114,8 +99,11 @@ def postgresql_server() -> Iterator[PostgreSQL]:
             server.stop()
 
 
+redis_server, postgresql_server = partial(_running, Redis), partial(_running, PostgreSQL)
+
+
 def postgresql_command(name: str) -> Path | None:
-    """A command of PostgreSQL's server, the newest there is; None where there is none."""
+    """The path of a command of PostgreSQL's newest server, or None."""
     if found := shutil.which(name):
         return Path(found)
     return max(DEBIANS.glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]), default=None)
@@ -127,7 +115,7 @@ def free_port() -> int:
 
 
 def until(so: Callable[[], bool], but: type[Exception] = ConnectionError, seconds: float = 30) -> None:
-    """Wait for it; what it raises of `but` is that it is not yet so."""
+    """Wait until `so` returns true. Its exceptions of the type `but` mean false."""
     end = time.monotonic() + seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Short words for what the tests of the core do over and over, through the product's own verbs."""
+"""Common steps of tests: edits and reads, with the product's own functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SESSION = 1
 
 
 def remember(agent: Agent, *texts: str, **values: Any) -> list[int]:
-    """Store these texts in one entry; their numbers."""
+    """Store these texts in one entry. Return their numbers."""
     return [m.number for m in operations.remember(agent, [Draft(text, **values) for text in texts], ME).memories]
 
 
@@ -37,26 +37,27 @@ def row(agent: Agent, number: int) -> Memory:
 
 
 def says(agent: Agent, number: int) -> Opened:
+    """The decrypted memory."""
     return Silo.for_agent(fresh(agent)).open(row(agent, number))
 
 
 def fresh(agent: Agent) -> Agent:
+    """The agent as the database has it now."""
     return Agent.objects.select_related("tenant").get(pk=agent.pk)
 
 
 def active(agent: Agent) -> list[int]:
+    """The numbers of the memories that are not discarded."""
     rows = Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True).order_by("number")
     return list(rows.values_list("number", flat=True))
 
 
-def last_entry(agent: Agent) -> AuditEntry:
-    entry = AuditEntry.objects.filter(agent_id=agent.pk).order_by("seq").last()
-    assert entry is not None
-    return entry
-
-
 def entries(agent: Agent) -> list[AuditEntry]:
     return list(AuditEntry.objects.filter(agent_id=agent.pk).order_by("seq"))
+
+
+def last_entry(agent: Agent) -> AuditEntry:
+    return AuditEntry.objects.filter(agent_id=agent.pk).latest("seq")
 
 
 def changes(agent: Agent, seq: int) -> list[Change]:
@@ -68,7 +69,7 @@ def problems(agent: Agent) -> list[verify.Problem]:
 
 
 def state(agent: Agent) -> dict[str, Any]:
-    """All the database has of an agent, to show that a refusal left it alone."""
+    """The columns of the agent and of its memories, and the numbers of its entries."""
     return {
         "agent": Agent.objects.filter(pk=agent.pk).values().get(),
         "memories": list(Memory.objects.filter(agent_id=agent.pk).order_by("number").values()),
@@ -78,7 +79,7 @@ def state(agent: Agent) -> dict[str, Any]:
 
 @contextmanager
 def refused(agent: Agent, error: type[Exception]) -> Iterator[pytest.ExceptionInfo[Any]]:
-    """The block raises `error`, and leaves not a column of the agent, its memories and its trail changed."""
+    """The block must raise `error` and change nothing of the agent, its memories and its trail."""
     before = state(agent)
     with pytest.raises(error) as caught:
         yield caught
@@ -90,17 +91,17 @@ def protect(agent: Agent, *numbers: int) -> None:
 
 
 def exported(agent: Agent, *, with_discarded: bool = False) -> list[str]:
-    """The memories as JSON Lines."""
+    """The memories as lines of JSON."""
     with closing(exporting.memories(agent, with_discarded=with_discarded)) as found:
         written = writer("jsonl", with_discarded=with_discarded)(agent, found, exporting.Losses())
         return [line.decode() for line in written]
 
 
 def tell(agent: Agent, text: str = "told") -> int:
-    """A notice of the system; its number."""
+    """Store a notice of the system. Return its number."""
     return operations.notify(agent, text, operation="session_closed", actor=SYSTEM, detail={}).memory.number
 
 
 def set_rule(agent: Agent, actor: Actor, path: str, text: str) -> Agent:
-    """Set one key of the rules, to a value as it is typed at a command line; whoever names a switch agrees to it."""
+    """Set one key of the rules from a text, as the command line does, and agree to it if it is a switch."""
     return rule_changes.make(agent, actor, rule_changes.Wanted(key=path, value=text), agreed=(path,)).agent

@@ -1,7 +1,4 @@
-"""What somebody who owns the database does to a trail by SQL, and what verifying then says first.
-
-Loaded by `pytest_plugins` in the suite's conftest, for the fixture `past`.
-"""
+"""Attacks on a trail by SQL, and the problems that verification finds. The suite's conftest loads it for `past`."""
 
 from __future__ import annotations
 
@@ -26,19 +23,19 @@ from memory.writing.edits import fields_of
 from tests.conftest import drop_guards
 from tests.steps import ME, PERSON, SESSION, fresh, problems, remember
 
-SECRET = "marmalade"  # what the memories say
+SECRET = "marmalade"  # in the content of the memories
 LAST = 9  # the number of the last entry of `past`
 
 
 @pytest.fixture
 def past(ada: Agent, bob: Agent) -> Agent:
-    """An agent with a trail that has everything in it, with its triggers taken away."""
+    """An agent whose trail has entries of every kind, in a database without triggers."""
     remember(ada, f"{SECRET} one", f"{SECRET} two", "three", f"{SECRET} one", tags=("jam",))
     remember(ada, "log", kind="journal", project="site")
     operations.revise(ada, 3, ME, content=f"{SECRET} three", dropping=[SECRET], session=SESSION)
     operations.protect(ada, [4], ME, session=SESSION)
     operations.consolidate(ada, [1, 2], f"{SECRET} one and two", ME, session=SESSION)
-    operations.unprotect(ada, [4], PERSON, reason="asked")
+    operations.unprotect(ada, [4], PERSON, reason="requested")
     operations.discard(ada, [3], ME)
     remember(bob, SECRET)
     assert problems(ada) == problems(bob) == []
@@ -46,21 +43,19 @@ def past(ada: Agent, bob: Agent) -> Agent:
     return ada
 
 
-# --- what is found
+# --- problems
 
 
 def found(agent: Agent) -> list[verify.Problem]:
-    """The problems, of which there are some, and which quote nothing."""
-    all_of_them = problems(agent)
-    assert all_of_them
-    text = repr(all_of_them)
-    assert SECRET not in text
-    assert SECRET.encode().hex() not in text
-    return all_of_them
+    """The problems. There must be at least one, and none may quote content."""
+    result = problems(agent)
+    assert result
+    assert not any(secret in repr(result) for secret in (SECRET, SECRET.encode().hex()))
+    return result
 
 
 def called(problem: verify.Problem) -> tuple[int, str]:
-    """The entry a finding names, and the word for what became of it."""
+    """The number of the entry, and the kind of problem."""
     return problem.seq, problem.problem.split(":")[0]
 
 
@@ -74,13 +69,13 @@ def all_called(agent: Agent) -> set[tuple[int, str]]:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """An attack after which everything is as it was before: many of them fit into one test."""
+    """Roll back the block at its end, so that one test can try many attacks."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)
 
 
-# --- what there is to attack
+# --- rows
 
 
 def entries(agent: Agent) -> QuerySet[AuditEntry]:
@@ -96,7 +91,7 @@ def memories(agent: Agent) -> QuerySet[Memory]:
 
 
 def columns(model: type[models.Model], *without: str) -> list[str]:
-    """Every column but the id, which says nothing and which nothing goes by."""
+    """Every column but the id, which has no meaning."""
     return [field.attname for field in model._meta.concrete_fields if field.attname not in ("id", *without)]
 
 
@@ -107,7 +102,7 @@ def sql(statement: str) -> None:
 
 # --- other values for a column
 
-_OF_ITS_OWN: dict[str, Iterable[Any]] = {
+_BY_COLUMN: dict[str, Iterable[Any]] = {
     "actor_kind": ActorKind.values,
     "operation": ("remembered", "imported", "key_issued", "rolled_back", "redacted", "erased"),
     "kind": ("core", "journal"),
@@ -116,13 +111,13 @@ _OF_ITS_OWN: dict[str, Iterable[Any]] = {
     "source": ("agent", "run", "system"),
     "constitutional": (True, False),
     "key_id": ("other", ""),
-    # Not the number of another row: moving a row onto one is an attack of its own.
+    # No number of another row: to move a row onto another is a separate attack.
     "agent_id": (10_077,),
     "seq": (77, 10_000_000_000),
     "number": (77, 10_000_000_000),
 }
 
-_FOR_NOTHING: dict[str, Iterable[Any]] = {
+_FOR_NULL: dict[str, Iterable[Any]] = {
     "BinaryField": (b"", b"x", bytes(32)),
     "PositiveBigIntegerField": (0, 1),
     "DateTimeField": (datetime(2001, 1, 1, tzinfo=UTC),),
@@ -130,12 +125,12 @@ _FOR_NOTHING: dict[str, Iterable[Any]] = {
 
 
 def others(model: type[models.Model], column: str, now: Any) -> list[Any]:
-    """Values for a column that holds `now`: near misses, and what is as far off as can be."""
+    """Other values for a column that holds `now`: similar ones and very different ones."""
     field = next(field for field in model._meta.concrete_fields if field.attname == column)
-    if column in _OF_ITS_OWN:
-        values = list(_OF_ITS_OWN[column])
+    if column in _BY_COLUMN:
+        values = list(_BY_COLUMN[column])
     elif now is None:
-        values = list(_FOR_NOTHING[field.get_internal_type()])
+        values = list(_FOR_NULL[field.get_internal_type()])
     else:
         values = list(_near(now)) + ([None] if field.null else [])
     values = [value for value in values if value != now or type(value) is not type(now)]
@@ -157,11 +152,11 @@ def _near(now: Any) -> Iterator[Any]:
             yield from ({**now, "x": 1}, [now], *({key: now[key] for key in now if key != gone} for gone in now))
 
 
-# --- what takes several statements
+# --- attacks of several statements
 
 
 def renumber(agent: Agent, *moves: tuple[int, int]) -> None:
-    """Give entries, with all they changed, other numbers."""
+    """Give entries and their changes other numbers."""
     for old, new in moves:
         entries(agent).filter(seq=old).update(seq=new)
         changes(agent).filter(seq=old).update(seq=new)
@@ -172,7 +167,7 @@ def swap(agent: Agent, one: int, other: int) -> None:
 
 
 def make_room(agent: Agent, at: int) -> None:
-    """Move every entry from `at` up by one, with its changes and in all that names it by number."""
+    """Increase by one the number of every entry from `at`, with its changes and every reference to it."""
     for seq in range(fresh(agent).audit_seq, at - 1, -1):
         renumber(agent, (seq, seq + 1))
     memories(agent).filter(version__gte=at).update(version=F("version") + 1)
@@ -180,7 +175,7 @@ def make_room(agent: Agent, at: int) -> None:
 
 
 def forge(agent: Agent, place: int, **values: Any) -> AuditEntry:
-    """An entry of this number, made up from the one before it."""
+    """Insert an entry of this number: a copy of the one before it, with these values."""
     entry = entries(agent).get(seq=place - 1)
     entry.pk, entry.seq, entry.changes, entry.mac = None, place, 0, secrets.token_bytes(32)
     for name, value in values.items():
@@ -190,7 +185,7 @@ def forge(agent: Agent, place: int, **values: Any) -> AuditEntry:
 
 
 def rechain(agent: Agent, start: int, secret: bytes, key_id: str = "") -> None:
-    """Compute the MACs from an entry on anew, under a key, and let the agent's row name the last."""
+    """Compute the MACs from an entry to the last with this key, and update the agent's row."""
     before = entries(agent).filter(seq=start - 1).values_list("mac", flat=True)
     previous = next(map(bytes, before), b"")
     for entry in entries(agent).filter(seq__gte=start).values():
@@ -207,13 +202,13 @@ def real_key() -> bytes:
 
 
 def cut(agent: Agent, last: int) -> None:
-    """Remove every entry after the last, with its changes."""
+    """Remove every entry after `last`, with its changes."""
     for rows in (entries(agent), changes(agent)):
         rows.filter(seq__gt=last).delete()
 
 
 def set_back(agent: Agent, last: int) -> None:
-    """Cut the trail, and put the agent's row, its memories, its counters and its keys back to what they were then."""
+    """Cut the trail, and restore the agent's row, memories, counters and keys of that time."""
     cut(agent, last)
     for memory in memories(agent):
         change = changes(agent).filter(number=memory.number).order_by("-seq").first()
@@ -226,15 +221,13 @@ def set_back(agent: Agent, last: int) -> None:
     issued = entries(agent).filter(operation=Operation.KEY_ISSUED).values_list("detail", flat=True)
     AgentKey.objects.filter(agent=agent).exclude(prefix__in=[detail["prefix"] for detail in issued]).delete()
     entry = entries(agent).latest("seq")
-    row = fresh(agent)
-    kept = recount(row)
     highest = max(entries(agent).values_list("distinct_tokens", flat=True))
     head = {"audit_seq": entry.seq, "audit_mac": entry.mac, "audit_at": entry.at}
-    Agent.objects.filter(pk=agent.pk).update(**kept, **head, high_water_tokens=highest)
+    Agent.objects.filter(pk=agent.pk).update(**recount(fresh(agent)), **head, high_water_tokens=highest)
 
 
 def allow_repeats(model: type[models.Model]) -> None:
-    """Take a table's constraints away, so that a row can be there twice."""
+    """Remove a table's constraints, so that a row can exist twice."""
     table = model._meta.db_table
     if connection.vendor == "postgresql":
         for constraint in model._meta.constraints:

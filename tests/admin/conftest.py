@@ -1,4 +1,4 @@
-"""People of two tenants, and how they sign in."""
+"""People of two tenants, and clients that are signed in as them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from memory.models import Authenticator, Membership, Person, Role
 from tests.conftest import House
 from tests.enrolling import enrol
 
-PASSWORD = "a good long passphrase"
+PASSWORD, NEW_PASSWORD = "a good long passphrase", "another good passphrase"
 Enter = Callable[[str], Client]
+NewClient = Callable[[], Client]
+SignedIn = Callable[[Person], Client]
+Staff = dict[str, Person]
 
 
 def code(person: Person, ahead: int = 0) -> str:
-    """What the person's authenticator shows, or will show so many steps later."""
-    totp = TOTP(people._secret(Authenticator.objects.get(user=person)), drift=ahead)
-    return f"{totp.token():06d}"
+    """The code that the person's authenticator shows, or will show `ahead` steps later."""
+    return code_of(Authenticator.objects.get(user=person), ahead)
+
+
+def code_of(factor: Authenticator, ahead: int = 0) -> str:
+    return f"{TOTP(people._secret(factor), drift=ahead).token():06d}"
 
 
 def enrolled(email: str, *, is_superuser: bool = False) -> Person:
@@ -31,30 +37,30 @@ def enrolled(email: str, *, is_superuser: bool = False) -> Person:
     return person
 
 
-def sign_in(client: Client, person: Person, **instead: str) -> Any:
-    form = {"username": person.email, "password": PASSWORD, "code": code(person), "next": "/admin/"} | instead
-    return client.post("/admin/login/", form)
+def sign_in(client: Client, person: Person, **fields: str) -> Any:
+    form = {"username": person.email, "password": PASSWORD, "next": "/admin/"} | fields
+    return client.post("/admin/login/", form if "code" in form else form | {"code": code(person)})
 
 
 class Quick(PBKDF2PasswordHasher):
-    """Half of these tests' time went into a million rounds."""
+    """Django's default takes a million rounds, which is half of the time of these tests."""
 
     iterations = 10
 
 
 @pytest.fixture(autouse=True)
-def _quick_passwords(settings: Any) -> None:
+def _admin(db: None, settings: Any) -> None:
     settings.PASSWORD_HASHERS = [f"{__name__}.Quick"]
+    settings.ALLOWED_HOSTS = ["testserver"]
 
 
 @pytest.fixture
-def browser(settings: Any) -> Callable[[], Client]:
-    settings.ALLOWED_HOSTS = ["testserver"]
+def browser() -> NewClient:
     return lambda: Client(raise_request_exception=False)
 
 
 @pytest.fixture
-def signed_in(browser: Callable[[], Client]) -> Callable[[Person], Client]:
+def signed_in(browser: NewClient) -> SignedIn:
     def enter(person: Person) -> Client:
         client = browser()
         assert sign_in(client, person).status_code == 302
@@ -63,30 +69,38 @@ def signed_in(browser: Callable[[], Client]) -> Callable[[Person], Client]:
     return enter
 
 
-@pytest.fixture(autouse=True)
-def _database(db: None) -> None:
-    """Every test here needs it."""
+@pytest.fixture
+def one_factor(browser: NewClient) -> SignedIn:
+    """A function that returns a client whose person gave a password, but no code."""
+
+    def enter(person: Person) -> Client:
+        client = browser()
+        client.force_login(person, backend="django.contrib.auth.backends.ModelBackend")
+        return client
+
+    return enter
 
 
 @pytest.fixture
-def enter(staff: dict[str, Person], signed_in: Callable[[Person], Client]) -> Enter:
-    """A client of somebody with this role."""
+def enter(staff: Staff, signed_in: SignedIn) -> Enter:
+    """A function that returns the client of a person with this role."""
     return lambda role: signed_in(staff[role])
 
 
 @pytest.fixture
 def client(enter: Enter) -> Client:
-    """The browser of acme's owner."""
+    """The client of acme's owner."""
     return enter("owner")
 
 
 @pytest.fixture
-def staff(house: House) -> dict[str, Person]:
-    """Somebody of each role in acme, a superuser, and a stranger without a part anywhere."""
-    found = {}
+def staff(house: House) -> Staff:
+    """A person of each role in acme, a superuser, and a stranger without a membership."""
+    staff = {}
     for role in Role.values:
-        found[role] = enrolled(f"{role}@acme.test")
-        Membership.objects.create(person=found[role], tenant=house.ada.tenant, role=role)
-    found["superuser"] = enrolled("root@service.test", is_superuser=True)
-    found["stranger"] = enrolled("nobody@else.test")
-    return found
+        staff[role] = enrolled(f"{role}@acme.test")
+        Membership.objects.create(person=staff[role], tenant=house.ada.tenant, role=role)
+    return staff | {
+        "superuser": enrolled("root@service.test", is_superuser=True),
+        "stranger": enrolled("nobody@else.test"),
+    }

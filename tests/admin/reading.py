@@ -1,4 +1,4 @@
-"""A grant, made by the product's own verbs, and its pages as a browser asks for them."""
+"""Requests and grants to read an agent's memories, and the pages of a grant."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from audit.trail import Actor
 from memory.admin.plain_pages.reading import grant_url
 from memory.consent import grants
 from memory.models import Agent, Person
+from tests.admin.actions import html
 from tests.steps import ME, fresh
 
 SILO = Scope("silo")
@@ -26,17 +27,20 @@ def asking(person: Person) -> Asking:
 
 
 def asked(agent: Agent, person: Person, scope: Scope = SILO, seconds: int = 3_600) -> int:
+    """The number of a new request for access."""
     return grants.ask(fresh(agent), asking(person), purpose=PURPOSE, scope=scope, seconds=seconds).number
 
 
 def granted(agent: Agent, person: Person, scope: Scope = SILO, seconds: int = 3_600, by: Actor = ME) -> int:
+    """The number of a new grant."""
     number = asked(agent, person, scope, seconds)
     grants.approve(fresh(agent), number, by)
     return number
 
 
-def at(agent: Agent, number: int, *deed: str) -> str:
-    return grant_url(agent.label, number) + "".join(f"{each}/" for each in deed)
+def at(agent: Agent, number: int, *action: str) -> str:
+    """The address of the grant's page, or of an action below it."""
+    return grant_url(agent.label, number) + "".join(f"{each}/" for each in action)
 
 
 def read(client: Client, agent: Agent, number: int, *numbers: int) -> Any:
@@ -48,22 +52,20 @@ def read_entry(client: Client, agent: Agent, number: int, seq: int, **more: str)
 
 
 def reads(agent: Agent) -> list[dict[str, Any]]:
-    """What the agent's trail says was read."""
+    """The details of the trail's entries about reads."""
     entries = AuditEntry.objects.filter(agent_id=agent.pk, operation="content_read").order_by("seq")
     return [entry.detail for entry in entries]
 
 
-def page_of(answer: Any) -> str:
-    """An answer as such a page must be, whatever it says: kept by nobody, running nothing but the service's files."""
-    assert "no-store" in answer.headers["Cache-Control"]
-    policy = answer.headers["Content-Security-Policy"]
-    assert "script-src 'self';" in f"{policy};"
-    assert "style-src 'self';" in f"{policy};"
-    assert "default-src 'none'" in policy
-    assert "frame-ancestors 'none'" in policy
+def page_of(response: Any) -> str:
+    """The page. Checks that it is not cached, not framed, and runs only the service's own files."""
+    policy = response.headers["Content-Security-Policy"] + ";"
+    for directive in ("script-src 'self';", "style-src 'self';", "default-src 'none'", "frame-ancestors 'none'"):
+        assert directive in policy
     assert "unsafe" not in policy
-    assert answer.headers["Referrer-Policy"] in ("no-referrer", "same-origin")
-    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
-    page: str = answer.content.decode()
+    assert "no-store" in response.headers["Cache-Control"]
+    assert response.headers["Referrer-Policy"] in ("no-referrer", "same-origin")
+    assert {name: response.headers[name] for name in HEADERS} == HEADERS
+    page = html(response)
     assert not re.search(r"<script(?! src=\"/static/)|<style|\son\w+=|style=", re.sub(r"(?s)<main>.*</main>", "", page))
     return page

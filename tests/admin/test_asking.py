@@ -1,4 +1,4 @@
-"""Asking for access: by whom, for what; whatever is wrong is told at its field; nothing is read by it."""
+"""The form that requests access to an agent's memories."""
 
 from __future__ import annotations
 
@@ -7,128 +7,125 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 
 from audit.models import AccessRequest, AuditEntry
 from memory.admin.base.page import ask_access_url
 from memory.consent import grants
-from memory.models import Agent, Person
+from memory.models import Agent
 from tests import steps
-from tests.admin.conftest import Enter
-from tests.conftest import House
+from tests.admin.actions import html
+from tests.admin.conftest import Enter, Staff
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh
 
-WHY = "A customer was told an opening hour that is wrong."
-ASKED = {"purpose": WHY, "kind": "memories", "numbers": "1, 2-3", "seconds": "3600"}
+PURPOSE = "A customer was told an opening hour that is wrong."
+FORM = {"purpose": PURPOSE, "kind": "memories", "numbers": "1, 2-3", "seconds": "3600"}
 
 
 @pytest.fixture
-def lived(house: House) -> House:
-    for agent in (house.ada, house.bob):
-        steps.remember(agent, f"{MARKER} tea", f"{MARKER} boats", f"{MARKER} nets")
-    return house
+def address(ada: Agent) -> str:
+    """The form's address. The agent has three memories."""
+    steps.remember(ada, f"{MARKER} tea", f"{MARKER} boats", f"{MARKER} nets")
+    return ask_access_url(ada.pk)
 
 
-def test_whoever_sees_it_may_ask(lived: House, staff: dict[str, Person], enter: Enter) -> None:
-    scopes: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
-        "owner": ({}, {"kind": "memories", "numbers": [1, 2, 3]}),
-        "admin": ({"kind": "silo"}, {"kind": "silo"}),
-        "auditor": ({"kind": "entries", "first": "2", "last": "3"}, {"kind": "entries", "first": 2, "last": 3}),
-        "superuser": ({}, {"kind": "memories", "numbers": [1, 2, 3]}),
-    }
-    for role, (asked, told) in scopes.items():
+def test_everybody_who_sees_an_agent_may_request_access(address: str, staff: Staff, enter: Enter) -> None:
+    entries = {"kind": "entries", "first": "2", "last": "3"}
+    memories: dict[str, Any] = {"kind": "memories", "numbers": [1, 2, 3]}
+    for role, fields, scope in (
+        ("owner", {}, memories),
+        ("admin", {"kind": "silo"}, {"kind": "silo"}),
+        ("auditor", entries, {"kind": "entries", "first": 2, "last": 3}),
+        ("superuser", {}, memories),
+    ):
         client = enter(role)
-        answer = client.post(ask_access_url(lived.ada.pk), ASKED | asked)
-        row = AccessRequest.objects.latest("pk")
-        assert answer["Location"] == f"/admin/audit/accessrequest/{row.pk}/change/"
-        assert (row.person, row.purpose, row.state, row.seconds) == (staff[role].email, WHY, "requested", 3600)
-        assert row.scope == told
-        page = client.get(answer["Location"]).content.decode()
-        assert ("3 listed memories" in page, MARKER in page) == (not asked, False)
-        again = client.post(ask_access_url(lived.ada.pk), ASKED)
-        assert "You already have an open request to this agent" in again.content.decode()
-    assert not AuditEntry.objects.filter(operation="content_read").exists(), "asking reads nothing"
+        response, row = client.post(address, FORM | fields), AccessRequest.objects.latest("pk")
+        assert response["Location"] == f"/admin/audit/accessrequest/{row.pk}/change/"
+        assert (row.person, row.purpose, row.state, row.seconds) == (staff[role].email, PURPOSE, "requested", 3600)
+        assert row.scope == scope
+        page = html(client.get(response["Location"]))
+        assert ("3 listed memories" in page, MARKER in page) == (not fields, False)
+        assert "You already have an open request to this agent" in html(client.post(address, FORM))
+    assert not AuditEntry.objects.filter(operation="content_read").exists()
 
 
-WRONG: list[dict[str, str]] = [
-    *({"purpose": each} for each in ("short", " " * 40, "x" * 1_001, f"{WHY}\0")),
+BAD_FORMS: list[dict[str, str]] = [
+    *({"purpose": each} for each in ("short", " " * 40, "x" * 1_001, f"{PURPOSE}\0")),
     *({"numbers": each} for each in ("", "x", "3-1", "0", "1-1000000000", "99", "\u0661")),
-    {"kind": "all"},
-    {"kind": "session"},
-    {"kind": "session", "session": "7"},
-    {"kind": "session", "session": "9" * 30},
-    {"kind": "entries", "first": "1"},
-    {"kind": "entries", "first": "3", "last": "2"},
-    {"kind": "entries", "first": "1", "last": "9999"},
+    *({"kind": each} for each in ("all", "session")),
+    *({"kind": "session", "session": each} for each in ("7", "9" * 30)),
+    *({"kind": "entries", "first": first, "last": last} for first, last in (("1", ""), ("3", "2"), ("1", "9999"))),
     *({"seconds": each} for each in ("60", "14460", "x")),
 ]
 
 
-def test_what_is_wrong_is_told(lived: House, client: Client) -> None:
-    for wrong in WRONG:
-        answer = client.post(ask_access_url(lived.ada.pk), ASKED | wrong)
-        assert answer.status_code == 200
-        assert re.search("pal-field-error|pal-error", answer.content.decode()), wrong
+def test_a_bad_request_is_refused(address: str, client: Client) -> None:
+    for fields in BAD_FORMS:
+        response = client.post(address, FORM | fields)
+        assert response.status_code == 200
+        assert re.search("pal-field-error|pal-error", html(response)), fields
     assert not AccessRequest.objects.exists()
 
 
 @pytest.mark.parametrize(
-    ("side", "told"),
+    ("agents_side", "text"),
     [
         ({}, "The agent has no steward. Its runtime decides, over the API."),
         ({"steward": "sue@else.test"}, "Its steward decides, with a mailed link"),
         ({"steward": "sue@else.test", "is_steward_only": True}, "Only its steward decides, with a mailed link"),
     ],
 )
-def test_who_decides_is_told_before_and_after_asking(
-    side: dict[str, Any], told: str, lived: House, client: Client, settings: Any
+def test_the_form_and_the_request_show_who_decides(
+    agents_side: dict[str, Any], text: str, address: str, ada: Agent, client: Client, settings: Any
 ) -> None:
-    settings.DEBUG = True  # mail to the console is for trying it out
-    Agent.objects.filter(pk=lived.ada.pk).update(**side)
-    page = client.get(ask_access_url(lived.ada.pk)).content.decode()
-    assert told in page
-    assert f'<a href="/admin/memory/agent/{lived.ada.pk}/change/">acme/ada</a>' in page
-    assert told in client.get(client.post(ask_access_url(lived.ada.pk), ASKED)["Location"]).content.decode()
+    settings.DEBUG = True  # mail goes to the console
+    Agent.objects.filter(pk=ada.pk).update(**agents_side)
+    page = html(client.get(address))
+    assert text in page
+    assert f'<a href="/admin/memory/agent/{ada.pk}/change/">acme/ada</a>' in page
+    assert text in html(client.get(client.post(address, FORM)["Location"]))
 
 
-def test_another_tenants_agent_is_as_one_that_is_not_there(lived: House, client: Client) -> None:
-    for pk in (lived.bob.pk, 99_999_999):
-        place = ask_access_url(pk)
-        assert [client.get(place).status_code, client.post(place, ASKED).status_code] == [404, 404]
+def test_a_steward_does_not_request_access_for_themselves(
+    address: str, ada: Agent, client: Client, settings: Any
+) -> None:
+    settings.DEBUG = True  # mail goes to the console
+    Agent.objects.filter(pk=ada.pk).update(steward="Owner+x@acme.test", is_steward_only=True)
+    assert "You cannot decide about your own request" in html(client.get(address))
+    assert "Nobody decides about their own request" in html(client.post(address, FORM))
     assert not AccessRequest.objects.exists()
 
 
-def test_a_steward_is_told_that_nobody_decides_for_themselves(lived: House, client: Client, settings: Any) -> None:
-    settings.DEBUG = True  # mail to the console is for trying it out
-    Agent.objects.filter(pk=lived.ada.pk).update(steward="Owner+x@acme.test", is_steward_only=True)
-    assert "You cannot decide about your own request" in client.get(ask_access_url(lived.ada.pk)).content.decode()
-    assert "Nobody decides about their own request" in client.post(ask_access_url(lived.ada.pk), ASKED).content.decode()
-    assert not AccessRequest.objects.exists()
-
-
-def test_who_asked_too_often_is_told_when_to_ask_again(lived: House, enter: Enter, settings: Any) -> None:
+def test_a_person_at_their_limit_learns_when_to_try_again(
+    address: str, ada: Agent, client: Client, settings: Any
+) -> None:
     settings.ASKS_PER_PERSON = 1
-    client = enter("auditor")
-    assert client.post(ask_access_url(lived.ada.pk), ASKED).status_code == 302
-    grants.deny(fresh(lived.ada), AccessRequest.objects.get().number, ME)
-    answer = client.post(ask_access_url(lived.ada.pk), ASKED)
-    assert answer.status_code == 200
-    assert "You reached the limit of 1 requests" in answer.content.decode()
-    assert "Try again after" in answer.content.decode()
+    assert client.post(address, FORM).status_code == 302
+    grants.deny(fresh(ada), AccessRequest.objects.get().number, ME)
+    response = client.post(address, FORM)
+    assert response.status_code == 200
+    assert "You reached the limit of 1 requests" in html(response)
+    assert "Try again after" in html(response)
     assert AccessRequest.objects.count() == 1
 
 
-def test_that_it_would_be_refused_is_told_before_it_is_filled_in(lived: House, enter: Enter, settings: Any) -> None:
-    """A steward's link would be printed where the operator reads it."""
-    settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
-    client, place = enter("owner"), ask_access_url(lived.ada.pk)
-    told = "This request will be refused."
-    assert told not in client.get(place).content.decode(), "without a steward nobody is mailed"
-    Agent.objects.filter(pk=lived.ada.pk).update(steward="stew@else.test")
-    page = client.get(place).content.decode()
-    assert told in page
-    assert "EMAIL_URL, such as smtp+tls://" in page
-    assert "EMAIL_URL" in client.post(place, ASKED).content.decode()
+def test_forms_warn_when_a_steward_cannot_receive_mail(address: str, ada: Agent, client: Client, settings: Any) -> None:
+    propose, add = reverse("admin:memory_agent_propose", args=[ada.pk]), reverse("admin:memory_agent_add_agent")
+    refusal, general = "This request will be refused.", "a steward cannot receive requests"
+
+    def warnings(text: str, *pages: str) -> set[bool]:
+        return {text in html(client.get(page)) for page in pages}
+
+    assert warnings("EMAIL_URL", address, propose, add) == {False}
+    smtp, settings.EMAIL_BACKEND = (f"django.core.mail.backends.{name}.EmailBackend" for name in ("smtp", "console"))
+    assert warnings(general, propose, add) == {True}
+    assert warnings(refusal, address) == {False}, "an agent without a steward needs no mail"
+    Agent.objects.filter(pk=ada.pk).update(steward="stew@else.test")
+    assert warnings(refusal, address, propose) == warnings("EMAIL_URL, such as smtp+tls://", address) == {True}
+    for page, form in ((address, FORM), (propose, {"model": "openai/gpt"})):
+        assert "set EMAIL_URL, such as smtp+tls://" in html(client.post(page, form))
     assert not AccessRequest.objects.exists()
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
-    assert told not in client.get(place).content.decode()
+    assert not AuditEntry.objects.filter(operation="change_proposed").exists()
+    settings.EMAIL_BACKEND = smtp
+    assert warnings(refusal, address, propose) == {False}

@@ -1,8 +1,8 @@
-"""The first page: figures of one's own tenants, in as many queries however many agents; and what to do when empty."""
+"""The overview, and what a new service shows: figures of a person's tenants, next steps, and texts of empty lists."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
 from datetime import timedelta
 from typing import Any
 
@@ -11,61 +11,63 @@ from django.contrib.admin import site
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import escape
 
-from audit.consent import Person as Asking
-from audit.consent import Scope
-from audit.trail import Actor
 from config import queue
+from memory.admin.base.help_texts import EMPTY_TEXTS, LIMITS
 from memory.agents import lifecycle
-from memory.consent import grants
-from memory.models import Agent, Person
-from refinement import backlog, loop
+from memory.models import Agent, Invitation, Person, Tenant
+from refinement import backlog, limits, loop
 from refinement.admin import overview
 from refinement.models import Provider
 from tests import steps
-from tests.admin.conftest import Enter
+from tests.admin.actions import html
+from tests.admin.conftest import Enter, SignedIn, Staff, enrolled
+from tests.admin.reading import asked, granted
 from tests.conftest import House
 from tests.privacy.marker import MARKER
-from tests.steps import fresh
+from tests.steps import ME, fresh
 
 pytestmark = pytest.mark.database
 
-SignedIn = Callable[[Person], Client]
-RUNTIME = Actor.agent("runtime")
+TENANT_FORMS = ("membership_invite", "agent_add_agent")
 
 
-def shown(client: Client) -> dict[str, Any]:
-    answer = client.get("/admin/")
-    assert answer.status_code == 200
-    assert MARKER not in answer.content.decode()
-    found: dict[str, Any] = answer.context["overview"]
+@pytest.fixture
+def root(db: None) -> Person:
+    return enrolled("first@service.test", is_superuser=True)
+
+
+def overview_of(client: Client) -> dict[str, Any]:
+    response = client.get("/admin/")
+    assert response.status_code == 200
+    assert MARKER not in html(response)
+    found: dict[str, Any] = response.context["overview"]
     return found
 
 
 def counts(client: Client) -> dict[str, int]:
-    return {name: count for name, count, _, _ in shown(client)["counts"]}
+    """The counts that are not zero."""
+    return {name: count for name, count, _, _ in overview_of(client)["counts"] if count}
 
 
-def test_what_needs_somebody_is_counted(house: House, staff: dict[str, Person], enter: Enter) -> None:
+def test_it_counts_what_needs_attention(house: House, staff: Staff, enter: Enter) -> None:
     for agent in (house.ada, house.bob):
         steps.remember(agent, f"{MARKER} tea", f"{MARKER} tea", f"{MARKER} boats")
     client = enter("auditor")
-    nothing = {"over budget": 0, "due for refinement": 0, "paused": 0, "open access requests": 0, "grants in force": 0}
-    assert counts(client) == nothing | {"agents": 1}
-    lifecycle.change(fresh(house.ada), RUNTIME, paused=True, target_tokens=1, budget_tokens=1)
-    ada = Asking(staff["auditor"].pk, staff["auditor"].email)
-    granted = grants.ask(fresh(house.ada), ada, purpose="a fault that a customer told us of", scope=Scope("silo"))
-    grants.approve(fresh(house.ada), granted.number, RUNTIME)
-    grants.ask(fresh(house.ada), ada, purpose="another fault that we were told of", scope=Scope("silo"))
-    told = {"agents": 1, "over budget": 1, "paused": 1, "open access requests": 1, "grants in force": 1}
-    assert counts(client) == nothing | told
-    lifecycle.change(fresh(house.ada), RUNTIME, paused=False)
+    assert counts(client) == {"agents": 1}
+    lifecycle.change(fresh(house.ada), ME, paused=True, target_tokens=1, budget_tokens=1)
+    granted(house.ada, staff["auditor"])
+    asked(house.ada, staff["auditor"])
+    paused = {"over budget": 1, "paused": 1, "open access requests": 1, "grants in force": 1}
+    assert counts(client) == {"agents": 1} | paused
+    lifecycle.change(fresh(house.ada), ME, paused=False)
     backlog.request(fresh(house.ada))
     assert counts(client)["due for refinement"] == 1
     assert counts(enter("superuser"))["agents"] == 2
 
 
-def test_the_charts_are_of_ones_own_sessions(house: House, enter: Enter, time_machine: Any) -> None:
+def test_the_charts_show_sessions_of_the_persons_tenants(house: House, enter: Enter, time_machine: Any) -> None:
     for agent in (house.ada, house.bob):
         steps.remember(agent, *[f"{MARKER} drinks tea"] * 3)
     saved = 0
@@ -74,61 +76,97 @@ def test_the_charts_are_of_ones_own_sessions(house: House, enter: Enter, time_ma
         session.refresh_from_db()
         saved += session.tokens_before - session.tokens_after
     loop.refine(fresh(house.bob), trigger="manual")
-    weekly, outcomes = shown(enter("owner"))["charts"]
-    assert len(weekly["pairs"]) == overview.WEEKS
-    assert weekly["pairs"][-1][1] == saved > 0
-    assert [value for _, value in weekly["pairs"][:-1]] == [0] * (overview.WEEKS - 1)
+    weekly, outcomes = overview_of(enter("owner"))["charts"]
+    assert [value for _, value in weekly["pairs"]] == [0] * (overview.WEEKS - 1) + [saved]
+    assert saved > 0
     assert outcomes["pairs"] == [("completed", 2)]
     time_machine.move_to(timezone.now() + timedelta(weeks=overview.WEEKS))
-    weekly, outcomes = shown(enter("admin"))["charts"]
-    assert not any(value for _, value in weekly["pairs"])
-    assert outcomes["pairs"] == []
+    weekly, outcomes = overview_of(enter("admin"))["charts"]
+    assert (sum(value for _, value in weekly["pairs"]), outcomes["pairs"]) == (0, [])
 
 
-def test_it_takes_few_queries_however_many_agents(
+def test_the_number_of_queries_does_not_grow_with_the_agents(
     house: House, client: Client, django_assert_max_num_queries: Any
 ) -> None:
-    now, count = timezone.now(), 1_000
-    rest = {"tenant": house.ada.tenant, "model": "builtin/dedupe", "due_at": now, "wrapped_key": b"x"}
-    many = [Agent(slug=f"a{n}", core_tokens=n + 1, **rest) for n in range(count)]
-    Agent.objects.bulk_create(many)
+    values = {"tenant": house.ada.tenant, "model": "builtin/dedupe", "due_at": timezone.now(), "wrapped_key": b"x"}
+    Agent.objects.bulk_create(Agent(slug=f"a{n}", core_tokens=n + 1, **values) for n in range(1_000))
     with django_assert_max_num_queries(20):
-        heaviest = shown(client)["heaviest"]
-    assert [row["agent"].slug for row in heaviest][:10] == [f"a{n}" for n in range(count - 1, count - 11, -1)]
+        heaviest = overview_of(client)["heaviest"]
+    assert [row["agent"].slug for row in heaviest][:10] == [f"a{n}" for n in range(999, 989, -1)]
     with django_assert_max_num_queries(12):
         assert client.get(reverse("admin:memory_agent_changelist")).status_code == 200
 
 
-def test_each_figure_leads_to_its_rows(house: House, client: Client) -> None:
-    for name, count, address, _ in shown(client)["counts"]:
-        answer = client.get(address)
-        assert answer.status_code == 200, name
-        assert len(answer.context["cl"].result_list) == count
-
-
-def test_every_list_leads_from_the_menu(house: House, enter: Enter) -> None:
-    page = enter("superuser").get("/admin/").content.decode()
+def test_each_count_links_to_its_rows_and_the_menu_to_every_list(house: House, enter: Enter) -> None:
+    client = enter("superuser")
+    for name, count, address, _ in overview_of(client)["counts"]:
+        assert len(client.get(address).context["cl"].result_list) == count, name
+    page = html(client.get("/admin/"))
     for model in site._registry:
         assert reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist") in page
 
 
-def test_of_one_over_its_budget_and_not_due_it_is_told_that_it_is_paused(house: House, enter: Enter) -> None:
+def test_an_agent_over_its_budget_is_marked_as_paused(house: House, enter: Enter) -> None:
     client = enter("auditor")
     steps.remember(house.ada, f"{MARKER} tea")
-    lifecycle.change(fresh(house.ada), RUNTIME, target_tokens=1, budget_tokens=1)
-    assert shown(client)["heaviest"][0]["due"] == "over budget"
-    assert {note for *_, note in shown(client)["counts"]} == {""}
-    lifecycle.change(fresh(house.ada), RUNTIME, paused=True)
-    assert shown(client)["heaviest"][0]["due"] == "over budget, paused"
-    assert [note for *_, note in shown(client)["counts"] if note] == ["1 paused"]
-    assert (counts(client)["over budget"], counts(client)["due for refinement"]) == (1, 0)
-    assert "(1 paused)" in client.get("/admin/").content.decode()
+    for paused, due, notes in ((False, "over budget", []), (True, "over budget, paused", ["1 paused"])):
+        lifecycle.change(fresh(house.ada), ME, target_tokens=1, budget_tokens=1, paused=paused)
+        found = overview_of(client)
+        assert found["heaviest"][0]["due"] == due
+        assert [note for *_, note in found["counts"] if note] == notes
+    assert counts(client) == {"agents": 1, "over budget": 1, "paused": 1}
+    assert "(1 paused)" in html(client.get("/admin/"))
 
 
-def test_what_keeps_due_agents_waiting_is_told(house: House, enter: Enter) -> None:
+def test_it_shows_why_due_agents_wait(house: House, enter: Enter) -> None:
     client = enter("auditor")
-    assert "Due agents wait: no worker ever ran" in client.get("/admin/").content.decode()
+    assert "Due agents wait: no worker ever ran" in html(client.get("/admin/"))
     queue.keep_schedules()
-    assert "Due agents wait" not in client.get("/admin/").content.decode()
+    assert "Due agents wait" not in html(client.get("/admin/"))
     Provider.objects.create(name="openai", failures=2, shut_until=timezone.now() + timedelta(minutes=1))
-    assert "Due agents wait: openai does not respond and is not called until" in client.get("/admin/").content.decode()
+    assert "Due agents wait: openai does not respond and is not called until" in html(client.get("/admin/"))
+
+
+# --- a new service
+
+
+def test_every_list_has_a_text_for_when_it_is_empty(root: Person, signed_in: SignedIn) -> None:
+    assert EMPTY_TEXTS["tenant"] in html(signed_in(root).get(reverse("admin:memory_tenant_changelist")))
+    assert {model._meta.model_name for model in site._registry} == set(EMPTY_TEXTS)
+
+
+def test_a_new_tenant_leads_to_the_next_steps(root: Person, signed_in: SignedIn) -> None:
+    client = signed_in(root)
+    page = html(client.post(reverse("admin:memory_tenant_add_tenant"), {"slug": "acme"}, follow=True))
+    acme = Tenant.objects.get(slug="acme")
+    assert "Invite its first owner and add its first agent." in page
+    addresses = [f"{reverse(f'admin:memory_{name}')}?tenant={acme.pk}" for name in TENANT_FORMS]
+    for address in addresses:
+        assert f'href="{address}"' in page
+        assert f'<option value="{acme.pk}" selected>' in html(client.get(address))
+    form = {"tenant": str(acme.pk), "address": "o@acme.test", "role": "owner"}
+    assert client.post(addresses[0], form).status_code == 200
+    assert Invitation.objects.get().tenant == acme
+
+
+def test_a_form_selects_only_a_tenant_of_the_person(house: House, enter: Enter) -> None:
+    client = enter("superuser")
+    for tenant, name in itertools.product(("x", "\0", "9" * 40, "-1", ""), TENANT_FORMS):
+        response = client.get(reverse(f"admin:memory_{name}"), {"tenant": tenant})
+        assert response.status_code == 200
+        assert f'<option value="{house.ada.tenant_id}" selected>' not in html(response)
+    page = html(enter("owner").get(reverse("admin:memory_agent_add_agent"), {"tenant": house.bob.tenant_id}))
+    assert f'<option value="{house.bob.tenant_id}"' not in page
+    assert "globex" not in page
+
+
+def test_an_empty_limit_shows_its_default(house: House, root: Person, signed_in: SignedIn) -> None:
+    client = signed_in(root)
+    tenant = html(client.get(reverse("admin:memory_tenant_change_settings", args=[house.ada.tenant_id])))
+    agent = html(client.get(reverse("admin:memory_agent_change_settings", args=[house.ada.pk])))
+    defaults = limits.of(house.ada)
+    assert set(defaults) == set(LIMITS)
+    for name, (label, default) in LIMITS.items():
+        assert default.startswith(f"{defaults[name]:,}"), "the value that a session uses"
+        assert f"{label}; empty: {default}" in tenant
+        assert escape(f"{label}; empty: the tenant's limit, or else {default}") in agent

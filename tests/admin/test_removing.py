@@ -1,4 +1,4 @@
-"""An owner asks that content is removed for good; it waits for the agent's side."""
+"""Requests to remove content, and proposals: a person makes and withdraws them, and the agent's side decides."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.formats import localize
 
-from audit.consent import Person as Asking
-from audit.consent import Scope
 from audit.models import AccessRequest
 from audit.trail import Actor
-from memory.consent import grants, proposals, redaction, removal_requests
-from memory.models import Agent, Memory, Person
+from memory.consent import links, proposals, redaction, removal_requests
+from memory.errors import NotOpen
+from memory.models import Agent, Memory
 from memory.writing import operations
-from tests.admin.acting import confirm, post, said
-from tests.admin.conftest import Enter
+from tests.admin.actions import confirm, html, messages_of, post
+from tests.admin.conftest import Enter, Staff
+from tests.admin.reading import asked
+from tests.api.calling import Caller
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.queueing import waiting
-from tests.steps import ME, fresh, problems, remember
+from tests.steps import ME, fresh, last_entry, problems, remember
 
-OWNER = "owner@acme.test"
+OWNER = Actor.person("owner@acme.test")
+STEWARD = "sue@elsewhere.test"
 
 
 @pytest.fixture
 def kept(house: House) -> Agent:
     remember(house.ada, f"{MARKER} tea", f"{MARKER} tea", f"{MARKER} milk", tags=(MARKER,))
-    operations.protect(fresh(house.ada), [3], Actor.person(OWNER))
+    operations.protect(fresh(house.ada), [3], OWNER)
     return fresh(house.ada)
 
 
@@ -37,141 +39,167 @@ def rows(agent: Agent, *numbers: int) -> list[Memory]:
     return list(Memory.objects.filter(agent=agent, number__in=numbers).order_by("number"))
 
 
-def page(client: Any, agent: Agent) -> str:
-    shown: str = client.get(reverse("admin:memory_agent_change", args=[agent.pk])).content.decode()
-    assert MARKER not in shown
-    return shown
+def page(client: Client, agent: Agent) -> str:
+    text = html(client.get(reverse("admin:memory_agent_change", args=[agent.pk])))
+    assert MARKER not in text
+    return text
 
 
-def test_it_is_asked_with_what_goes_and_what_is_left(kept: Agent, client: Client) -> None:
-    shown = post(client, "ask_redaction", *rows(kept, 1, 3)).content.decode()
-    for told in (
+def open_requests(agent: Agent) -> list[Any]:
+    return removal_requests.waiting(fresh(agent))
+
+
+# --- requests to remove content
+
+
+def test_an_owner_requests_a_redaction_and_the_runtime_carries_it_out(kept: Agent, client: Client) -> None:
+    preview = html(post(client, "ask_redaction", *rows(kept, 1, 3)))
+    for text in (
         "permanently deletes the content of 2 memories (2 in use now)",
         "protected memories among them: 3",
         "these memories may say the same, but the request does not include them: 2",
         "Nothing is deleted now",
     ):
-        assert told in shown, told
-    assert MARKER not in shown
-    assert removal_requests.waiting(kept) == []
-    answer = confirm(client, "ask_redaction", *rows(kept, 1, 3))
-    [asked] = removal_requests.waiting(fresh(kept))
-    assert (asked.asker, asked.memories, asked.reason) == (OWNER, (1, 3), "asked for by the owner")
-    assert f"POST /api/v1/removal-requests/{asked.number}/agree" in said(answer)
-    assert all(row.sealed for row in rows(kept, 1, 3)), "nothing is removed yet"
-    assert f"2 memories, requested by {OWNER} (entry {asked.number})" in page(client, kept)
-    redaction.redact(fresh(kept), asked.number, ME, include_constitutional=True)
-    done = removal_requests.find(fresh(kept), asked.number)
-    told = f"2 memories, requested by {OWNER} (entry {asked.number}): carried out on {localize(done.decided_at)}"
-    assert f"{told} by its runtime." in page(client, kept)
+        assert text in preview, text
+    assert MARKER not in preview
+    assert open_requests(kept) == []
+    response = confirm(client, "ask_redaction", *rows(kept, 1, 3))
+    [request] = open_requests(kept)
+    assert (request.asker, request.memories, request.reason) == (OWNER.label, (1, 3), "requested by the owner")
+    assert f"POST /api/v1/removal-requests/{request.number}/agree" in messages_of(response)
+    assert all(row.sealed for row in rows(kept, 1, 3)), "nothing is deleted yet"
+    line = f"2 memories, requested by {OWNER.label} (entry {request.number})"
+    assert line in page(client, kept)
+    redaction.redact(fresh(kept), request.number, ME, include_constitutional=True)
+    decided = localize(removal_requests.find(fresh(kept), request.number).decided_at)
+    assert f"{line}: carried out on {decided} by its runtime." in page(client, kept)
     assert problems(kept) == []
 
 
-def test_it_needs_a_reason(kept: Agent, client: Client) -> None:
-    for deed, row in (("ask_redaction", rows(kept, 1)[0]), ("ask_erasure", kept)):
-        answer = post(client, deed, row, confirmed="1", reason="  ")
-        assert "This field is required" in answer.content.decode()
-    assert removal_requests.waiting(kept) == []
+def test_a_request_needs_a_reason(kept: Agent, client: Client) -> None:
+    for action, row in (("ask_redaction", rows(kept, 1)[0]), ("ask_erasure", kept)):
+        assert "This field is required" in html(post(client, action, row, confirmed="1", reason="  "))
+    assert open_requests(kept) == []
 
 
-def test_where_there_is_a_steward_the_link_is_mailed(kept: Agent, enter: Enter) -> None:
-    Agent.objects.filter(pk=kept.pk).update(steward="sue@elsewhere.test", is_steward_only=True)
-    answer = confirm(enter("owner"), "ask_erasure", kept)
-    [asked] = removal_requests.waiting(fresh(kept))
-    assert "It waits for the agent's steward (by the mailed link)." in said(answer)
-    assert [numbers for _, numbers in waiting()] == [(kept.pk, asked.number)]
+def test_the_steward_gets_a_link_by_mail(kept: Agent, client: Client, settings: Any) -> None:
+    Agent.objects.filter(pk=kept.pk).update(steward=STEWARD, is_steward_only=True)
+    backend, settings.EMAIL_BACKEND = settings.EMAIL_BACKEND, "django.core.mail.backends.console.EmailBackend"
+    assert "mail" in messages_of(confirm(client, "ask_redaction", *rows(kept, 1))).lower()
+    assert open_requests(kept) == [], "refused, because the link would be printed on the console"
+    settings.EMAIL_BACKEND = backend
+    response = confirm(client, "ask_erasure", kept)
+    [request] = open_requests(kept)
+    assert "It waits for the agent's steward (by the mailed link)." in messages_of(response)
+    assert [arguments for _, arguments in waiting()] == [(kept.pk, request.number)]
 
 
-def test_what_was_redacted_before_is_told_and_left_out(kept: Agent, client: Client) -> None:
-    number = removal_requests.ask_redaction(kept, [1], Actor.person(OWNER), reason="request 17").number
-    redaction.redact(fresh(kept), number, ME)
-    assert (
-        "Already redacted, therefore skipped: 1." in post(client, "ask_redaction", *rows(kept, 1, 2)).content.decode()
-    )
+def test_memories_that_are_already_redacted_are_skipped(kept: Agent, client: Client) -> None:
+    first = removal_requests.ask_redaction(kept, [1], OWNER, reason="request 17").number
+    removal_requests.ask_redaction(fresh(kept), [1], OWNER, reason="request 18")
+    redaction.redact(fresh(kept), first, ME)
+    assert f"(entry {first}): carried out on 2" in page(client, kept), "the second request has nothing left to delete"
+    assert "Already redacted, therefore skipped: 1." in html(post(client, "ask_redaction", *rows(kept, 1, 2)))
     confirm(client, "ask_redaction", *rows(kept, 1, 2))
-    [asked] = removal_requests.waiting(fresh(kept))
-    assert asked.memories == (2,)
+    assert [request.memories for request in open_requests(kept)][-1] == (2,)
 
 
-def test_ones_own_requests_are_taken_back_and_no_others(kept: Agent, client: Client) -> None:
-    removal_requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17")
+def test_a_person_withdraws_their_own_requests_only(kept: Agent, client: Client) -> None:
+    removal_requests.ask_erasure(kept, OWNER, reason="request 17")
     theirs = removal_requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
-    shown = post(client, "withdraw_removals", kept).content.decode()
-    assert "withdraws your own requests among 2 open removal requests" in shown
-    for number, (who, when) in {
-        each.number: (each.asked_by, each.asked_at) for each in removal_requests.waiting(kept)
-    }.items():
-        assert f"request {number}, erasure, requested by {who}, on {localize(when)}." in shown
-    assert "1 request withdrawn" in said(confirm(client, "withdraw_removals", kept))
-    assert [each.number for each in removal_requests.waiting(fresh(kept))] == [theirs]
-    assert "none of the open requests is yours" in said(confirm(client, "withdraw_removals", kept))
+    preview = html(post(client, "withdraw_removals", kept))
+    assert "withdraws your own requests among 2 open removal requests" in preview
+    for request in open_requests(kept):
+        line = f"request {request.number}, erasure, requested by {request.asked_by}, on {localize(request.asked_at)}."
+        assert line in preview
+    assert "1 request withdrawn" in messages_of(confirm(client, "withdraw_removals", kept))
+    assert [request.number for request in open_requests(kept)] == [theirs]
+    assert "none of the open requests is yours" in messages_of(confirm(client, "withdraw_removals", kept))
 
 
-def test_the_console_prints_no_link_and_nobody_is_asked_who_could_not_answer(
-    kept: Agent, enter: Enter, settings: Any
+def test_the_page_lists_the_oldest_of_many_requests(kept: Agent, client: Client) -> None:
+    operator = Actor.operator("redact")
+    numbers = [removal_requests.ask_redaction(fresh(kept), [1], operator, reason="x 17").number for _ in range(23)]
+    text = page(client, kept)
+    assert [f"(entry {number})" in text for number in numbers] == [True] * 20 + [False] * 3
+    assert "And 3 more." in text
+
+
+@pytest.mark.parametrize(("actor", "state", "by"), [(ME, "denied", " by its runtime"), (OWNER, "withdrawn", "")])
+def test_the_page_shows_how_the_last_request_ended(
+    actor: Actor, state: str, by: str, kept: Agent, client: Client
 ) -> None:
-    settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
-    Agent.objects.filter(pk=kept.pk).update(steward="sue@elsewhere.test", is_steward_only=True)
-    answer = confirm(enter("owner"), "ask_redaction", *rows(kept, 1))
-    assert removal_requests.waiting(fresh(kept)) == []
-    assert "mail" in said(answer).lower()
-
-
-def test_of_many_requests_the_oldest_are_listed(kept: Agent, enter: Enter) -> None:
-    asked = [
-        removal_requests.ask_redaction(fresh(kept), [1], Actor.operator("redact"), reason="request 17").number
-        for _ in range(23)
-    ]
-    shown = page(enter("owner"), kept)
-    assert [f"(entry {number})" in shown for number in asked] == [True] * 20 + [False] * 3
-    assert "And 3 more." in shown
+    assert "requested by" not in page(client, kept)
+    number = removal_requests.ask_erasure(kept, OWNER, reason="request 17").number
+    removal_requests.decline(fresh(kept), number, actor)
+    decided = localize(removal_requests.find(fresh(kept), number).decided_at)
+    line = f"erasure, requested by {OWNER.label} (entry {number}): {state} on {decided}{by}."
+    assert line in page(client, kept)
 
 
 @pytest.mark.parametrize(
     ("steward", "alone", "link", "runtime"),
-    [("", False, False, True), ("sue@elsewhere.test", False, True, True), ("sue@elsewhere.test", True, True, False)],
+    [("", False, False, True), (STEWARD, False, True, True), (STEWARD, True, True, False)],
 )
-def test_who_decides_is_told_as_it_is_for_this_agent(
-    steward: str, alone: bool, link: bool, runtime: bool, kept: Agent, staff: dict[str, Person], client: Client
+def test_the_pages_of_open_requests_show_who_decides(
+    steward: str, alone: bool, link: bool, runtime: bool, kept: Agent, staff: Staff, client: Client
 ) -> None:
-    """Of a request to read, of one to remove, and of a proposal."""
     Agent.objects.filter(pk=kept.pk).update(steward=steward, is_steward_only=alone)
-    pat = Asking(staff["auditor"].pk, staff["auditor"].email)
-    number = grants.ask(fresh(kept), pat, purpose="to see why it forgot her", scope=Scope("silo")).number
-    row = AccessRequest.objects.get(number=number)
-    reading = client.get(reverse("admin:audit_accessrequest_change", args=[row.pk])).content.decode()
-    removal_requests.ask_erasure(fresh(kept), Actor.person(OWNER), reason="request 17")
+    row = AccessRequest.objects.get(number=asked(kept, staff["auditor"]))
+    reading = html(client.get(reverse("admin:audit_accessrequest_change", args=[row.pk])))
+    removal_requests.ask_erasure(fresh(kept), OWNER, reason="request 17")
     removal = page(client, kept)
-    proposals.propose(fresh(kept), Actor.person(OWNER), model="openai/gpt")
-    both = page(client, kept)
-    for shown, where, times in (
-        (reading, "access-requests", 1),
-        (removal, "removal-requests", 1),
-        (both, "proposals", 2),
-    ):
-        assert shown.count("steward (by the mailed link)") == times * link, where
-        assert (f"/api/v1/{where}/" in shown) is runtime, where
+    proposals.propose(fresh(kept), OWNER, model="openai/gpt")
+    pages = (reading, "access-requests", 1), (removal, "removal-requests", 1), (page(client, kept), "proposals", 2)
+    for text, path, times in pages:
+        assert text.count("steward (by the mailed link)") == times * link, path
+        assert (f"/api/v1/{path}/" in text) is runtime, path
 
 
-@pytest.mark.parametrize(
-    ("end", "told"),
-    [
-        (lambda agent, number: removal_requests.decline(agent, number, ME), ("denied", " by its runtime")),
-        (lambda agent, number: removal_requests.decline(agent, number, Actor.person(OWNER)), ("withdrawn", "")),
-    ],
-)
-def test_what_became_of_the_last_request_is_told(end: Any, told: tuple[str, str], kept: Agent, client: Client) -> None:
-    assert "requested by" not in page(client, kept)
-    number = removal_requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17").number
-    end(fresh(kept), number)
-    done = removal_requests.find(fresh(kept), number)
-    became, by = told
-    line = f"erasure, requested by {OWNER} (entry {number}): {became} on {localize(done.decided_at)}{by}."
-    assert line in page(client, kept)
+# --- proposals
+
+BUTTON = 'name="action" value="withdraw_proposal"'
 
 
-def test_of_a_request_that_another_left_nothing_of_the_other_is_told(kept: Agent, enter: Enter) -> None:
-    first = removal_requests.ask_redaction(kept, [1], Actor.person(OWNER), reason="request 17").number
-    removal_requests.ask_redaction(fresh(kept), [1], Actor.person(OWNER), reason="request 18")
-    redaction.redact(fresh(kept), first, ME)
-    assert f"(entry {first}): carried out on 2" in page(enter("owner"), kept)
+@pytest.fixture
+def proposed(ada: Agent, staff: Staff) -> Agent:
+    """An agent with a steward, and an open proposal of its admin."""
+    Agent.objects.filter(pk=ada.pk).update(steward=STEWARD)
+    proposals.propose(fresh(ada), Actor.person(staff["admin"].email), model="openai/gpt")
+    return fresh(ada)
+
+
+def number_of(agent: Agent) -> int:
+    proposal = proposals.open_one(fresh(agent))
+    assert proposal is not None
+    return proposal.number
+
+
+def test_a_withdrawn_proposal_is_accepted_by_nobody(proposed: Agent, house: House, enter: Enter) -> None:
+    client, number = enter("admin"), number_of(proposed)
+    token = links.make(proposed, number)
+    preview = html(post(client, "withdraw_proposal", proposed, from_row="1"))
+    assert "Withdraws 1 proposal" in preview
+    assert "acme/ada: its model: openai/gpt." in preview
+    assert number_of(proposed) == number
+    done = confirm(client, "withdraw_proposal", proposed, from_row="1")
+    assert messages_of(done) == f"agent acme/ada: proposal {number} withdrawn."
+    entry = last_entry(proposed)
+    assert (entry.operation, entry.actor_kind, entry.actor_label) == ("change_declined", "person", "admin@acme.test")
+    with pytest.raises(NotOpen):
+        links.decide(token, approve=True)
+    assert "The proposer withdrew this proposal" in html(client.get(reverse("consent", args=[token])))
+    response = Caller(house.ada_key).post(f"proposals/{number}/accept")
+    assert (response.status, response.codes) == (409, ["not_open"])
+    assert fresh(proposed).model == "builtin/dedupe"
+    assert problems(proposed) == []
+
+
+def test_only_an_open_proposal_can_be_withdrawn(proposed: Agent, enter: Enter) -> None:
+    client = enter("admin")
+    assert BUTTON in page(client, proposed)
+    proposals.accept(proposed, number_of(proposed), ME)
+    assert BUTTON not in page(client, proposed)
+    seq = fresh(proposed).audit_seq
+    assert "The agent has no open proposal" in messages_of(confirm(client, "withdraw_proposal", proposed, from_row="1"))
+    assert (fresh(proposed).audit_seq, fresh(proposed).model) == (seq, "openai/gpt")

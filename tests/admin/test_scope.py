@@ -1,4 +1,4 @@
-"""Whoever looks: rows of their tenants alone, by whatever address, and no word of any memory."""
+"""The admin shows only rows of a person's tenants, and never the content of a memory."""
 
 from __future__ import annotations
 
@@ -18,151 +18,138 @@ from memory.models import Agent, AgentKey, Invitation, Membership, Memory, Perso
 from refinement import loop
 from refinement.models import RefinementSession
 from tests import steps
+from tests.admin.actions import html
 from tests.admin.conftest import Enter
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
 
-OTHERWISE = re.compile(r"\d [ap]\.m\.|\b(?:noon|midnight)\b|\b[A-Z][a-z]{2,8}\.? \d{1,2}, 20\d\d")
+OTHER_TIME_FORMATS = re.compile(r"\d [ap]\.m\.|\b(?:noon|midnight)\b|\b[A-Z][a-z]{2,8}\.? \d{1,2}, 20\d\d")
 DESCRIBED = re.compile(r'aria-describedby="([^"]+)"')
 LINK = re.compile(r'href="(/admin/[^"#]*|\?[^"#]*)"')
-OF_OWNERS = {AgentKey, TenantKey, Membership, Invitation}
-OF_SUPERUSERS = {Tenant, Person}
-PAGES = {Agent, Memory, RefinementSession, AuditEntry, AccessRequest} | OF_OWNERS | OF_SUPERUSERS
-SEES = ["owner", "auditor"]  # an admin: nothing that an owner does not see
+SAME_PAGE = re.compile(r"/logout|\?o=|\?_changelist_filters=|=.*=")  # another order, or several filters at a time
+MODELS = {Agent, Memory, RefinementSession, AuditEntry, AccessRequest, AgentKey, TenantKey}
+MODELS |= {Membership, Invitation, Tenant, Person}
 
 
 @pytest.fixture
-def lived(house: House) -> House:
-    """Both have memories, a session and a trail."""
+def agents(house: House) -> House:
+    """Both agents have memories, a session and a trail."""
     for agent in (house.ada, house.bob):
-        told = f"{MARKER} meets at 09:45 on the quay"
-        steps.remember(agent, told, f"{told} always", f"{MARKER} likes tea")
+        text = f"{MARKER} meets at 09:45 on the quay"
+        steps.remember(agent, text, f"{text} always", f"{MARKER} likes tea")
         loop.refine(fresh(agent), trigger="manual")
         tenants.issue_key(agent.tenant.slug)
     root = Person.objects.create_superuser("made@service.test")
     outsider = Person.objects.create_user("bob@globex.test")
     Membership.objects.create(person=outsider, tenant=house.bob.tenant, role=Role.OWNER)
-    invitations.invite(house.bob.tenant, "more@globex.test", Role.ADMIN, root)
-    invitations.invite(house.ada.tenant, "more@acme.test", Role.ADMIN, root)
+    for tenant in (house.ada.tenant, house.bob.tenant):
+        invitations.invite(tenant, f"more@{tenant.slug}.test", Role.ADMIN, root)
     return house
 
 
-def crawled(client: Client, most: int = 400) -> dict[str, str]:
-    """Every page that is reached from the first, by address, and each filter of it with one value."""
-    seen: dict[str, str] = {}
-    filtered: set[str] = set()
-    todo = ["/admin/"]
-    while todo and len(seen) < most:
-        address = todo.pop()
-        if address in seen or re.search(r"/logout|\?o=|\?_changelist_filters=", address):  # which show the same
-            continue
-        if address.count("=") > 1:  # one filter at a time
-            continue
-        if "=" in address:
-            name = address.partition("=")[0]
-            if name in filtered:
-                continue
-            filtered.add(name)
-        answer = client.get(address)
-        assert answer.status_code in (200, 302), (address, answer.status_code)
-        seen[address] = answer.content.decode()
-        path = address.partition("?")[0]
-        todo += [
-            link if link.startswith("/") else path + link for link in LINK.findall(seen[address].replace("&amp;", "&"))
-        ]
-    return seen
+def address_of(model: Any, kind: str, *ids: Any) -> str:
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{kind}", args=ids)
 
 
-@pytest.mark.parametrize("role", SEES)
-def test_a_crawl_finds_nothing_of_another_tenant_and_no_word(role: str, lived: House, enter: Enter) -> None:
-    pages = crawled(enter(role))
+def crawl(client: Client, most: int = 400) -> dict[str, str]:
+    """Every page that links lead to, by address. Each filter is followed with one value."""
+    pages: dict[str, str] = {}
+    filters: set[str] = set()
+    waiting = ["/admin/"]
+    while waiting and len(pages) < most:
+        address = waiting.pop()
+        name, is_filter, _ = address.partition("=")
+        if address in pages or SAME_PAGE.search(address) or name in filters:
+            continue
+        if is_filter:
+            filters.add(name)
+        response = client.get(address)
+        assert response.status_code in (200, 302), (address, response.status_code)
+        pages[address] = html(response)
+        links = LINK.findall(pages[address].replace("&amp;", "&"))
+        waiting += [link if link.startswith("/") else address.partition("?")[0] + link for link in links]
+    return pages
+
+
+def test_every_model_of_the_admin_is_tested_here() -> None:
+    reverse("admin:index")  # registers the pages
+    assert set(site._registry) == MODELS
+
+
+@pytest.mark.parametrize("role", ["owner", "auditor"])  # an admin sees nothing that an owner does not
+def test_a_crawl_finds_no_other_tenant_and_no_content(role: str, agents: House, enter: Enter) -> None:
+    pages = crawl(enter(role))
     assert len(pages) > 40
     assert any("acme/ada" in page for page in pages.values())
     assert any("Invited by" in page and "made@service.test" in page for page in pages.values()) == (role == "owner")
     for address, page in pages.items():
-        assert not re.search(r"globex|\bbob\b", page), address
-        assert MARKER not in page, address
+        assert not re.search(rf"globex|\bbob\b|{MARKER}", page), address
         described = {each for ids in DESCRIBED.findall(page) for each in ids.split()}
         assert not {each for each in described if f'id="{each}"' not in page}, address
 
 
-def test_a_superuser_sees_every_tenant_and_no_word(lived: House, enter: Enter) -> None:
-    pages = crawled(enter("superuser"))
-    assert any("globex/bob" in page for page in pages.values())
-    assert MARKER not in "".join(pages.values())
-    assert not any(OTHERWISE.search(page) for page in pages.values()), "a time is written in one way"
+def test_a_superuser_sees_every_tenant_and_no_content(agents: House, enter: Enter) -> None:
+    pages = "".join(crawl(enter("superuser")).values())
+    assert "globex/bob" in pages
+    assert MARKER not in pages
+    assert not OTHER_TIME_FORMATS.search(pages)
 
 
-def test_who_has_no_part_anywhere_sees_nothing(lived: House, enter: Enter) -> None:
+def test_a_person_without_a_membership_sees_nothing(agents: House, enter: Enter) -> None:
     client = enter("stranger")
-    page = client.get("/admin/").content.decode()
-    assert not re.search(r"acme|globex", page)
-    assert {client.get(place(model, "changelist")).status_code for model in PAGES} == {403}
+    assert not re.search(r"acme|globex", html(client.get("/admin/")))
+    assert {client.get(address_of(model, "changelist")).status_code for model in MODELS} == {403}
 
 
-def test_every_page_there_is_is_looked_at_here() -> None:
-    reverse("admin:index")  # which registers the pages, also in a process that had no request before
-    assert set(site._registry) == PAGES
+def test_a_row_of_another_tenant_gets_the_response_of_a_missing_row(agents: House, client: Client) -> None:
+    filters: dict[Any, dict[str, Any]] = {Agent: {"pk": agents.bob.pk}, Person: {"email": "bob@globex.test"}}
+    filters |= {each: {"agent": agents.bob} for each in (Memory, RefinementSession, AgentKey)}
+    filters |= {each: {"tenant": agents.bob.tenant} for each in (TenantKey, Membership, Invitation)}
+    filters[Tenant], filters[AuditEntry] = {"pk": agents.bob.tenant.pk}, {"agent_id": agents.bob.pk}
+    for model, kind in itertools.product(MODELS - {AccessRequest}, ("change", "history", "delete")):
+        theirs = model.objects.filter(**filters[model]).first()
+        responses = [client.get(address_of(model, kind, pk)) for pk in (theirs.pk, 99_999_999)]
+        assert len({(each.status_code, each.headers.get("Location")) for each in responses}) == 1, (model, kind)
+        assert not re.search(rf"globex|\bbob\b|{MARKER}", html(responses[0]))
 
 
-def place(model: Any, kind: str, *ids: Any) -> str:
-    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{kind}", args=ids)
-
-
-def test_another_tenants_row_is_as_one_that_is_not_there(lived: House, client: Client) -> None:
-    of_bob: dict[Any, dict[str, Any]] = {Agent: {"pk": lived.bob.pk}, Person: {"email": "bob@globex.test"}}
-    of_bob |= {each: {"agent": lived.bob} for each in (Memory, RefinementSession, AgentKey)}
-    of_bob |= {each: {"tenant": lived.bob.tenant} for each in (TenantKey, Membership, Invitation)}
-    of_bob[Tenant] = {"pk": lived.bob.tenant.pk}
-    for model in PAGES - {AccessRequest}:
-        theirs = model.objects.filter(**of_bob.get(model, {"agent_id": lived.bob.pk})).first()
-        for kind in ("change", "history", "delete"):
-            answers = [client.get(place(model, kind, pk)) for pk in (theirs.pk, 99_999_999)]
-            told = [(answer.status_code, answer.headers.get("Location")) for answer in answers]
-            assert told[0] == told[1], (model, kind)
-            assert not re.search(rf"globex|\bbob\b|{MARKER}", answers[0].content.decode())
-
-
-def test_nothing_is_changed_by_a_forged_form(lived: House, enter: Enter) -> None:
+def test_a_forged_form_changes_nothing(agents: House, enter: Enter) -> None:
     client = enter("superuser")
-    for model, kind in itertools.product(PAGES, ("add", "change", "delete")):
+    for model, kind in itertools.product(MODELS, ("add", "change", "delete")):
         row, before = model.objects.first(), list(model.objects.order_by("pk").values())
         ids = [] if kind == "add" else [row.pk if row else 1]
-        assert client.post(place(model, kind, *ids), {"post": "yes"}).status_code in (302, 403)
+        assert client.post(address_of(model, kind, *ids), {"post": "yes"}).status_code in (302, 403)
         assert list(model.objects.order_by("pk").values()) == before, (model, kind)
 
 
-BEYOND = ("sealed__startswith=x", "digest=x", "agent__tenant__slug=globex", "agent__system_prompt__contains=a")
+def test_a_list_accepts_only_its_own_filters(agents: House, client: Client) -> None:
+    lookups = ("sealed__startswith=x", "digest=x", "agent__tenant__slug=globex", "agent__system_prompt__contains=a")
+    for query in (*lookups, "tokens__gt=1"):
+        assert client.get(f"/admin/memory/memory/?{query}").status_code in (302, 400), query
 
 
-def test_an_address_asks_only_for_what_its_page_offers(lived: House, client: Client) -> None:
-    for asked in (*BEYOND, "tokens__gt=1"):
-        assert client.get(f"/admin/memory/memory/?{asked}").status_code in (302, 400), asked
-
-
-def test_neither_a_filter_nor_a_search_shows_another_tenants_row(lived: House, client: Client) -> None:
-    filters = ("agent=globex/bob", "tenant=globex", "agent=/", "agent=x", "tenant=%00", "kind=%00", "q=%00")
-    pages = ("memory/memory", "refinement/refinementsession", "audit/auditentry")
-    for asked, page in itertools.product(filters, pages):
-        answer = client.get(f"/admin/{page}/?{asked}")
-        assert answer.status_code in (200, 302)
-        assert not re.search(rf"\bbob\b.*globex|{MARKER}", answer.content.decode().replace(asked, ""))
+def test_no_filter_or_search_shows_a_row_of_another_tenant(agents: House, client: Client) -> None:
+    queries = ("agent=globex/bob", "tenant=globex", "agent=/", "agent=x", "tenant=%00", "kind=%00", "q=%00")
+    for query, model in itertools.product(queries, (Memory, RefinementSession, AuditEntry)):
+        response = client.get(f"{address_of(model, 'changelist')}?{query}")
+        assert response.status_code in (200, 302)
+        assert not re.search(rf"\bbob\b.*globex|{MARKER}", html(response).replace(query, ""))
     for search in ("ada", "globex", "bob", '"', "\\", "%", "a" * 5_000, "\u0000"):
-        answer = client.get("/admin/memory/agent/", {"q": search})
-        assert answer.status_code in (200, 302)
-        assert "globex/bob" not in answer.content.decode()
-        assert ("acme/ada" in answer.content.decode()) == (search in ("ada", '"')), "the last is no word"
+        response = client.get("/admin/memory/agent/", {"q": search})
+        assert response.status_code in (200, 302)
+        found = ["globex/bob" in html(response), "acme/ada" in html(response)]
+        assert found == [False, search in ("ada", '"')], "a quotation mark alone is no word to search for"
 
 
-def test_a_page_of_results_that_is_not_there(house: House, client: Client) -> None:
+def test_a_missing_page_of_search_results_is_404(house: House, client: Client) -> None:
     for search in ("/admin/search/?s=age", "/admin/search/?s=age&extended=1"):
-        assert "Agents" in client.get(search).content.decode()
+        assert "Agents" in html(client.get(search))
         for page in ("abc", "99", "0", "-1", "9" * 40, ""):
             assert client.get(f"{search}&page={page}").status_code == 404, page
 
 
-def test_a_list_takes_as_many_queries_however_long(
+def test_the_number_of_queries_does_not_grow_with_the_rows(
     house: House, client: Client, django_assert_max_num_queries: Any
 ) -> None:
     acme = house.ada.tenant
@@ -170,6 +157,37 @@ def test_a_list_takes_as_many_queries_however_long(
     AgentKey.objects.bulk_create(AgentKey(prefix=f"a{n}", mac=b"", agent=house.ada) for n in range(200))
     TenantKey.objects.bulk_create(TenantKey(prefix=f"t{n}", mac=b"", tenant=acme) for n in range(200))
     Agent.objects.bulk_create(Agent(tenant=acme, slug=f"a{n}", model="builtin/dedupe") for n in range(200))
-    for model in PAGES:
+    for model in MODELS:
         with django_assert_max_num_queries(12):
-            client.get(place(model, "changelist"))
+            client.get(address_of(model, "changelist"))
+
+
+# --- error pages: they do not depend on what exists
+
+
+def are_one_error_page(responses: list[Any], status: int) -> bool:
+    page, headers = html(responses[-1]), responses[-1].headers
+    assert {response.status_code for response in responses} == {status}
+    assert len({response.content for response in responses}) == 1
+    assert "plain.css" in page
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    return "no-store" in headers["Cache-Control"]
+
+
+def test_missing_forbidden_and_bad_requests_get_plain_error_pages(house: House, client: Client, enter: Enter) -> None:
+    forms = [address_of(Agent, "change_settings", pk) for pk in (house.bob.pk, 99_999_999, house.ada.pk)]
+    missing = [*forms[:2], "/admin/nothing/", "/nothing", "/reading/globex/bob/1/"]
+    assert are_one_error_page([client.get(address) for address in missing], 404)
+    assert reverse("admin:index") in html(client.get("/nothing"))
+    auditor, forbidden = enter("auditor"), [forms[2], "/admin/memory/agentkey/", "/admin/memory/tenant/"]
+    assert are_one_error_page([auditor.get(address) for address in forbidden], 403)
+    bad = [client.get("/admin/", HTTP_HOST="elsewhere.test"), client.get("/admin/memory/memory/?digest=0a1b2c")]
+    assert are_one_error_page(bad, 400)
+    assert "0a1b2c" not in html(bad[1])
+
+
+def test_an_error_page_keeps_messages_for_the_next_page(house: House, client: Client) -> None:
+    form = {"action": "pause", "_selected_action": [str(house.ada.pk)], "confirmed": "1"}
+    assert client.post("/admin/memory/agent/", form).status_code == 302
+    assert "acme/ada: paused." not in html(client.get("/admin/nothing/"))
+    assert "acme/ada: paused." in html(client.get("/admin/memory/agent/"))

@@ -1,13 +1,13 @@
-"""Signing in takes both factors; what is wrong is not told apart; the database holds nothing to sign in with."""
+"""Signing in needs both factors. Errors do not tell which one is wrong. The database holds nothing to sign in with."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from axes.models import AccessAttempt
 from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
@@ -16,10 +16,11 @@ from config.keyring import keyring
 from memory.accounts import people
 from memory.admin.plain_pages.accounts import SIGN_IN_FAILED
 from memory.models import Authenticator, Person
-from tests.admin.conftest import PASSWORD, code, enrolled, sign_in
+from tests.admin.actions import html
+from tests.admin.conftest import PASSWORD, NewClient, SignedIn, code, enrolled, sign_in
 from tests.enrolling import enrol
 
-NewClient = Callable[[], Client]
+WRONG_PASSWORD = "another passphrase"
 
 
 @pytest.fixture
@@ -27,183 +28,149 @@ def pat(db: None) -> Person:
     return enrolled("pat@acme.test")
 
 
+@pytest.fixture
+def now(time_machine: Any) -> Any:
+    """A time of the test's own. No time passes unless the test moves it."""
+    now = timezone.now() + timedelta(minutes=1)
+    time_machine.move_to(now, tick=False)
+    return now
+
+
 def is_in(client: Client) -> bool:
     return client.get("/admin/").status_code == 200
 
 
-def test_both_factors_open_it(browser: NewClient, pat: Person) -> None:
+def test_a_person_signs_in_with_both_factors_and_out(browser: NewClient, pat: Person) -> None:
     client = browser()
-    assert client.get("/admin/").status_code == 302
-    answer = sign_in(client, pat, username="  PAT@acme.test ")
-    assert (answer.status_code, answer.headers["Location"]) == (302, "/admin/")
-    assert is_in(client)
+    assert not is_in(client)
+    response = sign_in(client, pat, username="  PAT@acme.test ")
+    cookie, page = client.cookies["palimpsest_session"], client.get("/admin/")
+    assert (response.status_code, response["Location"], page.status_code) == (302, "/admin/", 200)
+    assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
+    policy = page["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "http:" not in policy
+    assert (page["X-Frame-Options"], page["Referrer-Policy"]) == ("DENY", "same-origin")
+    assert all("no-store" in each["Cache-Control"] for each in (page, response))
     client.post("/admin/logout/")
     assert not is_in(client)
 
 
 @pytest.mark.parametrize(
-    "instead",
+    "fields",
     [
-        {"password": "another passphrase"},
+        {"password": WRONG_PASSWORD},
         *({"code": each} for each in ("000000", "", "abcdef", "１２３４５６")),
         *({"username": each} for each in ("eve@acme.test", "")),
     ],
 )
-def test_whatever_is_wrong_is_told_alike(instead: dict[str, str], browser: NewClient, pat: Person) -> None:
+def test_every_wrong_field_gets_the_same_error(fields: dict[str, str], browser: NewClient, pat: Person) -> None:
     client = browser()
-    answer = sign_in(client, pat, **instead)
-    assert answer.status_code == 200
-    page = answer.content.decode()
-    assert PASSWORD not in page
-    assert not is_in(client)
-    if all(instead.values()):
-        assert SIGN_IN_FAILED in page
+    response = sign_in(client, pat, **fields)
+    assert (response.status_code, PASSWORD in html(response), is_in(client)) == (200, False, False)
+    assert SIGN_IN_FAILED in html(response) or not all(fields.values())
 
 
-def test_a_code_is_good_for_once(browser: NewClient, pat: Person) -> None:
+def test_a_code_works_once(browser: NewClient, pat: Person) -> None:
     same = code(pat)
-    assert sign_in(browser(), pat, code=same).status_code == 302
-    assert sign_in(browser(), pat, code=same).status_code == 200
+    assert [sign_in(browser(), pat, code=same).status_code for _ in range(2)] == [302, 200]
 
 
-def test_codes_that_are_wrong_make_the_next_wait(browser: NewClient, pat: Person, time_machine: Any) -> None:
-    now = timezone.now() + timedelta(minutes=1)
-    time_machine.move_to(now, tick=False)
+def test_after_a_wrong_code_the_next_must_wait(browser: NewClient, pat: Person, now: Any, time_machine: Any) -> None:
     assert sign_in(browser(), pat, code="000000").status_code == 200
     assert sign_in(browser(), pat).status_code == 200, "too soon"
     time_machine.move_to(now + timedelta(seconds=2), tick=False)
     assert sign_in(browser(), pat).status_code == 302
 
 
-def test_passwords_that_are_wrong_lock_the_address_for_a_while(
-    browser: NewClient, pat: Person, time_machine: Any
+def test_wrong_passwords_lock_the_address_for_a_while(
+    browser: NewClient, pat: Person, now: Any, time_machine: Any
 ) -> None:
-    now = timezone.now() + timedelta(minutes=1)
-    time_machine.move_to(now, tick=False)
-    answers = [sign_in(browser(), pat, password="another passphrase") for _ in range(6)]
-    assert answers[-1].status_code == 429
+    assert [sign_in(browser(), pat, password=WRONG_PASSWORD).status_code for _ in range(6)][-1] == 429
     assert sign_in(browser(), pat).status_code == 429
     time_machine.move_to(now + timedelta(minutes=16), tick=False)
     assert sign_in(browser(), pat).status_code == 302
 
 
-def test_without_a_second_factor_nobody_gets_in(browser: NewClient, db: None) -> None:
+def test_a_right_password_with_wrong_codes_is_locked_out_like_a_wrong_one(browser: NewClient, pat: Person) -> None:
+    """Otherwise an attacker without a code could find out the password."""
+    right, wrong = (
+        [sign_in(browser(), person, password=password, code="000000").status_code for _ in range(6)]
+        for person, password in ((pat, PASSWORD), (enrolled("lee@acme.test"), WRONG_PASSWORD))
+    )
+    assert right == wrong
+    assert right[-1] == 429
+
+
+def test_behind_a_proxy_attempts_are_counted_by_the_clients_address(
+    browser: NewClient, pat: Person, settings: Any
+) -> None:
+    """By the proxy's own address, one client could lock out everybody."""
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+    def status(forwarded_for: str) -> int:
+        form = {"username": pat.email, "password": WRONG_PASSWORD, "code": "000000"}
+        return int(browser().post("/admin/login/", form, headers={"X-Forwarded-For": forwarded_for}).status_code)
+
+    assert [status(f"10.9.9.{n}, 192.0.2.1") for n in range(6)][-1] == 429, "a client can forge all but the last"
+    assert status("192.0.2.2") == 200
+    assert [status("no address\x7f") for _ in range(6)][-1] == 429
+    settings.SECURE_PROXY_SSL_HEADER = None
+    assert status("192.0.2.77") == 429, "without a proxy, the address of the connection counts"
+
+
+def test_nobody_signs_in_without_a_confirmed_second_factor(browser: NewClient, one_factor: SignedIn) -> None:
     new = Person.objects.create_user("new@acme.test", PASSWORD)
-    client = browser()
-    form = {"username": new.email, "password": PASSWORD, "code": "123456"}
-    assert client.post("/admin/login/", form).status_code == 200
+    assert sign_in(browser(), new, code="123456").status_code == 200
     enrol(new)
     Authenticator.objects.update(confirmed=False)
-    assert client.post("/admin/login/", form | {"code": code(new)}).status_code == 200
-    assert not is_in(client)
-    client.force_login(new, backend="django.contrib.auth.backends.ModelBackend")
-    assert not is_in(client), "one factor alone"
+    assert sign_in(browser(), new).status_code == 200
+    assert not is_in(one_factor(new))
     Authenticator.objects.update(confirmed=True)
-    assert sign_in(client, new).status_code == 302
+    assert sign_in(browser(), new).status_code == 302
 
 
-def test_who_left_is_out_at_once(signed_in: Callable[[Person], Client], pat: Person) -> None:
+def test_a_deactivated_person_is_signed_out_at_once(signed_in: SignedIn, pat: Person) -> None:
     client = signed_in(pat)
-    pat.is_active = False
-    pat.save()
+    Person.objects.filter(pk=pat.pk).update(is_active=False)
     assert not is_in(client)
 
 
-@pytest.mark.parametrize("change", ["password", "second factor"])
-def test_a_change_of_either_factor_ends_the_sessions_there_are(
-    change: str, signed_in: Callable[[Person], Client], pat: Person
-) -> None:
-    client = signed_in(pat)
-    people.set_password(pat, "another good passphrase") if change == "password" else enrol(pat)
-    assert not is_in(client)
-
-
-def test_the_database_holds_nothing_to_sign_in_with(signed_in: Callable[[Person], Client], pat: Person) -> None:
-    client = signed_in(pat)
-    cookie = client.cookies["palimpsest_session"].value
-    row = Session.objects.get()
+def test_the_database_holds_nothing_to_sign_in_with(signed_in: SignedIn, browser: NewClient, pat: Person) -> None:
+    cookie, row = signed_in(pat).cookies["palimpsest_session"].value, Session.objects.get()
     assert cookie not in (row.session_key, row.session_data)
-    thief = Client(raise_request_exception=False)
+    thief = browser()
     thief.cookies["palimpsest_session"] = row.session_key
     assert not is_in(thief)
     factor = Authenticator.objects.get()
-    assert people._secret(factor) not in bytes(factor.seed)
-    again = Authenticator(user=pat, seed=factor.seed, pepper_id="deadbeef")
-    assert people._secret(again) != people._secret(factor), "of another pepper"
-    assert people._secret(again) != people._secret(again), "nobody knows it"
+    secret = people._secret(factor)
+    assert secret not in bytes(factor.seed)
     assert keyring().pepper[0].id == factor.pepper_id
+    other_pepper = Authenticator(user=pat, seed=factor.seed, pepper_id="deadbeef")
+    assert people._secret(other_pepper) != secret
+    assert people._secret(other_pepper) != people._secret(other_pepper), "random, so that nobody knows it"
 
 
-def test_cookies_and_headers(browser: NewClient, pat: Person) -> None:
-    client = browser()
-    answer = sign_in(client, pat)
-    cookie = client.cookies["palimpsest_session"]
-    assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
-    page = client.get("/admin/")
-    policy = page.headers["Content-Security-Policy"]
-    assert "default-src 'none'" in policy
-    assert "frame-ancestors 'none'" in policy
-    assert "http:" not in policy
-    assert (page.headers["X-Frame-Options"], page.headers["Referrer-Policy"]) == ("DENY", "same-origin")
-    assert "no-store" in page.headers["Cache-Control"]
-    assert "no-store" in answer.headers["Cache-Control"]
-
-
-def test_a_form_from_elsewhere_is_refused(pat: Person, settings: Any) -> None:
-    settings.ALLOWED_HOSTS = ["testserver"]
-    client = Client(enforce_csrf_checks=True, raise_request_exception=False)
-    assert sign_in(client, pat).status_code == 403
-
-
-def test_nowhere_else_is_sent_to_after_signing_in(browser: NewClient, pat: Person) -> None:
-    answer = sign_in(browser(), pat, next="https://evil.example/")
-    assert answer.headers["Location"] == "/admin/"
-
-
-def test_what_is_kept_of_attempts_holds_no_secret(browser: NewClient, pat: Person) -> None:
-    from axes.models import AccessAttempt
-
-    sign_in(browser(), pat, password="my other passphrase", code="424242")
-    kept = json.dumps(list(AccessAttempt.objects.values()), default=str)
-    assert "my other passphrase" not in kept
-    assert "424242" not in kept
-
-
-def test_a_right_password_with_wrong_codes_is_locked_out_as_a_wrong_one_is(browser: NewClient, pat: Person) -> None:
-    """Or who tries passwords would learn, without a code, which one is right."""
-    told = [
-        [sign_in(browser(), person, password=password, code="000000").status_code for _ in range(6)]
-        for person, password in ((pat, PASSWORD), (enrolled("lee@acme.test"), "another passphrase"))
-    ]
-    assert told[0] == told[1]
-    assert told[0][-1] == 429
-
-
-def test_behind_a_proxy_attempts_are_counted_by_where_they_come_from(
-    browser: NewClient, pat: Person, settings: Any
-) -> None:
-    """By the proxy's own address, anybody would keep everybody out."""
-    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-
-    def tried(written: str) -> int:
-        form = {"username": pat.email, "password": "another passphrase", "code": "000000"}
-        status: int = browser().post("/admin/login/", form, headers={"X-Forwarded-For": written}).status_code
-        return status
-
-    assert [tried(f"10.9.9.{n}, 192.0.2.1") for n in range(6)][-1] == 429, "what is before the last, anybody writes"
-    assert tried("192.0.2.2") == 200
-    assert [tried("no address\x7f") for _ in range(6)][-1] == 429
-    settings.SECURE_PROXY_SSL_HEADER = None
-    assert tried("192.0.2.77") == 429, "that of the connection, where there is no proxy"
-
-
-def test_a_second_factor_moved_by_sql_to_another_person_is_none(browser: NewClient, pat: Person) -> None:
-    """Also where SQL lent the one the other's address, of which the secret is made."""
+def test_a_second_factor_moved_by_sql_to_another_person_is_invalid(browser: NewClient, pat: Person) -> None:
+    """Also when SQL swapped the addresses, which the secret depends on."""
     Person.objects.filter(pk=pat.pk).update(email="lent@acme.test")
     eve = enrolled("pat@acme.test")
-    shown = code(eve, 1)
+    eves_code = code(eve, 1)
     moved = {name: getattr(eve.authenticator, name) for name in ("seed", "pepper_id", "proof", "confirmed")}
     Person.objects.filter(pk=eve.pk).update(email="eve@acme.test")
     Person.objects.filter(pk=pat.pk).update(email="pat@acme.test", password=eve.password)
     Authenticator.objects.filter(user=pat).update(**moved)
-    assert sign_in(browser(), Person.objects.get(pk=pat.pk), code=shown).status_code == 200
+    assert sign_in(browser(), Person.objects.get(pk=pat.pk), code=eves_code).status_code == 200
+
+
+def test_recorded_attempts_hold_no_secret(browser: NewClient, pat: Person) -> None:
+    sign_in(browser(), pat, password="my other passphrase", code="424242")
+    kept = json.dumps(list(AccessAttempt.objects.values()), default=str)
+    assert pat.email in kept
+    assert not any(secret in kept for secret in ("my other passphrase", "424242"))
+
+
+def test_the_form_needs_a_csrf_token_and_redirects_to_no_other_host(browser: NewClient, pat: Person) -> None:
+    assert sign_in(Client(enforce_csrf_checks=True), pat).status_code == 403
+    assert sign_in(browser(), pat, next="https://evil.example/")["Location"] == "/admin/"

@@ -1,4 +1,4 @@
-"""The browser that the pages are opened in: the machine's own Chromium, with nothing of its own to say to anybody."""
+"""The machine's own Chromium, without its background requests."""
 
 from __future__ import annotations
 
@@ -11,30 +11,21 @@ from django.db import connections
 from playwright.sync_api import Browser, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-MISSING = (
-    f"These tests need a Chromium, and none of {', '.join(NAMES)} is on the PATH. On Debian and Ubuntu: "
-    "apt-get install chromium. One that lies elsewhere is named in the variable CHROMIUM."
-)
-OPTIONS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+OPTIONS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+OPTIONS += "--disable-component-update --disable-sync"
 
 
 class NoChromium(Exception):
-    """Told, and never skipped over: tests that did not run have shown nothing."""
+    """An error, not a skip: tests that do not run prove nothing."""
 
 
 def executable() -> str:
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
-        raise NoChromium(MISSING)
+        raise NoChromium(
+            f"These tests need Chromium, and none of {', '.join(NAMES)} is on the PATH. On Debian and Ubuntu: "
+            "apt-get install chromium. For a Chromium in another place, set the variable CHROMIUM to its path."
+        )
     return found
 
 
@@ -42,17 +33,15 @@ def executable() -> str:
 def running() -> Iterator[Browser]:
     """A Chromium, until the block ends.
 
-    Playwright keeps an event loop in the thread that it is used in, and Django refuses the database to a thread with
-    one: its guard is for coroutines, of which there are none here. So the guard is taken away as long as the browser
-    runs. The other way, a thread of Playwright's own, would have each click of each test sent there and back.
-    What the loop does bring about is a connection to the database of its own, which is closed before the loop ends:
-    nothing would reach it afterwards, and PostgreSQL drops no database that somebody holds.
+    Playwright runs an event loop in this thread, and Django refuses database access in such a thread. Its guard is for
+    coroutines. There are none here, so the guard is off while the browser runs. The loop has its own connections to the
+    database. They close before it ends; otherwise PostgreSQL could not drop the database.
     """
     path = executable()
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     try:
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
+            browser = playwright.chromium.launch(executable_path=path, args=OPTIONS.split())
             try:
                 yield browser
             finally:

@@ -1,4 +1,4 @@
-"""The real service, a real browser, and windows of it that fail a test for whatever goes wrong in them."""
+"""The real service, a real browser, and windows that fail a test for every error in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.browser import chromium
 from tests.browser.window import Window, opened
 
 NewWindow = Callable[..., Window]
-NOWHERE = "memorymail://"  # where the service sends what it mails itself: links to stewards it leaves to the workers
 
 
 @pytest.fixture(scope="session")
@@ -27,13 +26,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def served(django_db_setup: None, django_db_blocker: Any) -> Iterator[Served]:
-    with django_db_blocker.unblock(), serving(EMAIL_URL=NOWHERE) as service:
+    """The service. It keeps mail in memory. Letters with links to stewards are sent by workers, not by the service."""
+    with django_db_blocker.unblock(), serving(EMAIL_URL="memorymail://") as service:
         yield service
 
 
 @pytest.fixture
 def new_window(browser: Browser, served: Served) -> Iterator[NewWindow]:
-    """A function that opens a window (tests/browser/window.py). What goes wrong in one fails the test at its end."""
+    """A function that opens a window (tests/browser/window.py). A fault in a window fails the test at its end."""
     windows: list[Window] = []
     with ExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""Consent from end to end: asked for on a page, mailed, given by somebody who never signs in, used, and over."""
+"""Consent and invitations from start to end, in the browsers of both people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memory.models import Agent, Membership, Person
 from tests import queueing, steps
 from tests.admin.conftest import PASSWORD, code
 from tests.browser.conftest import NewWindow
-from tests.browser.walking import Walk
+from tests.browser.walk import Walk
 from tests.browser.window import USUAL
 from tests.conftest import House
 from tests.privacy.marker import MARKER
@@ -25,22 +25,22 @@ from tests.steps import ME
 
 TEA = f"{MARKER} drinks tea"
 STEWARD = "sue@stewards.test"
-WHY = "A customer was told an opening hour that is wrong."
+PURPOSE = "A customer was told an opening hour that is wrong."
 
 
 @pytest.fixture
 def past(house: House, pat: Person) -> Agent:
-    """An agent with a steward, and pat, who may ask to read it."""
+    """An agent with a steward. Pat is an auditor of its tenant."""
     steps.remember(house.ada, TEA, f"{MARKER} drinks milk")
     lifecycle.change(house.ada, ME, steward=STEWARD)
     Membership.objects.create(person=pat, tenant=house.ada.tenant, role="auditor")
-    queueing.work()  # the letters about all that
+    queueing.work()  # sends the letters about these changes
     mail.outbox.clear()
     return steps.fresh(house.ada)
 
 
-def mailed() -> str:
-    """The address in the letter that the steward gets, without the host."""
+def mailed_link() -> str:
+    """The path of the link in the steward's letter."""
     assert queueing.work() == [("ask_steward", "sent")]
     assert mail.outbox[-1].to == [STEWARD]
     found = re.search(r"https?://\S+/consent/\S+", str(mail.outbox[-1].body))
@@ -49,7 +49,7 @@ def mailed() -> str:
 
 
 @pytest.mark.parametrize(("size", "colours"), USUAL)
-def test_asking_consenting_reading_and_its_end(
+def test_a_request_is_approved_used_and_revoked(
     size: str, colours: str, new_window: NewWindow, past: Agent, pat: Person
 ) -> None:
     reader, steward = Walk(new_window(size, colours)), Walk(new_window(size, colours))
@@ -57,21 +57,21 @@ def test_asking_consenting_reading_and_its_end(
     reader.enter(pat)
     reader.open(reverse("admin:memory_agent_change", args=[past.pk]))
     reader.follow("Ask for access")
-    reader.page.get_by_label("Purpose").fill(WHY)
+    reader.page.get_by_label("Purpose").fill(PURPOSE)
     reader.page.get_by_label("Numbers").fill("1")
     reader.page.get_by_label("For how long").select_option("15 minutes")
     reader.press("Send the request")
     reader.sees("Its steward decides, with a mailed link", "waiting")
-    asked = reader.page.url
+    request = reader.page.url
 
-    link = mailed()
+    link = mailed_link()
     steward.open(link)
-    steward.sees("May pat@acme.test read what acme/ada remembers?", WHY, "15 minutes", "one memory and its history")
-    assert steward.page.context.cookies(reader.window.origin + "/admin/") != []  # the form's alone
+    steward.sees("May pat@acme.test read what acme/ada remembers?", PURPOSE, "15 minutes", "one memory and its history")
+    assert steward.page.context.cookies(reader.window.origin + "/admin/") != [], "the form's cookie only"
     steward.press("Approve")
     steward.sees("The agent’s steward approved this", "has read nothing so far")
 
-    reader.open(asked)
+    reader.open(request)
     reader.sees("in force")
     reader.follow("Read")
     grant = reader.page.url
@@ -80,14 +80,14 @@ def test_asking_consenting_reading_and_its_end(
     assert "milk" not in reader.page.content()
     reader.page.clock.fast_forward(16 * 60_000)
     expect(reader.page.get_by_role("alert")).to_contain_text("The grant has ended")
-    reader.arrive()  # with nothing of it left
+    reader.arrive()
 
     reader.open(grant)
     steward.open(link)
     steward.sees("has read 1 time so far")
     steward.press("Revoke")
     steward.sees("was revoked on", "Before that, pat@acme.test read 1 time.")
-    reader.window.meant.append("409")
+    reader.window.expected.append("409")
     reader.press("Read memory 1")
     reader.sees("Request refused")
     reader.follow("Back to the grant")
@@ -95,9 +95,10 @@ def test_asking_consenting_reading_and_its_end(
 
 
 @pytest.mark.parametrize(("size", "colours"), USUAL)
-def test_joining_by_an_invitation(size: str, colours: str, new_window: NewWindow, past: Agent) -> None:
+def test_an_invitation_is_sent_and_accepted(
+    size: str, colours: str, new_window: NewWindow, past: Agent, pat: Person
+) -> None:
     owner, guest = Walk(new_window(size, colours)), Walk(new_window(size, colours))
-    pat = Person.objects.get(email="pat@acme.test")
     Membership.objects.update(role="owner")
     owner.enter(pat)
     owner.open(reverse("admin:memory_membership_changelist"))
@@ -113,15 +114,16 @@ def test_joining_by_an_invitation(size: str, colours: str, new_window: NewWindow
     expect(guest.page.get_by_role("img", name="QR code").locator("svg")).to_be_visible()
     key = base64.b32decode(guest.page.locator("pre.secret").inner_text().replace(" ", ""))
     guest.page.get_by_label("Your name").fill("New")
-    for label in ("New password", "Repeat the new password"):
-        guest.page.get_by_label(label, exact=True).fill(PASSWORD)
-    guest.page.get_by_role("textbox", name="Code").fill("000000")
-    guest.press("Join")  # the page comes back with the same second factor, and says what is wrong
+
+    def join(digits: str) -> None:
+        for label in ("New password", "Repeat the new password"):
+            guest.page.get_by_label(label, exact=True).fill(PASSWORD)
+        guest.page.get_by_role("textbox", name="Code").fill(digits)
+        guest.press("Join")
+
+    join("000000")  # the page shows the error, and the same second factor
     assert not Person.objects.filter(email="new@acme.test").exists()
-    for label in ("New password", "Repeat the new password"):
-        guest.page.get_by_label(label, exact=True).fill(PASSWORD)
-    guest.page.get_by_role("textbox", name="Code").fill(f"{TOTP(key).token():06d}")
-    guest.press("Join")
+    join(f"{TOTP(key).token():06d}")
     guest.sees("You joined acme as auditor")
 
     new = Person.objects.get(email="new@acme.test")
@@ -129,7 +131,7 @@ def test_joining_by_an_invitation(size: str, colours: str, new_window: NewWindow
     guest.arrive()
     expect(guest.page).to_have_title("Overview | Palimpsest")
     guest.open(reverse("admin:memory_agent_change", args=[past.pk]))
-    guest.window.meant.append("409")
+    guest.window.expected.append("409")
     assert guest.window.open(link) == 409
     guest.sees("This invitation was already used.")
     guest.arrive()

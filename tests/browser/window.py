@@ -1,4 +1,4 @@
-"""A window on the service: its size and colours, who is signed in, and whatever goes wrong in it."""
+"""A browser window on the service, with a size and colours. It records errors and checks that pages are usable."""
 
 from __future__ import annotations
 
@@ -10,84 +10,78 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request
 
 from memory.models import Person
 from tests.admin.conftest import PASSWORD, code
 
 SIZES: dict[str, tuple[int, int]] = {"desktop": (1280, 900), "phone": (390, 844)}
-COLOURS = ("light", "dark")
-LOOKS = [(size, colours) for size in SIZES for colours in COLOURS]
-USUAL = [("desktop", "light"), ("phone", "dark")]  # each size and each colour once
-HARMFUL = ("serious", "critical")
+LOOKS = [(size, colours) for size in SIZES for colours in ("light", "dark")]
+USUAL = [("desktop", "light"), ("phone", "dark")]  # each size and each colour scheme once
 
 
 @dataclass
 class Window:
-    """A page, and what it did that it should not have: each is a line, and fails the test in the end."""
+    """A page, and its faults, one in each line. A fault fails the test at the end."""
 
     page: Page
     origin: str
     faults: list[str] = field(default_factory=list)
-    meant: list[str] = field(default_factory=list)  # parts of faults that the test is about
+    expected: list[str] = field(default_factory=list)  # parts of faults that the test causes on purpose
 
     def __post_init__(self) -> None:
-        self.page.on("console", self._said)
-        self.page.on("pageerror", self._failed)
-        self.page.on("request", self._asked)
-        self.page.on("requestfailed", self._unanswered)
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self._fault(f"script: {error.message}"))
+        self.page.on("request", self._request)
+        self.page.on("requestfailed", self._failed_request)
 
-    def _fault(self, told: str) -> None:
-        if not any(part in told for part in self.meant):
-            self.faults.append(f"{urlsplit(self.page.url).path}: {told}")
+    def _fault(self, text: str) -> None:
+        if not any(part in text for part in self.expected):
+            self.faults.append(f"{urlsplit(self.page.url).path}: {text}")
 
-    def _said(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):  # what a Content-Security-Policy stopped is among these
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):  # violations of the Content-Security-Policy are among these
             self._fault(f"console: {message.text}")
 
-    def _failed(self, error: Error) -> None:
-        self._fault(f"script: {error.message}")
+    def _request(self, request: Request) -> None:
+        url = urlsplit(request.url)
+        if url.scheme not in ("data", "blob") and f"{url.scheme}://{url.netloc}" != self.origin:
+            self._fault(f"request to another host: {request.url}")
 
-    def _asked(self, request: Request) -> None:
-        at = urlsplit(request.url)
-        if at.scheme not in ("data", "blob") and f"{at.scheme}://{at.netloc}" != self.origin:
-            self._fault(f"asked another host: {request.url}")
-
-    def _unanswered(self, request: Request) -> None:
-        if request.failure != "net::ERR_ABORTED":  # the page was left meanwhile
-            self._fault(f"no answer: {request.url} {request.failure}")
+    def _failed_request(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the window left the page
+            self._fault(f"no response: {request.url} {request.failure}")
 
     def open(self, address: str) -> int:
-        """Go there and wait until it is drawn. The answer's status."""
-        answer = self.page.goto(address)
+        """Open the address and wait until the page is drawn. Return the response's status."""
+        response = self.page.goto(address)
         self.settle()
-        assert answer is not None
-        return answer.status
+        assert response is not None
+        return response.status
 
     @contextmanager
     def leaving(self) -> Iterator[None]:
-        """What the block does leads to another page; it ends when that one is drawn."""
+        """The block must lead to another page. Wait until that page is drawn."""
         with self.page.expect_navigation():
             yield
         self.settle()
 
     def settle(self) -> None:
-        """Wait until scripts and fonts have come, without which nothing is where it will be."""
+        """Wait for scripts and fonts, which move what is on the page."""
         self.page.wait_for_load_state("load")
         self.page.wait_for_function("!document.querySelector('html[x-cloak]')")
         self.page.evaluate("document.fonts.ready.then(() => true)")
 
-    def sign_in(self, person: Person, digits: str = "") -> None:
-        """By the form, as the person would."""
+    def sign_in(self, person: Person, digits: str = "", password: str = PASSWORD) -> None:
+        """Fill in the form and send it. `digits` replace the right code."""
         self.open("/admin/login/")
-        self.page.get_by_label("Email").fill(person.email)
-        self.page.get_by_label("Password").fill(PASSWORD)
-        self.page.get_by_label("Code").fill(digits or code(person))
+        for label, text in (("Email", person.email), ("Password", password), ("Code", digits or code(person))):
+            self.page.get_by_label(label).fill(text)
         with self.leaving():
             self.page.get_by_role("button", name="Sign in").click()
 
-    def pictured(self, file: Path, tallest: int) -> None:
-        """The whole page, down to so many pixels. The window grows for it: what scrolls in itself is pictured, too."""
+    def take_picture(self, file: Path, tallest: int) -> None:
+        """The page down to `tallest` pixels. The window grows first, so that parts which scroll are in the picture."""
         size = self.page.viewport_size
         assert size is not None
         whole: int = self.page.evaluate("document.documentElement.scrollHeight")
@@ -97,40 +91,39 @@ class Window:
         self.page.set_viewport_size(size)
 
     def is_usable(self) -> None:
-        """Fails the test, with all that is wrong, unless everybody can use the page at this size."""
+        """Check the page's width and its accessibility."""
         wrong = self.harm() + self.overflow()
         assert not wrong, "\n".join(wrong)
 
     def overflow(self) -> list[str]:
-        """What is wider than the window, so that the whole page moves sideways. Tables that scroll in place may be."""
+        """Elements that are wider than the window and make the page scroll sideways. A table may scroll in itself."""
         wider: list[str] = self.page.evaluate(_WIDER, self.page.viewport_size["width"])  # type: ignore[index]
         return wider
 
     def harm(self) -> list[str]:
-        """What axe finds that keeps somebody out: serious and critical, with selectors."""
-        found = self._axe()["violations"]
+        """Serious and critical violations that axe finds, with selectors."""
         return [
             f"{rule['id']} ({rule['impact']}): {' '.join(map(str, node['target']))}: {node['failureSummary']}"
-            for rule in found
-            if rule["impact"] in HARMFUL
+            for rule in self._axe()["violations"]
+            if rule["impact"] in ("serious", "critical")
             for node in rule["nodes"]
         ]
 
     def _axe(self) -> dict[str, Any]:
-        """By the debugger's own door: the pages' policies let no script in, and this one neither."""
+        """Run axe through the debugger, because the pages' Content-Security-Policy allows no other script."""
         session = self.page.context.new_cdp_session(self.page)
         try:
             session.send("Runtime.evaluate", {"expression": AXE_SCRIPT})
-            asked = {"expression": _ASK_AXE, "awaitPromise": True, "returnByValue": True}
-            answer = session.send("Runtime.evaluate", asked)
-            assert "exceptionDetails" not in answer, answer
-            told: dict[str, Any] = answer["result"]["value"]
-            return told
+            expression = {"expression": _RUN_AXE, "awaitPromise": True, "returnByValue": True}
+            response = session.send("Runtime.evaluate", expression)
+            assert "exceptionDetails" not in response, response
+            found: dict[str, Any] = response["result"]["value"]
+            return found
         finally:
             session.detach()
 
 
-_ASK_AXE = "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => ({violations}))"
+_RUN_AXE = "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => ({violations}))"
 _WIDER = """width => {
     const page = document.scrollingElement;
     if (page.scrollWidth <= width) return [];
@@ -144,19 +137,11 @@ _WIDER = """width => {
 
 @contextmanager
 def opened(browser: Browser, origin: str, size: str, colours: str, state: Any = None) -> Iterator[Window]:
-    """A new window without a past, or with the cookies of another (`state`)."""
+    """A new window. `state` holds the cookies of another window."""
     width, height = SIZES[size]
-    is_phone = size == "phone"
-    context = browser.new_context(
-        base_url=origin,
-        viewport={"width": width, "height": height},
-        is_mobile=is_phone,
-        has_touch=is_phone,
-        color_scheme=colours,  # type: ignore[arg-type]
-        reduced_motion="reduce",
-        locale="en-GB",
-        storage_state=state,
-    )
+    phone = {"is_mobile": size == "phone", "has_touch": size == "phone"}
+    look: Any = {"viewport": {"width": width, "height": height}, "color_scheme": colours, "reduced_motion": "reduce"}
+    context = browser.new_context(base_url=origin, locale="en-GB", storage_state=state, **phone, **look)
     context.set_default_timeout(30_000)
     try:
         yield Window(context.new_page(), origin)

@@ -1,39 +1,37 @@
-"""What whoever steers an agent does, page by page, and without a word of what it remembers."""
+"""Managing an agent in a browser: protect a memory, refine, roll back, pause. No page shows content."""
 
 from __future__ import annotations
 
-import time
-from datetime import timedelta
-
 import pytest
 from django.urls import reverse
-from django.utils import timezone
 from playwright.sync_api import expect
 
 from memory.models import Agent, Membership, Memory, Person
 from refinement.models import RefinementSession
 from tests import queueing, steps
 from tests.browser.conftest import NewWindow
-from tests.browser.walking import Walk
+from tests.browser.walk import Walk
 from tests.browser.window import USUAL, Window
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.refining import filler
 
-TWICE = f"{MARKER} likes green tea in the morning."
 ALL = list(range(1, 12))
 
 
 @pytest.fixture(params=USUAL, ids="-".join)
-def walk(request: pytest.FixtureRequest, new_window: NewWindow) -> Walk:
-    return Walk(new_window(*request.param))
+def walk(request: pytest.FixtureRequest, new_window: NewWindow, pat: Person, past: Agent) -> Walk:
+    """A window in which pat is signed in."""
+    walk = Walk(new_window(*request.param))
+    walk.enter(pat)
+    return walk
 
 
 @pytest.fixture
 def past(house: House, pat: Person) -> Agent:
-    """An agent with the same said twice, and pat, who may steer it."""
-    others = [f"{MARKER} {filler(12, seed)}" for seed in range(9)]  # for a session may not drop a third of everything
-    steps.remember(house.ada, TWICE, TWICE, *others)
+    """An agent with one duplicate. Pat is an admin of its tenant."""
+    text = f"{MARKER} likes green tea in the morning."
+    steps.remember(house.ada, text, text, *(f"{MARKER} {filler(12, seed)}" for seed in range(9)))
     Membership.objects.create(person=pat, tenant=house.ada.tenant, role="admin")
     return house.ada
 
@@ -42,19 +40,14 @@ def page_of(agent: Agent) -> str:
     return reverse("admin:memory_agent_change", args=[agent.pk])
 
 
-def memory_page(agent: Agent, number: int) -> str:
-    return reverse("admin:memory_memory_change", args=[Memory.objects.get(agent=agent, number=number).pk])
-
-
 def kept(agent: Agent) -> list[int]:
-    """Without what the service tells the agent in its journal."""
+    """The numbers of the core memories, without the system's notices in the journal."""
     rows = Memory.objects.filter(agent=agent, discarded_at=None, kind="core").order_by("number")
     return list(rows.values_list("number", flat=True))
 
 
-def test_protecting_a_memory_and_no_longer(walk: Walk, past: Agent, pat: Person) -> None:
-    walk.enter(pat)
-    walk.open(memory_page(past, 1))
+def test_a_memory_is_protected_and_unprotected(walk: Walk, past: Agent) -> None:
+    walk.open(reverse("admin:memory_memory_change", args=[Memory.objects.get(agent=past, number=1).pk]))
     walk.press("Protect")
     walk.sees("1 memory of 1 agent", "No session discards, merges or rewrites protected memories.")
     assert not steps.row(past, 1).constitutional
@@ -65,7 +58,7 @@ def test_protecting_a_memory_and_no_longer(walk: Walk, past: Agent, pat: Person)
     walk.sees("1 memory of 1 agent", "Sessions may then discard, merge or rewrite them.")
     reason = walk.page.get_by_label("Reason")
     walk.page.get_by_role("button", name="Remove protection").click()
-    expect(reason).to_be_focused()  # the browser itself asks for one
+    expect(reason).to_be_focused()  # the browser requires one
     assert steps.row(past, 1).constitutional
     reason.fill("It was meant for a week.")
     walk.press("Remove protection")
@@ -73,8 +66,7 @@ def test_protecting_a_memory_and_no_longer(walk: Walk, past: Agent, pat: Person)
     assert not steps.row(past, 1).constitutional
 
 
-def test_refining_and_rolling_it_back(walk: Walk, past: Agent, pat: Person) -> None:
-    walk.enter(pat)
+def test_a_refinement_is_rolled_back(walk: Walk, past: Agent) -> None:
     walk.open(page_of(past))
     walk.press("Refine now")
     walk.sees("Starts a refinement session for 1 agent")
@@ -99,34 +91,14 @@ def test_refining_and_rolling_it_back(walk: Walk, past: Agent, pat: Person) -> N
     walk.sees(f"Its audit trail has {entry.seq} entries", "Latest sessions")
 
 
-def test_the_time_machine_by_date(walk: Walk, past: Agent, pat: Person) -> None:
-    moment = timezone.now().replace(microsecond=0) + timedelta(seconds=1)
-    time.sleep(max(0.0, (moment - timezone.now()).total_seconds()))
-    steps.remember(past, f"{MARKER} it rains")
-    walk.enter(pat)
-    walk.open(page_of(past))
-    walk.follow("Time Machine")
-    walk.page.get_by_role("combobox", name="Roll back").select_option("everything since a date and time")
-    walk.page.get_by_label("Which").fill("some day")
-    walk.press("Preview")
-    expect(walk.page.get_by_role("alert").first).to_be_visible()
-    walk.page.get_by_label("Which").fill(f"{moment:%Y-%m-%d %H:%M:%S}")
-    walk.press("Preview")
-    walk.sees(f"Preview: roll back everything since {moment:%Y-%m-%d %H:%M:%S} UTC")
-    assert kept(past) == [*ALL, len(ALL) + 1]
-    walk.press("Roll back")
-    walk.sees("acme/ada: rolled back")
-    assert kept(past) == ALL
-
-
-def test_pausing_by_keyboard_alone(window: Window, past: Agent, pat: Person) -> None:
+def test_an_agent_is_paused_by_keyboard_only(window: Window, past: Agent, pat: Person) -> None:
     walk = Walk(window)
     walk.enter(pat)
     page = walk.page
-    walk.strike(page.get_by_role("link", name="Agents").first)
-    walk.strike(page.get_by_role("link", name="acme/ada").first)
-    walk.strike(page.get_by_role("button", name="Pause"))
+    walk.press_key_on(page.get_by_role("link", name="Agents").first)
+    walk.press_key_on(page.get_by_role("link", name="acme/ada").first)
+    walk.press_key_on(page.get_by_role("button", name="Pause"))
     walk.sees("Pauses 1 agent: no refinement when due.")
-    walk.strike(page.get_by_role("button", name="Pause"), "Space")
+    walk.press_key_on(page.get_by_role("button", name="Pause"), "Space")
     walk.sees("acme/ada: paused.")
     assert steps.fresh(past).paused

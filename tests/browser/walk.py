@@ -1,4 +1,4 @@
-"""Going through the service by what its pages offer. Each page on the way is usable, and says nothing it may not."""
+"""A person's way through the pages, by links and buttons. Every page must be usable and show no content."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from memory.models import Person
 from tests.browser.window import Window
 from tests.privacy.marker import MARKER
 
-FURTHEST = 120  # steps of the Tab key that anybody would take
+MOST_TABS = 120
 
 
 @dataclass(frozen=True)
 class Walk:
-    """One person's way, in a window of their own."""
+    """One person, in one window."""
 
     window: Window
 
@@ -24,7 +24,7 @@ class Walk:
         return self.window.page
 
     def arrive(self) -> None:
-        """Look at the page that one came to."""
+        """Check the page."""
         self.window.is_usable()
         assert MARKER not in self.page.content()
 
@@ -42,10 +42,10 @@ class Walk:
         self.arrive()
 
     def choose(self, link: str) -> None:
-        """Of what can be done with a list or a row: on a phone it is folded away."""
-        folded = self.page.get_by_role("button", name="Actions")
-        if folded.is_visible():
-            folded.click()
+        """Follow a link among the actions of a list or a row. On a phone, a button opens them."""
+        button = self.page.get_by_role("button", name="Actions")
+        if button.is_visible():
+            button.click()
         self.follow(link)
 
     def press(self, button: str) -> None:
@@ -53,7 +53,7 @@ class Walk:
         self.arrive()
 
     def read(self, button: str) -> None:
-        """Press what leads to a page that shows content, by somebody's consent."""
+        """Press a button that leads to a page with content."""
         with self.window.leaving():
             self.page.get_by_role("button", name=button, exact=True).first.click()
         self.window.is_usable()
@@ -62,17 +62,14 @@ class Walk:
         for text in texts:
             expect(self.page.locator("body").filter(has_text=text)).to_have_count(1)
 
-    def tab_to(self, wanted: Locator) -> None:
-        """By the Tab key alone, as far as it takes."""
-        for _ in range(FURTHEST):
+    def press_key_on(self, target: Locator, key: str = "Enter") -> None:
+        """Move to the target with the Tab key, then press a key that leads to another page."""
+        for _ in range(MOST_TABS):
             self.page.keyboard.press("Tab")
-            if wanted.evaluate("at => at === document.activeElement"):
-                return
-        raise AssertionError(f"no Tab leads to {wanted}")
-
-    def strike(self, wanted: Locator, key: str = "Enter") -> None:
-        """Go there by the Tab key, and strike a key that leads to another page."""
-        self.tab_to(wanted)
+            if target.evaluate("at => at === document.activeElement"):
+                break
+        else:
+            raise AssertionError(f"the Tab key does not reach {target}")
         with self.window.leaving():
             self.page.keyboard.press(key)
         self.arrive()
