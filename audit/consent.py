@@ -60,7 +60,7 @@ class Scope:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Scope:
-        """Raises what `ill_formed` catches."""
+        """The scope in this JSON object. Raises the errors that `ill_formed` catches."""
         numbers = tuple(map(typed.number, value.get("numbers", ())))
         places = {name: typed.number(each) for name, each in value.items() if name not in ("kind", "numbers")}
         if value["kind"] not in KINDS:
@@ -86,7 +86,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A request, from the trail. `number` is that of its entry."""
+    """A request, as read from the trail. `number` is that of its entry."""
 
     number: int
     person_id: int

@@ -12,7 +12,7 @@ _WAIT = 2_000  # milliseconds to wait for readers
 
 
 def empty_log_on_commit() -> None:
-    """Empty SQLite's log after this transaction, which removes content."""
+    """This transaction removes content, so empty SQLite's log after it."""
     transaction.on_commit(empty_log)
 
 

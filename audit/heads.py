@@ -1,7 +1,8 @@
 """Heads: the last entry of each trail, exported and signed. Keep them where the database administrator has no access.
 
 A chain shows changes that were made without the audit key. It does not show that its last entries were removed, or that
-all of it was written again with the key. An earlier head shows both: its entry is missing or different.
+all of it was written again with the key. An exported head makes both visible: the entry of the head is then missing or
+different.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ class ProposalState(TextChoices):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposal, from the trail. `number` is that of its entry, and `settled_by` that of the entry that closed it."""
+    """A proposal, as read from the trail. `number` is that of its entry, and `settled_by` that of the entry that closed
+    it."""
 
     number: int
     proposer_kind: str

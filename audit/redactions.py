@@ -71,7 +71,8 @@ class Redacted:
     notes: dict[int, int] = field(default_factory=dict)  # entry without its note → entry that redacted it
 
     def add(self, seq: int, detail: Mapping[str, Any]) -> None:
-        """Add what a redaction's entry names, or raise an error (`verify.ill_formed`) and add nothing."""
+        """Add the bodies and notes that the entry of a redaction lists. If the entry is invalid, add nothing and raise
+        one of the errors in `verify.ill_formed`."""
         named = {int(number): frozenset(map(bytes.fromhex, each)) for number, each in detail["redacted"].items()}
         notes = dict.fromkeys(detail["notes"], seq)
         self.bodies |= {number: (seq, self._named(number) | each) for number, each in named.items()}

@@ -31,7 +31,7 @@ class RemovalState(TextChoices):
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A request, from the trail. `number` is that of its entry. `memories` is empty for an erasure.
+    """A request, as read from the trail. `number` is that of its entry. `memories` is empty for an erasure.
 
     `asker` made the request. `asked_by` is the person for whom they made it, by default themselves.
     """
@@ -58,7 +58,7 @@ class Removal:
         return "silo" if self.is_erasure else "memories"
 
     def at(self, _: datetime) -> RemovalState:
-        """The state at this moment. It never lapses, because the law may require a decision."""
+        """The state at this moment. The request never expires, because the law may require a decision."""
         return self.state
 
 

@@ -26,9 +26,9 @@ LAST_SECONDS = 10  # after a request to end, until a process is killed
 class Sentinel(cluster.Sentinel):  # type: ignore[misc]
     """The process that starts the others and watches them.
 
-    A process that waits for a task or reports a result holds the lock of a queue between the processes. If it is
-    killed, the lock is never released. django-q2 starts another process, which then waits forever, like the rest. So
-    the worker ends, and its supervisor starts a new one with new queues.
+    The processes share queues. While a process waits for a task or reports a result, it holds the lock of a queue. If
+    it is killed then, the lock is never released. django-q2 starts another process, which then waits forever, like the
+    rest. So the worker ends, and its supervisor starts a new one with new queues.
     """
 
     def guard(self) -> None:
