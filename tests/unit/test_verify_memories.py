@@ -1,4 +1,4 @@
-"""What is wrong with an agent's memories, its counters, its row and its keys, beside its trail, is found."""
+"""Changes by SQL to an agent's memories, counters, row and keys are found."""
 
 from __future__ import annotations
 
@@ -14,28 +14,37 @@ from memory.writing import operations
 from memory.writing.edits import fields_of
 from tests import steps
 from tests.steps import ME, problems, remember
-from tests.tampering import LAST, called, changes, columns, found, memories, others, undone
+from tests.tampering import LAST, called, changes, columns, first, found, memories, others, undone
 
 pytestmark = pytest.mark.database
 
 
-def test_an_altered_column_of_any_memory_is_found(past: Agent) -> None:
+def update(agent: Agent, **values: Any) -> None:
+    Agent.objects.filter(pk=agent.pk).update(**values)
+
+
+def check_named(agent: Agent, memory: Memory, what: str = "is not as this entry left it") -> None:
+    problem = found(agent)[0]
+    assert (problem.seq, problem.problem) == (memory.version, f"memory {memory.number} {what}")
+
+
+def test_another_value_of_any_column_of_a_memory_is_found(past: Agent) -> None:
     for column in columns(Memory, "redacted_at"):
-        became = "is missing" if column in ("agent_id", "number") else "is not as this entry left it"
         for memory in list(memories(past)):
             if column == "constitutional" and memory.discarded_at:  # which the database refuses
                 continue
             for value in others(Memory, column, getattr(memory, column)):
                 with undone():
                     assert memories(past).filter(pk=memory.pk).update(**{column: value}) == 1
-                    told = found(past)[0]
-                    assert (told.seq, told.problem) == (memory.version, f"memory {memory.number} {became}"), (
-                        column,
-                        value,
-                    )
+                    is_lost = column in ("agent_id", "number")
+                    check_named(past, memory, "is missing" if is_lost else "is not as this entry left it")
 
 
-def test_an_inserted_memory_is_found(past: Agent) -> None:
+def test_inserted_and_removed_memories_are_found(past: Agent) -> None:
+    for memory in list(memories(past)):
+        with undone():
+            memories(past).filter(pk=memory.pk).delete()
+            check_named(past, memory, "is missing")
     for number in (77, 88):
         memory = steps.row(past, 6)
         memory.pk, memory.number = None, number
@@ -44,15 +53,7 @@ def test_an_inserted_memory_is_found(past: Agent) -> None:
     assert [p.problem for p in found(past)][:2] == ["memory 77 is not in the trail", "memory 88 is not in the trail"]
 
 
-def test_any_removed_memory_is_found(past: Agent) -> None:
-    for memory in list(memories(past)):
-        with undone():
-            memories(past).filter(pk=memory.pk).delete()
-            told = found(past)[0]
-            assert (told.seq, told.problem) == (memory.version, f"memory {memory.number} is missing")
-
-
-def test_two_memories_that_took_each_others_body_are_found(past: Agent) -> None:
+def test_two_memories_with_swapped_bodies_are_found(past: Agent) -> None:
     one, other = memories(past).filter(number__in=(4, 6))
     for mine, theirs in ((one, other), (other, one)):
         memories(past).filter(pk=mine.pk).update(sealed=theirs.sealed, digest=theirs.digest)
@@ -61,52 +62,42 @@ def test_two_memories_that_took_each_others_body_are_found(past: Agent) -> None:
     }
 
 
-def test_an_older_body_of_any_memory_put_back_is_found(past: Agent) -> None:
-    """With all that was written beside it, and as the version it was."""
+def test_an_older_body_of_a_memory_is_found(past: Agent) -> None:
+    """Alone, with the other columns of that time, and with its version too."""
     older = [change for change in changes(past) if memories(past).get(number=change.number).version > change.seq]
     assert len(older) == 6
     for change in older:
         memory = memories(past).get(number=change.number)
         state = fields_of(bytes(change.after))
         for values in ({"sealed": state["sealed"]}, state, state | {"version": change.seq}):
-            if all(getattr(memory, name) == value for name, value in values.items()):
-                continue
-            with undone():
-                memories(past).filter(pk=memory.pk).update(**values)
-                told, expected = found(past)[0], f"memory {memory.number} is not as this entry left it"
-                assert (told.seq, told.problem) == (memory.version, expected)
+            if any(getattr(memory, name) != value for name, value in values.items()):
+                with undone():
+                    memories(past).filter(pk=memory.pk).update(**values)
+                    check_named(past, memory)
 
 
-def test_an_altered_counter_is_found(past: Agent) -> None:
-    rows: Any = [
-        "core_count",
-        "core_tokens",
-        "journal_count",
-        "constitutional_count",
-        "constitutional_tokens",
-        "duplicate_tokens",
-        "next_number",
-    ]
-    for counter in rows:
-        for by in [1, -1]:
-            with undone():
-                Agent.objects.filter(pk=past.pk).update(**{counter: 50})
-                Agent.objects.filter(pk=past.pk).update(**{counter: F(counter) + by})
-                assert any(counter in p.problem for p in found(past))
+COUNTERS = ["core_count", "core_tokens", "journal_count", "constitutional_count", "constitutional_tokens"]
+
+
+@pytest.mark.parametrize("counter", [*COUNTERS, "duplicate_tokens", "next_number"])
+def test_an_altered_counter_is_found(past: Agent, counter: str) -> None:
+    for value in (51, 49):
+        update(past, **{counter: value})
+        assert any(counter in p.problem for p in found(past))
 
 
 def test_an_altered_high_water_mark_is_found(past: Agent) -> None:
-    """Trap: lowered to what the memories weigh now, it lowers the floor of the next session."""
-    for by in [1, -1]:
+    """A lower mark would lower the floor of the next session."""
+    row = steps.fresh(past)
+    assert row.high_water_tokens - 1 > row.core_tokens - row.duplicate_tokens
+    for difference in (1, -1):
         with undone():
-            row = steps.fresh(past)
-            assert row.high_water_tokens - 1 > row.core_tokens - row.duplicate_tokens
-            Agent.objects.filter(pk=past.pk).update(high_water_tokens=F("high_water_tokens") + by)
+            update(past, high_water_tokens=F("high_water_tokens") + difference)
             assert ["high-water" in p.problem for p in found(past)] == [True]
 
 
-def test_the_high_water_mark_follows_repeats_of_unlike_sizes(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal texts stored under other token counters weigh what they were stored with; the largest counts."""
+def test_the_high_water_mark_counts_the_largest_of_equal_texts(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal texts can have different sizes when the token counter was changed."""
     for size in (7, 90, 20):
         monkeypatch.setattr("memory.policy.tokens.count", lambda _, size=size: size)
         remember(ada, "the same")
@@ -118,62 +109,59 @@ def test_the_high_water_mark_follows_repeats_of_unlike_sizes(ada: Agent, monkeyp
     assert problems(ada) == []
 
 
-def test_an_altered_head_in_the_agents_row_is_found(past: Agent) -> None:
-    rows: Any = [
+@pytest.mark.parametrize(
+    ("column", "value", "named"),
+    [
         ("audit_seq", LAST + 1, (LAST + 1, "truncated")),
         ("audit_seq", LAST - 1, (LAST, "inserted")),
         ("audit_seq", 0, (1, "inserted")),
         ("audit_mac", b"", (LAST, "altered")),
         ("audit_mac", bytes(32), (LAST, "altered")),
-        ("audit_at", datetime(2990, 1, 1, tzinfo=UTC), (LAST, "altered")),  # the next entry's time never goes back
+        ("audit_at", datetime(2990, 1, 1, tzinfo=UTC), (LAST, "altered")),  # the next entry would get this time
         ("audit_at", datetime(1990, 1, 1, tzinfo=UTC), (LAST, "altered")),
         ("audit_at", None, (LAST, "altered")),
-    ]
-    for column, value, named in rows:
-        with undone():
-            Agent.objects.filter(pk=past.pk).update(**{column: value})
-            assert [called(problem) for problem in found(past)] == [named]
+    ],
+)
+def test_an_altered_head_in_the_agents_row_is_found(
+    past: Agent, column: str, value: Any, named: tuple[int, str]
+) -> None:
+    update(past, **{column: value})
+    assert [called(problem) for problem in found(past)] == [named]
 
 
-def test_an_agent_handed_to_another_tenant_is_found_also_when_it_went_on_writing(past: Agent, bob: Agent) -> None:
-    Agent.objects.filter(pk=past.pk).update(tenant=bob.tenant)
+def test_a_renamed_agent_is_found_and_one_moved_to_another_tenant_also_after_more_writes(
+    past: Agent, bob: Agent
+) -> None:
+    with undone():
+        update(past, slug="eve")
+        assert [p.seq for p in found(past)] == [1]
+    update(past, tenant=bob.tenant)
     assert [(p.agent, p.seq) for p in found(past)] == [("globex/ada", 1)]
     remember(steps.fresh(past), "as another's")
     assert [p.seq for p in found(past)] == [1]
-    Agent.objects.filter(pk=past.pk).update(tenant=past.tenant)
+    update(past, tenant=past.tenant)
     assert [p.seq for p in found(past)] == [steps.fresh(past).audit_seq]
 
 
-def test_a_renamed_agent_is_found(past: Agent) -> None:
-    Agent.objects.filter(pk=past.pk).update(slug="eve")
-    assert [p.seq for p in found(past)] == [1]
-
-
-def test_a_key_put_in_by_sql_is_found(past: Agent) -> None:
-    mine = AgentKey.objects.get(agent=past)
-    AgentKey.objects.create(agent=past, prefix="x" * 12, mac=mine.mac)
-    assert [p.problem for p in found(past)] == [f"inserted: the agent key {'x' * 12} is not in the trail"]
-
-
-def test_a_key_brought_back_to_life_is_found(past: Agent) -> None:
-    [key] = AgentKey.objects.filter(agent=past)
+def test_agent_keys_changed_by_sql_are_found(past: Agent) -> None:
+    keys = AgentKey.objects.filter(agent=past)
+    key = keys.get()
+    with undone():
+        AgentKey.objects.create(agent=past, prefix="x" * 12, mac=key.mac)
+        assert [p.problem for p in found(past)] == [f"inserted: the agent key {'x' * 12} is not in the trail"]
+    with undone():
+        keys.delete()
+        assert [p.seq for p in found(past)] == [2]
+    with undone():  # the first key would count as a key that a tenant handed out
+        keys.update(is_handed_out=False)
+        assert [called(problem) for problem in found(past)] == [(2, "altered")]
     lifecycle.revoke_key(past, key.prefix, ME)
     assert problems(past) == []
-    AgentKey.objects.filter(pk=key.pk).update(revoked_at=None)
-    assert [(p.seq, p.problem.split(":")[0]) for p in found(past)] == [(2, "altered")]
+    keys.update(revoked_at=None)
+    assert first(past) == (2, "altered")
+    assert len(found(past)) == 1
 
 
-def test_a_key_said_to_be_another_than_it_is_is_found(past: Agent) -> None:
-    """As a tenant's to hand out, for a first key would then be had for the silo."""
-    AgentKey.objects.filter(agent=past).update(is_handed_out=False)
-    assert [(p.seq, p.problem.split(":")[0]) for p in found(past)] == [(2, "altered")]
-
-
-def test_a_key_that_was_removed_is_found(past: Agent) -> None:
-    AgentKey.objects.filter(agent=past).delete()
-    assert [p.seq for p in found(past)] == [2]
-
-
-def test_a_data_key_taken_away_by_sql_is_found(past: Agent) -> None:
-    Agent.objects.filter(pk=past.pk).update(wrapped_key=b"")
+def test_a_removed_data_key_is_found(past: Agent) -> None:
+    update(past, wrapped_key=b"")
     assert [p.problem for p in found(past)] == ["missing: the data key does not exist, but no entry destroyed it"]
