@@ -1,7 +1,8 @@
-"""What each verb of the store writes: the rows, the counters, and one entry of the trail."""
+"""What each verb of the store writes and refuses. tests/property/test_store.py tries random calls."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -42,13 +43,6 @@ def note(agent: Agent) -> str:
     return Silo.for_agent(agent).open_text("note", entry.seq, bytes(entry.sealed))
 
 
-# --- remember
-
-
-def test_numbers_are_consecutive_within_an_agent(ada: Agent, bob: Agent) -> None:
-    assert [remember(ada, "one", "two"), remember(bob, "one"), remember(ada, "three")] == [[1, 2], [1], [3]]
-
-
 def test_defaults_of_a_memory(ada: Agent) -> None:
     remember(ada, "  Tea, with milk.\n", tags=("drink", "habit"))
     memory = row(ada, 1)
@@ -82,23 +76,6 @@ def test_remembering_writes_one_entry_with_a_change_for_each(ada: Agent) -> None
         assert bytes(change.after) == steps.snapshot(row(ada, change.number))
 
 
-def test_an_agent_over_its_budget_becomes_due_at_once(ada: Agent) -> None:
-    Agent.objects.filter(pk=ada.pk).update(budget_tokens=10, target_tokens=5)
-    remember(ada, "x" * 40)
-    assert steps.fresh(ada).due_reason == "weekly"
-    remember(ada, "y")
-    assert (steps.fresh(ada).due_reason, steps.fresh(ada).due_at) == ("over_budget", last_entry(ada).at)
-
-
-def test_an_agent_in_its_quiet_time_becomes_due_at_its_end_or_after_more_growth(ada: Agent) -> None:
-    quiet = last_entry(ada).at + timedelta(hours=24)
-    Agent.objects.filter(pk=ada.pk).update(budget_tokens=10, target_tokens=5, quiet_until=quiet, quiet_below_tokens=100)
-    remember(ada, "x" * 80)
-    assert (steps.fresh(ada).due_reason, steps.fresh(ada).due_at) == ("over_budget", quiet)
-    remember(ada, "y" * 320)
-    assert steps.fresh(ada).due_at == last_entry(ada).at
-
-
 def test_an_earlier_due_date_is_kept(ada: Agent) -> None:
     earlier = last_entry(ada).at - timedelta(hours=1)
     Agent.objects.filter(pk=ada.pk).update(budget_tokens=10, target_tokens=5, due_at=earlier, due_reason="manual")
@@ -117,9 +94,6 @@ def test_duplicates_counted_under_two_token_counters_agree_with_the_rows(
     operations.discard(ada, [2], ME)
     operations.revise(ada, 1, ME, tags=["counted again"])
     assert steps.problems(ada) == []
-
-
-# --- revise, discard, restore, promote
 
 
 def test_a_revision_records_the_row_before_and_after(ada: Agent) -> None:
@@ -157,9 +131,6 @@ def test_a_promoted_memory_is_core_and_counts(ada: Agent) -> None:
     check_record(ada, edited, "promoted", [before], 1)
     assert (row(ada, 1).kind, row(ada, 1).constitutional, weight(ada)) == ("core", True, (1, 10, 10))
     assert steps.fresh(ada).journal_count == 0
-
-
-# --- consolidate
 
 
 @pytest.fixture
@@ -220,43 +191,6 @@ def test_a_merge_of_two_categories_needs_one_of_them(ada: Agent, pair: list[int]
     assert row(ada, 4).category == "technical"
 
 
-def test_the_result_stays_in_its_project(ada: Agent) -> None:
-    remember(ada, "one", "two", project="site", category="topic")
-    operations.consolidate(ada, [1, 2], "both", ME)
-    assert (row(ada, 3).project, row(ada, 3).category, row(ada, 3).scope) == ("site", "topic", "project")
-
-
-# --- trim and notify
-
-
-def test_a_trim_keeps_the_newest_runs_by_origin(ada: Agent) -> None:
-    def runs(*days: int) -> None:
-        for day in days:
-            remember(ada, f"run {day}", kind="journal", source="run", origin=NEW + timedelta(days=day))
-
-    runs(5, 1, 4, 2)
-    edited = operations.trim(ada, 2, SYSTEM)
-    assert active(ada) == [1, 3]
-    assert (last_entry(ada).operation, last_entry(ada).seq, last_entry(ada).changes) == ("trimmed", edited.seq, 2)
-    runs(6, 6)
-    operations.trim(ada, 1, SYSTEM)
-    assert active(ada) == [6], "of two of the same time, the later one"
-    steps.protect(ada, 6)
-    runs(1, 2)
-    operations.trim(ada, 1, SYSTEM)
-    assert active(ada) == [6, 8], "a constitutional run stays and does not count"
-    with refused(ada, errors.Invalid):
-        operations.trim(ada, -1, SYSTEM)
-
-
-def test_a_trim_keeps_core_memories_other_journal_entries_and_notices(ada: Agent) -> None:
-    remember(ada, "core")
-    remember(ada, "said", kind="journal")
-    steps.tell(ada)
-    assert operations.trim(ada, 0, SYSTEM).seq is None
-    assert active(ada) == [1, 2, 3]
-
-
 def test_a_notice_is_a_journal_memory_in_one_entry_also_while_memory_is_off(ada: Agent) -> None:
     Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
     closed: dict[str, Any] = {"operation": "session_closed", "detail": {"merged": 3}, "session": SESSION}
@@ -266,13 +200,6 @@ def test_a_notice_is_a_journal_memory_in_one_entry_also_while_memory_is_off(ada:
     assert (entry.detail, entry.actor_kind) == ({"merged": 3}, "system")
     assert (memory.kind, memory.source, memory.scope, memory.constitutional) == ("journal", "system", "common", False)
     assert (says(ada, memory.number).content, steps.fresh(ada).journal_count) == ("closed", 1)
-
-
-# --- protect and unprotect
-
-
-def budget(agent: Agent, tokens: int) -> None:
-    Agent.objects.filter(pk=agent.pk).update(budget_tokens=tokens, target_tokens=tokens)
 
 
 def test_an_agent_protects_core_memories_during_its_session(ada: Agent) -> None:
@@ -287,26 +214,6 @@ def test_an_agent_protects_core_memories_during_its_session(ada: Agent) -> None:
         operations.protect(ada, [2], ME, session=SESSION)
     operations.protect(ada, [2], PERSON)
     assert row(ada, 2).constitutional
-
-
-def test_an_agent_protects_at_most_half_its_budget(ada: Agent) -> None:
-    budget(ada, 20)
-    remember(ada, "x" * 20, "y" * 20, "z")
-    with refused(ada, errors.ProtectionFull):
-        operations.protect(ada, [1, 2, 3], ME, session=SESSION)
-    operations.protect(ada, [1], ME, session=SESSION)
-    assert [m.number for m in operations.protect(ada, [1, 2], ME, session=SESSION).memories] == [2]
-    assert steps.fresh(ada).constitutional_tokens == 10
-    with refused(ada, errors.ProtectionFull):
-        operations.protect(ada, [3], ME, session=SESSION)
-
-
-def test_a_person_protects_above_half_the_budget(ada: Agent) -> None:
-    budget(ada, 20)
-    remember(ada, "x" * 60)
-    operations.protect(ada, [1], PERSON)
-    assert row(ada, 1).constitutional
-    assert operations.protect(ada, [1], ME, session=SESSION).seq is None, "it is already protected"
 
 
 @pytest.mark.parametrize("actor", [PERSON, Actor.operator("op")])
@@ -330,3 +237,80 @@ def test_only_a_person_with_a_reason_removes_protection(
     steps.protect(ada, 1)
     with refused(ada, error):
         operations.unprotect(ada, [1], actor, reason=reason)
+
+
+# Each edits memory `number`, where the agent has another core memory 1.
+VERBS: dict[str, Callable[..., Any]] = {
+    "consolidate": lambda agent, number, **more: operations.consolidate(agent, [1, number], "both", ME, **more),
+    "discard": lambda agent, number, **more: operations.discard(agent, [1, number], ME, **more),
+    "promote": lambda agent, number, **more: operations.promote(agent, number, ME, **more),
+    "protect": lambda agent, number, **more: operations.protect(agent, [1, number], ME, session=SESSION, **more),
+    "revise": lambda agent, number, **more: operations.revise(agent, number, ME, content="other", **more),
+}
+
+
+@pytest.fixture
+def other(ada: Agent) -> int:
+    return remember(ada, "tea", "coffee")[1]
+
+
+def test_a_constitutional_memory_is_neither_merged_nor_discarded_nor_rewritten(ada: Agent, other: int) -> None:
+    steps.protect(ada, other)
+    for name in ("consolidate", "discard", "revise"):
+        with refused(ada, errors.Constitutional) as caught:
+            VERBS[name](ada, other)
+        assert caught.value.numbers == (other,)
+    with refused(ada, errors.Constitutional):
+        operations.discard(ada, [other], PERSON)
+    with refused(ada, errors.Constitutional):
+        operations.revise(ada, other, PERSON, tags=["other"])
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *(lambda agent, verb=verb: verb(agent, 2) for verb in VERBS.values()),
+        lambda agent: operations.remember(agent, [Draft("milk")], ME),
+        lambda agent: operations.restore(agent, [2], ME),
+        lambda agent: operations.trim(agent, 0, ME),
+        lambda agent: operations.unprotect(agent, [2], PERSON, reason="tidy"),
+    ],
+    ids=[*VERBS, "remember", "restore", "trim", "unprotect"],
+)
+def test_while_memory_is_off_nothing_is_edited(ada: Agent, other: int, edit: Callable[[Agent], Any]) -> None:
+    """The switch is read from the database, not from the caller."""
+    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    ada.memory_enabled = True
+    with refused(ada, errors.MemoryDisabled):
+        edit(ada)
+
+
+def test_texts_and_tags_that_cannot_be_stored_are_refused(ada: Agent, other: int) -> None:
+    bad: list[dict[str, Any]] = [{"content": " "}, {"content": "x" * 10_001}, {"tags": ["x" * 65]}, {"tags": "drink"}]
+    for values in bad:
+        with refused(ada, errors.Invalid):
+            operations.revise(ada, other, ME, **values)
+    with refused(ada, errors.Invalid) as caught:
+        operations.consolidate(ada, [1, other], "x" * 10_001, ME)
+    assert caught.value.field == "new_content"
+    with refused(ada, errors.Invalid):
+        steps.tell(ada, "")
+    with refused(ada, errors.Invalid):
+        operations.remember(ada, [Draft("good"), Draft(" ")], ME)
+
+
+def test_an_edit_without_effect_writes_no_entry(ada: Agent, other: int) -> None:
+    steps.protect(ada, other)
+    before = steps.state(ada)
+    edits = [
+        operations.remember(ada, [], ME),
+        operations.discard(ada, [], ME),
+        operations.restore(ada, [1, 2], PERSON),
+        operations.promote(ada, 1, ME),
+        operations.protect(ada, [other], ME, session=SESSION),
+        operations.unprotect(ada, [1], PERSON, reason="tidy"),
+        operations.revise(ada, 1, ME, content="tea", tags=[], dropping=["milk"]),
+        operations.trim(ada, 2, ME),
+    ]
+    assert [edit.seq for edit in edits] == [None] * len(edits)
+    assert steps.state(ada) == before
