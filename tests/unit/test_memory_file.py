@@ -43,9 +43,6 @@ def full(path: Path) -> Path:
     return path
 
 
-# --- the tests that the seed names
-
-
 def test_trim_entries_file_does_not_exist(path: Path) -> None:
     assert trim_entries(Place(path), 5).removed == 0
     assert not path.exists()
@@ -99,8 +96,6 @@ def test_trim_entries_original_unmodified_on_write_error(full: Path, as_nobody: 
         full.parent.chmod(0o755)
 
 
-# --- content
-
 LINES = st.sampled_from(
     [b"## ", b"##", b"## x", b"#", b" ## ", b"", b"\r", b"\xff\xfe", b"\x00", b"text", b"\xef\xbb\xbf## "]
 )
@@ -143,9 +138,6 @@ def test_a_large_file_is_trimmed_in_little_memory(path: Path) -> None:
     assert seen.entries == 200
 
 
-# --- kinds of files
-
-
 def test_trimming_a_symlink_keeps_it_and_trims_its_target(path: Path, tmp_path: Path) -> None:
     target = tmp_path / "elsewhere" / "real.md"
     target.parent.mkdir()
@@ -183,9 +175,6 @@ def test_a_folder_and_a_pipe_are_refused_without_waiting(path: Path, tmp_path: P
                 act(place)
         with pytest.raises(FileFault):
             append(place, entry(1))
-
-
-# --- places
 
 
 def test_a_symlink_out_of_the_root_is_not_followed(tmp_path: Path) -> None:

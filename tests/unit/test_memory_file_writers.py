@@ -208,9 +208,6 @@ def test_a_file_that_grows_without_pause_can_be_read(full: Path) -> None:
     assert seen.entries >= 5
 
 
-# --- failures while writing
-
-
 def test_an_interrupt_waits_until_late_appends_are_copied(full: Path) -> None:
     script = (
         "import os, signal, subprocess, sys, time\nfrom pathlib import Path\nfrom memory.run_log import log_file\n"

@@ -13,7 +13,7 @@ from audit.proposals import Proposal
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import links, proposals
+from memory.consent import proposals
 from memory.models import Agent
 from memory.time_machine import trail_view
 from memory.writing import edits
@@ -59,9 +59,6 @@ def check_refused(agent: Agent, number: int, actor: Actor = ME, error: type[Exce
 
 def closing_detail(agent: Agent) -> Any:
     return AuditEntry.objects.get(agent_id=agent.pk, operation="change_declined", actor_kind="system").detail
-
-
-# --- proposing
 
 
 @pytest.mark.parametrize("actor", [ADMIN, TENANT])
@@ -128,9 +125,6 @@ def test_for_an_erased_silo_nothing_is_proposed_or_accepted(led: Agent) -> None:
         accept(led, number)
 
 
-# --- deciding
-
-
 @pytest.mark.parametrize("actor", [ME, STEWARD, Actor.steward("Stew+agents@ACME.test")])
 def test_the_agents_side_accepts(led: Agent, actor: Actor) -> None:
     number = propose(led, model=MODEL, is_steward_only=True).number
@@ -178,34 +172,6 @@ def test_a_steward_cannot_accept_their_own_proposal(ada: Agent, steward: str, pe
         propose(ada, Actor.person(person), model="openai/gpt-4.1-mini")
 
 
-def test_a_proposed_steward_cannot_accept_the_proposal(led: Agent) -> None:
-    number = propose(led, steward=ADMIN.label).number
-    for actor in (ADMIN, Actor.steward(ADMIN.label), Actor.operator(ADMIN.label)):
-        check_refused(led, number, actor, errors.ConsentRequired)
-    accept(led, number)
-    assert fresh(led).steward == ADMIN.label
-
-
-@pytest.mark.parametrize("is_steward_only", [False, True])
-def test_without_a_steward_the_runtime_decides(ada: Agent, is_steward_only: bool) -> None:
-    lifecycle.change(ada, ME, is_steward_only=is_steward_only)
-    number = propose(ada, steward="tom@acme.test").number
-    check_refused(ada, number, Actor.steward(""), errors.ConsentRequired)
-    accept(ada, number)
-    assert fresh(ada).steward == "tom@acme.test"
-
-
-def test_only_the_person_who_proposed_may_withdraw_it(led: Agent) -> None:
-    number = propose(led, model=MODEL).number
-    for other in (Actor.person("other@acme.test"), Actor.operator(ADMIN.label)):
-        with refused(led, errors.ConsentRequired):
-            decline(led, number, other)
-    assert decline(led, number, ADMIN).decided_by == "person"
-    for verb in (accept, decline):
-        with refused(led, errors.NotOpen):
-            verb(led, number)
-
-
 def test_a_proposal_of_what_is_set_already_can_be_accepted(led: Agent) -> None:
     number = propose(led, model=MODEL).number
     lifecycle.change(led, ME, model=MODEL)
@@ -234,25 +200,6 @@ def test_a_refusal_inside_a_transaction_leaves_the_proposal_open(led: Agent) -> 
     with edits.locked(fresh(led)) as row, pytest.raises(errors.ConsentRequired):
         proposals.accept(row, number, ADMIN)
     assert state(led, number) == "open"
-
-
-def test_a_steward_who_is_replaced_by_a_link_can_still_open_it(led: Agent) -> None:
-    number = propose(led, steward="tom@acme.test").number
-    token, other = (links.make(fresh(led), number) for _ in range(2))
-    links.decide(token, approve=True)
-    for each in (token, other):
-        assert links.look(each).state == "accepted"
-        with refused(led, errors.InvalidLink):
-            links.decide(each, approve=True)
-    later = propose(led, steward="third@acme.test").number
-    link_of_tom = links.make(fresh(led), later)
-    lifecycle.change(led, ME, steward="fourth@acme.test")
-    accept(led, later)
-    with refused(led, errors.InvalidLink):  # tom was not the steward when it was decided
-        links.look(link_of_tom)
-
-
-# --- SQL
 
 
 def test_a_forged_proposal_is_found_and_cannot_be_accepted(led: Agent, bob: Agent) -> None:

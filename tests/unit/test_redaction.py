@@ -74,9 +74,6 @@ def past(ada: Agent) -> Agent:
     return ada
 
 
-# --- what is removed, and what stays
-
-
 def test_the_body_is_removed_from_the_row_and_from_every_snapshot(past: Agent) -> None:
     bodies = {bytes(change.after)[-40:] for change in changes_of(past, 1)}
     digest = Silo.for_agent(past).digest("Ann likes black tea")
@@ -165,9 +162,6 @@ def test_a_change_without_a_snapshot_does_not_stop_it(past: Agent) -> None:
     assert row(past, 3).redacted_at
 
 
-# --- search
-
-
 def found(agent: Agent, words: str) -> list[int]:
     with cache.reader(fresh(agent)) as index:
         return [hit.number for hit in index.search(words)]
@@ -199,9 +193,6 @@ def test_another_process_builds_its_index_again(past: Agent) -> None:
     cache._edited.blocks.clear()
     assert found(past, "coffee") == [6]
     assert held.index is new
-
-
-# --- other memories that may say the same: listed, and left as they are
 
 
 def close_session(agent: Agent, session: int) -> int:
@@ -261,9 +252,6 @@ def test_the_notice_of_a_session_that_could_read_it_is_listed(past: Agent) -> No
     redact(past, late)
 
 
-# --- conditions
-
-
 def test_it_works_while_memory_is_off(past: Agent) -> None:
     Agent.objects.filter(pk=past.pk).update(memory_enabled=False)
     redact(fresh(past), 1)
@@ -294,9 +282,6 @@ def test_an_open_session_ends_without_its_models_words(past: Agent) -> None:
     assert "ended early (redaction)" in notice
 
 
-# --- nothing restores it
-
-
 def test_no_verb_restores_it(past: Agent) -> None:
     redact(past, 3)
     with refused(past, errors.Redacted):
@@ -319,17 +304,6 @@ def test_a_rollback_restores_everything_else(past: Agent) -> None:
     undone = Undone.of(fresh(past))
     assert (undone.by(redacted), undone.by(redacted - 2) is None) == (None, False)
     assert problems(past) == []
-
-
-def test_a_failure_leaves_everything_unchanged(past: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise DatabaseError
-
-    request, before = ask(past, 1), all_bytes(past)
-    monkeypatch.setattr(trail, "strip", fail)
-    with refused(past, DatabaseError):
-        redaction.redact(past, request, ME)
-    assert all_bytes(past) == before
 
 
 @pytest.mark.parametrize("values", [{"sealed": b"x"}, {"digest": b"x" * 32}, {"discarded_at": None}])

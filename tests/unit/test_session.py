@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -21,11 +20,10 @@ from memory.time_machine.rollback import What, roll_back
 from refinement import loop, schedule
 from refinement import session as sessions
 from refinement.errors import SessionEnded
-from refinement.knife import Knife
 from refinement.models import Mode, Outcome, RefinementSession
 from tests.privacy import logbook
-from tests.refining import Held, change, everything, fill, filler, notice, opened, protected, sound, untouched
-from tests.steps import PERSON, active, fresh, last_entry, remember, row, says
+from tests.refining import change, everything, fill, filler, notice, opened, protected, sound, untouched
+from tests.steps import PERSON, fresh, last_entry, remember, row, says
 
 pytestmark = pytest.mark.database
 
@@ -36,9 +34,6 @@ ENDINGS = [
     (Outcome.FAILED, "model_unavailable", "Refinement failed (model unavailable)."),
     (Outcome.ABANDONED, "lease_expired", "Refinement was abandoned (lease expired)."),
 ]
-
-
-# --- opening
 
 
 def test_limits_are_frozen_when_a_session_opens_and_are_in_the_trail(ada: Agent) -> None:
@@ -53,18 +48,6 @@ def test_limits_are_frozen_when_a_session_opens_and_are_in_the_trail(ada: Agent)
     limits = (row.model, row.budget_tokens, row.target_tokens, row.floor_tokens, row.max_steps, row.max_seconds)
     assert limits == ("builtin/dedupe", 900, 200, 150, 3, 900)
     assert (row.tokens_before, row.memories_before, row.outcome) == (400, 4, Outcome.OPEN)
-
-
-def test_exact_duplicates_are_removed_before_a_session_opens(ada: Agent) -> None:
-    remember(ada, "Tea.", "Tea.", "Coffee.", "Tea.")
-    held = opened(ada)
-    row = held.row
-    assert (row.duplicates_removed, row.memories_before, row.memories_after) == (2, 4, 2)
-    assert (row.tokens_before, row.repeated_tokens, row.tokens_after) == (5, 2, 3)
-    assert (last_entry(ada).detail["tokens"], last_entry(ada).detail["repeated_tokens"]) == (5, 2)
-    assert active(ada) == [1, 3]
-    operations = AuditEntry.objects.filter(agent_id=ada.pk).order_by("seq").values_list("operation", flat=True)
-    assert list(operations)[-2:] == [Operation.DEDUPLICATED, Operation.SESSION_OPENED]
 
 
 def test_the_database_refuses_a_second_open_session(ada: Agent) -> None:
@@ -113,9 +96,6 @@ def test_concurrent_calls_run_one_after_the_other(transactional_db: None, ada: A
     assert sorted(results) == [False, False, False, True]
     assert (held.row.deleted, held.row.failed_calls) == (1, 3)
     assert sound(ada)
-
-
-# --- the lease
 
 
 def test_each_step_renews_the_lease_unless_it_is_lost(ada: Agent) -> None:
@@ -194,9 +174,6 @@ def test_opening_closes_a_stale_session_first_in_the_same_transaction(
     assert sound(ada)
 
 
-# --- ending
-
-
 @pytest.mark.parametrize(("outcome", "reason", "beginning"), ENDINGS)
 def test_the_agent_finds_a_journal_memory_whatever_the_outcome(
     ada: Agent, outcome: str, reason: str, beginning: str
@@ -205,7 +182,7 @@ def test_the_agent_finds_a_journal_memory_whatever_the_outcome(
     held = opened(ada)
     held.call("delete_memory", id=1)
     assert held.row.shown
-    change(ada, memory_enabled=False)  # the notice is written all the same
+    change(ada, memory_enabled=False)  # the notice is written also then
     sessions.close(held.session, outcome, reason)
     assert (held.row.shown, held.row.summaries) == ({}, None)
     journal = Memory.objects.get(agent_id=ada.pk, kind="journal")
@@ -244,14 +221,6 @@ def test_what_a_session_saved_is_what_its_rollback_restores(ada: Agent) -> None:
     assert (agent.core_tokens, agent.core_count) == (row.tokens_before, row.memories_before)
 
 
-def test_the_notice_names_growth_during_the_session(ada: Agent) -> None:
-    fill(ada, 8, 20)
-    held = opened(ada)
-    fill(ada, 1, 500, "meanwhile")
-    sessions.close(held.session, Outcome.COMPLETED)
-    assert "Compressed 8 → 9 core memories; grew by 500 tokens;" in notice(ada)
-
-
 def test_the_notice_of_a_failed_session_counts_removed_duplicates(ada: Agent) -> None:
     remember(ada, *[filler(50, "same")] * 3)
     change(ada, model="nobody/nothing")
@@ -270,9 +239,6 @@ def test_a_failure_while_closing_leaves_the_session_open(ada: Agent, monkeypatch
     monkeypatch.setattr(sessions.schedule, "set_next", fail)
     with untouched(ada), pytest.raises(RuntimeError):
         sessions.close(held.session, Outcome.COMPLETED)
-
-
-# --- boundaries
 
 
 def test_a_session_reaches_no_other_agents_memories(ada: Agent, bob: Agent) -> None:
@@ -299,21 +265,6 @@ def test_constitutional_memories_outlive_a_session_that_tries_everything(ada: Ag
     held.call("consolidate_memories", ids_to_merge=made, new_content=filler(120, "all"))
     assert [says(ada, number).content for number in made[:2]] == before
     assert all(row(ada, number).constitutional for number in made[:2])
-
-
-def test_a_broken_seal_is_an_error_without_content(ada: Agent) -> None:
-    made = fill(ada, 8, 20)
-    held = opened(ada)
-    Memory.objects.filter(agent_id=ada.pk, number=made[0]).update(sealed=b"broken")
-    answer = held.call("update_memory", id=made[0], content=filler(19))
-    assert answer["code"] == "seal_broken"
-    assert not re.search(r"broken\b.*sealed=", answer["error"])
-
-
-def test_a_knife_of_a_forged_session_is_refused(ada: Agent) -> None:
-    held = opened(ada)
-    forged = RefinementSession(pk=held.session.pk, agent=ada, lease_token="", number=1)
-    assert Held(forged, Knife(forged)).call("delete_memory", id=1)["code"] == "session_ended"
 
 
 @pytest.mark.parametrize("broken", [b"", b"\x01garbage!" + b"0" * 60])

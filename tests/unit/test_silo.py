@@ -102,9 +102,6 @@ def test_contents_swapped_by_sql_do_not_open(ada: Agent) -> None:
         says(ada, one)
 
 
-# Data keys
-
-
 def rotate(settings: Settings) -> None:
     old = ",".join(base64.b64encode(key.secret).decode() for key in keyring().silo)
     settings.SILO_KEYS = f"{new_key()},{old}"
@@ -164,9 +161,6 @@ def test_the_cache_has_no_rotated_or_erased_key(ada: Agent, settings: Settings) 
     assert Silo.for_agent(ada) is not before
     with pytest.raises(errors.SiloKeyMissing, match="erased"):
         Silo.for_agent(Agent(pk=ada.pk, wrapped_key=b""))
-
-
-# No plaintext without a silo
 
 
 @pytest.mark.parametrize("is_stored", [True, False])

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
-from audit.models import AuditEntry
 from memory import errors
 from memory.models import Agent, Memory
 from memory.search import cache
@@ -111,19 +108,6 @@ def test_a_rollback_is_one_entry_that_names_the_entries_it_undid(past: Agent) ->
     assert [by(seq) for seq in range(undone + 3)] == [None] * undone + [entry.seq, None, None]
 
 
-def test_a_preview_counts_and_changes_nothing(past: Agent) -> None:
-    start = seq(past)
-    operations.revise(past, 1, ME, content="green tea from the hills")
-    for edit in ("discarded", "protected", "remembered"):
-        EDITS[edit](past)
-    before = steps.state(past)
-    figures = preview(past, What.since_entry(start))
-    assert steps.state(past) == before
-    assert [getattr(figures, name) for name in FIGURES[:4]] == [1, 1, 1, 1]
-    assert (figures.entry, figures.applied, figures.constitutional) == (None, False, (3,))
-    assert figures.tokens_before - figures.tokens_after == fresh(past).core_tokens - figures.tokens_after
-
-
 def test_a_session_is_undone_as_a_whole_after_its_end(past: Agent) -> None:
     before = states(past)
     operations.revise(past, 1, ME, content="green tea", session=SESSION)
@@ -135,22 +119,6 @@ def test_a_session_is_undone_as_a_whole_after_its_end(past: Agent) -> None:
     undo(past, What.session(SESSION))
     assert is_restored(past, before)
     assert steps.active(past) == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("by_time", [False, True])
-def test_everything_since_an_entry_or_a_time_is_undone(past: Agent, time_machine: Any, by_time: bool) -> None:
-    start, before, moment = seq(past), states(past), timezone.now()
-    time_machine.move_to(moment + timedelta(hours=1))
-    for edit in ("remembered", "revised", "consolidated", "promoted"):
-        EDITS[edit](past)
-    undo(past, What.moment(moment) if by_time else What.since_entry(start))
-    assert is_restored(past, before)
-
-
-def test_a_rollback_without_anything_to_undo_is_refused(past: Agent) -> None:
-    for what in (What.since_entry(seq(past)), What.moment(timezone.now() + timedelta(days=1))):
-        with refused(past, errors.NothingToUndo):
-            roll_back(past, what, PERSON)
 
 
 @pytest.mark.parametrize("number", [0, -1, 999, 2**63])
@@ -169,20 +137,6 @@ def test_nothing_is_undone_twice(past: Agent) -> None:
         roll_back(past, what, PERSON)
     undo(past, What.entry(seq(past)))
     undo(past, what)
-
-
-def test_a_trail_that_changed_after_the_preview_is_refused(past: Agent) -> None:
-    operations.discard(past, [2], ME)
-    what = What.since_entry(2)
-    old = preview(past, what)
-    remember(past, "honey")
-    with refused(past, errors.TrailChanged):
-        roll_back(fresh(past), what, PERSON, head=old.head)
-    new = preview(fresh(past), what)
-    assert roll_back(fresh(past), what, PERSON, head=new.head).discarded == new.discarded
-
-
-# --- later edits
 
 
 def test_a_memory_that_is_restored_or_discarded_already_is_no_conflict(past: Agent) -> None:
@@ -247,9 +201,6 @@ def test_an_edit_by_others_during_a_session_is_a_conflict(past: Agent) -> None:
     assert caught.value.conflicts == {1: (others,)}
 
 
-# --- constitutional memories
-
-
 def test_a_constitutional_memory_is_rolled_back_only_with_a_reason(past: Agent) -> None:
     what = What.since_entry(seq(past))
     operations.revise(past, 1, ME, content="green tea")
@@ -264,30 +215,6 @@ def test_a_constitutional_memory_is_rolled_back_only_with_a_reason(past: Agent) 
     assert (says(past, 1).content, row(past, 1).constitutional) == ("tea", False)
     assert (row(past, honey).constitutional, row(past, honey).discarded_at is None) == (False, False)
     assert last_entry(past).detail["reason"] == "Protected by mistake."
-
-
-def test_a_memory_that_was_constitutional_becomes_so_again(past: Agent) -> None:
-    operations.protect(past, [1], PERSON)
-    start = seq(past)
-    operations.unprotect(past, [1], PERSON, reason="asked")
-    operations.discard(past, [1], ME)
-    undo(past, What.since_entry(start))
-    assert row(past, 1).constitutional
-
-
-# --- boundaries
-
-
-def test_a_rollback_touches_no_other_agent_and_works_while_memory_is_off(past: Agent, bob: Agent) -> None:
-    remember(bob, "beer")
-    before = steps.state(bob)
-    operations.discard(past, [2], ME)
-    Agent.objects.filter(pk=past.pk).update(memory_enabled=False)
-    undo(past, What.entry(seq(past)))
-    assert 2 in steps.active(past)
-    undo(past, What.since_entry(0))
-    assert steps.state(bob) == before
-    assert not AuditEntry.objects.filter(agent_id=bob.pk, operation="rolled_back").exists()
 
 
 def test_a_rollback_that_would_not_restore_exactly_is_refused(past: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,11 @@ import pytest
 from memory import errors
 from memory.models import Agent
 from memory.time_machine.rollback import What, preview, roll_back
-from memory.writing import operations
 from refinement import session as sessions
 from refinement import undone_sessions
 from refinement.models import Outcome, RefinementSession
-from tests.refining import Held, fill, filler, opened
-from tests.steps import ME, PERSON, fresh, last_entry, remember
+from tests.refining import Held, fill, opened
+from tests.steps import PERSON, fresh, last_entry, remember
 
 pytestmark = pytest.mark.database
 
@@ -67,29 +66,6 @@ def test_a_session_undone_in_part_is_not_marked(ada: Agent) -> None:
     assert undone_by() == [rest]
     undo(ada, What.entry(first))
     assert undone_by() == [None]
-
-
-def test_a_rollback_during_a_session_does_not_mark_it(ada: Agent) -> None:
-    """Its later changes and its notice stay in effect."""
-    fill(ada, 8, 100)
-    since = fresh(ada).audit_seq + 1  # after its memories, before its changes
-    remember(ada, *["Tea."] * 3)
-    held = opened(ada)
-    undo(ada, What.since_entry(since))
-    assert undone_by() == [None]
-    sessions.close(held.session, Outcome.COMPLETED)
-    assert undone_by() == [None]
-    entry = undo(ada, What.session(1))
-    assert undone_by() == [entry]
-
-
-def test_a_skipped_later_edit_does_not_prevent_the_mark(ada: Agent) -> None:
-    made = fill(ada, 8, 100)
-    refined(ada, made[0])
-    operations.restore(ada, [made[0]], PERSON)
-    operations.revise(ada, made[0], ME, content=filler(90, "new"))
-    entry = undo(ada, What.session(1), skip_conflicts=True)
-    assert undone_by() == [entry]
 
 
 def test_the_same_number_of_another_agent_is_not_marked(ada: Agent, bob: Agent) -> None:

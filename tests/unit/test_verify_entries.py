@@ -52,9 +52,6 @@ def point_head_at_last(agent: Agent) -> None:
     Agent.objects.filter(pk=agent.pk).update(audit_seq=entry.seq, audit_mac=entry.mac, audit_at=entry.at)
 
 
-# --- one value of one row
-
-
 def word(column: str, now: Any, value: Any) -> str:
     """What verifying calls another value of a column."""
     if column in ("agent_id", "seq"):
@@ -80,9 +77,6 @@ def test_the_primary_key_of_a_row_is_not_verified(past: Agent) -> None:
         row = model.objects.latest("pk")
         assert model.objects.filter(pk=row.pk).update(id=row.pk + 1000) == 1
     assert problems(past) == []
-
-
-# --- one entry of the trail, each in turn
 
 
 def remove_entry(agent: Agent, seq: int) -> None:
@@ -165,9 +159,6 @@ def test_two_swapped_entries_are_found(past: Agent) -> None:
             assert {p.seq for p in found(past)} >= {one, one + 1}
 
 
-# --- removed
-
-
 def test_the_last_entry_removed_is_found(past: Agent) -> None:
     has_changes = changes(past).filter(seq=LAST).exists()
     remove_entry(past, LAST)
@@ -212,9 +203,6 @@ def test_a_tail_cut_off_with_all_its_effects_is_found_by_exported_heads_only(
             set_back(past, last)
             assert problems(past) == []
             assert [called(problem) for problem in heads.problems(exported)] == [(LAST, "truncated")]
-
-
-# --- inserted
 
 
 def test_changes_without_an_entry_are_found(past: Agent) -> None:
@@ -265,9 +253,6 @@ def test_an_entry_forged_under_another_key_is_found(past: Agent, settings: Any) 
     assert found(past)[0].seq == LAST + 1
 
 
-# --- changes
-
-
 def test_a_change_removed_repeated_moved_or_without_its_body_is_found(past: Agent) -> None:
     for change in list(changes(past)):
         with undone():
@@ -314,9 +299,6 @@ def test_an_older_body_is_found_in_the_row_in_the_change_and_in_both(past: Agent
     assert tried == 3 * 4 + 2
 
 
-# --- MACs computed again
-
-
 def test_macs_computed_without_the_key_are_found(past: Agent) -> None:
     """Under a random key, with the key id kept, and with a key id that the attacker made up."""
     unknown = "signed with audit key mine, which is not in the keyring"
@@ -325,8 +307,8 @@ def test_macs_computed_without_the_key_are_found(past: Agent) -> None:
             with undone():
                 entries(past).filter(seq=seq).update(actor_label="somebody else")
                 rechain(past, seq, secrets.token_bytes(32), key_id=key_id)
-                told = [(p.seq, p.problem if key_id else called(p)[1]) for p in found(past)]
-                assert told == [(n, unknown if key_id else "altered") for n in range(seq, LAST + 1)]
+                named = [(p.seq, p.problem if key_id else called(p)[1]) for p in found(past)]
+                assert named == [(n, unknown if key_id else "altered") for n in range(seq, LAST + 1)]
 
 
 def test_an_inserted_entry_with_macs_computed_again_is_found(past: Agent) -> None:

@@ -64,9 +64,6 @@ def returned(agent: Agent, *numbers: int) -> bool:
     return {(p.seq, p.problem) for p in found(agent)} == {(seq, RETURNED) for seq in numbers}
 
 
-# --- put back from a backup
-
-
 @pytest.mark.parametrize(("side", "bodies"), [("before", 3), ("after", 5)])
 def test_a_body_put_back_into_a_change_is_found(redacted: Agent, originals: Any, side: str, bodies: int) -> None:
     backup = [was for was in originals[Change].values() if was["number"] in REDACTED and was[side] is not None]
@@ -115,9 +112,6 @@ def test_a_data_key_put_back_after_an_erasure_is_found(past: Agent, is_original:
     assert [called(problem) for problem in found(past)] == [(erased.entry, "inserted")]
 
 
-# --- altered
-
-
 def test_another_value_of_any_column_of_a_redacted_change_is_found(redacted: Agent) -> None:
     for column in columns(Change, "agent_id", "seq"):
         for change in list(covered(redacted).filter(number=3).values()):
@@ -158,9 +152,6 @@ def test_another_redaction_time_or_a_missing_redaction_entry_is_found(redacted: 
             assert found(redacted)[0].seq == BY
     entries(redacted).filter(seq=BY).delete()
     assert {(BY, "missing"), (3, "wiped"), (5, "wiped"), (9, "wiped")} <= all_called(redacted)
-
-
-# --- redactions forged by SQL
 
 
 def forge_redaction(agent: Agent, detail: Any, number: int = 4) -> AuditEntry:
