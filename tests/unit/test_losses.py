@@ -12,7 +12,7 @@ from tests.growth import growth
 from tests.refining import Held, fill, opened, protected
 from tests.steps import remember, says
 
-# What the source says, its kind, the passage that is left out, and another way to write it.
+# A source, the kind of the passage that the result leaves out, the passage, and another way to write it.
 KINDS = [
     ("The hall seats 1,250 guests at most.", "number", "1,250", "1250 guests"),
     ("The shop opens at 07:30 on weekdays.", "number", "07:30", "from 7:30"),
@@ -30,7 +30,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("source", "kind", "text", "other"), KINDS)
-def test_each_kind_is_found_and_may_be_written_differently(source: str, kind: str, text: str, other: str) -> None:
+def test_each_kind_is_reported_unless_it_is_written_differently(source: str, kind: str, text: str, other: str) -> None:
     assert (kind, text) in [(one.kind, one.text) for one in losses(source, "Nothing.", "english")]
     assert text not in [one.text for one in losses(source, f"Now {other}.", "english")]
 
@@ -43,71 +43,66 @@ def test_each_kind_is_found_and_may_be_written_differently(source: str, kind: st
         ("We met Ana.", "We met Anatol.", "Ana"),
     ],
 )
-def test_a_longer_or_other_one_is_another(source: str, result: str, text: str) -> None:
+def test_a_similar_passage_does_not_replace_a_lost_one(source: str, result: str, text: str) -> None:
     assert [one.text for one in losses(source, result, "english")] == [text]
 
 
-def test_words_of_a_language_that_open_a_sentence_are_no_names() -> None:
+def test_common_words_at_the_start_of_a_sentence_are_not_names() -> None:
     assert losses("The tea is hot. Where is it?", "", "english") == []
     assert losses("Der Tee ist kalt.", "", "german") != losses("Der Tee ist kalt.", "", "other")
 
 
 @given(st.text(max_size=200))
 @settings(deadline=None)
-def test_a_text_leaves_out_nothing_of_itself(text: str) -> None:
+def test_an_unchanged_text_loses_nothing(text: str) -> None:
     assert losses(text, text, "english") == []
 
 
 @pytest.mark.parametrize("piece", ["a:", "a.", "«", '"', "a", "1.", "/a", "@a", "a-", "www.", "May ", "1,"])
-def test_time_grows_with_the_text(piece: str) -> None:
+def test_time_grows_linearly_with_the_text(piece: str) -> None:
     # Four times the text: quadratic growth would be sixteen times.
     assert growth(lambda length: losses(piece * length, piece * length, "english"), 2_000) < 8
 
 
-# --- in the Knife
-
-
-def held_with(agent: Agent, *texts: str) -> Held:
+def opened_with(agent: Agent, *texts: str) -> Held:
     fill(agent, 8, 20)
     remember(agent, *texts)
     return opened(agent)
 
 
-def test_a_merge_names_what_is_left_out_and_where_it_is(ada: Agent) -> None:
-    held = held_with(ada, "The hall seats 250 guests at most.", "The plumber met Katarina at the house.")
+def test_a_merge_names_lost_passages_and_their_sources(ada: Agent) -> None:
+    held = opened_with(ada, "The hall seats 250 guests at most.", "The plumber met Katarina at the house.")
     answer = held.call("consolidate_memories", ids_to_merge=[9, 10], new_content="The plumber was at the hall.")
     assert answer["left_out"] == [
         {"id": 9, "kind": "number", "text": "250"},
         {"id": 10, "kind": "name", "text": "Katarina"},
     ]
-    assert held.call("update_memory", id=answer["id"], content="At the hall (250 seats) the plumber met Katarina.")[
-        "ok"
-    ]
+    content = "At the hall (250 seats) the plumber met Katarina."
+    assert held.call("update_memory", id=answer["id"], content=content)["ok"]
 
 
-def test_a_rewrite_that_keeps_all_has_nothing_to_name(ada: Agent) -> None:
-    held = held_with(ada, "On 2023-05-07 there were 3 plumbers at the hall.")
+def test_a_rewrite_that_loses_nothing_names_nothing(ada: Agent) -> None:
+    held = opened_with(ada, "On 2023-05-07 there were 3 plumbers at the hall.")
     answer = held.call("update_memory", id=9, content="On 7 May 2023, three plumbers were at the hall.")
     assert answer["ok"]
     assert "left_out" not in answer
     assert says(ada, 9).content == "On 7 May 2023, three plumbers were at the hall."
 
 
-def test_what_another_core_memory_says_is_not_lost(ada: Agent) -> None:
-    held = held_with(ada, "Katarina has 250 keys.", "The 250 keys are in the safe.")
-    assert held.call("update_memory", id=9, content="She has keys.")["left_out"] == [
-        {"id": 9, "kind": "name", "text": "Katarina"}
-    ]
+def test_a_passage_in_another_core_memory_is_not_lost(ada: Agent) -> None:
+    held = opened_with(ada, "Katarina has 250 keys.", "The 250 keys are in the safe.")
+    answer = held.call("update_memory", id=9, content="She has keys.")
+    assert answer["left_out"] == [{"id": 9, "kind": "name", "text": "Katarina"}]
 
 
 @pytest.mark.parametrize("how", [{"kind": Kind.JOURNAL}, {"category": "credentials"}])
-def test_what_a_journal_or_a_private_memory_says_is(ada: Agent, how: dict[str, str]) -> None:
+def test_a_passage_only_in_a_journal_or_private_memory_is_lost(ada: Agent, how: dict[str, str]) -> None:
     remember(ada, "Katarina called.", **how)
-    held = held_with(ada, "The plumber met Katarina.")
+    held = opened_with(ada, "The plumber met Katarina.")
     assert held.call("update_memory", id=10, content="The plumber met her.")["left_out"][0]["text"] == "Katarina"
 
 
-def test_a_constitutional_source_leaves_nothing_out(ada: Agent) -> None:
+def test_a_merge_with_a_constitutional_source_loses_nothing_of_it(ada: Agent) -> None:
     fill(ada, 8, 20)
     remember(ada, "The hall seats 250 guests at most.")
     protected(ada, 9)
@@ -117,7 +112,7 @@ def test_a_constitutional_source_leaves_nothing_out(ada: Agent) -> None:
     assert "left_out" not in answer
 
 
-def test_one_answer_lists_fifty_at_most(ada: Agent) -> None:
+def test_an_answer_lists_at_most_fifty_passages(ada: Agent) -> None:
     fill(ada, 60, 200)
     remember(ada, " ".join(f"Item {n} costs {n + 1000} euros." for n in range(200)))
     assert len(opened(ada).call("update_memory", id=61, content="Items cost something.")["left_out"]) == 50

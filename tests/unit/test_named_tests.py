@@ -1,4 +1,4 @@
-"""Tests that the documentation and the table of requirements name exist."""
+"""Every test that the documentation and the table of requirements name exists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _functions() -> dict[str, set[str]]:
     }
 
 
-def test_every_test_that_is_named_exists() -> None:
+def test_every_named_test_exists() -> None:
     functions = _functions()
     pages = [page.read_text("utf-8") for page in (MUSTS, *(ROOT / "docs").rglob("*.md"))]
     named = [found for page in pages for found in _NODE_ID.findall(page)]

@@ -1,4 +1,4 @@
-"""Progress, where somebody is watching."""
+"""Progress at a terminal."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class _Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("total", "told"), [(None, "1,200 commits"), (3_000, "1200/3000 commits")])
-def test_what_is_done_is_told_of_how_many_where_that_is_known(
-    total: int | None, told: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("total", "expected"), [(None, "1,200 commits"), (3_000, "1200/3000 commits")])
+def test_progress_shows_the_total_if_it_is_known(
+    total: int | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched = _Terminal()
-    monkeypatch.setattr(sys, "stderr", watched)
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TERM", "xterm")
     with progress("Analysing", unit="commits", total=total) as advance:
         advance(1_200)
-    shown = "".join(part.partition("m")[2] or part for part in watched.getvalue().split("\x1b["))
-    assert told in shown
-    assert "/?" not in shown
+    text = "".join(part.partition("m")[2] or part for part in terminal.getvalue().split("\x1b["))
+    assert expected in text
+    assert "/?" not in text

@@ -1,4 +1,4 @@
-"""What every verb asks of the database: the same few statements for 2 memories as for 200."""
+"""The SQL statements of every verb: the same few for 2 memories as for 200."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Verb = Callable[[Agent, list[int]], Any]
 
 
 def asked(verb: Callable[[], object]) -> list[str]:
-    """The statements, as verb and table; savepoints left out. One statement may run over many rows."""
+    """The statements, as verb and table, without savepoints."""
     with CaptureQueriesContext(connection) as captured:
         verb()
     short = []
@@ -32,117 +32,77 @@ def asked(verb: Callable[[], object]) -> list[str]:
     return [sql for sql in short if not sql.startswith(("SAVEPOINT", "RELEASE"))]
 
 
-LOCK = ["SELECT memory_agent"]  # the agent's row, locked; it names the head of the trail
+LOCK = ["SELECT memory_agent"]  # the agent's row, which has the head of the trail
 TAKE = ["SELECT memory_memory"]  # the memories named
-REPEATS = ["SELECT memory_memory"]  # which of their texts are there more than once
+REPEATS = ["SELECT memory_memory"]  # which of their texts are duplicates
 ADD = ["INSERT memory_memory"]  # the new rows
 CHANGE = ["UPDATE memory_memory"]  # the changed rows
 RECORD = ["INSERT audit_auditentry", "INSERT audit_change", "UPDATE memory_agent"]  # entry, changes, counters and head
 
 
-def several(agent: Agent, many: int) -> list[int]:
-    return remember(agent, *(f"text {i}" for i in range(many)))
+def several(agent: Agent, count: int) -> list[int]:
+    return remember(agent, *(f"text {i}" for i in range(count)))
 
 
-def runs(agent: Agent, many: int) -> list[int]:
-    return remember(agent, *(f"run {i}" for i in range(many)), kind="journal", source="run")
+def runs(agent: Agent, count: int) -> list[int]:
+    return remember(agent, *(f"run {i}" for i in range(count)), kind="journal", source="run")
 
 
-def gone(agent: Agent, many: int) -> list[int]:
-    numbers = several(agent, many)
-    operations.discard(agent, numbers, ME)
-    return numbers
+def discarded(agent: Agent, count: int) -> list[int]:
+    return [memory.number for memory in operations.discard(agent, several(agent, count), ME).memories]
 
 
-def protected(agent: Agent, many: int) -> list[int]:
-    numbers = several(agent, many)
-    operations.protect(agent, numbers, PERSON)
-    return numbers
+def protected(agent: Agent, count: int) -> list[int]:
+    return [memory.number for memory in operations.protect(agent, several(agent, count), PERSON).memories]
 
 
-def equal(agent: Agent, many: int) -> list[int]:
-    return remember(agent, *(f"text {i % (many // 2)}" for i in range(many)), tags=("a",))
+def equal(agent: Agent, count: int) -> list[int]:
+    return remember(agent, *(f"text {i % (count // 2)}" for i in range(count)), tags=("a",))
 
 
-def nothing(agent: Agent, many: int) -> list[int]:
-    return list(range(many))
+def nothing(agent: Agent, count: int) -> list[int]:
+    return list(range(count))
 
 
+TOUCH = [*LOCK, *TAKE, *CHANGE, *RECORD]
+EDIT = [*LOCK, *TAKE, *REPEATS, *CHANGE, *RECORD]
+MERGE = [*LOCK, *TAKE, *REPEATS, *ADD, *CHANGE, *RECORD]
 CASES: dict[str, tuple[Callable[[Agent, int], list[int]], Verb, list[str]]] = {
     "remember": (
         nothing,
         lambda agent, numbers: operations.remember(agent, [Draft(f"new {n}") for n in numbers], ME),
         [*LOCK, *REPEATS, *ADD, *RECORD],
     ),
-    "discard": (
-        several,
-        lambda agent, numbers: operations.discard(agent, numbers, ME),
-        [*LOCK, *TAKE, *REPEATS, *CHANGE, *RECORD],
-    ),
-    "restore": (
-        gone,
-        lambda agent, numbers: operations.restore(agent, numbers, PERSON),
-        [*LOCK, *TAKE, *REPEATS, *CHANGE, *RECORD],
-    ),
-    "protect": (
-        several,
-        lambda agent, numbers: operations.protect(agent, numbers, ME, session=SESSION),
-        [*LOCK, *TAKE, *CHANGE, *RECORD],
-    ),
-    "unprotect": (
-        protected,
-        lambda agent, numbers: operations.unprotect(agent, numbers, PERSON, reason="asked"),
-        [*LOCK, *TAKE, *CHANGE, *RECORD],
-    ),
-    "consolidate": (
-        several,
-        lambda agent, numbers: operations.consolidate(agent, numbers, "all of it", ME),
-        [*LOCK, *TAKE, *REPEATS, *ADD, *CHANGE, *RECORD],
-    ),
-    "trim": (
-        runs,
-        lambda agent, _: operations.trim(agent, 0, SYSTEM),
-        [*LOCK, *TAKE, *CHANGE, *RECORD],  # a journal has no repeats that count
-    ),
-    "deduplicate": (
-        equal,
-        lambda agent, _: duplicates.remove(agent),
-        [*LOCK, *TAKE, *REPEATS, *CHANGE, *RECORD],
-    ),
+    "discard": (several, lambda agent, numbers: operations.discard(agent, numbers, ME), EDIT),
+    "restore": (discarded, lambda agent, numbers: operations.restore(agent, numbers, PERSON), EDIT),
+    "protect": (several, lambda agent, numbers: operations.protect(agent, numbers, ME, session=SESSION), TOUCH),
+    "unprotect": (protected, lambda agent, numbers: operations.unprotect(agent, numbers, PERSON, reason="x"), TOUCH),
+    "consolidate": (several, lambda agent, numbers: operations.consolidate(agent, numbers, "all", ME), MERGE),
+    "trim": (runs, lambda agent, _: operations.trim(agent, 0, SYSTEM), TOUCH),  # a journal counts no duplicates
+    "deduplicate": (equal, lambda agent, _: duplicates.remove(agent), EDIT),
 }
 
 
 @pytest.mark.parametrize("verb", CASES)
-@pytest.mark.parametrize("many", [4, 200])
-def test_a_verb_asks_the_same_for_few_and_for_many(ada: Agent, verb: str, many: int) -> None:
+@pytest.mark.parametrize("count", [4, 200])
+def test_a_verb_needs_the_same_statements_for_few_and_for_many(ada: Agent, verb: str, count: int) -> None:
     prepare, act, expected = CASES[verb]
-    numbers = prepare(ada, many)
+    numbers = prepare(ada, count)
     assert asked(lambda: act(ada, numbers)) == expected
 
 
-def test_revise_asks_for_one_memory(ada: Agent) -> None:
+def test_statements_of_verbs_for_one_memory_and_of_an_edit_without_effect(ada: Agent) -> None:
     several(ada, 2)
-    statements = asked(lambda: operations.revise(ada, 1, ME, content="other"))
-    assert statements == [*LOCK, *TAKE, *REPEATS, *CHANGE, *RECORD]
-
-
-def test_promote_asks_for_one_memory(ada: Agent) -> None:
-    runs(ada, 2)
-    assert asked(lambda: operations.promote(ada, 1, ME)) == [*LOCK, *TAKE, *REPEATS, *CHANGE, *RECORD]
-
-
-def test_a_notice_asks_for_no_memory(ada: Agent) -> None:
-    told = lambda: operations.notify(ada, "told", operation="session_closed", actor=SYSTEM, detail={})  # noqa: E731
-    assert asked(told) == [*LOCK, *ADD, *RECORD]
-
-
-def test_an_edit_that_changes_nothing_only_reads(ada: Agent) -> None:
-    several(ada, 2)
+    [run] = runs(ada, 1)
+    assert asked(lambda: operations.revise(ada, 1, ME, content="other")) == EDIT
+    assert asked(lambda: operations.promote(ada, run, ME)) == EDIT
     assert asked(lambda: operations.restore(ada, [1, 2], ME)) == [*LOCK, *TAKE]
+    closed: Any = {"operation": "session_closed", "actor": SYSTEM, "detail": {}}
+    assert asked(lambda: operations.notify(ada, "told", **closed)) == [*LOCK, *ADD, *RECORD]
 
 
 class Watched(int):
-    """A number that counts how often it is compared."""
+    """A number that counts its comparisons."""
 
     compared = 0
 
@@ -153,8 +113,8 @@ class Watched(int):
     __hash__ = int.__hash__
 
 
-def test_thousands_of_numbers_are_checked_for_repeats_at_once(ada: Agent) -> None:
+def test_repeated_numbers_are_found_in_linear_time(ada: Agent) -> None:
     numbers = [Watched(number) for number in range(1, 2_001)]
     with pytest.raises(errors.UnknownMemory):
         edits.fetch(ada, numbers)
-    assert Watched.compared < 10 * len(numbers)  # each with each would be two million
+    assert Watched.compared < 10 * len(numbers)  # each pair would be two million

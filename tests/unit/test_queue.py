@@ -1,4 +1,4 @@
-"""What may be queued, when it is queued, and what is kept of it."""
+"""Which tasks can be queued, when a transaction queues them, and that no content is kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.dispatch import Signal
 from django.utils import timezone
 from django_q.conf import Conf
 from django_q.exceptions import TimeoutException
-from django_q.models import OrmQ, Schedule, Success, Task
+from django_q.models import OrmQ, Schedule, Task
 from django_q.monitor import save_task
 from django_q.scheduler import scheduler
 from django_q.tasks import async_task
@@ -34,24 +34,29 @@ pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
 @pytest.fixture(autouse=True)
 def _stay_connected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The queue's processes begin with connections of their own; the test's transaction lives on this one."""
+    """Processes of the queue open new connections. The test's transaction needs this one."""
     for place in ("scheduler", "monitor"):
         monkeypatch.setattr(f"django_q.{place}.close_old_django_connections", lambda: None)
+
+
+@pytest.fixture
+def redis(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    monkeypatch.setattr(queue, "_broker", lambda: None)
 
 
 class Refused(DomainError):
     code = "refused_so"
 
 
-def test_nothing_repeats_for_ever() -> None:
-    """Trap (70-style): without these a job is given out again while it runs, and again after it failed."""
-    assert 0 < Conf.TIMEOUT * 3 < Conf.RETRY, "two others may be waited for in the worker before"
+def test_tasks_are_not_delivered_again_while_they_run_or_after_they_failed() -> None:
+    assert 0 < Conf.TIMEOUT * 3 < Conf.RETRY, "a task may wait for two others in its worker"
     assert (Conf.MAX_ATTEMPTS, Conf.ACK_FAILURES, Conf.CATCH_UP, Conf.SAVE_LIMIT) == (3, True, False, -1)
     assert settings.TASK_SECONDS > settings.MODEL_CALL_SECONDS
     assert (Conf.WORKERS, Conf.QUEUE_LIMIT, Conf.POLL) == (2, 2, 1)
 
 
-def test_a_task_is_part_of_the_transaction_that_queues_it() -> None:
+def test_a_rollback_of_the_transaction_removes_its_task() -> None:
     with transaction.atomic():
         queue.put(queue.REFINE_AGENT, 7)
         assert queueing.waiting() == [(queue.REFINE_AGENT, (7,))]
@@ -59,13 +64,11 @@ def test_a_task_is_part_of_the_transaction_that_queues_it() -> None:
     assert queueing.waiting() == []
 
 
-def test_with_redis_it_is_queued_once_that_is_committed(
-    settings: Any, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+def test_with_redis_a_task_is_queued_after_the_commit(
+    redis: None, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     sent: list[Any] = []
-    settings.REDIS_URL = "redis://127.0.0.1:1/0"
     monkeypatch.setattr(queue, "async_task", lambda *args, **_: sent.append(args))
-    monkeypatch.setattr(queue, "_broker", lambda: None)
     with django_capture_on_commit_callbacks() as callbacks:
         queue.put(queue.REFINE_AGENT, 7)
         assert sent == []
@@ -74,15 +77,13 @@ def test_with_redis_it_is_queued_once_that_is_committed(
     assert sent == [(queue.REFINE_AGENT, 7)]
 
 
-def test_a_redis_that_is_down_fails_nothing_that_is_committed(
-    settings: Any, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+def test_a_failure_of_redis_after_the_commit_is_logged(
+    redis: None, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
-    def down(*_: Any, **__: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise RedisDown("10.0.0.7 refused")
 
-    settings.REDIS_URL = "redis://127.0.0.1:1/0"
-    monkeypatch.setattr(queue, "async_task", down)
-    monkeypatch.setattr(queue, "_broker", lambda: None)
+    monkeypatch.setattr(queue, "async_task", fail)
     with logbook.kept(logging.INFO) as log, django_capture_on_commit_callbacks(execute=True):
         queue.put(queue.REFINE_AGENT, 7)
     assert "task not queued" in log.text
@@ -122,18 +123,16 @@ FOREIGN = [
 ]
 
 
-def put_in(row: dict[str, str]) -> None:
-    """By SQL: nothing of the model's is asked."""
+def insert(*rows: dict[str, str]) -> None:
+    """As SQL does, without the model's checks."""
     due = timezone.now() - timedelta(days=2)
-    Schedule.objects.bulk_create([Schedule(**({"schedule_type": Schedule.MINUTES, "next_run": due} | row))])
+    for row in rows:
+        Schedule.objects.bulk_create([Schedule(**({"schedule_type": Schedule.MINUTES, "next_run": due} | row))])
 
 
-def test_a_foreign_schedule_runs_nothing_and_keeps_no_other_waiting() -> None:
-    """As the worker's guard calls it, with django-q's own pass after it."""
-    for row in FOREIGN:
-        put_in(row)
-    put_in({"func": queue.TELL_STEWARD, "args": "(1, 2)"})
-    put_in({"func": queue.REFINE_AGENT, "args": "7", "schedule_type": Schedule.ONCE})
+def test_a_foreign_schedule_runs_nothing_and_does_not_block_others() -> None:
+    insert(*FOREIGN, {"func": queue.TELL_STEWARD, "args": "(1, 2)"})
+    insert({"func": queue.REFINE_AGENT, "args": "7", "schedule_type": Schedule.ONCE})
     with logbook.kept(logging.INFO) as log:
         queue.queue_due(broker=queue._broker())
     assert sorted(queueing.waiting()) == [(queue.TELL_STEWARD, (1, 2)), (queue.REFINE_AGENT, (7,))]
@@ -142,22 +141,28 @@ def test_a_foreign_schedule_runs_nothing_and_keeps_no_other_waiting() -> None:
     assert "os.system" not in log.text
 
 
-def test_foreign_schedules_are_removed_when_a_worker_starts() -> None:
-    for row in FOREIGN:
-        put_in(row)
-    queue.keep_schedules()
-    assert set(Schedule.objects.values_list("func", flat=True)) == {queue.SWEEP, queue.CLOSE_STALE}
-    assert Schedule.objects.count() == 2
+def test_a_worker_replaces_foreign_old_and_repeated_schedules_when_it_starts(settings: Any) -> None:
+    settings.SWEEP_MINUTES = 3
+    insert(*FOREIGN, {"func": "an.older.name", "name": "palimpsest: close stale"})
+    for _ in range(3):
+        insert({"func": queue.SWEEP, "name": "palimpsest: sweep"})
+    first = Schedule.objects.filter(name="palimpsest: sweep").earliest("pk")
+    for _ in range(2):
+        queue.keep_schedules()
+        rows = Schedule.objects.order_by("name").values_list("func", "schedule_type", "minutes", "repeats")
+        assert list(rows) == [(queue.CLOSE_STALE, "I", 5, -1), (queue.SWEEP, "I", 3, -1)]
+        later = timezone.now() + timedelta(minutes=7)
+        Schedule.objects.update(next_run=later)
+    assert Schedule.objects.get(name="palimpsest: sweep") == first
+    assert set(Schedule.objects.values_list("next_run", flat=True)) == {later}
 
 
-def test_a_database_that_fails_ends_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What calls it would end the worker."""
-
-    def fails() -> None:
+def test_a_failing_database_does_not_end_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
         raise OperationalError("10.0.0.7 refused")
 
-    put_in({"func": queue.SWEEP})
-    monkeypatch.setattr(queue, "_remove_foreign", fails)
+    insert({"func": queue.SWEEP})
+    monkeypatch.setattr(queue, "_remove_foreign", fail)
     with logbook.kept(logging.INFO) as log:
         queue.queue_due()
     assert queueing.waiting() == [(queue.SWEEP, ())]
@@ -165,9 +170,7 @@ def test_a_database_that_fails_ends_no_pass(monkeypatch: pytest.MonkeyPatch) -> 
     assert "10.0.0.7" not in log.text
 
 
-def test_the_worker_has_the_schedules_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the guard looks its pass up by name."""
-
+def test_the_worker_uses_our_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     class Started:
         sentinel = SimpleNamespace(join=lambda: None, exitcode=0)
 
@@ -177,32 +180,11 @@ def test_the_worker_has_the_schedules_looked_through(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(django_q.cluster, "scheduler", scheduler)
     monkeypatch.setattr(django_q.cluster, "Sentinel", django_q.cluster.Sentinel)
     monkeypatch.setattr(django_q.cluster, "Cluster", Started)
-    monkeypatch.setattr(worker, "post_spawn", Signal())  # or a later test lowers the priority of this process
+    monkeypatch.setattr(worker, "post_spawn", Signal())  # its receivers would lower the priority of this process
     assert worker.Command().run() is None
 
 
-def test_the_schedules_are_there_once_however_often_they_are_made(settings: Any) -> None:
-    Schedule.objects.create(name="palimpsest: sweep", func="an.older.name", next_run=timezone.now())
-    settings.SWEEP_MINUTES = 3
-    for _ in range(2):
-        queue.keep_schedules()
-    rows = Schedule.objects.order_by("name").values_list("func", "schedule_type", "minutes", "repeats")
-    assert list(rows) == [(queue.CLOSE_STALE, "I", 5, -1), (queue.SWEEP, "I", 3, -1)]
-
-
-def test_of_schedules_made_at_the_same_time_the_first_stays() -> None:
-    for _ in range(3):
-        Schedule.objects.create(name="palimpsest: sweep", func=queue.SWEEP, next_run=timezone.now())
-    first = Schedule.objects.order_by("pk").first()
-    queue.keep_schedules()
-    assert Schedule.objects.get(name="palimpsest: sweep") == first
-    later = timezone.now() + timedelta(minutes=7)
-    Schedule.objects.update(next_run=later)
-    queue.keep_schedules()
-    assert set(Schedule.objects.values_list("next_run", flat=True)) == {later}
-
-
-def test_a_task_for_later_waits_until_then() -> None:
+def test_a_delayed_task_waits_until_its_time() -> None:
     queue.put_later(queue.TELL_STEWARD, 1, 2, 0, 3, wait=timedelta(minutes=1))
     scheduler()
     assert queueing.waiting() == []
@@ -215,73 +197,68 @@ def test_a_task_for_later_waits_until_then() -> None:
 @pytest.mark.parametrize(
     ("raised", "code"), [(Refused, "refused_so"), (KeyError, "fault"), (TimeoutException, "timed_out")]
 )
-def test_what_a_task_raises_becomes_a_code(raised: type[BaseException], code: str) -> None:
-    said = unique()
+def test_an_exception_in_a_task_becomes_a_code(raised: type[BaseException], code: str) -> None:
+    marker = unique()
 
-    def fails() -> str:
+    def fail() -> str:
         try:
-            raise ValueError(said)
+            raise ValueError(marker)
         except ValueError:
-            raise raised(said)  # noqa: B904  a careless one
+            raise raised(marker)  # noqa: B904  to have a context with content
 
     with logbook.kept(logging.DEBUG) as log:
-        assert queue.task(fails)() == code
+        assert queue.task(fail)() == code
     assert "task failed" in log.text
-    assert said not in log.text
+    assert marker not in log.text
 
 
-def test_a_request_to_end_is_no_result() -> None:
-    """SIGTERM in a process that works: it ends, and the task is given out again."""
+def test_a_worker_that_stops_returns_no_result() -> None:
+    """The task is delivered again."""
 
-    def ended() -> str:
+    def stop() -> str:
         raise SystemExit(1)
 
     with pytest.raises(SystemExit):
-        queue.task(ended)()
+        queue.task(stop)()
 
 
 def test_results_are_not_kept(settings: Any) -> None:
     queue.put(queue.SWEEP)
     row = OrmQ.objects.get()
-    task = queueing.SignedPackage.loads(row.payload) | {
-        "ack_id": row.pk,
-        "result": "swept",
-        "success": True,
-        "stopped": timezone.now(),
-    }
-    save_task(task, queue._broker())
-    assert (Task.objects.count(), Success.objects.count()) == (0, 0)
+    result = {"ack_id": row.pk, "result": "swept", "success": True, "stopped": timezone.now()}
+    save_task(queueing.SignedPackage.loads(row.payload) | result, queue._broker())
+    assert Task.objects.count() == 0
 
 
-@pytest.mark.parametrize("said", ["Failed 'x' (y) - {} : Traceback", RuntimeError("{}")])
-def test_the_queues_own_lines_carry_no_result(said: Any) -> None:
+@pytest.mark.parametrize("message", ["Failed 'x' (y) - {} : Traceback", RuntimeError("{}")])
+def test_log_lines_of_django_q_carry_no_result(message: Any) -> None:
     marker = unique()
     with logbook.kept(logging.INFO) as log:
-        logging.getLogger("django-q").error(said.format(marker) if isinstance(said, str) else RuntimeError(marker))
+        logging.getLogger("django-q").error(
+            message.format(marker) if isinstance(message, str) else RuntimeError(marker)
+        )
     assert log.text.count('"logger": "django-q"') == 1
     assert marker not in log.text
 
 
-def test_what_a_dead_worker_took_is_given_again_by_one_that_is_alone(settings: Any, tmp_path: Any) -> None:
+def test_tasks_of_a_dead_worker_are_delivered_again_when_no_other_worker_runs(settings: Any, tmp_path: Any) -> None:
+    def take() -> None:
+        OrmQ.objects.update(lock=timezone.now() + timedelta(hours=1))
+
     settings.VAR_DIR = tmp_path
     queue.put(queue.REFINE_AGENT, 7)
-    _taken()
+    take()
     with join_workers(queue.give_again):
         assert queue.depth() == 1
-        _taken()
+        take()
         with join_workers(queue.give_again):
-            assert queue.depth() == 0, "the other may be at it"
+            assert queue.depth() == 0, "the other worker may run it"
     with join_workers(queue.give_again):
         assert queue.depth() == 1
 
 
-def _taken() -> None:
-    OrmQ.objects.update(lock=timezone.now() + timedelta(hours=1))
-
-
-def test_a_worker_that_is_alone_begins_with_a_sweep(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis keeps nothing of what was taken."""
-    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+def test_with_redis_the_only_worker_starts_with_a_sweep(redis: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis forgets a task when a worker takes it."""
     sent: list[str] = []
     monkeypatch.setattr(queue, "put", sent.append)
     worker._give_again()

@@ -1,4 +1,4 @@
-"""What holds content does not show it: a `repr` printed by mistake ends up in logs and error reports."""
+"""A `repr` can end up in logs and error reports, so it shows no content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from refinement.tools import UpdateMemory
 from tests.privacy.marker import MARKER
 
 CALL = ToolCall("1", "update_memory", {"content": MARKER})
-SAID = Message("user", MARKER)
+MESSAGE = Message("user", MARKER)
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ SAID = Message("user", MARKER)
         Draft(MARKER, tags=(MARKER,)),
         Entry(Memory(number=1), Opened(MARKER, ())),
         CALL,
-        SAID,
-        Request("m", (SAID,)),
+        MESSAGE,
+        Request("m", (MESSAGE,)),
         Reply(MARKER, (CALL,)),
         Result("ok", {"found": MARKER}),
         UpdateMemory(id=1, content=MARKER),

@@ -1,4 +1,4 @@
-"""People, their parts in tenants, and what each may do."""
+"""People, their roles in tenants, and their permissions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def person(email: str, **values: bool) -> Person:
     return Person.objects.create_user(email, None, **values)
 
 
-def test_what_a_role_may(ada: Agent, bob: Agent) -> None:
+def test_permissions_of_each_role(ada: Agent, bob: Agent) -> None:
     people = [person(f"{role}@acme.test") for role in Role.values]
     for each, role in zip(people, Role.values, strict=True):
         Membership.objects.create(person=each, tenant=ada.tenant, role=role)
@@ -39,11 +39,10 @@ def test_what_a_role_may(ada: Agent, bob: Agent) -> None:
     for each in people:
         each.is_active = False
         for action in Action:
-            assert tenant_ids(each)[action] == []
-            assert not may(each, action, ada.tenant)
+            assert (tenant_ids(each)[action], may(each, action, ada.tenant)) == ([], False)
 
 
-def test_roles_are_of_a_tenant(ada: Agent, bob: Agent) -> None:
+def test_a_role_applies_to_one_tenant(ada: Agent, bob: Agent) -> None:
     pat = person("pat@acme.test")
     Membership.objects.create(person=pat, tenant=ada.tenant, role=Role.AUDITOR)
     Membership.objects.create(person=pat, tenant=bob.tenant, role=Role.OWNER)
@@ -53,7 +52,7 @@ def test_roles_are_of_a_tenant(ada: Agent, bob: Agent) -> None:
 
 
 @pytest.mark.database
-def test_an_address_is_one_person_in_whatever_case(db: None) -> None:
+def test_an_address_belongs_to_one_person_without_regard_to_case(db: None) -> None:
     pat = person("  Pat@ACME.test ")
     assert pat.email == "pat@acme.test"
     assert Person.objects.get_by_natural_key("PAT@acme.TEST") == pat
@@ -62,7 +61,7 @@ def test_an_address_is_one_person_in_whatever_case(db: None) -> None:
             Person(email=again, password="!").save()
 
 
-def test_an_address_must_be_one(db: None) -> None:
+def test_an_invalid_address_is_refused(db: None) -> None:
     for email in ("", "pat@", "a b@c.test"):
         with pytest.raises(ValidationError):
             person(email)

@@ -1,4 +1,4 @@
-"""Statements that PostgreSQL has prepared, in a database that another process migrates meanwhile."""
+"""Prepared statements of PostgreSQL, while another process migrates the database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fault.test_writers import database_url
 pytestmark = [pytest.mark.postgresql, pytest.mark.django_db(transaction=True)]
 
 
-def elsewhere(statement: str) -> None:
+def in_another_session(statement: str) -> None:
     with psycopg.connect(database_url(), autocommit=True) as another:
         another.execute(statement)
 
@@ -26,21 +26,21 @@ def read() -> list[tuple[str]]:
 
 @pytest.fixture
 def migrated() -> Iterator[None]:
-    """A table that was read often enough for its statement to be prepared, and then had its column's type changed."""
-    elsewhere("CREATE TABLE scratch AS SELECT 'tea'::varchar(10) AS words")
+    """A table whose column changes its type after PostgreSQL prepared the statement that reads it."""
+    in_another_session("CREATE TABLE scratch AS SELECT 'tea'::varchar(10) AS words")
     for _ in range(8):
         assert read() == [("tea",)]
-    elsewhere("ALTER TABLE scratch ALTER COLUMN words TYPE varchar(20)")
+    in_another_session("ALTER TABLE scratch ALTER COLUMN words TYPE varchar(20)")
     yield
-    elsewhere("DROP TABLE scratch")
+    in_another_session("DROP TABLE scratch")
 
 
-def test_a_statement_is_prepared_anew(migrated: None) -> None:
+def test_a_statement_is_prepared_again(migrated: None) -> None:
     assert read() == [("tea",)]
     assert read() == [("tea",)]
 
 
-def test_a_transaction_in_which_it_is_refused_ends_and_the_next_goes_on(migrated: None) -> None:
+def test_a_transaction_with_the_old_statement_fails_and_the_next_one_works(migrated: None) -> None:
     with pytest.raises(NotSupportedError), transaction.atomic():
         read()
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""When agents are due, and what a closed session sets the next date to."""
+"""When agents are due, and the date that a closed session sets."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.database
 
 HOUR, DAY, WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
 LATE = timezone.now() - HOUR
-CLOSED_WELL = [Outcome.COMPLETED, Outcome.DECLINED]
-TROUBLED = [Outcome.INCOMPLETE, Outcome.FAILED, Outcome.ABANDONED]
+GOOD = [Outcome.COMPLETED, Outcome.DECLINED]
+BAD = [Outcome.INCOMPLETE, Outcome.FAILED, Outcome.ABANDONED]
 
 
 def due() -> list[str]:
@@ -35,15 +35,14 @@ def make_due(agent: Agent, at: datetime | None = None, reason: str = DueReason.W
 
 
 def about(wait: timedelta) -> timedelta:
-    """A span without its spread."""
+    """A wait without its random spread."""
     likely = [HOUR * 2**n for n in range(8)] + [DAY, WEEK]
-    return next(
-        (each for each in likely if abs(wait - each) <= min(each * due_dates.SHARE, due_dates.MAX_SPREAD)), wait
-    )
+    spread = {each: min(each * due_dates.SHARE, due_dates.MAX_SPREAD) for each in likely}
+    return next((each for each in likely if abs(wait - each) <= spread[each]), wait)
 
 
 def closed(agent: Agent, outcome: str, **settings: Any) -> tuple[timedelta | None, str]:
-    """Close a session so; in about how long the agent is due then, and why."""
+    """Close a session. Return in how long the agent is due, and why."""
     held = opened(agent, **settings)
     sessions.close(held.session, outcome)
     after = fresh(agent)
@@ -52,25 +51,21 @@ def closed(agent: Agent, outcome: str, **settings: Any) -> tuple[timedelta | Non
     return None if after.due_at is None else about(after.due_at - closed_at), after.due_reason
 
 
-def test_the_longest_overdue_comes_first(ada: Agent, bob: Agent) -> None:
+def test_due_agents_are_listed_longest_overdue_first_without_those_whose_memory_is_off(ada: Agent, bob: Agent) -> None:
     make_due(ada)
     make_due(bob, LATE - HOUR)
     assert due() == ["globex/bob", "acme/ada"]
-
-
-def test_with_memory_off_an_agent_is_never_due(ada: Agent) -> None:
     make_due(ada, memory_enabled=False)
-    assert due() == []
-    assert schedule.why(fresh(ada)) == ""
+    assert (due(), schedule.why(fresh(ada))) == (["globex/bob"], "")
 
 
-def test_a_paused_agent_is_due_only_if_somebody_asks(ada: Agent) -> None:
+def test_a_paused_agent_is_due_only_on_request(ada: Agent) -> None:
     for reason in DueReason.values:
         make_due(ada, reason=reason, paused=True)
         assert due() == (["acme/ada"] if reason == DueReason.MANUAL else [])
 
 
-def test_an_agent_with_an_open_session_is_not_due_until_its_lease_runs_out(ada: Agent) -> None:
+def test_an_agent_with_an_open_session_is_due_after_its_lease_ends(ada: Agent) -> None:
     opened(ada)
     make_due(ada)
     assert due() == []
@@ -78,7 +73,7 @@ def test_an_agent_with_an_open_session_is_not_due_until_its_lease_runs_out(ada: 
         assert due() == ["acme/ada"]
 
 
-@pytest.mark.parametrize("outcome", CLOSED_WELL)
+@pytest.mark.parametrize("outcome", GOOD)
 def test_after_a_session_the_next_is_due_in_a_week(ada: Agent, outcome: str) -> None:
     assert closed(ada, outcome) == (WEEK, DueReason.WEEKLY)
     assert closed(ada, outcome, refine_every=DAY) == (DAY, DueReason.WEEKLY)
@@ -86,11 +81,11 @@ def test_after_a_session_the_next_is_due_in_a_week(ada: Agent, outcome: str) -> 
     assert fresh(ada).last_refined_at == RefinementSession.objects.latest("pk").closed_at
 
 
-@pytest.mark.parametrize("outcome", TROUBLED)
-def test_after_a_troubled_session_the_next_is_due_in_an_hour_again_after_a_good_one(ada: Agent, outcome: str) -> None:
+@pytest.mark.parametrize("outcome", BAD)
+def test_after_a_bad_session_the_next_is_due_in_an_hour(ada: Agent, outcome: str) -> None:
     assert closed(ada, outcome) == (HOUR, DueReason.RETRY)
     closed(ada, Outcome.COMPLETED)
-    assert closed(ada, outcome, refine_every=None) == (HOUR, DueReason.RETRY), "also with the cadence off"
+    assert closed(ada, outcome, refine_every=None) == (HOUR, DueReason.RETRY), "also without a cadence"
 
 
 def test_trouble_backs_off_doubling_up_to_seven_days(ada: Agent) -> None:
@@ -98,7 +93,7 @@ def test_trouble_backs_off_doubling_up_to_seven_days(ada: Agent) -> None:
     assert waits == [HOUR * 2**n for n in range(8)] + [WEEK] * 4
 
 
-def test_growth_does_not_bring_a_retry_forward(ada: Agent) -> None:
+def test_growth_does_not_make_a_retry_earlier(ada: Agent) -> None:
     closed(ada, Outcome.FAILED, budget_tokens=100, target_tokens=100)
     before = fresh(ada).due_at
     fill(ada, 3, 100)
@@ -122,14 +117,14 @@ def test_still_over_its_budget_an_agent_has_a_quiet_day_until_it_grows_by_a_tent
     assert schedule.why(fresh(ada)) == DueReason.OVER_BUDGET
 
 
-def test_a_cadence_shorter_than_a_day_goes_before_the_quiet_day(ada: Agent) -> None:
+def test_a_cadence_shorter_than_a_day_applies_during_the_quiet_day(ada: Agent) -> None:
     fill(ada, 2, 100)
     settings = {"budget_tokens": 100, "target_tokens": 100, "refine_every": HOUR}
     assert closed(ada, Outcome.COMPLETED, **settings) == (HOUR, DueReason.WEEKLY)
 
 
 def lost(agent: Agent, driver: str = Driver.SERVER) -> timedelta:
-    """In about how long it is due after a session whose driver was gone."""
+    """Abandon a session. Return in how long the agent is due."""
     session = sessions.open_session(fresh(agent), trigger="weekly", driver=driver)
     with time_machine.travel(timezone.now() + timedelta(seconds=settings.LEASE_SECONDS + 1)):
         sessions.close_stale()
@@ -140,15 +135,12 @@ def lost(agent: Agent, driver: str = Driver.SERVER) -> timedelta:
         return about(due_at - session.closed_at)
 
 
-def test_when_a_worker_died_another_takes_over_at_once_and_later_the_second_time(ada: Agent) -> None:
+def test_when_a_worker_died_another_takes_over_at_once_and_later_the_second_time(ada: Agent, bob: Agent) -> None:
     assert [lost(ada) for _ in range(3)] == [timedelta(), 2 * HOUR, 4 * HOUR]
+    assert lost(bob, Driver.RUNTIME) == HOUR, "the service does not take over from a runtime"
 
 
-def test_the_service_does_not_take_over_from_a_runtime(ada: Agent) -> None:
-    assert lost(ada, Driver.RUNTIME) == HOUR
-
-
-def test_another_cadence_sets_another_date_and_leaves_other_reasons_alone(ada: Agent) -> None:
+def test_a_new_cadence_moves_the_date_only_of_agents_that_wait_for_it(ada: Agent) -> None:
     lifecycle.change(ada, PERSON, refine_every=DAY)
     due_at = fresh(ada).due_at
     assert due_at is not None

@@ -1,8 +1,7 @@
-"""A session's life: opening, lease, ending, and what it leaves behind."""
+"""A session: opening, lease, ending, and its notice."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -21,11 +20,10 @@ from memory.time_machine.rollback import What, roll_back
 from refinement import loop, schedule
 from refinement import session as sessions
 from refinement.errors import SessionEnded
-from refinement.knife import Knife
 from refinement.models import Mode, Outcome, RefinementSession
 from tests.privacy import logbook
-from tests.refining import Held, change, everything, fill, filler, notice, opened, protected, sound, untouched
-from tests.steps import PERSON, active, fresh, last_entry, remember, row, says
+from tests.refining import change, everything, fill, filler, notice, opened, protected, sound, untouched
+from tests.steps import PERSON, fresh, last_entry, remember, row, says
 
 pytestmark = pytest.mark.database
 
@@ -38,41 +36,18 @@ ENDINGS = [
 ]
 
 
-# --- opening
-
-
-def test_what_a_session_may_do_is_frozen_when_it_opens_and_is_in_the_trail(ada: Agent) -> None:
+def test_limits_are_frozen_when_a_session_opens_and_are_in_the_trail(ada: Agent) -> None:
     fill(ada, 4, 100)
     held = opened(ada, mode=Mode.DEDUPE_ONLY, budget_tokens=900, target_tokens=200, max_steps=3)
     entry = last_entry(ada)
     assert (entry.operation, entry.actor_kind, entry.session) == (Operation.SESSION_OPENED, "system", 1)
-    assert entry.detail == {
-        "mode": "dedupe_only",
-        "driver": "server",
-        "trigger": "manual",
-        "model": "builtin/dedupe",
-        "tokens": 400,
-        "repeated_tokens": 0,
-        "target": 200,
-        "floor": 150,
-    }
+    terms = {"mode": "dedupe_only", "driver": "server", "trigger": "manual", "model": "builtin/dedupe"}
+    assert entry.detail == terms | {"tokens": 400, "repeated_tokens": 0, "target": 200, "floor": 150}
     change(ada, budget_tokens=9_000, target_tokens=1, max_steps=99, model="openai/other")
     row = held.row
-    terms = (row.model, row.budget_tokens, row.target_tokens, row.floor_tokens, row.max_steps, row.max_seconds)
-    assert terms == ("builtin/dedupe", 900, 200, 150, 3, 900)
+    limits = (row.model, row.budget_tokens, row.target_tokens, row.floor_tokens, row.max_steps, row.max_seconds)
+    assert limits == ("builtin/dedupe", 900, 200, 150, 3, 900)
     assert (row.tokens_before, row.memories_before, row.outcome) == (400, 4, Outcome.OPEN)
-
-
-def test_exact_duplicates_are_removed_first(ada: Agent) -> None:
-    remember(ada, "Tea.", "Tea.", "Coffee.", "Tea.")
-    held = opened(ada)
-    row = held.row
-    assert (row.duplicates_removed, row.memories_before, row.memories_after) == (2, 4, 2)
-    assert (row.tokens_before, row.repeated_tokens, row.tokens_after) == (5, 2, 3)
-    assert (last_entry(ada).detail["tokens"], last_entry(ada).detail["repeated_tokens"]) == (5, 2)
-    assert active(ada) == [1, 3]
-    operations = AuditEntry.objects.filter(agent_id=ada.pk).order_by("seq").values_list("operation", flat=True)
-    assert list(operations)[-2:] == [Operation.DEDUPLICATED, Operation.SESSION_OPENED]
 
 
 def test_the_database_refuses_a_second_open_session(ada: Agent) -> None:
@@ -82,29 +57,15 @@ def test_the_database_refuses_a_second_open_session(ada: Agent) -> None:
         row.save(force_insert=True)
 
 
-def test_a_session_that_fails_to_open_leaves_nothing(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    remember(ada, "Tea.", "Tea.")
-
-    save = RefinementSession.save
-
-    def broken(row: RefinementSession, **options: Any) -> None:
-        save(row, **options)
-        raise RuntimeError("out of order")
-
-    monkeypatch.setattr(RefinementSession, "save", broken)
-    with untouched(ada), pytest.raises(RuntimeError):
-        opened(ada)
-
-
-def at_once(do: Callable[[], Any], times: int = 4) -> list[Any]:
-    """Do it in so many threads, at the same moment; what each returned or raised."""
-    together = Barrier(times)
+def at_once(act: Callable[[], Any], times: int = 4) -> list[Any]:
+    """Call it in several threads at the same moment. Return what each call returned or raised."""
+    barrier = Barrier(times)
 
     def one(_: int) -> Any:
         try:
-            together.wait()
-            return do()
-        except Exception as error:  # noqa: BLE001 it is looked at by the test
+            barrier.wait()
+            return act()
+        except Exception as error:  # noqa: BLE001 the test checks it
             return error
         finally:
             connection.close()
@@ -121,23 +82,20 @@ def test_of_two_opens_at_once_one_wins(transactional_db: None, ada: Agent) -> No
     assert sound(ada)
 
 
-def test_of_two_closes_at_once_one_is_written(transactional_db: None, ada: Agent) -> None:
+def test_concurrent_closes_write_one_entry(transactional_db: None, ada: Agent) -> None:
     held = opened(ada)
     at_once(lambda: sessions.close(held.session, Outcome.COMPLETED))
     assert AuditEntry.objects.filter(operation=Operation.SESSION_CLOSED).count() == 1
     assert sound(ada)
 
 
-def test_calls_at_once_are_made_one_after_the_other(transactional_db: None, ada: Agent) -> None:
+def test_concurrent_calls_run_one_after_the_other(transactional_db: None, ada: Agent) -> None:
     fill(ada, 8, 20)
     held = opened(ada)
     results = at_once(lambda: held.call("delete_memory", id=3)["ok"])
     assert sorted(results) == [False, False, False, True]
     assert (held.row.deleted, held.row.failed_calls) == (1, 3)
     assert sound(ada)
-
-
-# --- the lease
 
 
 def test_each_step_renews_the_lease_unless_it_is_lost(ada: Agent) -> None:
@@ -147,7 +105,7 @@ def test_each_step_renews_the_lease_unless_it_is_lost(ada: Agent) -> None:
     with time_machine.travel(timezone.now() + timedelta(seconds=300), tick=False):
         held.knife.begin_step()
         assert held.row.lease_until == timezone.now() + timedelta(seconds=600)
-    RefinementSession.objects.update(lease_token="somebody else's")
+    RefinementSession.objects.update(lease_token="of another driver")
     with pytest.raises(SessionEnded):
         held.knife.begin_step()
 
@@ -164,7 +122,7 @@ def test_a_stale_session_is_closed_as_abandoned_with_its_edits_intact(ada: Agent
     assert sound(ada)
 
 
-def test_a_session_renewed_at_the_last_moment_is_left_open_and_the_next_is_closed(
+def test_a_session_renewed_during_the_cleanup_stays_open(
     ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renewed, stale = opened(ada), opened(bob)
@@ -182,9 +140,9 @@ def test_a_session_renewed_at_the_last_moment_is_left_open_and_the_next_is_close
     assert renewed.row.outcome == Outcome.OPEN
 
 
-def test_one_that_cannot_be_closed_does_not_keep_the_others_open(ada: Agent, bob: Agent) -> None:
+def test_a_session_that_cannot_be_closed_does_not_block_others(ada: Agent, bob: Agent) -> None:
     stuck, stale = opened(ada), opened(bob)
-    change(ada, refine_every=timedelta(days=106_751_990))  # by SQL: no road takes it
+    change(ada, refine_every=timedelta(days=106_751_990))  # only SQL can set this
     with time_machine.travel(timezone.now() + LATER), logbook.kept() as log:
         assert [row.pk for row in sessions.close_stale()] == [stale.session.pk]
     assert (stuck.row.outcome, stale.row.outcome) == (Outcome.OPEN, Outcome.ABANDONED)
@@ -195,14 +153,19 @@ def test_one_that_cannot_be_closed_does_not_keep_the_others_open(ada: Agent, bob
 def test_opening_closes_a_stale_session_first_in_the_same_transaction(
     ada: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    remember(ada, "Tea.", "Tea.")
     stale = opened(ada)
+    remember(ada, "Milk.", "Milk.")
+    save = RefinementSession.save
 
-    def broken(*_: Any) -> None:
-        raise RuntimeError("out of order")
+    def fail(row: RefinementSession, **options: Any) -> None:
+        save(row, **options)
+        if row.number == 2:
+            raise RuntimeError("broken")
 
     with time_machine.travel(timezone.now() + LATER):
         with monkeypatch.context() as patch, untouched(ada):
-            patch.setattr(sessions, "_new_session", broken)
+            patch.setattr(RefinementSession, "save", fail)
             with pytest.raises(RuntimeError):
                 opened(ada)
         new = opened(ada)
@@ -211,26 +174,21 @@ def test_opening_closes_a_stale_session_first_in_the_same_transaction(
     assert sound(ada)
 
 
-# --- ending
-
-
-@pytest.mark.parametrize(
-    ("outcome", "reason", "told"), ENDINGS, ids=[reason or outcome for outcome, reason, _ in ENDINGS]
-)
+@pytest.mark.parametrize(("outcome", "reason", "beginning"), ENDINGS)
 def test_the_agent_finds_a_journal_memory_whatever_the_outcome(
-    ada: Agent, outcome: str, reason: str, told: str
+    ada: Agent, outcome: str, reason: str, beginning: str
 ) -> None:
     fill(ada, 8, 20)
     held = opened(ada)
     held.call("delete_memory", id=1)
     assert held.row.shown
-    change(ada, memory_enabled=False)  # the agent is told all the same
+    change(ada, memory_enabled=False)  # the notice is written also then
     sessions.close(held.session, outcome, reason)
     assert (held.row.shown, held.row.summaries) == ({}, None)
     journal = Memory.objects.get(agent_id=ada.pk, kind="journal")
     assert (journal.source, journal.discarded_at) == ("system", None)
     assert says(ada, journal.number).content == (
-        f"{told} Compressed 8 → 7 core memories; saved 20 tokens; merged 0, rewrote 0, deleted 1, promoted 0; "
+        f"{beginning} Compressed 8 → 7 core memories; saved 20 tokens; merged 0, rewrote 0, deleted 1, promoted 0; "
         "protected 0; exact duplicates removed 0."
     )
 
@@ -242,21 +200,10 @@ def test_ending_is_one_entry_with_counted_figures_and_no_content(ada: Agent) -> 
     held.call("complete_refinement", summary="Zanzibar 999.")
     entry = last_entry(ada)
     assert (entry.operation, entry.session, entry.changes) == (Operation.SESSION_CLOSED, 1, 1)
-    assert entry.detail == {
-        "outcome": "completed",
-        "reason": "",
-        "tokens_before": 160,
-        "tokens_after": 140,
-        "memories_before": 8,
-        "memories_after": 7,
-        "repeated_tokens": 0,
-        "duplicates_removed": 0,
-        "merged": 0,
-        "updated": 0,
-        "deleted": 1,
-        "protected": 0,
-        "promoted": 0,
-    }
+    sizes = {"tokens_before": 160, "tokens_after": 140, "memories_before": 8, "memories_after": 7}
+    edits = {"merged": 0, "updated": 0, "deleted": 1, "protected": 0, "promoted": 0}
+    end = {"outcome": "completed", "reason": "", "repeated_tokens": 0, "duplicates_removed": 0}
+    assert entry.detail == end | sizes | edits
 
 
 def test_what_a_session_saved_is_what_its_rollback_restores(ada: Agent) -> None:
@@ -274,15 +221,7 @@ def test_what_a_session_saved_is_what_its_rollback_restores(ada: Agent) -> None:
     assert (agent.core_tokens, agent.core_count) == (row.tokens_before, row.memories_before)
 
 
-def test_an_agent_that_grew_meanwhile_is_told_so(ada: Agent) -> None:
-    fill(ada, 8, 20)
-    held = opened(ada)
-    fill(ada, 1, 500, "meanwhile")
-    sessions.close(held.session, Outcome.COMPLETED)
-    assert "Compressed 8 → 9 core memories; grew by 500 tokens;" in notice(ada)
-
-
-def test_a_session_that_failed_tells_of_the_duplicates_it_removed(ada: Agent) -> None:
+def test_the_notice_of_a_failed_session_counts_removed_duplicates(ada: Agent) -> None:
     remember(ada, *[filler(50, "same")] * 3)
     change(ada, model="nobody/nothing")
     session = loop.refine(fresh(ada), trigger="manual")
@@ -294,15 +233,12 @@ def test_a_session_that_failed_tells_of_the_duplicates_it_removed(ada: Agent) ->
 def test_a_failure_while_closing_leaves_the_session_open(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     held = opened(ada)
 
-    def broken(*_: Any) -> None:
-        raise RuntimeError("out of order")
+    def fail(*_: Any) -> None:
+        raise RuntimeError("broken")
 
-    monkeypatch.setattr(sessions.schedule, "set_next", broken)
+    monkeypatch.setattr(sessions.schedule, "set_next", fail)
     with untouched(ada), pytest.raises(RuntimeError):
         sessions.close(held.session, Outcome.COMPLETED)
-
-
-# --- whose memories
 
 
 def test_a_session_reaches_no_other_agents_memories(ada: Agent, bob: Agent) -> None:
@@ -331,23 +267,8 @@ def test_constitutional_memories_outlive_a_session_that_tries_everything(ada: Ag
     assert all(row(ada, number).constitutional for number in made[:2])
 
 
-def test_a_seal_that_is_broken_is_an_error_without_content(ada: Agent) -> None:
-    made = fill(ada, 8, 20)
-    held = opened(ada)
-    Memory.objects.filter(agent_id=ada.pk, number=made[0]).update(sealed=b"broken")
-    answer = held.call("update_memory", id=made[0], content=filler(19))
-    assert answer["code"] == "seal_broken"
-    assert not re.search(r"broken\b.*sealed=", answer["error"])
-
-
-def test_a_knife_of_a_session_nobody_opened_is_refused(ada: Agent) -> None:
-    held = opened(ada)
-    forged = RefinementSession(pk=held.session.pk, agent=ada, lease_token="", number=1)
-    assert Held(forged, Knife(forged)).call("delete_memory", id=1)["code"] == "session_ended"
-
-
 @pytest.mark.parametrize("broken", [b"", b"\x01garbage!" + b"0" * 60])
-def test_a_session_whose_silo_does_not_open_is_closed_all_the_same(ada: Agent, broken: bytes) -> None:
+def test_a_session_closes_also_if_the_silo_does_not_open(ada: Agent, broken: bytes) -> None:
     fill(ada, 3, 20)
     held = opened(ada)
     change(ada, wrapped_key=broken)
@@ -358,7 +279,7 @@ def test_a_session_whose_silo_does_not_open_is_closed_all_the_same(ada: Agent, b
 @pytest.mark.parametrize(
     ("interrupt", "ended"),
     [(Stopped(1), ("incomplete", "worker_stopped")), (KeyboardInterrupt(), ("failed", "interrupted"))],
-    ids=["a worker that must end", "a person"],
+    ids=["worker", "person"],
 )
 def test_a_session_stopped_from_outside_is_closed(
     ada: Agent, interrupt: BaseException, ended: tuple[str, str], monkeypatch: pytest.MonkeyPatch
@@ -371,5 +292,4 @@ def test_a_session_stopped_from_outside_is_closed(
         loop.refine(ada, trigger="weekly")
     session = RefinementSession.objects.get(agent=ada)
     assert (session.outcome, session.reason) == ended
-    is_handed_over = schedule.due().filter(pk=ada.pk).exists()
-    assert is_handed_over == (session.reason == "worker_stopped")
+    assert schedule.due().filter(pk=ada.pk).exists() == (session.reason == "worker_stopped")

@@ -1,4 +1,4 @@
-"""Sealing and opening: only its own agent, at its own place, unaltered."""
+"""Sealing and opening. Only its own agent opens a seal, at its own place, unaltered."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from config.keyfiles import new_key
 from config.keyring import keyring
 from memory import errors
 from memory.models import Agent, Memory
+from memory.policy.validation import Draft
 from memory.silo import keys
 from memory.silo import silo as silos
 from memory.silo.silo import Silo, forget_unwrapped
@@ -30,15 +31,7 @@ def silo(ada: Agent) -> Silo:
     return Silo.for_agent(ada)
 
 
-def test_what_is_sealed_opens_again_and_shows_nothing(silo: Silo) -> None:
-    sealed = silo.seal(7, SECRET, ["a", "é", SECRET])
-    opened = silo.open_sealed(7, sealed)
-    assert (opened.content, opened.tags) == (SECRET, ("a", "é", SECRET))
-    assert SECRET.encode() not in sealed
-    assert silo.seal(7, SECRET, ["a", "é", SECRET]) != sealed
-
-
-def refuses(silo: Silo, number: int, sealed: bytes) -> None:
+def check_refused(silo: Silo, number: int, sealed: bytes) -> None:
     with pytest.raises(errors.SealBroken) as caught:
         silo.open_sealed(number, sealed)
     assert f"Record {number} " in str(caught.value)
@@ -47,38 +40,42 @@ def refuses(silo: Silo, number: int, sealed: bytes) -> None:
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
-def test_a_seal_opens_at_its_place_alone(silo: Silo, bob: Agent) -> None:
-    refuses(silo, 8, silo.seal(7, SECRET, ["a"]))
-    refuses(Silo.for_agent(bob), 7, silo.seal(7, SECRET, ["a"]))
+def altered(value: bytes, place: int) -> bytes:
+    return value[:place] + bytes([value[place] ^ 1]) + value[place + 1 :]
 
 
-def test_even_with_the_same_data_key_the_agent_is_part_of_the_seal(silo: Silo, ada: Agent) -> None:
-    twin = Silo(ada.pk + 1, keys.unwrap(ada.pk, bytes(ada.wrapped_key)))
-    refuses(twin, 7, silo.seal(7, SECRET, []))
+def test_a_seal_opens_and_shows_nothing(silo: Silo) -> None:
+    sealed = silo.seal(7, SECRET, ["a", "é", SECRET])
+    opened = silo.open_sealed(7, sealed)
+    assert (opened.content, opened.tags) == (SECRET, ("a", "é", SECRET))
+    assert SECRET.encode() not in sealed
+    assert silo.seal(7, SECRET, ["a", "é", SECRET]) != sealed
 
 
-def test_neither_tags_as_content_nor_tags_of_another_memory_open(silo: Silo) -> None:
-    content, tags = silo._parts(7, silo.seal(7, "x", [SECRET]))
-    refuses(silo, 7, b"\x01" + len(tags).to_bytes(4, "big") + tags)
-    _, of_another = silo._parts(8, silo.seal(8, SECRET, ["a"]))
-    refuses(silo, 7, b"\x01" + len(content).to_bytes(4, "big") + content + of_another)
-
-
-def test_a_seal_with_any_byte_altered_does_not_open(silo: Silo) -> None:
+def test_a_seal_opens_only_at_its_number_and_for_its_agent(silo: Silo, ada: Agent, bob: Agent) -> None:
     sealed = silo.seal(7, SECRET, ["a"])
-    for place in range(len(sealed)):
-        refuses(silo, 7, sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :])
+    check_refused(silo, 8, sealed)
+    check_refused(Silo.for_agent(bob), 7, sealed)
+    check_refused(Silo(ada.pk + 1, keys.unwrap(ada.pk, bytes(ada.wrapped_key))), 7, sealed)  # with the same data key
 
 
-def test_a_seal_cut_short_anywhere_does_not_open_as_it_was(silo: Silo) -> None:
+def test_tags_do_not_open_as_content_or_for_another_memory(silo: Silo) -> None:
+    content, tags = silo._parts(7, silo.seal(7, "x", [SECRET]))
+    check_refused(silo, 7, b"\x01" + len(tags).to_bytes(4, "big") + tags)
+    _, other_tags = silo._parts(8, silo.seal(8, SECRET, ["a"]))
+    check_refused(silo, 7, b"\x01" + len(content).to_bytes(4, "big") + content + other_tags)
+
+
+def test_an_altered_or_truncated_seal_does_not_open(silo: Silo) -> None:
     sealed = silo.seal(7, SECRET, ["a"])
     end_of_content = 5 + int.from_bytes(sealed[1:5], "big")
-    for length in range(len(sealed)):
-        if length != end_of_content:  # the tags cut off whole: found by the trail, not by the seal
-            refuses(silo, 7, sealed[:length])
+    for place in range(len(sealed)):
+        check_refused(silo, 7, altered(sealed, place))
+        if place != end_of_content:  # the trail finds missing tags, not the seal
+            check_refused(silo, 7, sealed[:place])
 
 
-def test_texts_of_entries_open_only_as_what_they_are(silo: Silo) -> None:
+def test_a_sealed_text_opens_only_in_its_field_and_entry(silo: Silo) -> None:
     sealed = silo.seal_text("note", 7, SECRET)
     assert silo.open_text("note", 7, sealed) == SECRET
     for field, number in (("note", 8), ("summary", 7), ("content", 7)):
@@ -86,17 +83,16 @@ def test_texts_of_entries_open_only_as_what_they_are(silo: Silo) -> None:
             silo.open_text(field, number, sealed)
 
 
-def test_retagging_keeps_the_contents_seal(silo: Silo) -> None:
+def test_new_tags_keep_the_seal_of_the_content(silo: Silo) -> None:
     sealed = silo.seal(7, SECRET, ["a"])
     again = silo.retag(7, sealed, ["b"])
     assert silo._parts(7, again)[0] == silo._parts(7, sealed)[0]
     assert silo.open_sealed(7, again).tags == ("b",)
 
 
-def test_digests_are_equal_for_equal_text_of_one_agent_only(silo: Silo, bob: Agent) -> None:
+def test_digests_are_equal_only_for_equal_texts_of_one_agent(silo: Silo, bob: Agent) -> None:
     assert silo.digest(SECRET) == silo.digest(SECRET)
-    assert silo.digest(SECRET) != silo.digest(SECRET + " ")
-    assert silo.digest(SECRET) != Silo.for_agent(bob).digest(SECRET)
+    assert len({silo.digest(SECRET), silo.digest(SECRET + " "), Silo.for_agent(bob).digest(SECRET)}) == 3
 
 
 def test_contents_swapped_by_sql_do_not_open(ada: Agent) -> None:
@@ -106,10 +102,12 @@ def test_contents_swapped_by_sql_do_not_open(ada: Agent) -> None:
         says(ada, one)
 
 
-# Data keys
+def rotate(settings: Settings) -> None:
+    old = ",".join(base64.b64encode(key.secret).decode() for key in keyring().silo)
+    settings.SILO_KEYS = f"{new_key()},{old}"
 
 
-def test_without_its_key_encryption_key_a_silo_names_the_key_that_is_missing(ada: Agent, settings: Settings) -> None:
+def test_a_missing_key_encryption_key_is_named(ada: Agent, settings: Settings) -> None:
     missing = keyring().silo[0].id
     settings.SILO_KEYS = new_key()
     forget_unwrapped()
@@ -117,49 +115,34 @@ def test_without_its_key_encryption_key_a_silo_names_the_key_that_is_missing(ada
         Silo.for_agent(ada)
 
 
-def test_a_wrapped_key_of_another_agent_does_not_open(ada: Agent, bob: Agent) -> None:
-    with pytest.raises(errors.SealBroken, match=f"agent {bob.pk}"):
-        keys.unwrap(bob.pk, bytes(ada.wrapped_key))
-
-
-def test_a_wrapped_key_with_any_byte_altered_does_not_open(ada: Agent) -> None:
+def test_a_wrapped_key_that_is_altered_or_another_agents_does_not_open(ada: Agent, bob: Agent) -> None:
     wrapped = bytes(ada.wrapped_key)
+    with pytest.raises(errors.SealBroken, match=f"agent {bob.pk}"):
+        keys.unwrap(bob.pk, wrapped)
     for place in range(1, len(wrapped)):
-        altered = wrapped[:place] + bytes([wrapped[place] ^ 1]) + wrapped[place + 1 :]
         with pytest.raises((errors.SealBroken, errors.SiloKeyMissing)):
-            keys.unwrap(ada.pk, altered)
+            keys.unwrap(ada.pk, altered(wrapped, place))
 
 
-def turn(settings: Settings) -> None:
-    old = ",".join(base64.b64encode(key.secret).decode() for key in keyring().silo)
-    settings.SILO_KEYS = f"{new_key()},{old}"
-
-
-def test_rotation_rewraps_and_keeps_what_is_sealed(ada: Agent, settings: Settings) -> None:
+def test_a_rotation_rewraps_the_key_and_keeps_the_seals(ada: Agent, settings: Settings) -> None:
+    """After it, the old key is not needed."""
     remember(ada, SECRET)
-    sealed = bytes(row(ada, 1).sealed)
-    turn(settings)
+    sealed, old = bytes(row(ada, 1).sealed), bytes(ada.wrapped_key)
+    rotate(settings)
     forget_unwrapped()
-    assert says(ada, 1).content == SECRET, "before the rotation reaches it, its old wrap still opens"
-    ada.wrapped_key = keys.rewrap(ada.pk, bytes(ada.wrapped_key))
+    assert says(ada, 1).content == SECRET, "the old key still opens"
+    ada.wrapped_key = keys.rewrap(ada.pk, old)
     ada.save(update_fields=["wrapped_key"])
     assert keys.wrapping_key_id(ada.wrapped_key) == keyring().silo[0].id
     assert keys.rewrap(ada.pk, bytes(ada.wrapped_key)) == bytes(ada.wrapped_key)
-    assert bytes(row(ada, 1).sealed) == sealed
-    assert says(ada, 1).content == SECRET
-
-
-def test_after_rotation_the_old_key_is_no_longer_needed(ada: Agent, settings: Settings) -> None:
-    turn(settings)
-    rewrapped = keys.rewrap(ada.pk, bytes(ada.wrapped_key))
     settings.SILO_KEYS = base64.b64encode(keyring().silo[0].secret).decode()
     forget_unwrapped()
-    keys.unwrap(ada.pk, rewrapped)
+    assert (bytes(row(ada, 1).sealed), says(ada, 1).content) == (sealed, SECRET)
     with pytest.raises(errors.SiloKeyMissing):
-        keys.unwrap(ada.pk, bytes(ada.wrapped_key))
+        keys.unwrap(ada.pk, old)
 
 
-def test_the_least_recently_used_key_is_dropped_first(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_key_leaves_the_cache_first(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silos, "CACHED", 2)
     forget_unwrapped()
     agents = {agent_id: Agent(pk=agent_id, wrapped_key=keys.new_wrapped_key(agent_id)) for agent_id in (1, 2, 3)}
@@ -168,10 +151,10 @@ def test_the_least_recently_used_key_is_dropped_first(ada: Agent, monkeypatch: p
     assert [place[0] for place in silos._silos] == [1, 3]
 
 
-def test_a_rotated_or_erased_key_is_missed_in_the_cache_at_once(ada: Agent, settings: Settings) -> None:
+def test_the_cache_has_no_rotated_or_erased_key(ada: Agent, settings: Settings) -> None:
     before = Silo.for_agent(ada)
     assert Silo.for_agent(ada) is before
-    turn(settings)
+    rotate(settings)
     rotated = Agent(pk=ada.pk, wrapped_key=keys.rewrap(ada.pk, bytes(ada.wrapped_key)))
     assert Silo.for_agent(rotated) is not before
     forget_unwrapped()
@@ -180,32 +163,17 @@ def test_a_rotated_or_erased_key_is_missed_in_the_cache_at_once(ada: Agent, sett
         Silo.for_agent(Agent(pk=ada.pk, wrapped_key=b""))
 
 
-# No plaintext in what can be had without a silo
-
-
-def shown(memory: Memory) -> list[str]:
-    return [
-        repr(vars(memory)),
-        repr(memory),
-        str(memory),
-        repr(pickle.dumps(memory)),
-        serializers.serialize("json", [memory]),
-        serializers.serialize("python", [memory]).__repr__(),
-        repr(model_to_dict(memory)),
-    ]
-
-
-@pytest.mark.parametrize("road", ["from the database", "from a verb"])
-def test_a_memory_shows_nothing_of_what_it_says(ada: Agent, road: str) -> None:
-    from memory.policy.validation import Draft
-
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_memory_shows_no_content(ada: Agent, is_stored: bool) -> None:
     edited = operations.remember(ada, [Draft(SECRET, tags=[SECRET])], ME)
-    memory = edited.memory if road == "from a verb" else row(ada, 1)
-    encoded = [SECRET, base64.b64encode(SECRET.encode()).decode().rstrip("=")]
-    assert not [text for text in shown(memory) for form in encoded if form in text]
+    memory = row(ada, 1) if is_stored else edited.memory
+    texts = [repr(vars(memory)), repr(memory), str(memory), repr(pickle.dumps(memory)), repr(model_to_dict(memory))]
+    texts += [str(serializers.serialize(form, [memory])) for form in ("json", "python")]
+    for encoded in (SECRET, base64.b64encode(SECRET.encode()).decode().rstrip("=")):
+        assert not [text for text in texts if encoded in text]
 
 
-def test_an_entry_and_its_changes_show_nothing(ada: Agent) -> None:
+def test_an_entry_and_its_changes_show_no_content(ada: Agent) -> None:
     remember(ada, SECRET, tags=(SECRET,))
     operations.revise(ada, 1, ME, content="other", dropping=[SECRET])
     entry = steps.last_entry(ada)
@@ -213,17 +181,12 @@ def test_an_entry_and_its_changes_show_nothing(ada: Agent) -> None:
         assert SECRET not in repr(vars(instance)) + str(instance) + serializers.serialize("json", [instance])
 
 
-def test_an_agent_shows_no_key(ada: Agent) -> None:
+def test_an_agent_and_its_silo_show_no_key(ada: Agent, silo: Silo) -> None:
     raw = keys.unwrap(ada.pk, bytes(ada.wrapped_key))
-    text = repr(vars(ada)) + repr(pickle.dumps(ada)) + serializers.serialize("json", [ada])
+    text = repr(vars(ada)) + repr(pickle.dumps(ada)) + serializers.serialize("json", [ada]) + repr(silo)
     assert base64.b64encode(raw).decode() not in text
     assert repr(raw)[2:-1] not in text
-
-
-def test_a_silo_and_a_cipher_print_nothing(silo: Silo) -> None:
-    assert SECRET not in repr(silo)
     assert not hasattr(silo, "__dict__")
-    with pytest.raises(TypeError):
-        json.dumps(silo)  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
-        pickle.dumps(silo)
+    for dump in (json.dumps, pickle.dumps):
+        with pytest.raises(TypeError):
+            dump(silo)  # type: ignore[operator]

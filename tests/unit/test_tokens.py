@@ -12,7 +12,7 @@ def test_the_heuristic_is_four_characters_a_token_rounded_up(text: str, count: i
 
 
 @pytest.mark.parametrize("name", ["", "words", "tiktoken", "tiktoken:", "tiktoken:no-such-encoding"])
-def test_a_counter_there_is_none_of_is_refused_with_what_there_is(settings: Settings, name: str) -> None:
+def test_an_unknown_counter_is_refused_with_the_known_ones(settings: Settings, name: str) -> None:
     settings.TOKEN_COUNTER = name
     with pytest.raises(tokens.TokenCounterMissing, match="tiktoken"):
         tokens.count("x")

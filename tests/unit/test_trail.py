@@ -1,4 +1,4 @@
-"""Appending: inside the edit's transaction, and chained."""
+"""Appending an entry: inside the edit's transaction, with a time that never goes back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from audit.models import AuditEntry
 from audit.trail import Actor, Draft, Head, Subject, Touch
 from memory.models import Agent
 from memory.writing import operations
-from memory.writing.edits import snapshot
 from tests import steps
 from tests.steps import ME, last_entry, remember
 
@@ -29,10 +28,10 @@ def test_an_entry_outside_a_transaction_is_refused() -> None:
 
 
 @pytest.mark.parametrize("before", [datetime(2999, 1, 1, tzinfo=UTC), NOW])
-def test_an_entrys_time_is_now_but_never_before_the_last(ada: Agent, before: datetime) -> None:
+def test_an_entrys_time_is_never_before_the_last_one(ada: Agent, before: datetime) -> None:
     Agent.objects.filter(pk=ada.pk).update(audit_at=before)
     remember(ada, "tea")
-    assert last_entry(ada).at == max(before, last_entry(ada).at)
+    assert last_entry(ada).at >= before
     assert (last_entry(ada).at == before) == (before != NOW)
 
 
@@ -51,14 +50,5 @@ def test_equal_edits_of_two_agents_have_different_macs(ada: Agent, bob: Agent) -
 @pytest.mark.parametrize("kind", ["agent", "system", "operator", "person"])
 def test_every_kind_of_actor_is_recorded(ada: Agent, kind: str) -> None:
     remember(ada, "tea")
-    operations.restore(ada, [1], getattr(Actor, kind)("x"))
     operations.discard(ada, [1], getattr(Actor, kind)("somebody"))
     assert (last_entry(ada).actor_kind, last_entry(ada).actor_label) == (kind, "somebody")
-    assert str(last_entry(ada)) == f"acme/ada #{last_entry(ada).seq} discarded"
-
-
-def test_a_snapshot_is_the_same_before_and_after_the_database(ada: Agent) -> None:
-    from memory.policy.validation import Draft as New
-
-    edited = operations.remember(ada, [New("tea", tags=("a",), project="site", origin=NOW)], ME)
-    assert snapshot(edited.memory) == snapshot(steps.row(ada, 1))

@@ -1,4 +1,4 @@
-"""What went wrong in other memory systems and must not go wrong here."""
+"""Failures of other memory systems that must not happen here."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from tests.privacy.marker import MARKER
 
 pytestmark = pytest.mark.database
 
-# --- protection -----------------------------------------------------------------------------------------------------
-
 
 def _sql(statement: str) -> Callable[[Memory], object]:
     def run(memory: Memory) -> object:
@@ -29,41 +27,40 @@ def _sql(statement: str) -> Callable[[Memory], object]:
     return run
 
 
-def _stale(memory: Memory) -> None:
+def _save_stale(memory: Memory) -> None:
     memory.constitutional, memory.discarded_at = True, timezone.now()
     memory.save()
 
 
-ROADS: dict[str, Callable[[Memory], object]] = {
-    "the verb": lambda m: operations.discard(m.agent, [m.number], steps.PERSON),
-    "a bulk of the verb": lambda m: operations.discard(m.agent, [1, 2, m.number], steps.ME),
-    "a merge": lambda m: operations.consolidate(m.agent, [1, m.number], MARKER, steps.ME),
-    "a rewrite": lambda m: operations.revise(m.agent, m.number, steps.ME, content="nothing"),
-    "a retagging": lambda m: operations.revise(m.agent, m.number, steps.ME, tags=["obsolete"]),
-    "an instance": lambda m: m.delete(),
-    "a stale instance": _stale,
-    "a set": lambda m: Memory.objects.filter(pk=m.pk).delete(),
-    "an update of a set": lambda m: Memory.objects.filter(pk=m.pk).update(discarded_at=timezone.now()),
-    "its agent": lambda m: m.agent.delete(),
-    "sql": _sql("DELETE FROM memory_memory WHERE id = {id}"),
-    "sql, softly": _sql("UPDATE memory_memory SET discarded_at = '{now}' WHERE id = {id}"),
+WAYS: dict[str, Callable[[Memory], object]] = {
+    "discard": lambda m: operations.discard(m.agent, [m.number], steps.PERSON),
+    "discard several": lambda m: operations.discard(m.agent, [1, 2, m.number], steps.ME),
+    "consolidate": lambda m: operations.consolidate(m.agent, [1, m.number], MARKER, steps.ME),
+    "revise": lambda m: operations.revise(m.agent, m.number, steps.ME, content="nothing"),
+    "revise tags": lambda m: operations.revise(m.agent, m.number, steps.ME, tags=["obsolete"]),
+    "delete": lambda m: m.delete(),
+    "save": _save_stale,
+    "queryset delete": lambda m: Memory.objects.filter(pk=m.pk).delete(),
+    "queryset update": lambda m: Memory.objects.filter(pk=m.pk).update(discarded_at=timezone.now()),
+    "delete agent": lambda m: m.agent.delete(),
+    "sql delete": _sql("DELETE FROM memory_memory WHERE id = {id}"),
+    "sql update": _sql("UPDATE memory_memory SET discarded_at = '{now}' WHERE id = {id}"),
 }
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_a_protected_memory_is_deleted_or_rewritten_by_no_road(road: str, ada: Agent) -> None:
-    """A "protected" memory that could still be rewritten, or deleted by a road the check did not watch."""
+@pytest.mark.parametrize("way", WAYS)
+def test_a_protected_memory_cannot_be_deleted_or_rewritten_in_any_way(way: str, ada: Agent) -> None:
     steps.remember(ada, f"{MARKER} one", f"{MARKER} two", f"{MARKER} promised")
     steps.protect(ada, 3)
     before = steps.row(ada, 3)
     with pytest.raises((Constitutional, DatabaseError)), transaction.atomic():
-        ROADS[road](steps.row(ada, 3))
+        WAYS[way](steps.row(ada, 3))
     assert snapshot(steps.row(ada, 3)) == snapshot(before)
     assert steps.problems(ada) == []
 
 
-def test_what_was_protected_before_is_kept_with_the_edit(ada: Agent) -> None:
-    """Rolling back a `protect` on a memory that was already protected stripped its protection."""
+def test_protecting_a_protected_memory_again_is_not_recorded(ada: Agent) -> None:
+    """Otherwise a rollback of the second protection would remove the first."""
     steps.remember(ada, f"{MARKER} one", f"{MARKER} two")
     steps.protect(ada, 1)
     edited = operations.protect(ada, [1, 2], steps.PERSON)
@@ -73,32 +70,26 @@ def test_what_was_protected_before_is_kept_with_the_edit(ada: Agent) -> None:
 
 
 def test_an_agent_cannot_protect_in_ordinary_conversation(ada: Agent) -> None:
-    """An agent that protects everything is over budget for ever."""
+    """An agent that protects everything stays over its budget."""
     steps.remember(ada, f"{MARKER} one")
     with steps.refused(ada, ProtectionRefused):
         operations.protect(ada, [1], steps.ME)
 
 
-# --- caps and breaker -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("retention", ["0.49", "0", "-1", "1.01"])
-def test_an_agents_retention_has_bounds_in_the_database(retention: str, ada: Agent) -> None:
-    """A safety setting the agent could set to anything."""
+def test_the_database_limits_an_agents_retention(retention: str, ada: Agent) -> None:
     with pytest.raises(DatabaseError), transaction.atomic():
         Agent.objects.filter(pk=ada.pk).update(retention=retention)
 
 
-def test_a_check_that_breaks_lets_nothing_through(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A guard that failed open when the model errored."""
+@pytest.mark.parametrize("guard", ["losses", "CallContext.count_changes"])
+def test_a_check_that_fails_allows_no_edit(ada: Agent, monkeypatch: pytest.MonkeyPatch, guard: str) -> None:
     refining.fill(ada, 12, 20)
     held = refining.opened(ada)
 
-    def breaks(*_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise RuntimeError
 
-    for guard in ("refinement.effects.losses", "refinement.effects.CallContext.count_changes"):
-        with monkeypatch.context() as patch:
-            patch.setattr(guard, breaks)
-            with refining.untouched(ada), pytest.raises(RuntimeError):
-                held.call("update_memory", id=1, content="short")
+    monkeypatch.setattr(f"refinement.effects.{guard}", fail)
+    with refining.untouched(ada), pytest.raises(RuntimeError):
+        held.call("update_memory", id=1, content="short")
