@@ -1,4 +1,4 @@
-"""Repositories of the tests of histories."""
+"""Repositories for the tests of git history."""
 
 from __future__ import annotations
 

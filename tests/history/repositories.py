@@ -1,5 +1,4 @@
-"""Repositories of any length, made by git itself from a stream (`git fast-import`), the same each time; commits of
-files; and the analysis of a repository."""
+"""Repositories of any length, made by `git fast-import` and always the same; commits; and analyses."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ _SUBJECTS = (
 
 
 def git(folder: Path, *arguments: str, data: bytes | None = None) -> str:
-    """What git says; paths as they are, bytes that are no text as surrogates."""
+    """The output of git. Paths are not quoted; bytes that are not UTF-8 become surrogates."""
     command = ["git", "-c", "core.quotePath=false", "-C", str(folder), *arguments]
     ran = subprocess.run(command, input=data, capture_output=True, check=True, env=os.environ | NOBODY)
     return ran.stdout.decode("utf-8", "surrogateescape")
@@ -62,8 +61,8 @@ def analysis(folder: Path, parts: Parts = ALL, limits: Limits = WIDE) -> Analysi
 
 
 def made(folder: Path, commits: int, *, ending: int, every: int = 3_600, seed: int = 1) -> Path:
-    """A bare repository with so many commits, each `every` seconds after the one before it, the last at `ending`:
-    files in folders, some of them changed together, branches that were merged after a while or never, tags."""
+    """A bare repository with this many commits, one every `every` seconds until `ending`, with branches and tags.
+    Some files change together. Some branches are merged later, others never."""
     folder.mkdir(parents=True)
     git(folder, "init", "--quiet", "--bare", "--initial-branch=main")
     stream = "".join(_stream(commits, ending, every, random.Random(seed)))

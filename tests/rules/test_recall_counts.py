@@ -1,4 +1,4 @@
-"""How often a memory was recalled: told in the ledger, listed in the admin, gone with the silo."""
+"""How often a memory was recalled: shown in the ledger and in the admin, and erased with the agent."""
 
 from __future__ import annotations
 
@@ -23,34 +23,27 @@ from tests.steps import ME, PERSON, fresh, remember
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
-def lines(agent: Agent) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in ledger.text(ledger.read(agent)).split("\n")]
-
-
-def test_the_ledger_tells_what_was_recalled(ada: Agent, bob: Agent) -> None:
-    remember(ada, "tea", "milk")
-    remember(bob, "tea", "milk")
-    for _ in range(3):
-        usage.note(ada, [2], NOW)
-    usage.note(bob, [1], NOW)
-    assert [line.get("recalled") for line in lines(fresh(ada))] == [None, 3]
+def test_the_ledger_has_the_recalls_of_its_agent(ada: Agent, bob: Agent) -> None:
+    for agent, number, times in ((ada, 2, 3), (bob, 1, 1)):
+        remember(agent, "tea", "milk")
+        for _ in range(times):
+            usage.note(agent, [number], NOW)
+    lines = ledger.text(ledger.read(fresh(ada))).split("\n")
+    assert [json.loads(line).get("recalled") for line in lines] == [None, 3]
     [entry] = ledger.read(fresh(ada), [2])
     assert entry.record()["recalled"] == 3
 
 
 @pytest.mark.parametrize("count", [2, 100])
-def test_the_ledger_asks_once_for_all(ada: Agent, count: int) -> None:
+def test_the_ledger_reads_all_recalls_with_one_query(ada: Agent, count: int) -> None:
     numbers = remember(ada, *(f"tea {n}" for n in range(count)))
     usage.note(ada, numbers, NOW)
     agent = fresh(ada)
     for read in (lambda: ledger.read(agent), lambda: ledger.read(agent, numbers)):
-        with CaptureQueriesContext(connection) as asked:
+        with CaptureQueriesContext(connection) as queries:
             assert len(read()) == count
-        assert len([each for each in asked if "memory_recall" in each["sql"]]) == 1
-        assert len(asked) == 2
-
-
-# --- in the admin
+        assert len([each for each in queries if "memory_recall" in each["sql"]]) == 1
+        assert len(queries) == 2
 
 
 @pytest.fixture
@@ -63,46 +56,35 @@ def people(ada: Agent, settings: Any) -> Client:
     return client
 
 
-def listed(client: Client, asked: str = "") -> str:
-    answer = client.get(f"/admin/memory/memory/{asked}")
-    assert answer.status_code == 200
-    return answer.content.decode()
+def page(client: Client, query: str = "") -> str:
+    response = client.get(f"/admin/memory/memory/{query}")
+    assert response.status_code == 200
+    return response.content.decode()
 
 
-def test_the_list_shows_how_often_and_when_last(people: Client, ada: Agent) -> None:
-    remember(ada, "tea", "milk")
-    assert "last on" not in listed(people)
-    for day in (1, 3):
-        usage.note(ada, [2], datetime(2026, 6, day, tzinfo=UTC))
-    page = listed(people)
-    assert page.count("2, last on 2026-06-03") == 1
-
-
-def test_the_list_can_be_sorted_by_it(people: Client, ada: Agent) -> None:
+def test_the_admin_list_shows_and_sorts_by_recalls(people: Client, ada: Agent) -> None:
     remember(ada, "tea", "milk", "water")
+    assert "last on" not in page(people)
     usage.note(ada, [1], NOW)
-    usage.note(ada, [1, 3], NOW)
-    place = MemoryPage.list_display.index("recalled") + 1
-    page = listed(people, f"?o={place}")
-    assert page.index("2, last on") < page.index("1, last on")
-    page = listed(people, f"?o=-{place}")
-    assert page.index("1, last on") < page.index("2, last on")
+    usage.note(ada, [1, 3], datetime(2026, 6, 3, tzinfo=UTC))
+    column = MemoryPage.list_display.index("recalled") + 1
+    for order, first, second in ((column, "2, last on", "1, last on"), (-column, "1, last on", "2, last on")):
+        text = page(people, f"?o={order}")
+        assert text.index(first) < text.index(second)
+        assert text.count("2, last on 2026-06-03") == 1
 
 
-def test_it_costs_no_query_a_row(people: Client, ada: Agent) -> None:
+def test_the_queries_of_the_admin_list_do_not_grow_with_rows(people: Client, ada: Agent) -> None:
     counts = []
     for _ in range(2):
         usage.note(ada, remember(ada, *["tea"] * 15), NOW)
-        with CaptureQueriesContext(connection) as asked:
-            listed(people)
-        counts.append(len(asked))
+        with CaptureQueriesContext(connection) as queries:
+            page(people)
+        counts.append(len(queries))
     assert counts[0] == counts[1]
 
 
-# --- erasure
-
-
-def test_erasure_takes_what_the_rules_kept(ada: Agent, bob: Agent) -> None:
+def test_an_erasure_removes_recalls_decisions_and_recorded_sessions(ada: Agent, bob: Agent) -> None:
     for agent in (ada, bob):
         remember(agent, "tea")
         usage.note(agent, [1], NOW)
