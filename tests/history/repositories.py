@@ -19,16 +19,9 @@ ALL = Parts(branches=True, authors=True)
 NOBODY = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "LC_ALL": "C"}
 PEOPLE = (("Ada Quay", "ada@quay.test"), ("Noor Tide", "noor@quay.test"), ("Sol Mast", "sol@quay.test"))
 _SUBJECTS = (
-    "feat(ferry): show the next departure",
-    "fix: wait for the tide table",
-    "refactor: one road for bookings",
-    "docs: say how berths are numbered",
-    "test: berths by the hundred",
-    "Fix crash when the harbour is closed (#12)",
-    "Add a page for winds",
-    "Bump ropes from 1.2 to 1.3",
-    "chore: tidy",
-    "Something else",
+    *("feat(ferry): show the next departure", "fix: wait for the tide table", "refactor: one road for bookings"),
+    *("docs: say how berths are numbered", "test: berths by the hundred", "Fix crash when the harbour is closed (#12)"),
+    *("Add a page for winds", "Bump ropes from 1.2 to 1.3", "chore: tidy", "Something else"),
 )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from memory.agents import lifecycle, rule_changes
+from memory.agents import lifecycle
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft
 from memory.writing import operations
@@ -15,7 +15,7 @@ from tests.commands.calling import Ran, run
 from tests.conftest import OPERATOR
 from tests.history.repositories import commit, git
 from tests.rules import talking
-from tests.steps import PERSON, fresh, last_entry
+from tests.steps import fresh, last_entry
 
 ON = "project_support__git_history_analysis__enabled"
 
@@ -81,17 +81,12 @@ def test_a_second_analysis_runs_only_after_new_commits(ada: Agent, site: Path) -
     assert (result["id"], result["commits"], result["new"], Memory.objects.count()) == (1, 3, False, 1)
 
 
-def test_a_dry_run_prints_the_analysis_and_stores_nothing(ada: Agent, site: Path) -> None:
-    ran = analyze("--dry-run")
-    assert (ran.code, Memory.objects.exists()) == (0, False)
-    assert ran.out.startswith("## Analysis Summary\n")
-
-
-def test_arguments_override_limits_and_parts(ada: Agent, site: Path) -> None:
+def test_a_dry_run_prints_and_stores_nothing_and_arguments_override_limits_and_parts(ada: Agent, site: Path) -> None:
     ran = analyze("--commits", "1", "--days", "3", "--authors", "--branches", "--dry-run")
     for text in ("1 commit from", "the newest; there are more in the last 3 days", "Ada Quay 100%"):
         assert text in ran.out
-    assert "Not analyzed" not in ran.err
+    assert (ran.code, ran.out.startswith("## Analysis Summary\n"), "Not analyzed" in ran.err) == (0, True, False)
+    assert not Memory.objects.exists()
     assert analyze("--seconds", "0").code == 2
 
 
@@ -102,16 +97,6 @@ def test_while_the_analysis_is_off_consent_is_needed(ada: Agent, site: Path) -> 
     assert "The input is not a terminal" in ran.err
     assert analyze("--yes").json["id"] == 1
     assert analyze().json["unchanged"]  # it is on now
-
-
-@pytest.mark.parametrize("off", ["memory", "category"])
-def test_while_memory_or_the_category_is_off_nothing_is_stored(ada: Agent, site: Path, off: str) -> None:
-    if off == "memory":
-        rule_changes.change(fresh(ada), PERSON, enabled=False)
-    else:
-        talking.off(ada, "git_history", **{ON: True})
-    ran = analyze("--yes")  # this agrees to the analysis only
-    assert (ran.code, "Nothing was done." in ran.err, Memory.objects.exists()) == (0, True, False)
 
 
 def test_a_folder_without_commits_or_an_invalid_project_is_refused(ada: Agent, site: Path, tmp_path: Path) -> None:

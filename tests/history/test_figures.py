@@ -122,13 +122,3 @@ def test_files_and_folders_at_the_end_and_at_the_start(both: Both) -> None:
         assert now.languages[language] == sum(path.endswith(endings) for path in paths)
     assert (before is None) == (start is None)
     assert start is None or (before and before.files) == len(plain_git.files(both.folder, start))
-
-
-def test_the_stack_and_the_description_of_this_repository() -> None:
-    if not (THIS / ".git").exists():
-        pytest.skip("this is no clone")
-    found = analysis(THIS, limits=Limits(36_500, 5, 600))
-    assert found.now is not None
-    assert {"Make", "Python", "Django"} <= found.now.tools
-    assert found.description.startswith("Palimpsest is ")
-    assert found.description.endswith(".")

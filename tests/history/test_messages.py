@@ -43,18 +43,12 @@ def test_a_revert_is_explained_only_by_more_than_its_commit() -> None:
     assert read('Revert "winds"', f"{body}\n\nPilots miss them.").is_explained
 
 
-@pytest.mark.parametrize(
-    ("subject", "body", "is_breaking"),
-    [
-        ("feat(x)!: winds", "", True),
-        ("fix: winds", "Now in knots.\n\nBREAKING CHANGE: were metres a second", True),
-        ("fix: winds", "Now in knots.\n\nBREAKING-CHANGE: were metres a second", True),
-        ("fix: winds", "no BREAKING CHANGE: here", False),
-        ("Stop! winds", "", False),
-    ],
-)
-def test_breaking_changes(subject: str, body: str, is_breaking: bool) -> None:
-    assert read(subject, body).is_breaking is is_breaking
+def test_breaking_changes() -> None:
+    for name in ("BREAKING CHANGE", "BREAKING-CHANGE"):
+        assert read("fix: winds", f"Now in knots.\n\n{name}: were metres a second").is_breaking
+    assert read("feat(x)!: winds").is_breaking
+    assert not read("fix: winds", "no BREAKING CHANGE: here").is_breaking
+    assert not read("Stop! winds").is_breaking
 
 
 def test_security_fixes() -> None:

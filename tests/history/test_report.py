@@ -19,6 +19,8 @@ Architecture Insights, Most Changed Files, Common Commit Types, Author Patterns,
 Release Strategy, File Count Growth, Complexity Trends, Technology Stack, Project Velocity, Quality Indicators,
 Collaboration Patterns, Best Practices""".replace("\n", " ").split(", ")
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+NEWS = "# Winds\n\n## Winds 1.12.0!\n\nWe're excited to announce the release of **Winds 1.12.0**! It is new.\n\n"
+MANIFEST = 'description = "Measures winds"'
 WHO = ("-c", "user.name=Ada Quay", "-c", "user.email=ada@quay.test")
 
 
@@ -159,19 +161,19 @@ def test_major_commits_and_decisions_name_their_commit(work: Path) -> None:
     assert all(re.match(r"- [0-9a-f]{10} \d{4}-\d\d-\d\d: ", line) for line in below(found, "Major Commits"))
 
 
-def test_code_and_changelog_changes_are_major_commits(work: Path) -> None:
+def test_important_changes_of_code_and_security_fixes_are_major_commits(work: Path) -> None:
     commit(work, "Winds without a name", {"winds.py": "2", "CHANGES.rst": "winds"})
     commit(work, "Fix typos", {"gusts.py": "2", "CHANGES.rst": "gusts"})
     commit(work, "Add a workflow", {".github/workflows/ci.yml": "1"})
     assert subjects(analysis(work)) == ["Winds without a name", "feat: winds"]
-
-
-def test_security_fixes_change_code_or_a_manifest(work: Path) -> None:
-    commit(work, "Update the pin for CVE-2026-1234", {"pyproject.toml": "1"})
-    commit(work, "Fix XSS in winds", {"winds.py": "2"})
+    commit(work, "Update the pin for CVE-2026-1234", {"README.md": NEWS, "pyproject.toml": MANIFEST})
+    commit(work, "Fix XSS in winds", {"winds.py": "3"})
     commit(work, "Add a scanner\n\nIt finds each vulnerability.", {".github/dependabot.yml": "1"})
+    found = analysis(work)
     pin = "Update the pin for CVE-2026-1234 (security fix, manifest added or removed)"
-    assert subjects(analysis(work)) == [pin, "Fix XSS in winds (security fix)", "feat: winds"]
+    others = ["Winds without a name", "feat: winds"]
+    assert subjects(found) == [pin, "Fix XSS in winds (security fix)", *others]
+    assert section(found, "Analysis Summary").startswith("About the project: Measures winds\n")
 
 
 def test_a_reverted_commit_is_neither_a_decision_nor_important(work: Path) -> None:
@@ -265,7 +267,6 @@ def test_the_stack_names_the_commits_that_added_or_removed_a_tool(work: Path) ->
     )
 
 
-NEWS = "# Winds\n\n## Winds 1.12.0!\n\nWe're excited to announce the release of **Winds 1.12.0**! It is new.\n\n"
 FIRST = "This is a module that you find in the registry of modules.\n\n"
 DEFINED = "Winds (w) is a service that measures [winds][1]. Pilots read them.\n"
 ON_EVERY_QUAY = "Measures winds on every quay of the harbour\nof Kiel."
@@ -284,7 +285,7 @@ CENTERED = '<p align="center">\n<img src="x">\n</p>\n<p align="center">\nMeasure
         ("# Winds", "", ""),
         ("word " * 200, "", ""),
         # no news: a definition, or else a manifest
-        (NEWS + FIRST + DEFINED, 'description = "Measures winds"', DEFINED.strip().replace("[winds][1]", "winds")),
+        (NEWS + FIRST + DEFINED, MANIFEST, DEFINED.strip().replace("[winds][1]", "winds")),
         (NEWS + FIRST, '[project]\nname = "winds"\ndescription = "Measures winds"\n', "Measures winds"),
         (NEWS + FIRST, '{\n  "description": "Measures winds",\n  "scripts": {}\n}', "Measures winds"),
         (NEWS + FIRST, '{"name": "winds"}', FIRST.strip()),
@@ -294,8 +295,3 @@ CENTERED = '<p align="center">\n<img src="x">\n</p>\n<p align="center">\nMeasure
 )  # fmt: skip
 def test_the_description(readme: str, manifest: str, description: str) -> None:
     assert stack.description(readme, ["", manifest]) == description
-
-
-def test_a_manifest_describes_its_project(work: Path) -> None:
-    commit(work, "feat: a manifest", {"README.md": NEWS, "pyproject.toml": 'description = "Measures winds"'})
-    assert section(analysis(work), "Analysis Summary").startswith("About the project: Measures winds\n")

@@ -46,7 +46,7 @@ def talk(agent: Agent, prompt: str = PROMPT, response: str = RESPONSE, **values:
     return record(fresh(agent), Interaction(prompt, response, **values), ME, requested=True)
 
 
-def record_automatically(agent: Agent, prompt: str = PROMPT, response: str = RESPONSE, **values: Any) -> Recorded:
+def auto_record(agent: Agent, prompt: str = PROMPT, response: str = RESPONSE, **values: Any) -> Recorded:
     return record(fresh(agent), Interaction(prompt, response, **values), ME)
 
 
@@ -55,7 +55,7 @@ def text_of(agent: Agent, number: int | None) -> str:
     return says(agent, number).content
 
 
-said = text_of  # the name that tests/api uses
+said, overhear = text_of, auto_record  # the names that other folders use
 
 
 def sessions(agent: Agent) -> list[RecordedSession]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
 from unittest import mock
 
 import pytest
-from django.utils import timezone
 
-from memory.agents import rule_changes
-from memory.models import Agent, CleanupDecision, Recall
+from memory.models import Agent, CleanupDecision
 from memory.writing import operations
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.rules.talking import settings
 from tests.rules.test_cleanup import old
-from tests.steps import ME, PERSON, active, fresh, last_entry, row
+from tests.steps import ME, active, fresh, last_entry, row
 
 CONTENT = "ZEBRA"
 
@@ -61,12 +57,8 @@ def test_without_a_key_it_lists_without_content(past: Agent, no_key: None, termi
     assert lines[0] == f"{listed(past, 1):>10}  technical, low importance, {facts}"
     assert "Nothing is discarded unless you say so" in ran.err
     assert (ran.code, len(lines), CONTENT in ran.out + ran.err, decided()) == (0, 3, False, {})
-
-
-def test_it_lists_as_json_and_by_category(past: Agent, no_key: None) -> None:
     found = clean("--json").json
-    assert [each["number"] for each in found["suggestions"]] == [1, 2, 3]
-    assert (found["more"], found["kept_back"]) == (0, 0)
+    assert ([each["number"] for each in found["suggestions"]], found["more"], found["kept_back"]) == ([1, 2, 3], 0, 0)
     ran = clean("--category", "behavioral")
     assert (ran.out, "Nothing is suggested." in ran.err) == ("", True)
 
@@ -76,37 +68,6 @@ def test_the_list_has_the_beginning_of_the_content_only_at_a_terminal(past: Agen
         ran = clean("--dry-run", terminal=terminal)
         assert (f"{CONTENT} one" in ran.out, CONTENT in ran.err) == (terminal, False)
         assert CONTENT not in clean("--json", terminal=terminal).out
-
-
-def test_it_tells_why_memories_are_not_listed(past: Agent) -> None:
-    operations.revise(past, 1, ME, tags=["important"])
-    assert "1 other old memory not listed" in clean().err
-    rows: list[tuple[dict[str, Any], str]] = [
-        ({"categories__technical__enabled": False}, "technical is off, so nothing in that category is suggested."),
-        ({"categories__technical__suggested_retention_days": 0}, "Nothing in technical is suggested"),
-        ({"cleanup_guidance__enabled": False}, "while memory_rules.cleanup_guidance.enabled is off."),
-    ]
-    for values, reason in rows:
-        settings(past, **values)
-        assert reason in clean("--category", "technical").err
-
-
-def test_one_is_written_in_the_singular(past: Agent) -> None:
-    settings(past, categories__technical__suggested_retention_days=1)
-    assert "100 days old, suggested retention 1 day" in clean().out
-    ago = timezone.now() - timedelta(days=90)
-    Recall.objects.create(agent_id=past.pk, number=1, times=1, first_at=ago, last_at=ago)
-    assert "recalled once, last on" in clean().out
-    assert " 1 day suggested" in run("rules", "status", "acme/ada").out
-
-
-def test_while_memory_is_off_it_explains_how_to_turn_it_on(past: Agent) -> None:
-    rule_changes.change(past, PERSON, enabled=False)
-    ran = clean()
-    assert (ran.code, ran.out) == (0, "")
-    assert "To turn on: memory as a whole (memory_rules.enabled)" in ran.err
-    assert "manage.py rules enable acme/ada" in ran.err
-    assert "Nothing was done." in ran.err
 
 
 def test_at_a_terminal_it_asks_about_each_memory(past: Agent) -> None:
@@ -121,13 +82,8 @@ def test_at_a_terminal_it_asks_about_each_memory(past: Agent) -> None:
 @pytest.mark.parametrize(
     ("answers", "left"),
     [
-        ("", [1, 2, 3]),
-        ("\n\n\n", [1, 2, 3]),
-        ("yes\nall\n!\n", [1, 2, 3]),
-        ("q\nd\nd\n", [1, 2, 3]),
-        ("d\nq\n", [2, 3]),
-        ("D\nd\nd\n", []),
-        ("delete\nDon't\ny\nk\ndiscard\n", [1, 3]),
+        *(("", [1, 2, 3]), ("\n\n\n", [1, 2, 3]), ("yes\nall\n!\n", [1, 2, 3]), ("q\nd\nd\n", [1, 2, 3])),
+        *(("d\nq\n", [2, 3]), ("D\nd\nd\n", []), ("delete\nDon't\ny\nk\ndiscard\n", [1, 3])),
     ],
 )
 def test_only_an_explicit_answer_discards(past: Agent, answers: str, left: list[int]) -> None:
@@ -176,14 +132,6 @@ def test_numbers_decide_and_the_entry_can_be_rolled_back(past: Agent) -> None:
     assert active(past) == [1, 2, 3]
     command = f"manage.py rollback acme/ada --entry {seq + 2} restores it."
     assert clean("--discard", listed(past, 1)).err.splitlines()[-1] == command
-
-
-@pytest.mark.parametrize("option", ["--discard", "--keep"])
-def test_a_memory_revised_since_the_list_stays(past: Agent, option: str) -> None:
-    number = clean().out.split()[0]
-    operations.revise(fresh(past), 1, ME, content="something else altogether")
-    failed(clean(option, number), 1, "Changed since you read them: 1.")
-    assert_nothing_decided(past)
 
 
 def test_invalid_arguments_are_refused(past: Agent) -> None:

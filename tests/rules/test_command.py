@@ -10,7 +10,7 @@ import pytest
 from memory.agents import rule_changes
 from memory.models import Agent
 from memory.policy import suggest_setting
-from memory.policy.settings_document import DEFAULTS, MASTER
+from memory.policy.settings_document import MASTER
 from tests.commands.calling import failed
 from tests.rules.talking import at_a_terminal, rules
 from tests.steps import PERSON, fresh, last_entry
@@ -26,7 +26,7 @@ def closed(ada: Agent) -> Agent:
     return fresh(ada)
 
 
-def test_status_prints_what_is_on(closed: Agent) -> None:
+def test_status_and_settings_are_printed(closed: Agent) -> None:
     ran = rules("status")
     lines = ran.out.splitlines()
     assert (ran.code, lines[0]) == (0, "acme/ada: memory is off, rules 1.0.0")
@@ -34,6 +34,8 @@ def test_status_prints_what_is_on(closed: Agent) -> None:
     assert "on  session          project     60 days suggested" in lines
     found = rules("status", "--json").json
     assert (found["enabled"], found["recording"], found["categories"]["technical"]["enabled"]) == (False, False, False)
+    assert json.loads(rules("settings").out) == rule_changes.whole(closed)
+    assert json.loads(rules("settings", "memory_rules.compression").out) == {"enabled": False, "threshold_mb": 50}
 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", "", "maybe\n"])
@@ -92,11 +94,6 @@ def test_a_file_replaces_all_settings(closed: Agent, tmp_path: Path) -> None:
     assert not fresh(closed).memory_enabled
     assert rules("settings", "--file", "-", "--yes", stdin=text).code == 0
     assert fresh(closed).memory_enabled
-
-
-def test_settings_are_printed_as_json(ada: Agent) -> None:
-    assert json.loads(rules("settings").out) == DEFAULTS
-    assert json.loads(rules("settings", "memory_rules.compression").out) == {"enabled": False, "threshold_mb": 50}
 
 
 def test_settings_cannot_control_a_terminal(ada: Agent) -> None:

@@ -16,7 +16,7 @@ from memory.access import tenants
 from memory.agents import rule_changes
 from memory.markdown import sections
 from memory.masking.neutral import neutral
-from memory.models import Agent, Memory, RecordedSession
+from memory.models import Agent, Memory, Recall, RecordedSession
 from memory.policy import settings_document, switches
 from memory.policy.categories import SCOPES
 from memory.recording import automatic
@@ -69,34 +69,23 @@ def version_of_1() -> int:
     return Memory.objects.get(agent__tenant__slug="acme", agent__slug="ada", number=1).version
 
 
-def cleanup(ask: Caller) -> Answer:
-    return ask.post("cleanup", {"discard": [1], "keep": [2], "expect": [{"id": 1, "version": version_of_1()}]})
-
-
-API: dict[str, Callable[[Caller], Answer]] = {
-    "POST memories": lambda ask: ask.post("memories", NEW),
-    "POST memories/batch": lambda ask: ask.post("memories/batch", {"memories": [NEW]}),
-    "PATCH memories": lambda ask: ask.patch("memories/1", {"content": "x"}),
-    "DELETE memories": lambda ask: ask.delete("memories/1"),
-    "POST restore": lambda ask: ask.post("memories/3/restore"),
-    "POST search": lambda ask: ask.post("memories/search", {"q": CONTENT}),
-    "GET memories": lambda ask: ask.get("memories"),
-    "GET memories/1": lambda ask: ask.get("memories/1"),
-    "GET context": lambda ask: ask.get("context"),
-    "POST retrieve": lambda ask: ask.post("retrieve", {"query": CONTENT}),
-    "POST runs": lambda ask: ask.post("runs", {"task": "Brew", "result": "tea"}),
-    "GET gc-reports": lambda ask: ask.get("gc-reports"),
-    "GET gc-reports/1": lambda ask: ask.get("gc-reports/1"),
-    "GET gc-reports/2": lambda ask: ask.get("gc-reports/2"),
-    "POST recordings": lambda ask: ask.post("recordings", {"prompt": PROMPT, "requested": True}),
-    "POST recordings, automatic": lambda ask: ask.post("recordings", {"prompt": PROMPT}),
-    "POST recorded-sessions": lambda ask: ask.post("recorded-sessions/monday/end", {}),
-    "GET cleanup": lambda ask: ask.get("cleanup"),
-    "POST cleanup": cleanup,
-    "POST refinement-sessions": lambda ask: ask.post("refinement-sessions", {"driver": "runtime"}),
-    "POST import": lambda ask: ask.post("import", raw=LINE, kind="application/x-ndjson"),
-    "PATCH rules": lambda ask: ask.patch("rules", {"memory_rules": {"enabled": True}}),
-    "PATCH agent": lambda ask: ask.patch("agent", {"memory_enabled": True}),
+API: dict[str, Any] = {  # the request → its body
+    **dict.fromkeys(("GET memories", "GET memories/1", "GET context", "GET cleanup", "DELETE memories/1")),
+    **dict.fromkeys(("GET gc-reports", "GET gc-reports/1", "GET gc-reports/2", "POST memories/3/restore")),
+    "POST memories": NEW,
+    "POST memories/batch": {"memories": [NEW]},
+    "PATCH memories/1": {"content": "x"},
+    "POST memories/search": {"q": CONTENT},
+    "POST retrieve": {"query": CONTENT},
+    "POST runs": {"task": "Brew", "result": "tea"},
+    "POST recordings": {"prompt": PROMPT, "requested": True},
+    "POST recordings (automatic)": {"prompt": PROMPT},
+    "POST recorded-sessions/monday/end": {},
+    "POST cleanup": {"discard": [1], "keep": [2]},
+    "POST refinement-sessions": {"driver": "runtime"},
+    "POST import": LINE,
+    "PATCH rules": {"memory_rules": {"enabled": True}},
+    "PATCH agent": {"memory_enabled": True},
 }
 COMMANDS: dict[str, Callable[[], Ran]] = {
     "store": lambda: rules(*STORE),
@@ -124,14 +113,25 @@ REFUSALS += ("The input is not a terminal", "persons_only", "unknown_field", "do
 
 
 def rows() -> list[Any]:
-    tables = (Memory, RecordedSession, RefinementSession, GcReport)
+    tables = (Memory, Recall, RecordedSession, RefinementSession, GcReport)
     return [list(table.objects.order_by("pk").values()) for table in tables]
 
 
-def response(name: str, ada_key: str) -> str:
+def request(name: str, key: str) -> str:
+    ask, (method, path), body = Caller(key), name.split()[:2], API[name]
+    if isinstance(body, bytes):
+        return ask.post(path, raw=body, kind="application/x-ndjson").content.decode()
+    if path == "cleanup" and body:
+        body = body | {"expect": [{"id": 1, "version": version_of_1()}]}
+    arguments = [path] if body is None else [path, body]
+    response: Answer = getattr(ask, method.lower())(*arguments)
+    return response.content.decode()
+
+
+def response(name: str, key: str) -> str:
     """Perform the operation. Returns what its caller sees."""
     if name in API:
-        return API[name](Caller(ada_key)).content.decode()
+        return request(name, key)
     ran = COMMANDS[name]()
     return ran.out + ran.err
 
@@ -165,7 +165,7 @@ def test_while_memory_is_off_no_operation_writes_or_reveals_anything(ada: Agent,
 
 def test_a_category_that_is_off_stays_off_and_stores_nothing(ada: Agent, house: House) -> None:
     before = close(ada, "category")
-    for name in ("POST memories", "store", "import_memories", "POST import"):
+    for name in ("POST memories", "POST memories/batch", "store", "import_memories", "POST import"):
         response(name, house.ada_key)
         assert (active(ada), fresh(ada).rules) == ([1, 2, 4], before.rules)
 

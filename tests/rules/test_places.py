@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,15 +37,15 @@ def test_the_tree_is_the_seeds() -> None:
 
 
 def test_a_category_is_where_its_setting_says() -> None:
+    """A forged setting does not move a private category."""
+
+    def location(category: str, where: str) -> dict[str, Any]:
+        return {"memory_rules": {"categories": {category: {"storage_location": where}}}}
+
     rows = [("technical", "project", "projects/site/technical"), ("session", "common", "common/sessions")]
-    for category, location, path in rows:
-        document = {"memory_rules": {"categories": {category: {"storage_location": location}}}}
-        assert str(folder(category, "site", settings_document.checked(document))) == path
-
-
-def test_a_forged_setting_does_not_move_a_private_category() -> None:
-    forged = {"memory_rules": {"categories": {"keys": {"storage_location": "common"}}}}
-    assert str(folder("keys", "site", forged)) == "private/keys"
+    for category, where, path in rows:
+        assert str(folder(category, "site", settings_document.checked(location(category, where)))) == path
+    assert str(folder("keys", "site", location("keys", "common"))) == "private/keys"
 
 
 def test_how_a_credential_is_named() -> None:
@@ -108,10 +109,7 @@ def test_folders_of_projects_have_stable_names() -> None:
     assert re.fullmatch("x+-[0-9a-f]{8}", folder_of_project("x" * 100))
     for name in ("con", "CON"):
         assert re.fullmatch("con-[0-9a-f]{8}", folder_of_project(name))
-
-
-def test_a_project_named_like_a_folder_has_another_folder() -> None:
-    for project in ("Acme", "git.example.org/acme/site", "con", "x" * 100):
+    for project in ("Acme", "git.example.org/acme/site", "con", "x" * 100):  # the folder's name is another project
         folders = [folder_of_project(project)]
         for _ in range(3):
             folders.append(folder_of_project(folders[-1]))

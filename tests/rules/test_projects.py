@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -136,14 +134,3 @@ def test_stored_memories_of_a_project_that_is_a_secret_stay_usable(ada: Agent, m
     assert operations.consolidate(fresh(ada), [1, 2], "tea at four and five", ME).memories[0].project == TOKEN
     assert sessions.end_session(fresh(ada), "monday", ME) is not None
     assert [memory.project for memory in of_category(ada, "session")] == [TOKEN]
-
-
-def test_detectors_are_loaded_only_when_a_name_is_checked() -> None:
-    """Loading takes a sixth of a second. Most memories have no project."""
-    code = """import django, sys; django.setup()
-from memory.policy.validation import Draft
-Draft('tea', tags=['a', 'topic:b']).checked()
-assert 'memory.masking.scanner' not in sys.modules and 'detect_secrets' not in sys.modules
-Draft('tea', project='site').checked()
-assert 'memory.masking.scanner' in sys.modules"""
-    subprocess.run([sys.executable, "-c", code], check=True)

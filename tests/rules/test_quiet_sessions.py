@@ -17,7 +17,7 @@ from memory.recording import automatic
 from memory.recording import sessions as recorded_sessions
 from memory.recording.automatic import end_quiet
 from refinement import tasks
-from tests.rules.talking import of_category, off, sessions, settings, talk, text_of
+from tests.rules.talking import of_category, sessions, settings, talk, text_of
 from tests.steps import PERSON, fresh, last_entry, problems, state
 
 
@@ -39,17 +39,6 @@ def test_quiet_sessions_of_all_projects_get_their_memories(ada: Agent) -> None:
     assert end_quiet() == 0
 
 
-def test_an_ended_session_goes_on_under_its_name(ada: Agent) -> None:
-    talk(ada, session="monday")
-    silent()
-    assert end_quiet() == 1
-    talk(ada, "One more thing.", session="monday")
-    silent()
-    assert end_quiet() == 1
-    [memory] = of_category(ada, "session")
-    assert "- Interactions: 2" in text_of(ada, memory.number)
-
-
 @pytest.mark.parametrize("reason", ["memory", "boundaries", "erased"])
 def test_no_session_is_ended_if_memory_or_detection_is_off_or_the_agent_erased(ada: Agent, reason: str) -> None:
     talk(ada)
@@ -63,15 +52,6 @@ def test_no_session_is_ended_if_memory_or_detection_is_off_or_the_agent_erased(a
     before = state(ada)
     assert end_quiet() == 0
     assert (state(ada), sessions(ada)[0].ended_at) == (before, None)
-
-
-def test_with_session_memories_off_a_quiet_session_ends_without_one(ada: Agent) -> None:
-    off(ada, "session")
-    talk(ada)
-    silent()
-    before = state(ada)
-    assert end_quiet() == 1
-    assert (state(ada), sessions(ada)[0].memory) == (before, None)
 
 
 @pytest.mark.parametrize("change", ["record", "switch"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Barrier
@@ -66,32 +65,18 @@ def test_boundary_detection_can_be_switched_off(ada: Agent, name: str) -> None:
     assert [(each.numbers, each.memory) for each in sessions(ada)] == [([1, 2], None)]
 
 
-def test_a_session_without_a_name_is_named_by_the_time(ada: Agent, time_machine: Any) -> None:
+def test_each_project_has_its_own_session_named_by_the_time(ada: Agent, time_machine: Any) -> None:
     time_machine.move_to("2026-11-22T14:30:00Z", tick=False)
-    talk(ada)
-    talk(ada, project="other")
-    assert [session.name for session in sessions(ada)] == ["20261122-143000", "20261122-143000-2"]
-
-
-def test_each_project_has_its_own_session(ada: Agent) -> None:
     for project in ("one", "two", "one"):
         talk(ada, project=project)
-    found = [(each.project, each.numbers, each.ended_at) for each in sessions(ada)]
-    assert found == [("one", [1, 3], None), ("two", [2], None)]
+    found = [(each.name, each.project, each.numbers, each.ended_at) for each in sessions(ada)]
+    assert found == [("20261122-143000", "one", [1, 3], None), ("20261122-143000-2", "two", [2], None)]
 
 
 def test_another_named_session_ends_the_open_one_which_can_go_on(ada: Agent) -> None:
     for name in ("monday", "tuesday", "monday"):
         talk(ada, session=name, project="site")
     assert [(each.name, each.ended_at is None) for each in sessions(ada)] == [("monday", True), ("tuesday", True)]
-
-
-def test_without_a_project_a_session_belongs_to_the_default_project(ada: Agent) -> None:
-    talk(ada, session="monday", project="site")
-    found = talk(ada, session="monday")
-    assert [(each.project, each.numbers) for each in sessions(ada)] == [("site", [1]), ("default-project", [2])]
-    assert row(ada, found.numbers[0]).project == "default-project"
-    assert "- Previous: memory" not in text_of(ada, found.number)
 
 
 @pytest.mark.database
@@ -160,25 +145,14 @@ def test_a_recording_in_several_parts_is_one_interaction_quoted_by_its_beginning
     assert "Closing Exchange: first words x" in memory["Key Interactions"]
     assert "… / last words" in memory["Key Interactions"]
     assert fact(memory["Session Overview"], "Interactions") == "1"
-
-
-def test_unknown_fields_are_left_out(ada: Agent) -> None:
-    talk(ada, "hello", "hello", session="monday")
-    text = "\n".join(end_and_read(ada).values())
     for label in ("Primary Topic", "Session Goal", "Critical Decisions", "Goals Achieved", "User Satisfaction"):
-        assert not fact(text, label)
+        assert not fact("\n".join(memory.values()), label)  # unknown fields are left out
 
 
 def test_the_session_type_follows_the_kinds_of_its_interactions() -> None:
     assert type_of(["question", "question", "instruction"]) == "INFORMATIONAL"
     assert type_of(["instruction", "correction"]) == "COLLABORATIVE"
     assert (type_of(["instruction", "statement"]), type_of([])) == ("INTERACTIVE", "")
-
-
-def test_metrics_and_topics_can_be_switched_off(ada: Agent) -> None:
-    settings(ada, categories__session__quality_metrics=False, categories__session__topic_tracking=False)
-    talk(ada, session="monday", topic="Ferry")
-    assert not {"Session Quality Metrics", "Topic Evolution"} & set(end_and_read(ada))
 
 
 def test_a_session_that_goes_on_keeps_its_outcomes_in_the_same_memory(ada: Agent) -> None:
@@ -240,11 +214,12 @@ def test_topics_refer_to_their_session_and_to_each_other(ada: Agent) -> None:
     assert (text.count("monday, memory 7"), "  - monday\n" in text) == (1, False)
 
 
-def test_topics_are_not_connected_where_that_is_switched_off(ada: Agent) -> None:
-    settings(ada, categories__topic__cross_topic_linking=False)
+def test_topics_and_metrics_can_be_switched_off(ada: Agent) -> None:
+    session = {f"categories__session__{name}": False for name in ("quality_metrics", "topic_tracking")}
+    settings(ada, categories__topic__cross_topic_linking=False, **session)
     for topic in ("Ferry", "Booking"):
         talk(ada, session="monday", topic=topic)
-    end_and_read(ada)
+    assert not {"Session Quality Metrics", "Topic Evolution"} & set(end_and_read(ada))
     text = text_of(ada, of_category(ada, "topic")[0].number)
     assert ("Connected Topics" in text, "monday, memory" in text) == (False, True)
 
@@ -293,46 +268,47 @@ def test_a_session_memory_leaves_out_discarded_and_switched_off_recordings(ada: 
     assert "bears" not in "".join(end_and_read(ada, "tuesday").values())
 
 
-REFUSALS: list[tuple[Callable[[Agent], Any], type[Exception]]] = [
-    (lambda ada: end_session(fresh(ada), "nobody", ME), NotFound),
-    (lambda ada: end_session(fresh(ada), "monday", ME, project="shop"), NotFound),
-    (lambda ada: end_session(fresh(ada), "a b", ME), Invalid),
-    (lambda ada: end_session(fresh(ada), "monday", ME, outcomes=Outcomes("x" * 501)), Invalid),
-    (lambda ada: end_session(fresh(ada), "monday", ME, outcomes=Outcomes(clarity="\0")), Invalid),
+REFUSALS: list[tuple[dict[str, Any], type[Exception]]] = [
+    ({"name": "nobody"}, NotFound),
+    ({"project": "shop"}, NotFound),
+    ({"name": "a b"}, Invalid),
+    ({"outcomes": Outcomes("x" * 501)}, Invalid),
+    ({"outcomes": Outcomes(clarity="\0")}, Invalid),
 ]
 
 
-def test_a_refused_end_changes_nothing(ada: Agent) -> None:
+def test_a_refused_end_changes_nothing_and_a_session_is_ended_once(ada: Agent) -> None:
     talk(ada, session="monday")
-    for act, error in REFUSALS:
+    for values, error in REFUSALS:
         with refused(ada, error):
-            act(ada)
+            end_and_read(ada, **values)
     assert sessions(ada)[0].ended_at is None
-
-
-def test_two_projects_can_use_the_same_session_name(ada: Agent) -> None:
-    for project in ("shop", "site"):
-        talk(ada, f"Only of {project}.", session="monday", project=project)
-    found = [(each.name, each.project, len(each.numbers)) for each in sessions(ada)]
-    assert found == [("monday", "shop", 1), ("monday", "site", 1)]
-    with refused(ada, AlreadyExists):
-        begin(fresh(ada), "monday", ME, project="site")
-    for name, choices in (("monday", "shop, site"), ("", "monday of shop, monday of site")):
-        with refused(ada, Invalid) as caught:
-            end_session(fresh(ada), name, ME)
-        assert choices in str(caught.value)
-    assert "Only of site." in end_and_read(ada, project="site")["Key Interactions"]
-    assert [each.ended_at is None for each in sessions(ada)] == [True, False]
-
-
-def test_an_ended_session_cannot_be_ended_again(ada: Agent) -> None:
-    talk(ada, session="monday")
     end_and_read(ada)
     for outcomes in (None, Outcomes("one style"), Outcomes(achieved="all of it")):
         with refused(ada, NotOpen) as caught:
-            end_session(fresh(ada), "monday", ME, outcomes=outcomes)
+            end_and_read(ada, outcomes=outcomes)
         assert "This session ended at" in str(caught.value)
     assert len(of_category(ada, "session")) == 1
+
+
+def test_several_projects_can_use_the_same_session_name(ada: Agent) -> None:
+    for project in ("shop", "site", ""):
+        found = talk(ada, f"Only of {project}.", session="monday", project=project)
+        assert "- Previous: memory" not in text_of(ada, found.number)
+    projects = ["shop", "site", "default-project"]
+    assert [(each.name, each.project, len(each.numbers)) for each in sessions(ada)] == [
+        ("monday", project, 1) for project in projects
+    ]
+    assert row(ada, 3).project == "default-project"
+    with refused(ada, AlreadyExists):
+        begin(fresh(ada), "monday", ME, project="site")
+    both = ("default-project, shop, site", "monday of default-project, monday of shop, monday of site")
+    for name, choice in zip(("monday", ""), both, strict=True):
+        with refused(ada, Invalid) as caught:
+            end_session(fresh(ada), name, ME)
+        assert choice in str(caught.value)
+    assert "Only of site." in end_and_read(ada, project="site")["Key Interactions"]
+    assert [each.ended_at is None for each in sessions(ada)] == [True, False, True]
 
 
 def test_a_name_too_long_for_a_tag_has_a_digest(ada: Agent) -> None:

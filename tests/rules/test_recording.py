@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -9,31 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.agents import rule_changes
-from memory.errors import CategoryDisabled, Invalid, MemoryDisabled
+from memory.errors import Invalid
 from memory.markdown import sections
 from memory.markdown.sections import fact
-from memory.models import Agent, Memory, RecordedSession
+from memory.models import Agent, RecordedSession
+from memory.policy import settings_document
 from memory.policy.validation import MAX_CONTENT
-from memory.recording.interactions import Captured, Interaction, contents, fenced, unfenced
+from memory.recording.interactions import (
+    KINDS,
+    LEVELS,
+    Captured,
+    Interaction,
+    contents,
+    is_worth_recording,
+    kind_of,
+    significance,
+    unfenced,
+)
 from memory.recording.recorder import Recorded, record
 from memory.recording.sessions import end_session
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
 from tests.privacy import logbook
-from tests.rules.talking import (
-    PROMPT,
-    RESPONSE,
-    of_category,
-    off,
-    record_automatically,
-    sessions,
-    settings,
-    talk,
-    text_of,
-)
+from tests.rules.talking import PROMPT, RESPONSE, auto_record, of_category, sessions, settings, talk, text_of
 from tests.steps import ME, PERSON, active, fresh, last_entry, problems, refused, row, says, state
 
 AUTO = {"auto_recording__enabled": True}
+TOKEN = "ghp_" + "a1B2c3D4" * 4 + "wxyz"
 
 
 def parts_of(agent: Agent, number: int | None) -> dict[str, str]:
@@ -44,49 +47,24 @@ def related(agent: Agent, number: int) -> str:
     return parts_of(agent, number).get("Related Interactions", "")
 
 
-def assert_skipped(agent: Agent, reason: str, **values: Any) -> None:
-    """The recording is skipped and stores nothing. One line of the log has the reason, and not the prompt."""
-    before = state(agent)
-    with logbook.kept() as log:
-        assert record_automatically(agent, **values) == Recorded(skipped=reason)
-    assert (state(agent), sessions(agent)) == (before, [])
-    [line] = [line for line in log.records if "palimpsest.recording" in line]
-    assert reason in line
-    assert PROMPT not in log.text
-
-
 def test_by_default_nothing_is_recorded_automatically(ada: Agent) -> None:
-    assert_skipped(ada, "recording_off")
-
-
-def test_an_interaction_is_skipped_if_a_switch_is_off_or_it_is_below_the_threshold(ada: Agent) -> None:
-    settings(ada, **AUTO, auto_recording__interaction_threshold="high")
-    assert_skipped(ada, "below_threshold", prompt="When does the ferry leave?")
-    off(ada, "user_interaction", **AUTO)
-    assert_skipped(ada, "category_off")
-    rule_changes.change(fresh(ada), PERSON, enabled=False)
-    assert_skipped(ada, "memory_off")
-    assert_skipped(ada, "memory_off", prompt="")  # an invalid prompt is not even validated
+    """One line of the log has the reason, and not the prompt."""
+    before = state(ada)
+    with logbook.kept() as log:
+        assert auto_record(ada) == Recorded(skipped="recording_off")
+    assert (state(ada), sessions(ada)) == (before, [])
+    [line] = [line for line in log.records if "palimpsest.recording" in line]
+    assert ("recording_off" in line, PROMPT in log.text) == (True, False)
 
 
 def test_switched_on_it_records_automatically(ada: Agent) -> None:
     settings(ada, **AUTO)
-    found = record_automatically(ada)
+    found = auto_record(ada)
     assert (found.number, found.skipped, found.significance) == (1, None, "medium")
     settings(ada, **AUTO, auto_recording__interaction_threshold="high")
-    assert record_automatically(ada, "No, from now on always use tabs.").number == 2
+    assert auto_record(ada, "No, from now on always use tabs.").number == 2
     settings(ada)
     assert talk(ada, "hi", "hi").number == 3  # a request needs neither the switch nor the threshold
-
-
-def test_a_requested_recording_is_refused_while_a_switch_is_off(ada: Agent) -> None:
-    off(ada, "user_interaction")
-    with refused(ada, CategoryDisabled):
-        talk(ada)
-    rule_changes.change(fresh(ada), PERSON, enabled=False)
-    with refused(ada, MemoryDisabled):
-        talk(ada)
-    assert sessions(ada) == []
 
 
 def test_the_current_settings_count_even_if_the_agents_row_is_stale(ada: Agent) -> None:
@@ -119,7 +97,7 @@ def test_a_recording_is_a_journal_memory_in_sections(ada: Agent) -> None:
     assert facts == ["statement", "one style", "Ann likes tabs"]
 
 
-def test_recordings_link_to_the_previous_and_the_next_one(ada: Agent) -> None:
+def test_recordings_link_to_their_neighbours_unless_protected_or_discarded(ada: Agent) -> None:
     talk(ada)
     assert related(ada, 1) == ""
     assert parts_of(ada, 1)["Analysis"] == "- Kind: statement\n- Significance: medium"
@@ -131,17 +109,12 @@ def test_recordings_link_to_the_previous_and_the_next_one(ada: Agent) -> None:
     assert related(ada, 3) == "- Previous: memory 2\n- Continued In: memory 4"
     talk(ada)
     assert related(ada, 4) == "- Continues: memory 3\n- Follow-up: memory 5"
+    operations.protect(fresh(ada), [5], PERSON)
+    talk(ada)
+    operations.discard(fresh(ada), [6], ME)
+    talk(ada)
+    assert (related(ada, 5), related(ada, 7)) == ("- Previous: memory 4", "")
     assert problems(ada) == []
-
-
-def test_protected_and_discarded_recordings_get_no_links(ada: Agent) -> None:
-    talk(ada)
-    operations.protect(fresh(ada), [1], PERSON)
-    talk(ada)
-    assert related(ada, 1) == ""
-    operations.discard(fresh(ada), [2], ME)
-    talk(ada)
-    assert related(ada, 3) == ""
 
 
 def test_settings_choose_what_is_captured(ada: Agent) -> None:
@@ -153,7 +126,7 @@ def test_settings_choose_what_is_captured(ada: Agent) -> None:
     ]
     for changed, has_prompt, has_response in rows:
         settings(ada, **AUTO, **changed)
-        text = text_of(ada, record_automatically(ada).number)
+        text = text_of(ada, auto_record(ada).number)
         assert (PROMPT in text, RESPONSE in text) == (has_prompt, has_response)
     settings(ada, categories__user_interaction__capture_full_prompts=False)
     prompt = unfenced(parts_of(ada, talk(ada, "word " * 1_000).number)["User Prompt"])
@@ -223,14 +196,6 @@ def test_any_prompt_and_response_can_be_read_back(prompt: str, response: str, ti
     assert fact(sections.split(texts[0], "user_interaction")["Context"], "Session") == "monday"
 
 
-@given(st.text("`~\n x", max_size=40))
-def test_no_line_of_a_text_ends_its_fence(text: str) -> None:
-    fence, *within, last = fenced(text).split("\n")
-    assert fence == last
-    assert len(fence) >= 3
-    assert not any(fence in line for line in within)
-
-
 @pytest.mark.parametrize("letter", ["`", "`~" * 50, "\n## Context\n"])
 def test_the_longest_hostile_prompt_is_stored(ada: Agent, letter: str) -> None:
     text = (letter * 200_000)[:200_000]
@@ -238,38 +203,24 @@ def test_the_longest_hostile_prompt_is_stored(ada: Agent, letter: str) -> None:
     assert joined([text_of(ada, number) for number in found.numbers], "User Prompt") == text
 
 
-def test_headings_in_a_prompt_or_response_are_stored_unchanged(ada: Agent) -> None:
-    response = "## Agent Response\nyes"
-    for prompt in ("## Context\nread\n## Task\ndo it", "x\n## Agent Response\ny", "```\n## Tags\n```"):
-        number = talk(ada, prompt, response).number
-        assert f"\n{prompt}\n" in text_of(ada, number)
-        parts = parts_of(ada, number)
-        assert (unfenced(parts["User Prompt"]), unfenced(parts["Agent Response"])) == (prompt, response)
+INVALID: dict[str, list[Any]] = {
+    "prompt": [" \n", "a\0b", "x" * 200_001],
+    "response": ["a\0b"],
+    "session": ["mon day", TOKEN],
+    "project": ["../x", TOKEN],
+    "topic": ["x" * 59, "…"],
+    "context": ["x" * 1_001],
+    "tools": [("x",) * 21, ("x" * 65,)],
+    "response_seconds": [-1.0],
+}
 
 
-@pytest.mark.parametrize(
-    ("values", "field"),
-    [
-        ({"prompt": " \n"}, "prompt"),
-        ({"prompt": "a\0b"}, "prompt"),
-        ({"prompt": "x" * 200_001}, "prompt"),
-        ({"response": "a\0b"}, "response"),
-        ({"session": "mon day"}, "session"),
-        ({"project": "../x"}, "project"),
-        ({"topic": "x" * 59}, "topic"),
-        ({"topic": "…"}, "topic"),
-        ({"context": "x" * 1_001}, "context"),
-        ({"tools": ("x",) * 21}, "tools"),
-        ({"tools": ("x" * 65,)}, "tools"),
-        ({"response_seconds": -1.0}, "response_seconds"),
-        ({"project": "ghp_" + "a1B2c3D4" * 4 + "wxyz"}, "project"),
-        ({"session": "ghp_" + "a1B2c3D4" * 4 + "wxyz"}, "session"),
-    ],
-)
-def test_an_invalid_field_is_refused_by_name(ada: Agent, values: dict[str, Any], field: str) -> None:
-    with refused(ada, Invalid) as caught:
-        talk(ada, **values)
-    assert (caught.value.field, sessions(ada), "ghp_" in str(caught.value)) == (field, [], False)
+@pytest.mark.parametrize("field", INVALID)
+def test_an_invalid_field_is_refused_by_name(ada: Agent, field: str) -> None:
+    for wrong in INVALID[field]:
+        with refused(ada, Invalid) as caught:
+            talk(ada, **{field: wrong})
+        assert (caught.value.field, sessions(ada), TOKEN in str(caught.value)) == (field, [], False)
 
 
 def test_a_refused_recording_leaves_sessions_unchanged(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,8 +279,66 @@ def test_a_protected_topic_does_not_prevent_recording(ada: Agent) -> None:
     assert problems(ada) == []
 
 
-def test_two_agents_have_separate_recordings(ada: Agent, bob: Agent) -> None:
-    for agent in (ada, bob):
-        talk(agent, session="monday")
-    assert len(sessions(bob)) == len(sessions(ada)) == 1
-    assert not Memory.objects.filter(agent=bob, number__gt=1).exists()
+def test_the_kind_follows_from_the_prompt_and_the_response() -> None:
+    rows = {
+        ("When does the ferry leave?", ""): "question",
+        ("The ferry leaves at two, right?", ""): "question",
+        ("Write a letter to Ann.", ""): "instruction",
+        ("Can you rename the function?", ""): "instruction",
+        ("Could you tell me why it fails?", ""): "question",
+        ("Thanks, that helped!", ""): "feedback",
+        ("No, the ferry leaves at 15:00.", ""): "correction",
+        ("That's wrong. Can you look again?", ""): "correction",
+        ("To clarify: I mean the night ferry.", ""): "clarification",
+        ("Book the boat", "Do you mean the ferry or the yacht?"): "clarification",
+        ("The ferry was late today.", "I see."): "statement",
+        ("", ""): "statement",
+    }
+    assert {texts: kind_of(*texts) for texts in rows} == rows
+
+
+def test_the_significance_follows_from_the_prompt_and_the_response() -> None:
+    rows = {
+        ("When does the ferry leave?", "At two."): "low",
+        ("We decided on tea.", "Fine."): "medium",
+        ("What is it?", "x" * 2_000): "medium",
+        ("Fix this:\n```\nx = 1\n```", "Done."): "medium",
+        ("Book it for Ann with Bob at 14:30 on 2026-11-22.", "Done."): "low",
+        ("Please book it for Ann with Bob at 14:30 on 2026-11-22.", "Done."): "medium",
+        ("No, from now on always use tabs.", "I will."): "high",
+        ("Please remember that Ann prefers tea to coffee, at 14:30 and 16:15.", "Noted."): "high",
+    }
+    assert {texts: significance(*texts) for texts in rows} == rows
+
+
+LOW, MEDIUM, HIGH = "When does the ferry leave?", "We decided on tea, Ann.", "No, from now on always use tabs."
+
+
+def is_recorded(prompt: str, response: str = "", threshold: str = "low", minimum: int = 10) -> bool:
+    recording = {"interaction_threshold": threshold, "min_interaction_length": minimum}
+    rules = settings_document.checked({"memory_rules": {"auto_recording": recording}})
+    return is_worth_recording(rules, prompt, response)
+
+
+def test_the_threshold_and_the_minimum_length_of_the_prompt_are_settings() -> None:
+    for threshold, expected in (("low", {LOW, MEDIUM, HIGH}), ("medium", {MEDIUM, HIGH}), ("high", {HIGH})):
+        assert {prompt for prompt in (LOW, MEDIUM, HIGH) if is_recorded(prompt, threshold=threshold)} == expected
+    assert is_recorded(LOW, minimum=26)
+    assert not is_recorded(LOW, "x" * 100, minimum=27)
+    assert not is_recorded(LOW + " " * 10, minimum=27)
+    by_default = {prompt: is_worth_recording({}, prompt, "x" * 500) for prompt in (MEDIUM, LOW, "decided!")}
+    assert by_default == {MEDIUM: True, LOW: False, "decided!": False}
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_every_interaction_has_a_kind_and_a_significance(prompt: str, response: str) -> None:
+    assert kind_of(prompt, response) in KINDS
+    assert significance(prompt, response) in LEVELS
+
+
+def test_no_text_takes_long() -> None:
+    for piece in ("we will ", "1-", "return ", "a ", "    "):
+        text = piece * (200_000 // len(piece))
+        began = time.process_time()
+        significance(text, text)
+        assert time.process_time() - began < 3, piece

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from memory.agents import rule_changes
 from memory.management import agent_command
 from memory.models import Agent
-from memory.policy.projects import Surroundings, identify
+from memory.policy.projects import identify
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
-from tests.privacy.marker import unique
 from tests.rules.talking import PROMPT, at_a_terminal, of_category, off, rules, sessions, settings, talk, text_of
 from tests.steps import PERSON, active, entries, fresh, last_entry, remember, state
 
@@ -41,38 +39,24 @@ def test_record_reads_files_and_standard_input(ada: Agent, tmp_path: Path) -> No
     assert "- Response Time: 2.5 s\n- Tools Used: a, b" in text_of(ada, 3)
 
 
-@pytest.mark.parametrize(
-    ("args", "stdin", "word"),
-    [
-        ((), b"", "--prompt"),
-        (("--prompt", "x", "--prompt-file", "y"), b"", "not allowed"),
-        (("--prompt", "-", "--response", "-"), b"x", "standard input"),
-        (("--prompt", "-"), b"\xff", "UTF-8"),
-        (("--prompt", "-"), b"x" * 200_001, "maximum is 200,000"),
-        (("--prompt", ""), b"", "empty"),
-        (("--prompt-file", "/nothing/here"), b"", "no such file"),
-        (("--prompt", "x", "--session", "a b"), b"", "session"),
-        (("--prompt", "a\ud800"), b"", "surrogate"),
-    ],
-    ids=range(9),
-)
-def test_record_refuses_invalid_arguments(ada: Agent, args: tuple[str, ...], stdin: bytes, word: str) -> None:
+REFUSED: list[tuple[tuple[str, ...], bytes, str]] = [
+    ((), b"", "--prompt"),
+    (("--prompt", "x", "--prompt-file", "y"), b"", "not allowed"),
+    (("--prompt", "-", "--response", "-"), b"x", "standard input"),
+    (("--prompt", "-"), b"\xff", "UTF-8"),
+    (("--prompt", "-"), b"x" * 200_001, "maximum is 200,000"),
+    (("--prompt", ""), b"", "empty"),
+    (("--prompt-file", "/nothing/here"), b"", "no such file"),
+    (("--prompt", "x", "--session", "a b"), b"", "session"),
+    (("--prompt", "a\ud800"), b"", "surrogate"),
+]
+
+
+def test_record_refuses_invalid_arguments(ada: Agent) -> None:
     before = state(ada)
-    failed(rules("record", *args, stdin=stdin), 2, word)
+    for args, stdin, word in REFUSED:
+        failed(rules("record", *args, stdin=stdin), 2, word)
     assert state(ada) == before
-
-
-def test_no_command_prints_content(ada: Agent) -> None:
-    word = unique()
-    ran = [
-        rules("record", "--prompt", f"{word}\ud800"),
-        rules("record", "--prompt", word, "--topic", word, "--session", "x"),
-        rules("session", "list"),
-        rules("session", "end", "x", "--goal", word),
-        rules("topic", word, "--insight", word),
-    ]
-    assert [each.code for each in ran] == [2, 0, 0, 0, 0]
-    assert not any(word in each.out + each.err for each in ran)
 
 
 def test_automatic_recording_is_skipped_silently_while_it_is_off(ada: Agent) -> None:
@@ -96,7 +80,7 @@ def closed(request: Any, ada: Agent) -> str:
     return str(request.param)
 
 
-def test_without_consent_nothing_is_done(closed: str, ada: Agent) -> None:
+def test_a_command_runs_only_with_consent_for_each_switch_that_is_off(closed: str, ada: Agent) -> None:
     before = state(ada)
     for answer in ("n\n", "", "perhaps\n"):
         ran = at_a_terminal(answer, closed, *COMMANDS[closed])
@@ -107,22 +91,14 @@ def test_without_consent_nothing_is_done(closed: str, ada: Agent) -> None:
     assert (ran.code, ran.out) == (0, "")
     assert "--yes" not in ran.err  # these commands have no such option
     assert (state(ada), sessions(ada)) == (before, [])
-
-
-def test_with_consent_the_switches_are_turned_on_and_the_command_runs(closed: str, ada: Agent) -> None:
-    ran = at_a_terminal("y\ny\n", closed, *COMMANDS[closed])
-    assert (ran.code, ran.err.count(rule_changes.QUESTION), len(ran.out.splitlines())) == (0, 2, 1)
-    assert fresh(ada).memory_enabled
+    ran = at_a_terminal("y\nn\n", closed, *COMMANDS[closed])  # each switch needs its own yes
+    assert (ran.out, fresh(ada).memory_enabled, active(ada), sessions(ada)) == ("", True, [], [])
+    ran = at_a_terminal("y\n", closed, *COMMANDS[closed])
+    assert (ran.code, ran.err.count(rule_changes.QUESTION), len(ran.out.splitlines())) == (0, 1, 1)
     details = [entry.detail for entry in entries(ada) if entry.actor_label == "remember"][:2]
     switches = ("memory_rules.enabled", f"memory_rules.categories.{CATEGORIES[closed]}.enabled")
     assert details == [{"rules": {switch: True}} for switch in switches]
     assert active(ada) or sessions(ada)
-
-
-def test_each_switch_needs_its_own_yes(closed: str, ada: Agent) -> None:
-    ran = at_a_terminal("y\nn\n", closed, *COMMANDS[closed])
-    assert (ran.code, ran.out, fresh(ada).memory_enabled) == (0, "", True)
-    assert (active(ada), sessions(ada)) == ([], [])
 
 
 def test_a_session_is_begun_listed_and_ended(ada: Agent) -> None:
@@ -141,20 +117,12 @@ def test_a_session_is_begun_listed_and_ended(ada: Agent) -> None:
     failed(rules("session", "begin", "monday", "--project", "site"), 1, "with this name")
     failed(rules("session", "end"), 2, "No recorded session is open")
     failed(rules("session", "pause"), 2, "begin|end|list")
-
-
-def test_without_a_name_the_open_session_is_ended(ada: Agent) -> None:
-    talk(ada, session="monday", project="site")
-    assert rules("session", "end", "--goal", "one style").json["session"] == "monday"
     for project in ("a", "b"):
         talk(ada, session="tuesday", project=project)
     failed(rules("session", "end"), 2, "tuesday of a, tuesday of b")
     failed(rules("session", "end", "tuesday"), 2, "project")
     assert rules("session", "end", "tuesday", "--project", "b").json["session"] == "tuesday"
-
-
-def test_while_memory_is_off_no_sessions_are_listed(ada: Agent) -> None:
-    talk(ada, session="monday")
+    assert rules("session", "end").json["session"] == "tuesday"  # the open one
     rule_changes.change(fresh(ada), PERSON, enabled=False)
     ran = rules("session", "list")
     assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
@@ -215,15 +183,6 @@ def test_recall_needs_the_agents_key(tea: Agent, house: House, key_of: str, monk
     failed(recall("tea"), 2, "PALIMPSEST_AGENT_KEY")
 
 
-def test_recall_asks_while_memory_is_off(tea: Agent) -> None:
-    rule_changes.change(tea, PERSON, enabled=False)
-    ran = recall("tea")
-    assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
-    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
-        ran = run("recall", "acme/ada", "tea", stdin=b"y\n")
-    assert (rule_changes.QUESTION in ran.err, ran.out) == (True, "# What you remember of this\n- tea of a\n")
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory: `src` in the folder `shop`."""
@@ -245,10 +204,14 @@ def found_project() -> str:
     return identify(agent_command.surroundings(Path.cwd()))
 
 
-def test_the_project_is_the_remote_of_the_repository(folder: Path) -> None:
+def test_the_project_is_the_remote_unless_the_environment_overrides_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_remote(folder.parent / ".git")
     assert agent_command.surroundings(Path.cwd()).directory == str(folder.parent)
     assert found_project() == "git.test/acme/shop"
+    monkeypatch.setenv("MEMORY_PROJECT", "mine")
+    assert found_project() == "mine"
 
 
 def test_a_worktree_has_the_remote_of_its_repository(folder: Path) -> None:
@@ -267,9 +230,3 @@ def test_without_a_remote_the_project_is_the_folder(folder: Path, is_repository:
     else:
         (folder.parent / ".git").write_bytes(b"\xff\0")
     assert found_project() == "shop"
-
-
-def test_the_environment_overrides_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MEMORY_PROJECT", "mine")
-    assert agent_command.surroundings(Path.cwd()) == Surroundings(override="mine", directory=str(folder))
-    assert found_project() == "mine"

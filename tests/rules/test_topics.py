@@ -59,16 +59,12 @@ def test_a_topic_grows_in_the_same_memory(ada: Agent) -> None:
     assert problems(ada) == []
 
 
-def test_each_project_has_its_own_topics(ada: Agent) -> None:
+def test_each_project_has_its_own_topics_and_a_discarded_one_starts_again(ada: Agent) -> None:
     for topic, project in (("Tea", "one"), ("Tea", "two"), ("Coffee", "two")):
-        evolved(ada, topic, project=project)
+        evolved(ada, topic, project=project, insights=("hot",))
     assert [memory.project for memory in of_category(ada, "topic")] == ["one", "two", "two"]
-
-
-def test_a_discarded_topic_starts_again(ada: Agent) -> None:
-    evolved(ada, insights=("hot",))
     operations.discard(fresh(ada), [1], ME)
-    assert "hot" not in evolved(ada)
+    assert "hot" not in evolved(ada, project="one")
 
 
 def test_the_oldest_stages_and_items_are_replaced_by_their_number(ada: Agent) -> None:
