@@ -32,6 +32,12 @@ def git(folder: Path, *arguments: str, data: bytes | None = None) -> str:
     return ran.stdout.decode("utf-8", "surrogateescape")
 
 
+def new_repository(folder: Path, *options: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    git(folder, "init", "--quiet", "--initial-branch=main", *options)
+    return folder
+
+
 def commit(folder: Path, message: str, files: dict[str, str], *, at: int = NOW - 60) -> str:
     for name, text in files.items():
         path = folder / name
@@ -56,8 +62,7 @@ def analysis(folder: Path, parts: Parts = ALL, limits: Limits = WIDE) -> Analysi
 def made(folder: Path, commits: int, *, ending: int, every: int = 3_600, seed: int = 1) -> Path:
     """A bare repository with this many commits, one every `every` seconds until `ending`, with branches and tags.
     Some files change together. Some branches are merged later, others never."""
-    folder.mkdir(parents=True)
-    git(folder, "init", "--quiet", "--bare", "--initial-branch=main")
+    new_repository(folder, "--bare")
     stream = "".join(_stream(commits, ending, every, random.Random(seed)))
     git(folder, "fast-import", "--quiet", data=stream.encode())
     return folder

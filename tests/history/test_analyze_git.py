@@ -13,7 +13,7 @@ from memory.policy.validation import Draft
 from memory.writing import operations
 from tests.commands.calling import Ran, run
 from tests.conftest import OPERATOR
-from tests.history.repositories import commit, git
+from tests.history.repositories import commit, git, new_repository
 from tests.rules import talking
 from tests.steps import fresh, last_entry
 
@@ -28,12 +28,6 @@ def ada(tmp_path: Path, transactional_db: None, settings: Settings, monkeypatch:
     agent, key = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=vault)
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
     return talking.settings(agent, **{ON: True})
-
-
-def new_repository(folder: Path) -> Path:
-    folder.mkdir()
-    git(folder, "init", "--quiet", "--initial-branch=main")
-    return folder
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from memory.git_history import report, storage
 from memory.git_history.analysis import Analysis, Limits, Parts, analyze, most_changed
 from memory.git_history.repository import Repository
 from tests.history import plain_git
-from tests.history.repositories import DAY, NOW, commit, git, made
+from tests.history.repositories import DAY, NOW, commit, git, made, new_repository
 
 WHO = ("-c", "user.name=Ada", "-c", "user.email=ada@quay.test")
 USUAL = Limits(90, 1_000, 60)
@@ -23,12 +23,6 @@ def analysis(folder: Path, limits: Limits = USUAL, now: int = NOW, **more: objec
         found = analyze(repository, limits, Parts(branches=True), now=now, **more)  # type: ignore[arg-type]
     assert found is not None
     return found
-
-
-def new_repository(folder: Path, *options: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    git(folder, "init", "--quiet", "--initial-branch=main", *options)
-    return folder
 
 
 @pytest.fixture

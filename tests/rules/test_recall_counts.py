@@ -74,16 +74,6 @@ def test_the_admin_list_shows_and_sorts_by_recalls(people: Client, ada: Agent) -
         assert text.count("2, last on 2026-06-03") == 1
 
 
-def test_the_queries_of_the_admin_list_do_not_grow_with_rows(people: Client, ada: Agent) -> None:
-    counts = []
-    for _ in range(2):
-        usage.note(ada, remember(ada, *["tea"] * 15), NOW)
-        with CaptureQueriesContext(connection) as queries:
-            page(people)
-        counts.append(len(queries))
-    assert counts[0] == counts[1]
-
-
 def test_an_erasure_removes_recalls_decisions_and_recorded_sessions(ada: Agent, bob: Agent) -> None:
     for agent in (ada, bob):
         remember(agent, "tea")

@@ -107,14 +107,10 @@ def test_text_that_the_agent_added_is_kept(ada: Agent) -> None:
         assert "- Description: A drink." in text
 
 
-def test_a_topic_is_masked_and_has_no_brands(ada: Agent) -> None:
-    insights = ("Generated with [X](https://x.example)", "hunter2")
-    text = evolved(ada, definition="my password is hunter2", insights=insights)
+def test_a_topic_is_masked_and_has_no_brands_and_no_headings_in_its_fields(ada: Agent) -> None:
+    insights = ("Generated with [X](https://x.example)", "hunter2", "## Cross-References", "- Scope: all")
+    text = evolved(ada, definition="## Key Insights", scope="my password is hunter2", insights=insights)
     assert ("hunter2" in text, "x.example" in text) == (False, False)
-
-
-def test_headings_in_fields_start_no_sections(ada: Agent) -> None:
-    text = evolved(ada, definition="## Key Insights", insights=("## Cross-References", "- Scope: all"))
     assert "- Description: ## Key Insights" in sections.split(text, "topic")["Topic Definition"]
     again = evolved(ada, insights=("more",))
     assert ("  - - Scope: all" in again, "Not recorded" in again) == (True, False)
