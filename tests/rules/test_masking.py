@@ -228,4 +228,4 @@ def test_the_time_grows_with_the_length_of_mixed_texts_and_many_secrets() -> Non
 
 def test_ordinary_text_takes_less_than_a_millisecond() -> None:
     text = "The ferry to Amrum leaves from pier seven, and Bob asked for the key to the cabin. " * 4
-    assert min(timeit.repeat(lambda: masked(text), number=100, repeat=5)) < 100 * 0.001
+    assert min(timeit.repeat(lambda: masked(text), timer=time.process_time, number=100, repeat=5)) < 100 * 0.001
