@@ -1,4 +1,4 @@
-"""Repositories of the tests of histories."""
+"""Repositories for the tests of git history."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.history.repositories import NOW, commit, git, made
+from tests.history.repositories import NOW, commit, made, new_repository
 
 
 @pytest.fixture(scope="session")
@@ -16,8 +16,6 @@ def harbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    git(folder, "init", "--quiet", "--initial-branch=main")
+    folder = new_repository(tmp_path / "work")
     commit(folder, "feat: winds", {"winds.py": "1", "tests/test_winds.py": "1"})
     return folder

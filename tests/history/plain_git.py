@@ -1,4 +1,4 @@
-"""The figures of a history by plain git, for comparison: nothing here knows how the product finds them."""
+"""The figures of a history by plain git, for comparison. Nothing here uses the product."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pathlib import Path
 
 from tests.history.repositories import DAY, git
 
-_MARK = "\x1e"
-
 
 def commits(folder: Path, *which: str) -> list[str]:
-    """The commits of the head, newest first."""
+    """The commits of HEAD, newest first."""
     return git(folder, "rev-list", "HEAD", *which).split()
 
 
@@ -35,8 +33,8 @@ def merges(folder: Path, these: list[str]) -> int:
 
 def changed(folder: Path, these: list[str]) -> list[list[str]]:
     """The paths that each commit changed, without merges."""
-    said = _log(folder, these, "-z", "--no-merges", "--no-renames", "--name-only", "--format=%x1e")
-    return [[path for path in re.split(r"[\0\n]", part) if path] for part in said.split(_MARK)[1:]]
+    log = _log(folder, these, "-z", "--no-merges", "--no-renames", "--name-only", "--format=%x1e")
+    return [[path for path in re.split(r"[\0\n]", part) if path] for part in log.split("\x1e")[1:]]
 
 
 def most_changed(folder: Path, these: list[str]) -> list[tuple[str, int]]:
@@ -62,7 +60,7 @@ def tags(folder: Path) -> list[str]:
 
 
 def merged(folder: Path, head: str = "HEAD") -> list[tuple[int, float]]:
-    """Of each merge of the main line, oldest first: how many commits it brought, and their age in days."""
+    """For each merge of the main line, oldest first: the number of its commits, and their age in days."""
     found = []
     for line in git(folder, "log", "--first-parent", "--merges", "--reverse", "--format=%H %ct", head).splitlines():
         merge, at = line.split()

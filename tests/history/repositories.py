@@ -1,5 +1,4 @@
-"""Repositories of any length, made by git itself from a stream (`git fast-import`), the same each time; commits of
-files; and the analysis of a repository."""
+"""Repositories of any length, made by `git fast-import` and always the same; commits; and analyses."""
 
 from __future__ import annotations
 
@@ -20,24 +19,23 @@ ALL = Parts(branches=True, authors=True)
 NOBODY = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "LC_ALL": "C"}
 PEOPLE = (("Ada Quay", "ada@quay.test"), ("Noor Tide", "noor@quay.test"), ("Sol Mast", "sol@quay.test"))
 _SUBJECTS = (
-    "feat(ferry): show the next departure",
-    "fix: wait for the tide table",
-    "refactor: one road for bookings",
-    "docs: say how berths are numbered",
-    "test: berths by the hundred",
-    "Fix crash when the harbour is closed (#12)",
-    "Add a page for winds",
-    "Bump ropes from 1.2 to 1.3",
-    "chore: tidy",
-    "Something else",
+    *("feat(ferry): show the next departure", "fix: wait for the tide table", "refactor: one road for bookings"),
+    *("docs: say how berths are numbered", "test: berths by the hundred", "Fix crash when the harbour is closed (#12)"),
+    *("Add a page for winds", "Bump ropes from 1.2 to 1.3", "chore: tidy", "Something else"),
 )
 
 
 def git(folder: Path, *arguments: str, data: bytes | None = None) -> str:
-    """What git says; paths as they are, bytes that are no text as surrogates."""
+    """The output of git. Paths are not quoted; bytes that are not UTF-8 become surrogates."""
     command = ["git", "-c", "core.quotePath=false", "-C", str(folder), *arguments]
     ran = subprocess.run(command, input=data, capture_output=True, check=True, env=os.environ | NOBODY)
     return ran.stdout.decode("utf-8", "surrogateescape")
+
+
+def new_repository(folder: Path, *options: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    git(folder, "init", "--quiet", "--initial-branch=main", *options)
+    return folder
 
 
 def commit(folder: Path, message: str, files: dict[str, str], *, at: int = NOW - 60) -> str:
@@ -62,10 +60,9 @@ def analysis(folder: Path, parts: Parts = ALL, limits: Limits = WIDE) -> Analysi
 
 
 def made(folder: Path, commits: int, *, ending: int, every: int = 3_600, seed: int = 1) -> Path:
-    """A bare repository with so many commits, each `every` seconds after the one before it, the last at `ending`:
-    files in folders, some of them changed together, branches that were merged after a while or never, tags."""
-    folder.mkdir(parents=True)
-    git(folder, "init", "--quiet", "--bare", "--initial-branch=main")
+    """A bare repository with this many commits, one every `every` seconds until `ending`, with branches and tags.
+    Some files change together. Some branches are merged later, others never."""
+    new_repository(folder, "--bare")
     stream = "".join(_stream(commits, ending, every, random.Random(seed)))
     git(folder, "fast-import", "--quiet", data=stream.encode())
     return folder

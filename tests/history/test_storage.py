@@ -1,8 +1,10 @@
-"""An analysis as a memory: one for each project, rewritten when there is more."""
+"""An analysis is stored as one memory for each project, which is updated by later analyses."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,59 +20,50 @@ from tests.rules import talking
 from tests.steps import ME, PERSON, active, fresh, last_entry, row, says
 
 
-def test_as_a_memory_of_its_project(ada: Agent, harbour: Path) -> None:
+def test_an_analysis_is_a_memory_of_its_project(ada: Agent, harbour: Path, work: Path) -> None:
     found = analysis(harbour)
-    kept = storage.store(ada, "harbour", found, OPERATOR)
-    memory, said = row(ada, kept.number), says(ada, kept.number)
-    assert (memory.category, memory.project, memory.kind, kept.is_new) == ("git_history", "harbour", "journal", True)
+    stored = storage.store(ada, "harbour", found, OPERATOR)
+    memory, opened = row(ada, stored.number), says(ada, stored.number)
+    assert (memory.category, memory.project, memory.kind, stored.is_new) == ("git_history", "harbour", "journal", True)
     assert int(memory.origin.timestamp()) == found.newest.at
-    assert said.content.startswith("## Analysis Summary\nGit history of harbour: ")
-    assert {tag.partition(":")[0] for tag in said.tags} == {"analysis", "range", "method", "preserved", "privacy"}
+    assert opened.content.startswith("## Analysis Summary\nGit history of harbour: ")
+    assert {tag.partition(":")[0] for tag in opened.tags} == {"analysis", "range", "method", "preserved", "privacy"}
+    assert storage.store(fresh(ada), "work", analysis(work), OPERATOR).number != stored.number
 
 
-def test_it_is_said_anew_and_stays_one(ada: Agent, work: Path) -> None:
+def test_a_later_analysis_updates_the_memory(ada: Agent, work: Path) -> None:
     first = storage.store(ada, "work", analysis(work), OPERATOR)
     commit(work, "fix: gusts", {"gusts.py": "1"})
     second = storage.store(fresh(ada), "work", analysis(work), OPERATOR)
     assert (second.number, second.is_new, second.entry) == (first.number, False, last_entry(ada).seq)
-    assert "2 commits" in says(ada, first.number).content
-    assert active(ada) == [first.number]
-    again = storage.store(fresh(ada), "work", analysis(work), OPERATOR)
-    assert again.entry is None  # it says the same
+    assert ("2 commits" in says(ada, first.number).content, active(ada)) == (True, [first.number])
+    assert storage.store(fresh(ada), "work", analysis(work), OPERATOR).entry is None  # the same text
 
 
-def test_each_project_has_its_own(ada: Agent, harbour: Path, work: Path) -> None:
-    numbers = {
-        storage.store(fresh(ada), name, analysis(of), OPERATOR).number for name, of in (("a", harbour), ("b", work))
-    }
-    assert len(numbers) == 2
+CHANGES: dict[str, Callable[[Agent, int], Any]] = {
+    "discarded": lambda ada, number: operations.discard(ada, [number], ME),
+    "revised": lambda ada, number: operations.revise(ada, number, ME, content="What the agent made of it."),
+    "protected": lambda ada, number: operations.protect(ada, [number], PERSON),
+}
 
 
-@pytest.mark.parametrize("how", ["discarded", "revised", "protected"])
-def test_one_that_is_no_more_as_it_was_written_is_left(ada: Agent, work: Path, how: str) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_memory_that_was_changed_since_is_not_overwritten(ada: Agent, work: Path, change: str) -> None:
     first = storage.store(ada, "work", analysis(work), OPERATOR).number
-    if how == "discarded":
-        operations.discard(fresh(ada), [first], ME)
-    elif how == "revised":
-        operations.revise(fresh(ada), first, ME, content="What the agent made of it.")
-    else:
-        operations.protect(fresh(ada), [first], PERSON)
+    CHANGES[change](fresh(ada), first)
     before = row(ada, first).version
     second = storage.store(fresh(ada), "work", analysis(work), OPERATOR)
-    assert second.is_new
-    assert second.number != first
-    assert row(ada, first).version == before
+    assert (second.is_new, second.number != first, row(ada, first).version) == (True, True, before)
 
 
-def test_what_is_switched_off_is_not_kept(ada: Agent, work: Path) -> None:
-    found = analysis(work)
+def test_while_the_category_is_off_nothing_is_stored(ada: Agent, work: Path) -> None:
     talking.off(ada, "git_history")
     with pytest.raises(Exception, match="git_history is off"):
-        storage.store(fresh(ada), "work", found, OPERATOR)
+        storage.store(fresh(ada), "work", analysis(work), OPERATOR)
     assert not HistoryAnalysis.objects.exists()
 
 
-def test_the_same_head_is_current_and_another_question_is_not(ada: Agent, work: Path) -> None:
+def test_an_analysis_is_current_for_the_same_head_limits_and_parts(ada: Agent, work: Path) -> None:
     found = analysis(work)
     storage.store(ada, "work", found, OPERATOR)
     done, rules = storage.last(ada, "work"), switches.rules_of(ada)
@@ -87,23 +80,18 @@ def test_the_same_head_is_current_and_another_question_is_not(ada: Agent, work: 
 
 def test_a_redaction_removes_the_analysis(ada: Agent, work: Path) -> None:
     number = storage.store(ada, "work", analysis(work), OPERATOR).number
-    asked = removal_requests.ask_redaction(fresh(ada), [number], PERSON, reason="x").number
-    redaction.redact(fresh(ada), asked, ME)
+    request = removal_requests.ask_redaction(fresh(ada), [number], PERSON, reason="x").number
+    redaction.redact(fresh(ada), request, ME)
     assert not HistoryAnalysis.objects.exists()
 
 
 def test_the_settings_are_the_limits_and_the_parts(ada: Agent) -> None:
     rules = switches.rules_of(ada)
-    assert limits_of(rules) == Limits(90, 100, 30)  # the seed's
+    assert (limits_of(rules), limits_of(rules, days=5, commits=None).days) == (Limits(90, 100, 30), 5)  # the seed's
     assert Parts.of(rules) == Parts(True, True, False, True, True, False)
-    assert limits_of(rules, days=5, commits=None).days == 5
-    of = {"track_branch_evolution": True, "analyze_file_changes": False, "max_commits_to_analyze": 7}
-    ada = talking.settings(
-        ada,
-        categories__git_history__extract_patterns=False,
-        **{f"project_support__git_history_analysis__{key}": value for key, value in of.items()},
-    )
-    rules = switches.rules_of(ada)
+    changed = {"track_branch_evolution": True, "analyze_file_changes": False, "max_commits_to_analyze": 7}
+    paths = {f"project_support__git_history_analysis__{name}": value for name, value in changed.items()}
+    rules = switches.rules_of(talking.settings(ada, categories__git_history__extract_patterns=False, **paths))
     assert limits_of(rules).commits == 7
     assert Parts.of(rules) == Parts(True, False, True, True, False, False)
     assert Parts.of(rules, branches=None, authors=True).authors

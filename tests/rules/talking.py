@@ -1,4 +1,4 @@
-"""Short words for the tests of recording."""
+"""Helpers for the tests of recording and of its settings."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ RESPONSE = "I will."
 
 
 def settings(agent: Agent, **paths: Any) -> Agent:
-    """Its rules below memory_rules, as a person sets them: auto_recording__enabled=True. All is agreed to, by its side,
-    too."""
-    rules: dict[str, Any] = {}
+    """Replace its settings below memory_rules: auto_recording__enabled=True. A person and its own side agree."""
+    document: dict[str, Any] = {}
     for path, value in paths.items():
-        *above, last = path.split("__")
-        inner = rules
-        for name in above:
+        *parents, last = path.split("__")
+        inner = document
+        for name in parents:
             inner = inner.setdefault(name, {})
         inner[last] = value
-    return agreed(agent, {"memory_rules": rules})
+    return agreed(agent, {"memory_rules": document})
 
 
 def agreed(agent: Agent, rules: dict[str, Any]) -> Agent:
-    """These rules, with all that they turn on, agreed to by a person and by the agent's side."""
+    """Set these rules. A person and the agent's side agree to everything that they turn on."""
     row, wanted = fresh(agent), Wanted(rules=rules)
     rule_changes.make(row, PERSON, wanted, agreed=rule_changes.turned_on(row, wanted), side=ME)
     return fresh(agent)
@@ -43,18 +42,20 @@ def off(agent: Agent, category: str, **more: Any) -> Agent:
 
 
 def talk(agent: Agent, prompt: str = PROMPT, response: str = RESPONSE, **values: Any) -> Recorded:
-    """Recorded because somebody asked for it."""
+    """Record an interaction on request."""
     return record(fresh(agent), Interaction(prompt, response, **values), ME, requested=True)
 
 
-def overhear(agent: Agent, prompt: str = PROMPT, response: str = RESPONSE, **values: Any) -> Recorded:
-    """Recorded automatically."""
+def auto_record(agent: Agent, prompt: str = PROMPT, response: str = RESPONSE, **values: Any) -> Recorded:
     return record(fresh(agent), Interaction(prompt, response, **values), ME)
 
 
-def said(agent: Agent, number: int | None) -> str:
+def text_of(agent: Agent, number: int | None) -> str:
     assert number is not None
     return says(agent, number).content
+
+
+said, overhear = text_of, auto_record  # the names that other folders use
 
 
 def sessions(agent: Agent) -> list[RecordedSession]:
@@ -66,11 +67,11 @@ def of_category(agent: Agent, category: str) -> list[Memory]:
     return list(rows.order_by("number"))
 
 
-def rules(deed: str, *args: str, agent: str = "acme/ada", stdin: bytes = b"") -> Ran:
-    """A command of memory rules, such as `store` or `status`."""
-    return run(*COMMANDS[deed].split(), agent, *args, stdin=stdin)
+def rules(command: str, *args: str, agent: str = "acme/ada", stdin: bytes = b"") -> Ran:
+    """Run a command of memory rules, such as `store` or `status`."""
+    return run(*COMMANDS[command].split(), agent, *args, stdin=stdin)
 
 
-def at_a_terminal(answer: str, deed: str, *args: str) -> Ran:
+def at_a_terminal(answer: str, command: str, *args: str) -> Ran:
     with mock.patch("memory.management.agent_command.is_attended", return_value=True):
-        return rules(deed, *args, stdin=answer.encode())
+        return rules(command, *args, stdin=answer.encode())

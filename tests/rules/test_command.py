@@ -1,154 +1,127 @@
-"""`memory_rules`: what is on is shown, and nothing is switched on without a yes (seed 004)."""
+"""The command `rules`: status, settings, and consent before anything is turned on (seed 004)."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from memory.agents import rule_changes
 from memory.models import Agent
 from memory.policy import suggest_setting
-from memory.policy.settings_document import DEFAULTS
+from memory.policy.settings_document import MASTER
 from tests.commands.calling import failed
 from tests.rules.talking import at_a_terminal, rules
 from tests.steps import PERSON, fresh, last_entry
 
-
-def without(category: str) -> dict[str, Any]:
-    return {"memory_rules": {"categories": {category: {"enabled": False}}}}
+RECORDING = "memory_rules.auto_recording.enabled"
 
 
 @pytest.fixture
 def closed(ada: Agent) -> Agent:
-    """With memory off, and technical memories too."""
-    rule_changes.change(ada, PERSON, enabled=False, rules=without("technical"))
+    """Memory and the category technical are off."""
+    technical_off = {"memory_rules": {"categories": {"technical": {"enabled": False}}}}
+    rule_changes.change(ada, PERSON, enabled=False, rules=technical_off)
     return fresh(ada)
 
 
-def test_what_is_on_is_shown(closed: Agent) -> None:
+def test_status_and_settings_are_printed(closed: Agent) -> None:
     ran = rules("status")
     lines = ran.out.splitlines()
     assert (ran.code, lines[0]) == (0, "acme/ada: memory is off, rules 1.0.0")
     assert "off technical        common      90 days suggested" in lines
     assert "on  session          project     60 days suggested" in lines
-    told = rules("status", "--json").json
-    assert (told["enabled"], told["recording"], told["categories"]["technical"]["enabled"]) == (False, False, False)
+    found = rules("status", "--json").json
+    assert (found["enabled"], found["recording"], found["categories"]["technical"]["enabled"]) == (False, False, False)
+    assert json.loads(rules("settings").out) == rule_changes.whole(closed)
+    assert json.loads(rules("settings", "memory_rules.compression").out) == {"enabled": False, "threshold_mb": 50}
 
 
-def test_switching_on_asks(closed: Agent) -> None:
-    ran = at_a_terminal("y\n", "enable")
-    assert ran.code == 0
+@pytest.mark.parametrize("answer", ["n\n", "\n", "", "maybe\n"])
+def test_without_a_yes_nothing_is_turned_on(closed: Agent, answer: str) -> None:
+    ran = at_a_terminal(answer, "enable")
+    assert (ran.code, fresh(closed).memory_enabled, "Nothing was changed." in ran.err) == (0, False, True)
+
+
+def test_a_yes_turns_memory_on_after_an_unclear_answer_is_asked_again(closed: Agent) -> None:
+    ran = at_a_terminal("maybe\nyo\ny\n", "enable")
+    assert (ran.code, ran.err.count("(y/n)"), "Changed, as entry" in ran.err) == (0, 3, True)
     assert rule_changes.QUESTION in ran.err
     assert rule_changes.GOOD_FOR in ran.err
     assert fresh(closed).memory_enabled
-    assert last_entry(closed).detail == {"rules": {"memory_rules.enabled": True}}
+    assert last_entry(closed).detail == {"rules": {MASTER: True}}
 
 
-def test_declined_nothing_is_done(closed: Agent) -> None:
-    for answer in ("n\n", "\n", "", "maybe\n"):
-        ran = at_a_terminal(answer, "enable")
-        assert (ran.code, fresh(closed).memory_enabled) == (0, False)
-        assert "Nothing was changed." in ran.err
-
-
-def test_where_nobody_can_be_asked_it_is_a_no(closed: Agent) -> None:
-    for args in (("enable",), ("enable", "--category", "technical"), ("enable", "--recording")):
-        ran = rules(*args)
-        assert ran.code == 0
-        assert "--yes" in ran.err
+def test_without_a_terminal_only_yes_as_an_option_turns_something_on(closed: Agent) -> None:
+    for args in (("--category", "technical"), ("--recording",), ()):
+        ran = rules("enable", *args)
+        assert (ran.code, "--yes" in ran.err) == (0, True)
     assert (fresh(closed).memory_enabled, fresh(closed).rules) == (False, closed.rules)
     assert rules("enable", "--yes").code == 0
     assert fresh(closed).memory_enabled
 
 
-def test_setting_a_switch_is_switching_it_on(closed: Agent) -> None:
-    path = "memory_rules.auto_recording.enabled"
+@pytest.mark.parametrize("path", [RECORDING, MASTER])
+def test_a_switch_that_is_set_as_a_setting_needs_the_same_consent(closed: Agent, path: str) -> None:
     assert "--yes" in rules("settings", path, "true").err
     assert rules("settings", path).out == "false\n"
-    assert rules("settings", path, "true", "--yes").code == 0
+    assert path in at_a_terminal("y\n", "settings", path, "true").err
     assert rules("settings", path).out == "true\n"
-    assert rules("disable", "--recording").code == 0
+    assert rules("settings", path, "false").code == 0
     assert rules("settings", path).out == "false\n"
 
 
-def test_the_master_switch_is_a_setting_like_others_and_asked_about(closed: Agent) -> None:
-    assert rules("settings", "memory_rules.enabled", "true").code == 0
-    assert not fresh(closed).memory_enabled  # nobody was there to ask
-    assert "memory as a whole" in at_a_terminal("y\n", "settings", "memory_rules.enabled", "true").err
-    assert fresh(closed).memory_enabled
-    assert rules("settings", "memory_rules.enabled", "false").code == 0
-    assert not fresh(closed).memory_enabled
-
-
-def test_switching_off_asks_nobody(ada: Agent) -> None:
-    assert rules("disable", "--category", "topic").code == 0
-    assert rules("disable").code == 0
-    told = rules("status", "--json").json
-    assert (told["enabled"], told["categories"]["topic"]["enabled"]) == (False, False)
+def test_turning_off_needs_no_consent(ada: Agent) -> None:
+    rules("settings", RECORDING, "true", "--yes")
+    for args in (("--category", "topic"), ("--recording",), ()):
+        assert rules("disable", *args).code == 0
+    found = rules("status", "--json").json
+    assert (found["enabled"], found["recording"], found["categories"]["topic"]["enabled"]) == (False, False, False)
     assert "Nothing to change." in rules("disable").err
 
 
-def test_all_settings_are_a_settings_json(ada: Agent) -> None:
-    assert json.loads(rules("settings").out) == DEFAULTS
-    assert json.loads(rules("settings", "memory_rules.compression").out) == {"enabled": False, "threshold_mb": 50}
-
-
-def test_a_settings_json_is_taken_whole(closed: Agent, tmp_path: Path) -> None:
-    given = rule_changes.whole(closed) | {"mine": [1]}
-    given["memory_rules"]["cleanup_guidance_days"] = 7
+def test_a_file_replaces_all_settings(closed: Agent, tmp_path: Path) -> None:
+    document = rule_changes.whole(closed) | {"mine": [1]}
+    document["memory_rules"]["cleanup_guidance_days"] = 7
     file = tmp_path / "settings.json"
-    file.write_text(json.dumps(given))
+    file.write_text(json.dumps(document))
     assert rules("settings", "--file", str(file)).code == 0
-    assert json.loads(rules("settings").out) == given
-    given["memory_rules"]["enabled"] = True
-    assert "--yes" in rules("settings", "--file", "-", stdin=json.dumps(given).encode()).err
+    assert json.loads(rules("settings").out) == document
+    document["memory_rules"]["enabled"] = True
+    text = json.dumps(document).encode()
+    assert "--yes" in rules("settings", "--file", "-", stdin=text).err
     assert not fresh(closed).memory_enabled
-    assert rules("settings", "--file", "-", "--yes", stdin=json.dumps(given).encode()).code == 0
+    assert rules("settings", "--file", "-", "--yes", stdin=text).code == 0
     assert fresh(closed).memory_enabled
 
 
-def test_what_is_wrong_is_told_and_changes_nothing(ada: Agent) -> None:
-    rows: list[tuple[tuple[str, ...], bytes]] = [
-        (("settings", "memory_rules.nothing", "1"), b""),
-        (("settings", "memory_rules.nothing"), b""),
-        (("settings", "memory_rules.cleanup_guidance_days", "soon"), b""),
-        (("settings", "memory_rules.enabled", "soon"), b""),
-        (("settings", "--file", "-"), b"{"),
-        (("settings", "--file", "-"), b"[]"),
-        (("settings", "--file", "-"), b'{"memory_rules": {"enabled": "yes"}}'),
-        (("settings", "--file", "-"), b"\xff"),
-        (("settings", "x", "--file", "-"), b"{}"),
-        (("enable", "--category", "nothing"), b""),
-        (("enable", "--category", "topic", "--recording"), b""),
-    ]
+def test_settings_cannot_control_a_terminal(ada: Agent) -> None:
+    text = "gnp\u202e.exe\x1b[31m"
+    assert rules("settings", "--file", "-", stdin=json.dumps({"memory_rules": {}, "mine": text}).encode()).code == 0
+    printed = rules("settings").out
+    assert ("\u202e" in printed, "\x1b" in printed, json.loads(printed)["mine"]) == (False, False, text)
+
+
+def test_invalid_arguments_change_nothing(ada: Agent) -> None:
     before = last_entry(ada).seq
-    for args, stdin in rows:
-        failed(rules(*args, stdin=stdin), 2)
+    for args in (
+        ("settings", "memory_rules.nothing", "1"),
+        ("settings", "memory_rules.nothing"),
+        ("settings", "memory_rules.cleanup_guidance_days", "soon"),
+        ("settings", MASTER, "soon"),
+        ("settings", "x", "--file", "-"),
+        ("enable", "--category", "nothing"),
+        ("enable", "--category", "topic", "--recording"),
+    ):
+        failed(rules(*args, stdin=b"{}"), 2)
+    for text in (b"{", b"[]", b'{"memory_rules": {"enabled": "yes"}}', b"\xff"):
+        failed(rules("settings", "--file", "-", stdin=text), 2)
     failed(rules("settings", "--file", "/nothing/here"), 2, "no such file")
     assert last_entry(ada).seq == before
 
 
-def test_what_is_neither_yes_nor_no_is_asked_again(ada: Agent) -> None:
-    rules("disable", "--category", "topic")
-    ran = at_a_terminal("maybe\nyo\ny\n", "enable", "--category", "topic")
-    assert (ran.err.count("(y/n)"), "Changed, as entry" in ran.err) == (3, True)
-
-
-def test_no_setting_commands_a_terminal(ada: Agent) -> None:
-    given = json.dumps({"memory_rules": {}, "mine": "gnp\u202e.exe\x1b[31m"})
-    assert rules("settings", "--file", "-", stdin=given.encode()).code == 0
-    shown = rules("settings").out
-    assert ("\u202e" in shown, "\x1b" in shown) == (False, False)
-    assert json.loads(shown)["mine"] == "gnp\u202e.exe\x1b[31m"
-
-
-# --- a key that is no setting, and which may have been meant
-
-RECORDING = "memory_rules.auto_recording.enabled"
-MEANT = {
+SUGGESTED = {
     "memory_rules.auto_recordng.enabled": RECORDING,
     "auto_recording.enabled": RECORDING,
     "memory_rules.categories.tecnical.enabled": "memory_rules.categories.technical.enabled",
@@ -158,29 +131,20 @@ MEANT = {
 }
 
 
-def test_what_may_have_been_meant() -> None:
-    assert {key: suggest_setting.similar(key) for key in MEANT} == MEANT
-
-
-def test_a_key_that_is_none_is_refused_with_what_may_have_been_meant(ada: Agent) -> None:
+def test_an_unknown_key_is_refused_with_a_similar_setting(ada: Agent) -> None:
+    assert {key: suggest_setting.similar(key) for key in SUGGESTED} == SUGGESTED
     for value in ([], ["false"]):
-        meant = f"is not a setting. Did you mean {RECORDING}?"
-        failed(rules("settings", "memory_rules.auto_recordng.enabled", *value), 2, meant)
+        suggestion = f"is not a setting. Did you mean {RECORDING}?"
+        failed(rules("settings", "memory_rules.auto_recordng.enabled", *value), 2, suggestion)
         failed(rules("settings", "sailing", *value), 2, "is not a setting")
 
 
-def test_a_file_is_taken_and_what_looks_mistyped_in_it_is_told(ada: Agent, tmp_path: Path) -> None:
-    given = {"memory_rules": {"auto_recordng": {"enabled": True}, "sailing": {"x": 1}, "cleanup_guidance_dys": 3}}
-    place = tmp_path / "settings.json"
-    place.write_text(json.dumps(given))
-    ran = rules("settings", "--file", str(place))
+def test_a_file_with_unknown_keys_is_stored_with_a_warning(ada: Agent) -> None:
+    document = {"memory_rules": {"auto_recordng": {"enabled": True}, "sailing": {"x": 1}, "cleanup_guidance_dys": 3}}
+    ran = rules("settings", "--file", "-", stdin=json.dumps(document).encode())
     assert ran.code == 0
-    told = [line for line in ran.err.splitlines() if "is not a setting" in line]
-    assert told == [
-        f"{wrong} is not a setting. It is stored, but has no effect. Did you mean {right}?"
-        for wrong, right in (
-            ("memory_rules.auto_recordng", "memory_rules.auto_recording"),
-            ("memory_rules.cleanup_guidance_dys", "memory_rules.cleanup_guidance_days"),
-        )
-    ]
+    for wrong, right in (("auto_recordng", "auto_recording"), ("cleanup_guidance_dys", "cleanup_guidance_days")):
+        assert f"memory_rules.{wrong} is not a setting. It is stored, but has no effect." in ran.err
+        assert f"Did you mean memory_rules.{right}?" in ran.err
+    assert ran.err.count("is not a setting") == 2
     assert rule_changes.whole(fresh(ada))["memory_rules"]["sailing"] == {"x": 1}

@@ -1,4 +1,4 @@
-"""Notices of overdue memories: told by a worker, seldom, without content, and to those who want them."""
+"""Notices of overdue memories: a worker sends them, seldom and without content, unless a setting forbids it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from memory.search import reading
 from memory.writing import operations
 from refinement import tasks
 from tests.conftest import OPERATOR
-from tests.rules.talking import settings as settle
+from tests.rules.talking import settings
 from tests.rules.test_cleanup import ago, old
 from tests.steps import ME, PERSON, active, fresh, last_entry, problems, remember, row
-
-FIRST = datetime.now(UTC)
 
 
 @pytest.fixture(autouse=True)
 def _one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every agent's place in the day is now."""
+    """Every agent is due now, not only those whose turn of the day it is."""
     monkeypatch.setattr(automatic, "STALE_MINUTES", 24 * 60)
 
 
@@ -39,47 +37,51 @@ def notices(agent: Agent) -> list[Memory]:
     return list(Memory.objects.filter(agent=agent, source=Source.SYSTEM).order_by("number"))
 
 
-def test_an_agent_is_told_how_many_are_overdue(ada: Agent, bob: Agent) -> None:
+def another(name: str) -> Agent:
+    return lifecycle.create("acme", name, model="builtin/dedupe", actor=OPERATOR)[0]
+
+
+def test_a_notice_counts_overdue_memories_without_content(ada: Agent, bob: Agent) -> None:
     old(ada, "ZEBRA", "ZEBRA and more", days=100)
     remember(ada, "young", category="technical")
+    constitutional, kept, discarded = old(ada, "a", "b", "c")  # cleanup suggests none of these
+    operations.protect(fresh(ada), [constitutional], PERSON)
+    cleanup.decide(fresh(ada), [kept], [discarded], ME, expect={discarded: row(ada, discarded).version})
     assert send_notices() == 1
     [notice] = notices(ada)
-    said = reading.one(fresh(ada), notice.number).opened.content
-    assert said.startswith("2 of your memories are older than the suggested retention of their category.")
-    assert "ZEBRA" not in said
-    assert (last_entry(ada).operation, last_entry(ada).detail) == ("agent_changed", {"cleanup": {"overdue": 2}})
-    assert last_entry(ada).actor_label == SYSTEM.label
-    assert notices(bob) == []
-    assert len(active(ada)) == 4  # and nothing went
+    text = reading.one(fresh(ada), notice.number).opened.content
+    assert text.startswith("2 of your memories are older than the suggested retention of their category.")
+    assert "ZEBRA" not in text
+    entry = last_entry(ada)
+    assert (entry.operation, entry.detail) == ("agent_changed", {"cleanup": {"overdue": 2}})
+    assert (entry.actor_label, notices(bob), len(active(ada))) == (SYSTEM.label, [], 6)
     assert problems(ada) == []
 
 
-def test_one_memory_is_told_as_one(ada: Agent, bob: Agent) -> None:
-    """Changes of the agent, and notices to others, are no notices. With memory off nobody is told."""
+def test_while_memory_is_off_no_notice_is_sent(ada: Agent, bob: Agent) -> None:
     for agent in (ada, bob):
         old(agent, "tea")
-    settle(ada, search__max_results=9)
+    settings(ada, search__max_results=9)  # a change of the agent is no notice
     rule_changes.change(lifecycle.change(fresh(ada), PERSON, paused=True), PERSON, enabled=False)
-    assert (send_notices(), notify_overdue(fresh(ada), SYSTEM)) == (1, None)  # bob is told
+    assert (send_notices(), notify_overdue(fresh(ada), SYSTEM), len(notices(bob))) == (1, None, 1)
     rule_changes.change(fresh(ada), PERSON, enabled=True)
     assert notify_overdue(fresh(ada), SYSTEM) == last_entry(ada).seq
     assert reading.one(fresh(ada), 2).opened.content.startswith("1 of your memories is older")
     assert AuditEntry.objects.filter(detail__has_key="cleanup").count() == 2
 
 
-def test_no_more_often_than_is_set(ada: Agent) -> None:
+def test_the_frequency_of_notices_is_a_setting(ada: Agent) -> None:
     old(ada, "tea")
     assert send_notices() == 1
     for now in (None, later(29)):
-        assert send_notices(now) == 0
-        assert notify_overdue(fresh(ada), SYSTEM, now) is None
+        assert (send_notices(now), notify_overdue(fresh(ada), SYSTEM, now)) == (0, None)
     assert send_notices(later(30.1)) == 1
-    settle(ada, cleanup_guidance__notification_frequency_days=2)
+    settings(ada, cleanup_guidance__notification_frequency_days=2)
     assert send_notices(later(2.1)) == 1
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("values", "sent"),
     [
         ({}, 1),
         ({"cleanup_guidance__notify_overdue_memories": False}, 0),
@@ -90,71 +92,50 @@ def test_no_more_often_than_is_set(ada: Agent) -> None:
         ({"cleanup_guidance_days": 0}, 1),
     ],
 )
-def test_what_is_set_is_honoured(ada: Agent, given: dict[str, Any], told: int) -> None:
+def test_settings_decide_whether_a_notice_is_sent(ada: Agent, values: dict[str, Any], sent: int) -> None:
     old(ada, "tea", days=100)
-    settle(ada, **given)
-    assert send_notices() == told
+    settings(ada, **values)
+    assert send_notices() == sent
     assert notify_overdue(fresh(ada), SYSTEM, later(0.5)) is None
-    assert len(notices(ada)) == told
+    assert len(notices(ada)) == sent
 
 
-def test_what_is_never_suggested_is_not_counted(ada: Agent) -> None:
-    constitutional, kept, gone = old(ada, "a", "b", "c")
-    operations.protect(fresh(ada), [constitutional], PERSON)
-    cleanup.decide(fresh(ada), [kept], [gone], ME, expect={gone: row(ada, gone).version})
-    assert send_notices() == 0
-
-
-def test_a_task_that_comes_regularly_tells(ada: Agent) -> None:
-    old(ada, "tea")
-    assert tasks.sweep() == "swept"
-    assert notices(ada) == []
-    assert tasks.close_stale() == "closed"
-    assert len(notices(ada)) == 1
-
-
-def test_an_agent_whose_key_is_missing_keeps_nobody_waiting(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
+def test_a_regular_task_sends_notices_even_if_one_agent_fails(ada: Agent) -> None:
+    eve = another("eve")
     for agent in (ada, eve):
         old(agent, "tea")
     Agent.objects.filter(pk=ada.pk).update(wrapped_key=b"nonsense")
-    assert send_notices() == 1
-    assert len(notices(eve)) == 1
+    assert (tasks.sweep(), notices(eve)) == ("swept", [])
+    assert (tasks.close_stale(), len(notices(eve)), notices(ada)) == ("closed", 1, [])
 
 
-def test_each_has_its_place_in_the_day(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_agent_has_its_turn_of_the_day(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(automatic, "STALE_MINUTES", 10)
     midnight = datetime(2026, 6, 1, tzinfo=UTC)
+    times = [midnight + timedelta(minutes=minutes) for minutes in range(3, 24 * 60, 10)]
     for agent in (ada, bob):
-        turns = [
-            minutes
-            for minutes in range(0, 24 * 60, 10)
-            if agent in automatic._in_turn(midnight + timedelta(minutes=minutes + 3))
-        ]
-        assert len(turns) == 1
+        assert sum(agent in automatic._in_turn(time) for time in times) == 1
     assert not set(automatic._in_turn(midnight)) & set(automatic._in_turn(midnight + timedelta(minutes=10)))
 
 
-def statements(now: datetime) -> list[str]:
-    with CaptureQueriesContext(connection) as asked:
-        send_notices(now)
-    return [each["sql"] for each in asked]
+def statements() -> list[str]:
+    with CaptureQueriesContext(connection) as queries:
+        send_notices(datetime.now(UTC))
+    return [each["sql"] for each in queries]
 
 
-def test_where_nobody_is_told_it_asks_three_times_for_all(ada: Agent, bob: Agent) -> None:
-    few = statements(FIRST)
+def test_without_overdue_memories_three_queries_serve_all_agents(ada: Agent, bob: Agent) -> None:
+    assert len(statements()) == 3
     for name in ("eve", "fay", "gus"):
-        agent, _ = lifecycle.create("acme", name, model="builtin/dedupe", actor=OPERATOR)
-        remember(agent, *["tea"] * 20, origin=ago(1))
-    assert len(statements(FIRST)) == len(few) == 3
-    assert not any('"sealed"' in sql for sql in statements(FIRST) if "memory_memory" in sql)
+        remember(another(name), *["tea"] * 20, origin=ago(1))
+    assert len(statements()) == 3
+    assert not any('"sealed"' in sql for sql in statements() if "memory_memory" in sql)
 
 
 @pytest.mark.sqlite
-def test_the_last_notice_is_found_by_an_index(ada: Agent) -> None:
-    [sql] = [sql for sql in statements(FIRST) if "audit_auditentry" in sql]
+def test_an_index_finds_the_last_notice(ada: Agent) -> None:
+    [sql] = [sql for sql in statements() if "audit_auditentry" in sql]
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN QUERY PLAN {sql}")
         plan = " ".join(str(row[-1]) for row in cursor.fetchall())
-    assert "audit_entry_consent" in plan
-    assert "SCAN" not in plan
+    assert ("audit_entry_consent" in plan, "SCAN" in plan) == (True, False)

@@ -1,7 +1,8 @@
-"""Interactions are recorded as the settings have it: whole, masked, and in silence where they are not (seed 004)."""
+"""Recording of interactions: what the settings allow, what is stored, and what is refused (seed 004)."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -9,170 +10,114 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.agents import rule_changes
-from memory.errors import CategoryDisabled, Invalid, MemoryDisabled
+from memory.errors import Invalid
 from memory.markdown import sections
 from memory.markdown.sections import fact
-from memory.models import Agent, Memory, RecordedSession
+from memory.models import Agent, RecordedSession
+from memory.policy import settings_document
 from memory.policy.validation import MAX_CONTENT
-from memory.recording.interactions import Captured, Interaction, contents, fenced, unfenced
+from memory.recording.interactions import (
+    KINDS,
+    LEVELS,
+    Captured,
+    Interaction,
+    contents,
+    is_worth_recording,
+    kind_of,
+    significance,
+    unfenced,
+)
 from memory.recording.recorder import Recorded, record
 from memory.recording.sessions import end_session
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
 from tests.privacy import logbook
-from tests.rules.talking import PROMPT, RESPONSE, of_category, off, overhear, said, sessions, settings, talk
+from tests.rules.talking import PROMPT, RESPONSE, auto_record, of_category, sessions, settings, talk, text_of
 from tests.steps import ME, PERSON, active, fresh, last_entry, problems, refused, row, says, state
 
 AUTO = {"auto_recording__enabled": True}
+TOKEN = "ghp_" + "a1B2c3D4" * 4 + "wxyz"
 
 
-# --- the gate
+def parts_of(agent: Agent, number: int | None) -> dict[str, str]:
+    return sections.split(text_of(agent, number), "user_interaction")
 
 
-def skips(agent: Agent, reason: str, **values: Any) -> str:
-    """It is skipped, leaves nothing, and says so in one line. The log."""
-    before = state(agent)
-    with logbook.kept() as log:
-        assert overhear(agent, **values) == Recorded(skipped=reason)
-    assert state(agent) == before
-    assert sessions(agent) == []
-    told = [line for line in log.records if "palimpsest.recording" in line]
-    assert len(told) == 1
-    assert reason in told[0]
-    return log.text
+def related(agent: Agent, number: int) -> str:
+    return parts_of(agent, number).get("Related Interactions", "")
 
 
 def test_by_default_nothing_is_recorded_automatically(ada: Agent) -> None:
-    log = skips(ada, "recording_off")
-    assert PROMPT not in log
-
-
-def test_what_is_off_or_below_the_threshold_is_skipped(ada: Agent) -> None:
-    settings(ada, **AUTO, auto_recording__interaction_threshold="high")
-    skips(ada, "below_threshold", prompt="When does the ferry leave?")
-    off(ada, "user_interaction", **AUTO)
-    skips(ada, "category_off")
-    rule_changes.change(fresh(ada), PERSON, enabled=False)
-    skips(ada, "memory_off")
-    skips(ada, "memory_off", prompt="")  # nothing is even looked at
+    """One line of the log has the reason, and not the prompt."""
+    before = state(ada)
+    with logbook.kept() as log:
+        assert auto_record(ada) == Recorded(skipped="recording_off")
+    assert (state(ada), sessions(ada)) == (before, [])
+    [line] = [line for line in log.records if "palimpsest.recording" in line]
+    assert ("recording_off" in line, PROMPT in log.text) == (True, False)
 
 
 def test_switched_on_it_records_automatically(ada: Agent) -> None:
     settings(ada, **AUTO)
-    found = overhear(ada)
+    found = auto_record(ada)
     assert (found.number, found.skipped, found.significance) == (1, None, "medium")
     settings(ada, **AUTO, auto_recording__interaction_threshold="high")
-    assert overhear(ada, "No, from now on always use tabs.").number == 2
+    assert auto_record(ada, "No, from now on always use tabs.").number == 2
     settings(ada)
-    assert talk(ada, "hi", "hi").number == 3  # who asks needs neither the switch nor the threshold
+    assert talk(ada, "hi", "hi").number == 3  # a request needs neither the switch nor the threshold
 
 
-def test_who_asks_is_told_of_a_closed_switch(ada: Agent) -> None:
-    off(ada, "user_interaction")
-    with refused(ada, CategoryDisabled):
-        talk(ada)
-    rule_changes.change(fresh(ada), PERSON, enabled=False)
-    with refused(ada, MemoryDisabled):
-        talk(ada)
-    assert sessions(ada) == []
-
-
-def test_settings_that_change_meanwhile_are_followed(ada: Agent) -> None:
-    """The row that was given is older than the change."""
+def test_the_current_settings_count_even_if_the_agents_row_is_stale(ada: Agent) -> None:
     settings(ada, **AUTO)
-    old = fresh(ada)
+    stale = fresh(ada)
     rule_changes.change(fresh(ada), PERSON, enabled=False)
-    assert record(old, Interaction(PROMPT, RESPONSE), ME).skipped == "memory_off"
+    assert record(stale, Interaction(PROMPT, RESPONSE), ME).skipped == "memory_off"
     rule_changes.change(fresh(ada), PERSON, enabled=True)
-    settings(ada, capture_settings__sensitive_data_masking=False)
-    old = fresh(ada)
+    stale = settings(ada, capture_settings__sensitive_data_masking=False)
     settings(ada)
-    assert record(old, Interaction("my password is hunter2"), ME, requested=True).masked == 1
-    assert "hunter2" not in said(ada, 1)
-
-
-# --- what is kept
+    assert record(stale, Interaction("my password is hunter2"), ME, requested=True).masked == 1
+    assert "hunter2" not in text_of(ada, 1)
 
 
 def test_a_recording_is_a_journal_memory_in_sections(ada: Agent) -> None:
-    found = talk(
-        ada,
-        session="monday",
-        project="acme/site",
-        topic="Tabs",
-        context="we spoke of spaces",
-        intent="one style",
-        effectiveness="good",
-        learnings="Ann likes tabs",
-        response_seconds=1.5,
-        tools=("editor", "shell"),
-        metrics="done",
-    )
+    values = {"session": "monday", "project": "acme/site", "topic": "Tabs", "context": "we spoke of spaces"}
+    values |= {"intent": "one style", "effectiveness": "good", "learnings": "Ann likes tabs", "metrics": "done"}
+    found = talk(ada, **values, response_seconds=1.5, tools=("editor", "shell"))
     memory = row(ada, 1)
     assert (memory.kind, memory.category, memory.project) == ("journal", "user_interaction", "acme/site")
-    assert says(ada, 1).tags == (
-        "session:monday",
-        "kind:statement",
-        "significance:medium",
-        "preserved:whole",
-        "topic:tabs",
-    )
+    tags = ("session:monday", "kind:statement", "significance:medium", "preserved:whole", "topic:tabs")
+    assert says(ada, 1).tags == tags
     assert (found.kind, found.significance) == ("statement", "medium")
-    told = sections.split(said(ada, 1), "user_interaction")
-    assert list(told) == ["User Prompt", "Agent Response", "Context", "Analysis", "Technical Metadata"]
-    assert (unfenced(told["User Prompt"]), unfenced(told["Agent Response"])) == (PROMPT, RESPONSE)
-    assert told["Context"] == "- Session: monday\n- Topic: Tabs\n- Previous Context: we spoke of spaces"
-    assert told["Technical Metadata"] == "- Response Time: 1.5 s\n- Tools Used: editor, shell\n- Success Metrics: done"
-    assert [fact(told["Analysis"], name) for name in ("Kind", "User Intent", "Key Learnings")] == [
-        "statement",
-        "one style",
-        "Ann likes tabs",
-    ]
+    parts = parts_of(ada, 1)
+    assert list(parts) == ["User Prompt", "Agent Response", "Context", "Analysis", "Technical Metadata"]
+    assert (unfenced(parts["User Prompt"]), unfenced(parts["Agent Response"])) == (PROMPT, RESPONSE)
+    assert parts["Context"] == "- Session: monday\n- Topic: Tabs\n- Previous Context: we spoke of spaces"
+    assert parts["Technical Metadata"] == "- Response Time: 1.5 s\n- Tools Used: editor, shell\n- Success Metrics: done"
+    facts = [fact(parts["Analysis"], name) for name in ("Kind", "User Intent", "Key Learnings")]
+    assert facts == ["statement", "one style", "Ann likes tabs"]
 
 
-def parted(agent: Agent, number: int | None) -> dict[str, str]:
-    return sections.split(said(agent, number), "user_interaction")
-
-
-def related(agent: Agent, number: int) -> str:
-    return parted(agent, number).get("Related Interactions", "")
-
-
-def test_each_names_the_one_before_and_the_one_after(ada: Agent) -> None:
+def test_recordings_link_to_their_neighbours_unless_protected_or_discarded(ada: Agent) -> None:
     talk(ada)
     assert related(ada, 1) == ""
-    assert parted(ada, 1)["Analysis"] == ("- Kind: statement\n- Significance: medium")
-    assert "Technical Metadata" not in parted(ada, 1)  # of which its file says so
+    assert parts_of(ada, 1)["Analysis"] == "- Kind: statement\n- Significance: medium"
+    assert "Technical Metadata" not in parts_of(ada, 1)
     talk(ada)
-    assert related(ada, 1) == "- Follow-up: memory 2"
-    assert related(ada, 2) == "- Previous: memory 1"
+    assert (related(ada, 1), related(ada, 2)) == ("- Follow-up: memory 2", "- Previous: memory 1")
     assert says(ada, 1).tags == says(ada, 2).tags
     talk(ada, "x" * 15_000)
     assert related(ada, 3) == "- Previous: memory 2\n- Continued In: memory 4"
     talk(ada)
     assert related(ada, 4) == "- Continues: memory 3\n- Follow-up: memory 5"
+    operations.protect(fresh(ada), [5], PERSON)
+    talk(ada)
+    operations.discard(fresh(ada), [6], ME)
+    talk(ada)
+    assert (related(ada, 5), related(ada, 7)) == ("- Previous: memory 4", "")
     assert problems(ada) == []
 
 
-def test_what_is_protected_or_was_discarded_is_not_made_to_name_the_one_after(ada: Agent) -> None:
-    talk(ada)
-    operations.protect(fresh(ada), [1], PERSON)
-    talk(ada)
-    assert related(ada, 1) == ""
-    operations.discard(fresh(ada), [2], ME)
-    talk(ada)
-    assert related(ada, 3) == ""
-
-
-def test_all_of_one_is_one_edit(ada: Agent) -> None:
-    before = last_entry(ada).seq
-    talk(ada, "x" * 30_000)
-    entry = last_entry(ada)
-    assert (entry.seq, entry.operation, entry.detail) == (before + 1, "remembered", {})
-    assert problems(ada) == []
-
-
-def test_what_is_captured_is_set(ada: Agent) -> None:
+def test_settings_choose_what_is_captured(ada: Agent) -> None:
     rows = [
         ({}, True, True),
         ({"categories__user_interaction__capture_responses": False}, True, False),
@@ -181,87 +126,60 @@ def test_what_is_captured_is_set(ada: Agent) -> None:
     ]
     for changed, has_prompt, has_response in rows:
         settings(ada, **AUTO, **changed)
-        kept = said(ada, overhear(ada).number)
-        assert (PROMPT in kept, RESPONSE in kept) == (has_prompt, has_response)
+        text = text_of(ada, auto_record(ada).number)
+        assert (PROMPT in text, RESPONSE in text) == (has_prompt, has_response)
     settings(ada, categories__user_interaction__capture_full_prompts=False)
-    prompt = unfenced(parted(ada, talk(ada, "word " * 1_000).number)["User Prompt"])
+    prompt = unfenced(parts_of(ada, talk(ada, "word " * 1_000).number)["User Prompt"])
     assert (len(prompt) <= 200, prompt[-1]) == (True, "…")
     settings(ada, categories__user_interaction__include_metadata=False)
-    assert "editor" not in said(ada, talk(ada, tools=("editor",)).number)
+    assert "editor" not in text_of(ada, talk(ada, tools=("editor",)).number)
     settings(ada, capture_settings__sensitive_data_masking=False)
     found = talk(ada, "my password is hunter2")
-    assert (found.masked, "hunter2" in said(ada, found.number)) == (0, True)
+    assert (found.masked, "hunter2" in text_of(ada, found.number)) == (0, True)
 
 
-def test_secrets_are_masked_in_all_that_is_said(ada: Agent) -> None:
-    found = talk(
-        ada, "my password is hunter2", "hunter2 is noted", context="hunter2", topic="hunter2", tools=("hunter2",)
-    )
-    kept = [*says(ada, 1).tags, *(said(ada, number) for number in active(ada))]
+def test_secrets_are_masked_in_all_fields(ada: Agent) -> None:
+    values = {"context": "hunter2", "topic": "hunter2", "tools": ("hunter2",)}
+    found = talk(ada, "my password is hunter2", "hunter2 is noted", **values)
     assert found.masked >= 4
-    assert not any("hunter2" in text for text in kept)
+    texts = [*says(ada, 1).tags, *(text_of(ada, number) for number in active(ada))]
+    assert not any("hunter2" in text for text in texts)
 
 
 def test_brands_are_left_out(ada: Agent) -> None:
-    """Unless a text is nothing else: it is what was said."""
+    """A prompt or response that consists of a brand only is kept."""
     talk(ada, response="Done.\n\nGenerated with [Some Tool](https://tool.example)")
-    assert "Some Tool" not in said(ada, 1)
-    talk(
-        ada,
-        "Generated by GitHub Copilot",
-        "Co-Authored-By: Claude <noreply@anthropic.com>",
-        context="Made with ChatGPT",
-    )
-    kept = said(ada, 2)
-    assert "Generated by GitHub Copilot" in kept
-    assert "noreply@anthropic.com" in kept
-    assert "ChatGPT" not in kept
+    assert "Some Tool" not in text_of(ada, 1)
+    prompt, response = "Generated by GitHub Copilot", "Co-Authored-By: Claude <noreply@anthropic.com>"
+    talk(ada, prompt, response, context="Made with ChatGPT")
+    text = text_of(ada, 2)
+    assert (prompt in text, response in text, "ChatGPT" in text) == (True, True, False)
 
 
-def test_a_name_that_is_a_secret_is_refused(ada: Agent) -> None:
-    secret = "ghp_" + "a1B2c3D4" * 4 + "wxyz"
-    for name in ("project", "session"):
-        with refused(ada, Invalid) as refusal:
-            talk(ada, **{name: secret})
-        assert (refusal.value.field, secret in str(refusal.value)) == (name, False)
-
-
-# --- parts
-
-
-def whole(texts: list[str], section: str) -> str:
+def joined(texts: list[str], section: str) -> str:
     return "".join(unfenced(sections.split(text, "user_interaction").get(section, "")) for text in texts)
 
 
-def test_a_long_one_goes_on_in_further_memories(ada: Agent) -> None:
+def test_a_long_interaction_is_stored_in_several_memories_by_one_edit(ada: Agent) -> None:
+    before = last_entry(ada).seq
     prompt, response = "word one two\n" * 1_500, "word " * 5_000
     found = talk(ada, prompt, response)
-    texts = [said(ada, number) for number in found.numbers]
+    entry = last_entry(ada)
+    assert (entry.seq, entry.operation, entry.detail) == (before + 1, "remembered", {})
+    texts = [text_of(ada, number) for number in found.numbers]
     assert len(texts) > 4
     assert all(len(text) <= MAX_CONTENT for text in texts)
-    assert (whole(texts, "User Prompt"), whole(texts, "Agent Response")) == (prompt, response)
+    assert (joined(texts, "User Prompt"), joined(texts, "Agent Response")) == (prompt, response)
     assert f"- Part: 2 of {len(texts)}" in texts[1]
     assert f"- Continues: memory {found.numbers[0]}" in texts[1]
     assert sessions(ada)[0].numbers == list(found.numbers)
     talk(ada)
-    assert f"- Previous: memory {found.numbers[-1]}" in said(ada, found.numbers[-1] + 1)
+    assert f"- Previous: memory {found.numbers[-1]}" in text_of(ada, found.numbers[-1] + 1)
+    assert problems(ada) == []
 
 
-HOSTILE = [
-    "## Agent Response",
-    "## Context",
-    "\\## Analysis",
-    "```",
-    "~~~~",
-    "`",
-    "\n",
-    "\r",
-    "\u2028",
-    "\f",
-    "- Kind: x",
-    " ",
-    "ä",
-]
+HOSTILE = ["## Agent Response", "## Context", "\\## Analysis", "```", "~~~~", "`", "\n", "\r", "\u2028", "\f"]
+HOSTILE += ["- Kind: x", " ", "ä"]
 
 
 @given(
@@ -269,77 +187,43 @@ HOSTILE = [
     st.lists(st.sampled_from(HOSTILE), max_size=30).map("".join),
     st.sampled_from([1, 40, 400]),
 )
-def test_whatever_stands_in_it_is_found_again(prompt: str, response: str, times: int) -> None:
-    kept = Captured(Interaction(prompt * times, response * times), "statement", "low", 0, True)
-    texts = contents(kept, "monday", previous="memory 3", parts_at=lambda place: f"memory {7 + place}")
+def test_any_prompt_and_response_can_be_read_back(prompt: str, response: str, times: int) -> None:
+    captured = Captured(Interaction(prompt * times, response * times), "statement", "low", 0, True)
+    texts = contents(captured, "monday", previous="memory 3", parts_at=lambda place: f"memory {7 + place}")
     assert all(len(text) <= MAX_CONTENT for text in texts)
-    assert whole(texts, "User Prompt") == prompt * times
-    assert whole(texts, "Agent Response") == response * times
+    assert joined(texts, "User Prompt") == prompt * times
+    assert joined(texts, "Agent Response") == response * times
     assert fact(sections.split(texts[0], "user_interaction")["Context"], "Session") == "monday"
 
 
-@given(st.text("`~\n x", max_size=40))
-def test_no_line_of_a_text_ends_its_fence(text: str) -> None:
-    fence, *within, last = fenced(text).split("\n")
-    assert fence == last
-    assert len(fence) >= 3
-    assert not any(fence in line for line in within)
-
-
 @pytest.mark.parametrize("letter", ["`", "`~" * 50, "\n## Context\n"])
-def test_the_longest_of_the_worst_is_stored(ada: Agent, letter: str) -> None:
+def test_the_longest_hostile_prompt_is_stored(ada: Agent, letter: str) -> None:
     text = (letter * 200_000)[:200_000]
     found = talk(ada, text, "")
-    assert whole([said(ada, number) for number in found.numbers], "User Prompt") == text
+    assert joined([text_of(ada, number) for number in found.numbers], "User Prompt") == text
 
 
-# --- what is refused
+INVALID: dict[str, list[Any]] = {
+    "prompt": [" \n", "a\0b", "x" * 200_001],
+    "response": ["a\0b"],
+    "session": ["mon day", TOKEN],
+    "project": ["../x", TOKEN],
+    "topic": ["x" * 59, "…"],
+    "context": ["x" * 1_001],
+    "tools": [("x",) * 21, ("x" * 65,)],
+    "response_seconds": [-1.0],
+}
 
 
-def test_what_cannot_be_kept_is_refused_by_its_field(ada: Agent) -> None:
-    rows: list[tuple[dict[str, Any], str]] = [
-        ({"prompt": " \n"}, "prompt"),
-        ({"prompt": "a\0b"}, "prompt"),
-        ({"prompt": "x" * 200_001}, "prompt"),
-        ({"response": "a\0b"}, "response"),
-        ({"session": "mon day"}, "session"),
-        ({"project": "../x"}, "project"),
-        ({"topic": "x" * 59}, "topic"),
-        ({"topic": "…"}, "topic"),
-        ({"context": "x" * 1_001}, "context"),
-        ({"tools": ("x",) * 21}, "tools"),
-        ({"tools": ("x" * 65,)}, "tools"),
-        ({"response_seconds": -1.0}, "response_seconds"),
-    ]
-    for values, field in rows:
+@pytest.mark.parametrize("field", INVALID)
+def test_an_invalid_field_is_refused_by_name(ada: Agent, field: str) -> None:
+    for wrong in INVALID[field]:
         with refused(ada, Invalid) as caught:
-            talk(ada, **values)
-        assert caught.value.field == field
-        assert sessions(ada) == []
+            talk(ada, **{field: wrong})
+        assert (caught.value.field, sessions(ada), TOKEN in str(caught.value)) == (field, [], False)
 
 
-# --- rollback, privacy, numbers
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_after_a_rollback_recording_goes_on(ada: Agent, first: bool) -> None:
-    before = last_entry(ada).seq
-    talk(ada, session="monday", topic="tabs")
-    before = before if first else last_entry(ada).seq
-    talk(ada, session="monday", topic="tabs", learnings="spaces are gone")
-    roll_back(fresh(ada), What.since_entry(before), PERSON)
-    found = talk(ada, session="monday", topic="tabs", learnings="tabs are wide")
-    assert found.session is not None
-    assert found.session.name == "monday"
-    [topic] = of_category(ada, "topic")
-    assert ("tabs are wide" in said(ada, topic.number), "spaces are gone" in said(ada, topic.number)) == (True, False)
-    edited = end_session(fresh(ada), "monday", ME)
-    assert edited is not None
-    assert ("- Interactions: 1\n" in said(ada, edited.memory.number)) is first
-    assert problems(ada) == []
-
-
-def test_a_refused_one_leaves_nothing(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_recording_leaves_sessions_unchanged(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     talk(ada, session="monday")
     numbers = sessions(ada)[0].numbers
 
@@ -352,11 +236,30 @@ def test_a_refused_one_leaves_nothing(ada: Agent, monkeypatch: pytest.MonkeyPatc
     assert [(each.name, each.ended_at, each.numbers) for each in sessions(ada)] == [("monday", None, numbers)]
 
 
-@pytest.mark.parametrize("many", [2, 40])
-def test_recording_takes_as_many_queries_however_much_there_is(
-    ada: Agent, many: int, django_assert_max_num_queries: Any
+@pytest.mark.parametrize("first", [True, False])
+def test_recording_continues_after_a_rollback(ada: Agent, first: bool) -> None:
+    before = last_entry(ada).seq
+    talk(ada, session="monday", topic="tabs")
+    before = before if first else last_entry(ada).seq
+    talk(ada, session="monday", topic="tabs", learnings="spaces are gone")
+    roll_back(fresh(ada), What.since_entry(before), PERSON)
+    found = talk(ada, session="monday", topic="tabs", learnings="tabs are wide")
+    assert found.session is not None
+    assert found.session.name == "monday"
+    [topic] = of_category(ada, "topic")
+    text = text_of(ada, topic.number)
+    assert ("tabs are wide" in text, "spaces are gone" in text) == (True, False)
+    edited = end_session(fresh(ada), "monday", ME)
+    assert edited is not None
+    assert ("- Interactions: 1\n" in text_of(ada, edited.memory.number)) is first
+    assert problems(ada) == []
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_recording_takes_the_same_queries_however_many_records_exist(
+    ada: Agent, count: int, django_assert_max_num_queries: Any
 ) -> None:
-    for number in range(many):
+    for number in range(count):
         talk(ada, session="monday", topic=f"topic {number}")
     with django_assert_max_num_queries(32):
         talk(ada, session="monday", topic="topic 1", learnings="new")
@@ -366,26 +269,76 @@ def test_recording_takes_as_many_queries_however_much_there_is(
     assert len(of_category(ada, "session")) == 1
 
 
-def test_a_topic_that_must_stay_does_not_keep_one_from_being_recorded(ada: Agent) -> None:
+def test_a_protected_topic_does_not_prevent_recording(ada: Agent) -> None:
     talk(ada, topic="tabs")
     [topic] = of_category(ada, "topic")
     operations.protect(fresh(ada), [topic.number], PERSON)
-    before = said(ada, topic.number)
+    before = text_of(ada, topic.number)
     assert talk(ada, topic="tabs", learnings="new").number == topic.number + 1
-    assert said(ada, topic.number) == before
+    assert text_of(ada, topic.number) == before
     assert problems(ada) == []
 
 
-def test_recordings_of_one_are_nobody_elses(ada: Agent, bob: Agent) -> None:
-    talk(ada, session="monday")
-    talk(bob, session="monday")
-    assert len(sessions(bob)) == len(sessions(ada)) == 1
-    assert not Memory.objects.filter(agent=bob, number__gt=1).exists()
+def test_the_kind_follows_from_the_prompt_and_the_response() -> None:
+    rows = {
+        ("When does the ferry leave?", ""): "question",
+        ("The ferry leaves at two, right?", ""): "question",
+        ("Write a letter to Ann.", ""): "instruction",
+        ("Can you rename the function?", ""): "instruction",
+        ("Could you tell me why it fails?", ""): "question",
+        ("Thanks, that helped!", ""): "feedback",
+        ("No, the ferry leaves at 15:00.", ""): "correction",
+        ("That's wrong. Can you look again?", ""): "correction",
+        ("To clarify: I mean the night ferry.", ""): "clarification",
+        ("Book the boat", "Do you mean the ferry or the yacht?"): "clarification",
+        ("The ferry was late today.", "I see."): "statement",
+        ("", ""): "statement",
+    }
+    assert {texts: kind_of(*texts) for texts in rows} == rows
 
 
-def test_headings_in_what_was_said_are_kept_as_they_were_said(ada: Agent) -> None:
-    for prompt in ("## Context\nread\n## Task\ndo it", "x\n## Agent Response\ny", "```\n## Tags\n```"):
-        number = talk(ada, prompt, "## Agent Response\nyes").number
-        assert f"\n{prompt}\n" in said(ada, number)
-        told = parted(ada, number)
-        assert (unfenced(told["User Prompt"]), unfenced(told["Agent Response"])) == (prompt, "## Agent Response\nyes")
+def test_the_significance_follows_from_the_prompt_and_the_response() -> None:
+    rows = {
+        ("When does the ferry leave?", "At two."): "low",
+        ("We decided on tea.", "Fine."): "medium",
+        ("What is it?", "x" * 2_000): "medium",
+        ("Fix this:\n```\nx = 1\n```", "Done."): "medium",
+        ("Book it for Ann with Bob at 14:30 on 2026-11-22.", "Done."): "low",
+        ("Please book it for Ann with Bob at 14:30 on 2026-11-22.", "Done."): "medium",
+        ("No, from now on always use tabs.", "I will."): "high",
+        ("Please remember that Ann prefers tea to coffee, at 14:30 and 16:15.", "Noted."): "high",
+    }
+    assert {texts: significance(*texts) for texts in rows} == rows
+
+
+LOW, MEDIUM, HIGH = "When does the ferry leave?", "We decided on tea, Ann.", "No, from now on always use tabs."
+
+
+def is_recorded(prompt: str, response: str = "", threshold: str = "low", minimum: int = 10) -> bool:
+    recording = {"interaction_threshold": threshold, "min_interaction_length": minimum}
+    rules = settings_document.checked({"memory_rules": {"auto_recording": recording}})
+    return is_worth_recording(rules, prompt, response)
+
+
+def test_the_threshold_and_the_minimum_length_of_the_prompt_are_settings() -> None:
+    for threshold, expected in (("low", {LOW, MEDIUM, HIGH}), ("medium", {MEDIUM, HIGH}), ("high", {HIGH})):
+        assert {prompt for prompt in (LOW, MEDIUM, HIGH) if is_recorded(prompt, threshold=threshold)} == expected
+    assert is_recorded(LOW, minimum=26)
+    assert not is_recorded(LOW, "x" * 100, minimum=27)
+    assert not is_recorded(LOW + " " * 10, minimum=27)
+    by_default = {prompt: is_worth_recording({}, prompt, "x" * 500) for prompt in (MEDIUM, LOW, "decided!")}
+    assert by_default == {MEDIUM: True, LOW: False, "decided!": False}
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_every_interaction_has_a_kind_and_a_significance(prompt: str, response: str) -> None:
+    assert kind_of(prompt, response) in KINDS
+    assert significance(prompt, response) in LEVELS
+
+
+def test_no_text_takes_long() -> None:
+    for piece in ("we will ", "1-", "return ", "a ", "    "):
+        text = piece * (200_000 // len(piece))
+        began = time.process_time()
+        significance(text, text)
+        assert time.process_time() - began < 3, piece

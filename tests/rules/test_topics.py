@@ -1,4 +1,4 @@
-"""Topic memories: one for each topic of a project, which goes on with it (seed 004, "Topic Memory")."""
+"""Topic memories: one for each topic of a project, which grows with the topic (seed 004, "Topic Memory")."""
 
 from __future__ import annotations
 
@@ -12,137 +12,111 @@ from memory.models import Agent
 from memory.policy.validation import MAX_CONTENT, Draft
 from memory.recording.topics import Stage, evolve
 from memory.writing import operations
-from tests.rules.talking import of_category, off, said, settings, talk
+from tests.rules.talking import of_category, off, settings, talk, text_of
 from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, row, says
-
-NOW = "2026-11-22T14:30:00Z"
 
 
 def evolved(agent: Agent, topic: str = "Tea", **values: Any) -> str:
-    """What the topic's memory says then."""
-    edited = evolve(fresh(agent), topic, ME, Stage(**values))
-    return said(agent, edited.memory.number)
+    """Add to the topic. Returns the text of its memory."""
+    return text_of(agent, evolve(fresh(agent), topic, ME, Stage(**values)).memory.number)
 
 
 def test_it_is_made_as_the_template_has_it(ada: Agent, time_machine: Any) -> None:
-    time_machine.move_to(NOW, tick=False)
-    text = evolved(
-        ada,
-        definition="A drink.",
-        scope="Not coffee.",
-        related=("Cups",),
-        stage="first asked",
-        session="monday",
-        questions=("How hot?",),
-        insights=("Green at 80 degrees",),
-        pitfalls=("Boiling water",),
-        resources=("The tea book",),
-    )
-    told = sections.split(text, "topic")
-    assert told["Topic Definition"] == (
-        "- Topic: Tea\n- Description: A drink.\n- Scope: Not coffee.\n- Related Topics:\n  - Cups"
-    )
-    assert told["Evolution History"] == (
-        "- First Discussed: 2026-11-22, session monday\n- Development Stages:\n"
-        "  - 2026-11-22, session monday: first asked"
-    )
-    assert "- Common Questions:\n  - How hot?" in told["User Interaction Patterns"]
-    assert "- Pitfalls to Avoid:\n  - Boiling water" in told["Key Insights"]
-    assert told["Cross-References"] == ("- Related Sessions:\n  - monday\n- Project Context: default-project")
+    time_machine.move_to("2026-11-22T14:30:00Z", tick=False)
+    lists = {"related": ("Cups",), "questions": ("How hot?",), "insights": ("Green at 80 degrees",)}
+    lists |= {"pitfalls": ("Boiling water",), "resources": ("The tea book",)}
+    text = evolved(ada, definition="A drink.", scope="Not coffee.", stage="first asked", session="monday", **lists)
+    parts = sections.split(text, "topic")
+    definition = "- Topic: Tea\n- Description: A drink.\n- Scope: Not coffee.\n- Related Topics:\n  - Cups"
+    assert parts["Topic Definition"] == definition
+    stage = "2026-11-22, session monday"
+    history = f"- First Discussed: {stage}\n- Development Stages:\n  - {stage}: first asked"
+    assert parts["Evolution History"] == history
+    assert "- Common Questions:\n  - How hot?" in parts["User Interaction Patterns"]
+    assert "- Pitfalls to Avoid:\n  - Boiling water" in parts["Key Insights"]
+    assert parts["Cross-References"] == "- Related Sessions:\n  - monday\n- Project Context: default-project"
     memory = row(ada, 1)
     assert (memory.kind, memory.category, memory.project) == ("core", "topic", "default-project")
     assert says(ada, 1).tags == ("topic:tea",)
 
 
-def test_it_goes_on_in_the_same_memory(ada: Agent) -> None:
+def test_a_topic_grows_in_the_same_memory(ada: Agent) -> None:
     evolved(ada, definition="A drink.", insights=("hot",), stage="one", session="monday")
     text = evolved(ada, scope="Not coffee.", insights=("green", "HOT"), stage="two", session="tuesday")
     assert len(of_category(ada, "topic")) == 1
-    assert "- Description: A drink." in text
-    assert "- Important Concepts:\n  - hot\n  - green\n" in text
-    assert "session monday: one\n" in text
-    assert "session tuesday: two\n" in text
-    assert "- Related Sessions:\n  - monday\n  - tuesday" in text
+    for line in (
+        "- Description: A drink.",
+        "- Important Concepts:\n  - hot\n  - green\n",
+        "session monday: one\n",
+        "session tuesday: two\n",
+        "- Related Sessions:\n  - monday\n  - tuesday",
+    ):
+        assert line in text
     assert text.count("First Discussed") == 1
     before = last_entry(ada).seq
-    edited = evolve(fresh(ada), "Tea", ME, Stage(insights=("hot",)))  # which is known already
+    edited = evolve(fresh(ada), "Tea", ME, Stage(insights=("hot",)))  # nothing new
     assert (edited.seq, last_entry(ada).seq) == (None, before)
     assert problems(ada) == []
 
 
-def test_each_project_has_its_own(ada: Agent) -> None:
-    evolved(ada, project="one")
-    evolved(ada, project="two")
-    evolved(ada, "Coffee", project="two")
+def test_each_project_has_its_own_topics_and_a_discarded_one_starts_again(ada: Agent) -> None:
+    for topic, project in (("Tea", "one"), ("Tea", "two"), ("Coffee", "two")):
+        evolved(ada, topic, project=project, insights=("hot",))
     assert [memory.project for memory in of_category(ada, "topic")] == ["one", "two", "two"]
-
-
-def test_one_that_was_discarded_is_made_anew(ada: Agent) -> None:
-    evolved(ada, insights=("hot",))
     operations.discard(fresh(ada), [1], ME)
-    assert "hot" not in evolved(ada)
+    assert "hot" not in evolved(ada, project="one")
 
 
-def test_the_oldest_stages_give_way_to_their_number(ada: Agent) -> None:
+def test_the_oldest_stages_and_items_are_replaced_by_their_number(ada: Agent) -> None:
     for number in range(40):
-        text = evolved(ada, stage=f"{number} " + "x" * 290)
-        assert len(text) <= MAX_CONTENT
-    told = sections.split(text, "topic")["Evolution History"]
-    kept = told.count("\n  - ")
-    assert f"- Earlier Stages: {40 - kept} in this memory's history" in told
-    assert ": 39 x" in told
-    assert ": 0 x" not in told
+        stages = evolved(ada, "Stages", stage=f"{number} " + "x" * 290)
+        items = evolved(ada, "Items", insights=(f"insight {number} " + "x" * 280,))
+        assert max(len(stages), len(items)) <= MAX_CONTENT
+    history = sections.split(stages, "topic")["Evolution History"]
+    count = history.count("\n  - ")
+    assert f"- Earlier Stages: {40 - count} in this memory's history" in history
+    assert (": 39 x" in history, ": 0 x" in history) == (True, False)
+    parts = sections.split(items, "topic")
+    count = parts["Key Insights"].count("insight ")
+    assert f"- Earlier Items: {40 - count} in this memory's history" in parts["Evolution History"]
+    assert ("insight 39 " in items, "insight 0 " in items, "Earlier Stages" in items) == (True, False, False)
 
 
-def test_the_oldest_items_give_way_to_their_number(ada: Agent) -> None:
-    for number in range(40):
-        text = evolved(ada, insights=(f"insight {number} " + "x" * 280,))
-        assert len(text) <= MAX_CONTENT
-    kept = sections.split(text, "topic")["Key Insights"].count("insight ")
-    assert (
-        f"- Earlier Items: {40 - kept} in this memory's history" in sections.split(text, "topic")["Evolution History"]
-    )
-    assert ("insight 39 " in text, "insight 0 " in text, "Earlier Stages" in text) == (True, False, False)
-
-
-def test_however_much_is_told_there_is_room_and_the_last_stage_stays(ada: Agent) -> None:
+def test_the_last_stage_always_has_room(ada: Agent) -> None:
     for number in range(4):
         items = tuple(f"{number} {place} " + "y" * 280 for place in range(50))
         text = evolved(ada, insights=items, related=items, stage=f"stage {number}")
         assert len(text) <= MAX_CONTENT
-    assert "3 49 y" in text
-    assert ": stage 3" in text
-    assert ": stage 2" not in text
+    assert ("3 49 y" in text, ": stage 3" in text, ": stage 2" in text) == (True, True, False)
 
 
-def test_what_somebody_wrote_otherwise_is_kept(ada: Agent) -> None:
+def test_if_there_is_no_room_at_all_the_topic_is_refused(ada: Agent) -> None:
+    full = f"- Description: {'a' * 9_980}"
+    operations.remember(ada, [Draft(full, category="topic", project="site", tags=("topic:x",))], ME)
+    with pytest.raises(Invalid, match="topic"):
+        evolve(ada, "x", ME, Stage(project="site", insights=("b" * 300,)))
+
+
+def test_text_that_the_agent_added_is_kept(ada: Agent) -> None:
     evolved(ada, definition="A drink.")
-    operations.revise(fresh(ada), 1, ME, content=f"Mine: hands off.\n\n{said(ada, 1)}\nand a last word")
-    text = evolved(ada, insights=("hot",))
-    assert "Mine: hands off." in text
-    assert "and a last word" in text
-    assert "- Description: A drink." in text
-    assert text.count("Mine: hands off.") == evolved(ada, insights=("green",)).count("Mine: hands off.") == 1
+    operations.revise(fresh(ada), 1, ME, content=f"Mine: hands off.\n\n{text_of(ada, 1)}\nand a last word")
+    for insight in ("hot", "green"):
+        text = evolved(ada, insights=(insight,))
+        assert text.count("Mine: hands off.") == 1
+        assert "and a last word" in text
+        assert "- Description: A drink." in text
 
 
-def test_it_is_masked_and_neutral(ada: Agent) -> None:
-    text = evolved(
-        ada, definition="my password is hunter2", insights=("Generated with [X](https://x.example)", "hunter2")
-    )
-    assert "hunter2" not in text
-    assert "x.example" not in text
-
-
-def test_headings_in_it_are_no_headings(ada: Agent) -> None:
-    text = evolved(ada, definition="## Key Insights", insights=("## Cross-References", "- Scope: all"))
-    told = sections.split(text, "topic")
-    assert "- Description: ## Key Insights" in told["Topic Definition"]
+def test_a_topic_is_masked_and_has_no_brands_and_no_headings_in_its_fields(ada: Agent) -> None:
+    insights = ("Generated with [X](https://x.example)", "hunter2", "## Cross-References", "- Scope: all")
+    text = evolved(ada, definition="## Key Insights", scope="my password is hunter2", insights=insights)
+    assert ("hunter2" in text, "x.example" in text) == (False, False)
+    assert "- Description: ## Key Insights" in sections.split(text, "topic")["Topic Definition"]
     again = evolved(ada, insights=("more",))
-    assert "  - - Scope: all" in again
-    assert "Not recorded" not in again  # only its file says so
+    assert ("  - - Scope: all" in again, "Not recorded" in again) == (True, False)
 
 
-def test_what_cannot_be_kept_is_refused(ada: Agent) -> None:
+def test_an_invalid_or_protected_topic_is_refused(ada: Agent) -> None:
     rows: list[tuple[str, dict[str, Any], str]] = [
         ("…", {}, "topic"),
         ("x" * 59, {}, "topic"),
@@ -154,45 +128,29 @@ def test_what_cannot_be_kept_is_refused(ada: Agent) -> None:
         with refused(ada, Invalid) as caught:
             evolve(fresh(ada), topic, ME, Stage(**values))
         assert caught.value.field == field
-
-
-def test_a_protected_one_stays(ada: Agent) -> None:
     evolved(ada)
     operations.protect(fresh(ada), [1], PERSON)
     with refused(ada, Constitutional):
         evolved(ada, insights=("hot",))
 
 
-# --- with recordings
-
-
-def test_a_recording_brings_its_topic_on(ada: Agent) -> None:
-    talk(ada, "How hot is tea?", "80 degrees.", session="monday", topic="Tea", learnings="Green at 80 degrees")
-    [memory] = of_category(ada, "topic")
-    text = said(ada, memory.number)
-    assert "session monday: question: How hot is tea?" in text
-    assert "- Common Questions:\n  - How hot is tea?" in text
-    assert "- Important Concepts:\n  - Green at 80 degrees" in text
-
-
-def test_where_topics_are_not_followed_it_is_recorded_alone(ada: Agent) -> None:
-    for number, switch in enumerate(("enabled", "evolution_tracking"), 1):
-        settings(ada, **{f"categories__topic__{switch}": False})
-        assert talk(ada, topic="Tea").number == number
-        assert of_category(ada, "topic") == []
-
-
-def test_where_nothing_can_give_way_it_is_said(ada: Agent) -> None:
-    full = f"- Description: {'a' * 9_980}"
-    operations.remember(ada, [Draft(full, category="topic", project="site", tags=("topic:x",))], ME)
-    with pytest.raises(Invalid, match="topic"):
-        evolve(ada, "x", ME, Stage(project="site", insights=("b" * 300,)))
-
-
-def test_a_topic_that_is_off_is_refused_before_it_is_looked_at(ada: Agent) -> None:
-    """Or an answer that nothing had to be changed would tell what its memory says."""
+def test_a_category_that_is_off_does_not_reveal_whether_an_item_is_known(ada: Agent) -> None:
     evolved(ada, insights=("hot",))
     off(ada, "topic")
     for insight in ("hot", "new"):
         with refused(ada, CategoryDisabled):
             evolve(fresh(ada), "Tea", ME, Stage(insights=(insight,)))
+
+
+def test_a_recording_adds_to_its_topic(ada: Agent) -> None:
+    talk(ada, "How hot is tea?", "80 degrees.", session="monday", topic="Tea", learnings="Green at 80 degrees")
+    text = text_of(ada, of_category(ada, "topic")[0].number)
+    assert "session monday: question: How hot is tea?" in text
+    assert "- Common Questions:\n  - How hot is tea?" in text
+    assert "- Important Concepts:\n  - Green at 80 degrees" in text
+
+
+def test_a_recording_adds_to_no_topic_where_that_is_off(ada: Agent) -> None:
+    for number, switch in enumerate(("enabled", "evolution_tracking"), 1):
+        settings(ada, **{f"categories__topic__{switch}": False})
+        assert (talk(ada, topic="Tea").number, of_category(ada, "topic")) == (number, [])
