@@ -137,7 +137,7 @@ class AuditEntry(models.Model):
     sealed_digest = models.BinaryField(null=True, max_length=32)
     changes = models.PositiveIntegerField(default=0)
     distinct_tokens = models.PositiveBigIntegerField(
-        default=0, help_text="what core memory weighs after it, exact repeats counted once"
+        default=0, help_text="tokens of core memory after the edit; exact duplicates count once"
     )
     key_id = models.CharField(max_length=8)
     mac = models.BinaryField(max_length=32)

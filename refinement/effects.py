@@ -55,7 +55,7 @@ class CallContext:
     @property
     def mass(self) -> int:
         """The tokens that the circuit breaker counts: the session's own count, but at most the current tokens without
-        exact duplicates, because others may discard memories meanwhile."""
+        exact duplicates, because others may discard memories in the meantime."""
         return min(self.session.counted_tokens, self.agent.core_tokens - self.agent.duplicate_tokens)
 
     def count_changes(self, memories: int, lost: int = 0) -> None:
@@ -216,7 +216,8 @@ EFFECTS: dict[str, Callable[[CallContext, Any], None]] = {
 
 
 def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[errors.NumbersError]) -> None:
-    """Refuse memories whose current version the agent has not seen, and memories to which a reason applies.
+    """Refuse memories whose current version the agent has not seen, and memories that cannot be edited for one of these
+    reasons.
 
     Otherwise the edit could overwrite a change. The write path checks some of the reasons again, for other callers.
     """
@@ -258,7 +259,7 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
 
 
 def _left_out(call: CallContext, sources: list[Memory], content: str) -> list[dict[str, Any]]:
-    """The specifics that no core memory will have any more, each with the number of its source."""
+    """The specifics that are in a source and will be in no core memory any more, each with the number of the source."""
     silo = Silo.for_agent(call.agent)
     texts = {memory.number: silo.open(memory).content for memory in sources}
     if sum(map(len, texts.values())) > MAX_SOURCE_CHARACTERS:

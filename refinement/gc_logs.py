@@ -1,6 +1,6 @@
 """The log that `gc` processes: the agent's memory file, or the run entries in its journal.
 
-A log is counted, read for the model, and then trimmed. Entries that are added meanwhile are kept.
+A log is counted, read for the model, and then trimmed. Entries that are added in the meantime are kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Text:
 
 
 def log_of(agent: Agent, actor: Actor) -> Log:
-    """Raises FileFault if the memory file cannot be read, SiloKeyMissing."""
+    """The log of an agent. Raises FileFault if the memory file cannot be read, and SiloKeyMissing."""
     return FileLog(agent, actor) if agent.memory_path else Journal(agent, actor)
 
 

@@ -1,4 +1,4 @@
-"""Reports of `gc`: a model's analyses of an agent's log, sealed, and their three sections."""
+"""Reports of `gc`: a model's analyses of an agent's log. They are stored sealed and have three sections."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The limits of a session. The agent's setting counts first, then its tenant's, then the default here.
 
 The circuit breaker's limit is the floor, in tokens of core memory. It is absolute, so many sessions together cannot go
-below it either. A session counts its own cuts, so memories that are added meanwhile do not allow more cuts.
+below it either. A session counts its own cuts, so memories that are added in the meantime do not allow more cuts.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Driver(models.TextChoices):
 
 
 class RefinementSession(models.Model):
-    """A refinement session. At most one is open for each agent. Rows are kept forever and have no content.
+    """A refinement session. Each agent has at most one open session. Rows are kept forever and have no content.
 
     The agent's side and its tenant's people see it. The fields before `lease_token` are set when it opens. The Knife
     updates the others.
@@ -243,19 +243,20 @@ class Share(models.Model):
 
 
 class GcReport(models.Model):
-    """A model's report on an agent's log, sealed. The agent can read it, and a person whose grant covers the silo.
+    """A model's report on an agent's log, sealed.
 
-    It is withdrawn when content that it may quote is removed.
+    The agent can read it. A person can read it if a grant covers the whole silo. The report is withdrawn when content
+    that it may quote is removed.
     """
 
     agent = models.ForeignKey(Agent, models.CASCADE, related_name="gc_reports", db_index=False)
     number = models.PositiveBigIntegerField()
     at = models.DateTimeField()
     model = models.CharField(max_length=200)
-    entries = models.PositiveBigIntegerField(help_text="that there were")
-    left_out = models.PositiveBigIntegerField(default=0, help_text="of them, the oldest, for want of room")
+    entries = models.PositiveBigIntegerField(help_text="of the log")
+    left_out = models.PositiveBigIntegerField(default=0, help_text="the oldest entries, which were too long to send")
     sealed = models.BinaryField()
-    withdrawn_at = models.DateTimeField(null=True, help_text="emptied: what it may quote was redacted")
+    withdrawn_at = models.DateTimeField(null=True, help_text="when its text was removed, because of a redaction")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "number"], name="gc_report_number_in_agent")]

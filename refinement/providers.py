@@ -3,7 +3,8 @@
 Each provider and each of its models has a row. After two failures in a row, by any callers, nobody calls that model for
 15 seconds. The pause doubles, up to 5 minutes. After each pause, one caller tries and the others wait for the result. A
 server's `Retry-After` also applies to all callers. A provider is closed as a whole if it cannot be reached, or if two
-of its models fail, because one slow model or one exceeded quota does not affect other models. Any response opens it.
+of its models fail, because one slow model or one exceeded quota does not affect other models. Any response opens the
+provider again.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def _next() -> Waiting | None:
 
 
 class Closed(NamedTuple):
-    """What cannot be refined now: tenants and providers at their session limit, and what does not respond."""
+    """What cannot be refined now: tenants and providers at their session limit, and providers and models that do not
+    respond."""
 
     tenants: list[int]
     providers: set[str]
@@ -98,12 +99,12 @@ def _full_tenants(running: Counter[int]) -> list[int]:
 
 
 def give_back(waiting: Waiting) -> None:
-    """Put it back into the backlog: its model does not respond, or its worker must end."""
+    """Put the agent back into the backlog, because its model does not respond or its worker must end."""
     Waiting.objects.filter(pk=waiting.pk, claim=waiting.claim).update(taken_at=None)
 
 
 def end(waiting: Waiting) -> None:
-    """Remove it from the backlog: it is refined or not due."""
+    """Remove the agent from the backlog, because it is refined or not due."""
     Waiting.objects.filter(pk=waiting.pk, claim=waiting.claim, taken_at__isnull=False).delete()
 
 

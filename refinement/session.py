@@ -120,7 +120,8 @@ def count_model_calls(session: RefinementSession, usage: Usage, calls: int, mill
 
 
 def close(session: RefinementSession, outcome: str, reason: str = "", words: str = "") -> RefinementSession:
-    """End a session in one transaction, with its figures, audit entry, notice to the agent and next due date.
+    """In one transaction, end a session, and write its figures, its audit entry, a notice to the agent and the next due
+    date.
 
     `words` are the agent's own: a summary, or a reason to decline. An ended session does not change.
     """
@@ -132,7 +133,8 @@ def close(session: RefinementSession, outcome: str, reason: str = "", words: str
 
 
 def end_for_removal(*, agent: Agent, why: str, **_: Any) -> None:
-    """End the agent's open session without its model's words, which may repeat content that is being removed.
+    """End the agent's open session. The texts that its model wrote are not kept, because they may repeat content that
+    is being removed.
 
     Receives the signal `removing`, with the agent's row locked.
     """
@@ -218,7 +220,7 @@ def figures(session: RefinementSession) -> dict[str, Any]:
 
 
 def notice(session: RefinementSession, words: str) -> str:
-    """The text of a session's notice. Its figures are counted, not taken from the model's words."""
+    """The text of a session's notice. Its figures are counted by the service, not taken from a text of the model."""
     ending = _ENDINGS[Outcome(session.outcome)].format(reason=session.reason.replace("_", " "))
     saved = session.tokens_before - session.tokens_after
     weight = f"saved {saved:,} tokens" if saved >= 0 else f"grew by {-saved:,} tokens"

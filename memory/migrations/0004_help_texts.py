@@ -153,7 +153,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='recordedsession',
             name='memory',
-            field=models.PositiveBigIntegerField(help_text='the number of the session memory, after the end', null=True),
+            field=models.PositiveBigIntegerField(help_text='the number of the session memory; set when the session has ended', null=True),
         ),
         migrations.AlterField(
             model_name='recordedsession',

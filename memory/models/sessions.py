@@ -15,7 +15,9 @@ class RecordedSession(models.Model):
     last_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     numbers = models.JSONField(default=list, help_text="the numbers of its recordings, in order")
-    memory = models.PositiveBigIntegerField(null=True, help_text="the number of the session memory, after the end")
+    memory = models.PositiveBigIntegerField(
+        null=True, help_text="the number of the session memory; set when the session has ended"
+    )
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "project", "name"], name="recorded_session_once")]

@@ -27,7 +27,8 @@ class Dedupe:
     """A `Model` without state. The conversation contains what is done and what remains."""
 
     def complete(self, request: Request) -> Reply:
-        """The remaining edits, else `complete_refinement`, else (without tools, or if it was refused) only text."""
+        """Reply with the remaining edits, or with `complete_refinement` if there are none. Without tools, or if that
+        call was refused, reply with text only."""
         offered = {tool.name for tool in request.tools}
         past = _Past(request.messages)
         edits = [] if past.stop_code else list(_edits(_ledger(request.messages), offered, past.tried))

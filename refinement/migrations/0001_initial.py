@@ -133,10 +133,10 @@ class Migration(migrations.Migration):
                 ('number', models.PositiveBigIntegerField()),
                 ('at', models.DateTimeField()),
                 ('model', models.CharField(max_length=200)),
-                ('entries', models.PositiveBigIntegerField(help_text='that there were')),
-                ('left_out', models.PositiveBigIntegerField(default=0, help_text='of them, the oldest, for want of room')),
+                ('entries', models.PositiveBigIntegerField(help_text='of the log')),
+                ('left_out', models.PositiveBigIntegerField(default=0, help_text='the oldest entries, which were too long to send')),
                 ('sealed', models.BinaryField()),
-                ('withdrawn_at', models.DateTimeField(help_text='emptied: what it may quote was redacted', null=True)),
+                ('withdrawn_at', models.DateTimeField(help_text='when its text was removed, because of a redaction', null=True)),
                 ('agent', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='gc_reports', to='memory.agent')),
             ],
             options={

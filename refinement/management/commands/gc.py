@@ -99,7 +99,7 @@ class Command(Task):
             failed += not self._succeeds(agent, name, options)
             if self.output_failed:
                 return self._refuse(
-                    f"gc ended: what is found cannot be written out; {number} of {len(agents)} agents done"
+                    f"gc stopped: the results cannot be written to the output; {number} of {len(agents)} agents done"
                 )
         if failed:
             return self._refuse(f"gc completed with errors: {failed} of {len(agents)} agents failed")

@@ -295,6 +295,6 @@ def test_all_ends_where_nothing_can_be_written_out(make: Make, server: ModelServ
     monkeypatch.setattr("django.core.management.base.OutputWrapper.flush", full)
     ran = run("gc", "--all")
     assert ran.code == 1
-    assert "gc ended: what is found cannot be written out; 1 of 2 agents done" in ran.err
+    assert "gc stopped: the results cannot be written to the output; 1 of 2 agents done" in ran.err
     assert [log_of(agent) for agent in both] == [of(10)] * 2
     assert len(server.requests) == 1
