@@ -1,7 +1,6 @@
 """Requests to read an agent's memories: who may ask, who decides, what a grant opens, and what SQL cannot change."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -13,14 +12,14 @@ from audit.models import AccessRequest, AuditEntry
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import granted_reads, grants
-from memory.models import Agent
+from memory.consent import grant_tokens, granted_reads, grants, links
+from memory.models import Agent, Membership
+from memory.models import Person as Account
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from tests import steps
-from tests.asking import EVE, PAT, PURPOSE, SILO, STEWARD, ask, granted, read, state, with_a_past
+from tests.asking import PAT, PURPOSE, STEWARD, ask, granted, read, state, with_a_past
 from tests.conftest import drop_guards
-from tests.steps import ME, fresh, last_entry, problems, refused, remember
+from tests.steps import ME, PERSON, active, fresh, last_entry, problems, refused, remember, says
 
 
 @pytest.fixture
@@ -33,10 +32,7 @@ def cannot_read(agent: Agent, number: int, *numbers: int, person: Person = PAT) 
         read(agent, number, *numbers, person=person)
 
 
-# --- requests
-
-
-def test_a_request_out_of_bounds_is_refused(agent: Agent) -> None:
+def test_a_request_out_of_bounds_or_for_an_erased_silo_is_refused(agent: Agent) -> None:
     purposes = ["because I want to", "x" * 1_001, "\u200b" * 30, "\u202e\u3164" * 15, f"{PURPOSE}\0"]
     scopes = [Scope("memories"), Scope("memories", numbers=tuple(range(1, 1_003))), Scope("all")]
     scopes += [Scope("entries", first=3, last=2), Scope("entries", first=1, last=999)]
@@ -50,6 +46,9 @@ def test_a_request_out_of_bounds_is_refused(agent: Agent) -> None:
         with refused(agent, error):
             ask(agent, **fields)
         assert not AccessRequest.objects.exists()
+    Agent.objects.filter(pk=agent.pk).update(wrapped_key=b"")
+    with pytest.raises(errors.Erased):
+        ask(agent)
 
 
 def test_a_request_is_an_entry_of_the_trail(agent: Agent) -> None:
@@ -57,25 +56,7 @@ def test_a_request_is_an_entry_of_the_trail(agent: Agent) -> None:
     entry = last_entry(agent)
     assert (entry.operation, entry.actor_kind, entry.actor_label) == ("access_requested", "person", PAT.address)
     assert (entry.seq, entry.detail["purpose"], entry.detail["seconds"]) == (request.number, PURPOSE, 900)
-    assert state(agent, request.number) == "requested"
-    assert problems(agent) == []
-
-
-def test_a_person_has_one_open_request_per_agent(agent: Agent, bob: Agent) -> None:
-    ask(agent)
-    with refused(agent, errors.AlreadyRequested):
-        ask(agent)
-    ask(agent, EVE)
-    ask(bob)
-
-
-def test_a_request_for_an_erased_silo_is_refused(agent: Agent) -> None:
-    Agent.objects.filter(pk=agent.pk).update(wrapped_key=b"")
-    with pytest.raises(errors.Erased):
-        ask(agent)
-
-
-# --- decisions
+    assert (state(agent, request.number), problems(agent)) == ("requested", [])
 
 
 def test_only_the_agents_side_decides(agent: Agent) -> None:
@@ -85,14 +66,6 @@ def test_only_the_agents_side_decides(agent: Agent) -> None:
         for decide in (grants.approve, grants.deny):
             with refused(agent, errors.ConsentRequired):
                 decide(fresh(agent), number, actor)
-
-
-def test_with_steward_only_consent_the_runtime_cannot_approve(agent: Agent) -> None:
-    lifecycle.change(agent, ME, is_steward_only=True)
-    number = ask(agent).number
-    with refused(agent, errors.ConsentRequired):
-        grants.approve(fresh(agent), number, ME)
-    assert grants.approve(fresh(agent), number, STEWARD).decided_by == "steward"
 
 
 @pytest.mark.parametrize("address", ["stew@acme.test", "Stew@ACME.test", "stew+work@acme.test"])
@@ -119,30 +92,6 @@ def test_addresses_of_the_same_person_are_recognized() -> None:
     assert [same_address(*pair) for pair in same + different] == [True] * len(same) + [False] * len(different)
 
 
-def test_a_request_is_decided_once(agent: Agent) -> None:
-    number = granted(agent)
-    for decide in (grants.approve, grants.deny):
-        with refused(agent, errors.NotOpen):
-            decide(fresh(agent), number, ME)
-    denied = ask(agent).number
-    grants.deny(fresh(agent), denied, ME)
-    cannot_read(agent, denied, 1)
-    ask(agent)
-
-
-def test_an_undecided_request_lapses_after_72_hours(agent: Agent, time_machine: Any) -> None:
-    number = ask(agent).number
-    time_machine.move_to(timezone.now() + timedelta(hours=72))
-    with pytest.raises(errors.NotOpen):
-        grants.approve(fresh(agent), number, ME)
-    ask(agent)
-    assert state(agent, number) == "lapsed"
-    assert problems(agent) == []
-
-
-# --- reading
-
-
 def test_each_read_is_recorded_and_one_notice_names_the_reader(agent: Agent) -> None:
     number = granted(agent)
     assert read(agent, number, 1, 3) == ["tea", "brown sugar"]
@@ -151,7 +100,7 @@ def test_each_read_is_recorded_and_one_notice_names_the_reader(agent: Agent) -> 
     assert first.detail == {"request": number, "memories": [1, 3]}
     assert read(agent, number, 2) == ["milk"]
     assert last_entry(agent).detail == {"request": number, "memories": [2]}
-    contents = [steps.says(agent, memory).content for memory in steps.active(agent)]
+    contents = [says(agent, memory).content for memory in active(agent)]
     [notice] = [content for content in contents if PURPOSE in content]
     assert PAT.address in notice
     assert problems(agent) == []
@@ -160,97 +109,21 @@ def test_each_read_is_recorded_and_one_notice_names_the_reader(agent: Agent) -> 
 @pytest.mark.parametrize("what", ["entry", "all"])
 def test_a_rollback_keeps_the_notice_of_a_read(agent: Agent, what: str) -> None:
     number = granted(agent)
-    steps.remember(agent, "bread")
+    remember(agent, "bread")
     read(agent, number, 1)
     if what == "entry":
         with refused(agent, errors.NothingToUndo):
-            rollback.roll_back(agent, What.entry(last_entry(agent).seq), steps.PERSON)
+            rollback.roll_back(agent, What.entry(last_entry(agent).seq), PERSON)
     else:
-        rollback.roll_back(agent, What.since_entry(number), steps.PERSON)
-    contents = [steps.says(agent, memory).content for memory in steps.active(agent)]
+        rollback.roll_back(agent, What.since_entry(number), PERSON)
+    contents = [says(agent, memory).content for memory in active(agent)]
     assert [PAT.address in content for content in contents].count(True) == 1
-    assert ("bread" in contents) == (what == "entry")
-    assert problems(agent) == []
-
-
-def test_a_grant_opens_only_the_memories_of_its_scope(agent: Agent) -> None:
-    for scope, numbers, is_allowed in (
-        (Scope("silo"), (1, 2, 3), True),
-        (Scope("memories", numbers=(1, 3)), (1, 3), True),
-        (Scope("memories", numbers=(1, 3)), (1, 2), False),
-        (Scope("session", session=7), (3,), False),
-        (Scope("entries", first=1, last=4), (1,), False),
-    ):
-        number = granted(agent, scope)
-        if is_allowed:
-            assert len(read(agent, number, *numbers)) == len(numbers)
-        else:
-            cannot_read(agent, number, *numbers)
-
-
-def test_a_grant_opens_only_the_entries_of_its_scope(agent: Agent) -> None:
-    made, revised = (AuditEntry.objects.get(agent_id=agent.pk, operation=name) for name in ("remembered", "revised"))
-    readable_by: dict[Scope, dict[int, list[int] | None]] = {
-        SILO: {made.seq: [1, 2, 3], revised.seq: [3]},
-        Scope("memories", numbers=(1, 2)): {made.seq: [1, 2], revised.seq: None},
-        Scope("session", session=7): {made.seq: None, revised.seq: [3]},
-        Scope("entries", first=1, last=made.seq): {made.seq: [1, 2, 3], revised.seq: None},
-    }
-    for scope, readable in readable_by.items():
-        number = granted(agent, scope)
-        for seq, expected in readable.items():
-            if expected is None:
-                with refused(agent, errors.NotGranted):
-                    granted_reads.entry(fresh(agent), number, PAT, seq)
-            else:
-                changes = granted_reads.entry(fresh(agent), number, PAT, seq)
-                assert [change.number for change in changes] == expected
-
-
-def test_a_grant_is_for_one_person_and_one_agent(agent: Agent, bob: Agent) -> None:
-    number = granted(agent)
-    for person in (EVE, Person(PAT.id, EVE.address), Person(EVE.id, PAT.address)):
-        cannot_read(agent, number, 1, person=person)
-    remember(bob, "coffee")
-    cannot_read(bob, number, 1)
-
-
-@pytest.mark.parametrize(
-    ("granted_at", "later", "back"),
-    [
-        (timedelta(), timedelta(seconds=901), timedelta(seconds=1)),
-        (timedelta(days=30), timedelta(days=30, seconds=1), timedelta(days=29)),  # approved while the clock was ahead
-    ],
-)
-def test_a_clock_set_back_does_not_extend_a_grant(
-    agent: Agent, time_machine: Any, granted_at: timedelta, later: timedelta, back: timedelta
-) -> None:
-    now = timezone.now()
-    time_machine.move_to(now + granted_at)
-    number = granted(agent, seconds=900)
-    time_machine.move_to(now + later)
-    remember(agent, "honey")
-    time_machine.move_to(now + back)
-    for _ in range(2):
-        with pytest.raises(errors.NotGranted):
-            read(agent, number, 1)
-
-
-@pytest.mark.parametrize("actor", [ME, STEWARD, Actor.person(PAT.address), Actor.person("owner@acme.test")])
-def test_a_revoked_grant_ends_at_once(agent: Agent, actor: Actor) -> None:
-    number = granted(agent)
-    grants.revoke(fresh(agent), number, actor)
-    cannot_read(agent, number, 1)
-    with refused(agent, errors.NotOpen):
-        grants.revoke(fresh(agent), number, actor)
+    assert ("bread" in contents, problems(agent)) == (what == "entry", [])
 
 
 def test_a_grant_works_while_memory_is_off(agent: Agent) -> None:
     Agent.objects.filter(pk=agent.pk).update(memory_enabled=False)
     assert read(agent, granted(agent), 1) == ["tea"]
-
-
-# --- attacks by SQL
 
 
 def test_a_row_inserted_by_sql_grants_nothing(agent: Agent) -> None:
@@ -316,3 +189,80 @@ def test_an_altered_trail_grants_nothing(agent: Agent, operation: str, values: d
         if each == denied or operation != "access_denied":
             cannot_read(agent, each, 1)
     assert problems(agent)
+
+
+@pytest.fixture
+def pat(agent: Agent) -> Person:
+    account = Account.objects.create(email="pat@acme.test")
+    Membership.objects.create(person=account, tenant=agent.tenant, role="auditor")
+    return Person(account.pk, account.email)
+
+
+def current_state(agent: Agent, number: int) -> str:
+    return grants.current_state(fresh(agent), grants.find(agent, number))
+
+
+USES: dict[str, Callable[[Agent, int, Person, str, str], object]] = {
+    "read memories": lambda agent, number, pat, *_: granted_reads.memories(agent, number, pat, [1]),
+    "read an entry": lambda agent, number, pat, *_: granted_reads.entry(agent, number, pat, 3),
+    "make its token": lambda agent, number, pat, *_: grant_tokens.make(agent, number, pat),
+    "use its token": lambda agent, _, __, token, ___: grant_tokens.proven(agent, token),
+    "revoke": lambda agent, number, *_: grants.revoke(agent, number, ME),
+    "show its state": lambda agent, number, *_: current_state(agent, number),
+    "open the steward's link": lambda _, __, ___, ____, link: links.look(link),
+    "revoke by the link": lambda _, __, ___, ____, link: links.revoke(link),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_first_use_after_the_end_records_it_once(use: str, agent: Agent, pat: Person, time_machine: Any) -> None:
+    number = ask(agent, pat, seconds=900).number
+    link = links.make(fresh(agent), number)
+    grants.approve(fresh(agent), number, ME)
+    token, now = grant_tokens.make(fresh(agent), number, pat), timezone.now()
+    for ahead in (901, 902):
+        time_machine.move_to(now + timedelta(seconds=ahead))
+        try:
+            USES[use](fresh(agent), number, pat, token, link)
+        except (errors.NotGranted, errors.NotOpen, errors.KeyRejected):
+            assert use not in ("show its state", "open the steward's link")
+    time_machine.move_to(now + timedelta(seconds=60))
+    with pytest.raises(errors.NotGranted):
+        granted_reads.memories(fresh(agent), number, pat, [1])
+    assert links.look(link).state == "expired"
+    expired = AuditEntry.objects.filter(agent_id=agent.pk, operation="access_expired", detail__request=number)
+    assert (state(agent, number), expired.count()) == ("expired", 1)
+    assert not AuditEntry.objects.filter(operation="content_read").exists()
+    assert problems(agent) == []
+
+
+def test_all_expired_grants_of_the_agent_are_recorded_together(agent: Agent, bob: Agent, time_machine: Any) -> None:
+    now = timezone.now()
+    requests = [ask(agent, Person(each, f"p{each}@acme.test"), seconds=900 + each) for each in range(3)]
+    for request in requests:
+        grants.approve(fresh(agent), request.number, ME)
+    other = granted(bob)
+    time_machine.move_to(now + timedelta(hours=2))
+    before = fresh(bob).audit_seq
+    grants.current_state(fresh(agent), requests[0])  # the request as it was: without an end
+    assert [state(agent, request.number) for request in requests] == ["active"] * 3
+    current_state(agent, requests[0].number)
+    assert [state(agent, request.number) for request in requests] == ["expired"] * 3
+    assert (fresh(bob).audit_seq, state(bob, other)) == (before, "active")
+
+
+def test_a_refusal_for_another_reason_ends_no_grant(agent: Agent, pat: Person) -> None:
+    number = granted(agent, person=pat, seconds=900)
+    before = fresh(agent).audit_seq
+    for wrong_number, person in ((number, Person(pat.id + 1, pat.address)), (number + 1, pat)):
+        with pytest.raises(errors.NotGranted):
+            granted_reads.memories(fresh(agent), wrong_number, person, [1])
+    assert (fresh(agent).audit_seq, state(agent, number)) == (before, "active")
+    assert len(granted_reads.memories(fresh(agent), number, pat, [1])) == 1
+
+
+def test_a_grant_to_an_erased_silo_expires_too(agent: Agent, pat: Person, time_machine: Any) -> None:
+    number = granted(agent, person=pat, seconds=900)
+    Agent.objects.filter(pk=agent.pk).update(wrapped_key=b"")
+    time_machine.move_to(timezone.now() + timedelta(hours=1))
+    assert current_state(agent, number) == state(agent, number) == "expired"
