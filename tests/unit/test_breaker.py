@@ -1,7 +1,5 @@
 """The arithmetic of the circuit breaker."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

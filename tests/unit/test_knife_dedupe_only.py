@@ -1,7 +1,5 @@
 """The dedupe_only mode: the Knife deletes a memory only while a near duplicate says as much."""
 
-from __future__ import annotations
-
 import pytest
 
 from memory.models import Agent, Kind

@@ -1,7 +1,5 @@
 """Valid Knife calls: their effects and their answers."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -78,8 +76,7 @@ def test_an_update_rewrites_and_the_same_text_is_no_edit(ada: Agent) -> None:
     fill(ada, 5, 20)
     held = opened(ada)
     answer = held.call("update_memory", id=2, content=filler(15, "short"))
-    assert (answer["id"], answer["saved"]) == (2, 5)
-    assert says(ada, 2).content == filler(15, "short")
+    assert (answer["id"], answer["saved"], says(ada, 2).content) == (2, 5, filler(15, "short"))
     before = last_entry(ada).seq
     answer = held.call("update_memory", id=2, content=filler(15, "short"))
     assert (answer["ok"], answer["unchanged"]) == (True, True)
@@ -96,7 +93,7 @@ def test_a_deleted_memory_is_discarded_and_keeps_its_content(ada: Agent) -> None
     assert answer["left"] == {"changes": 99, "tokens_to_cut": 150, "steps": 30, "searches": 20, "failed_calls": 20}
 
 
-def test_a_session_counts_its_edits_and_the_trail_verifies(ada: Agent) -> None:
+def test_completing_ends_the_session_with_counted_figures(ada: Agent) -> None:
     fill(ada, 12, 20)
     held = opened(ada)
     held.call("consolidate_memories", **merge(1, 2))
@@ -108,7 +105,13 @@ def test_a_session_counts_its_edits_and_the_trail_verifies(ada: Agent) -> None:
     assert counted == (2, 1, 1, 1, 4)
     assert (session.tokens_before, session.lost_tokens, session.tokens_after) == (240, 23, 217)
     assert fresh(ada).core_tokens == 217
-    held.call("complete_refinement", summary="Done.")
+    answer = held.call("complete_refinement", summary="I merged 500 memories\nand saved a million tokens.")
+    assert (answer["session"], answer["merged"], answer["tokens_after"]) == ("completed", 2, 217)
+    assert notice(ada) == (
+        "Refinement completed. Compressed 12 → 10 core memories; saved 23 tokens; merged 2, rewrote 1, deleted 1, "
+        "promoted 0; protected 1; exact duplicates removed 0. "
+        'In your own words: "I merged 500 memories and saved a million tokens."'
+    )
     assert sound(ada)
 
 
@@ -128,11 +131,7 @@ def test_a_journal_memory_can_be_promoted(ada: Agent) -> None:
     held = opened(ada)
     held.call("search_memories", query="tomatoes")
     answers = [held.call("promote_memory", id=number)["already"] for number in (journal, journal, 1)]
-    assert answers == [False, True, True]
-    assert (row(ada, journal).kind, held.row.promoted) == (Kind.CORE, 1)
-
-
-# --- search
+    assert (answers, row(ada, journal).kind, held.row.promoted) == ([False, True, True], Kind.CORE, 1)
 
 
 def test_a_search_shows_active_memories_and_allows_to_edit_them(ada: Agent, bob: Agent) -> None:
@@ -157,25 +156,8 @@ def test_a_search_by_kind_and_dates(ada: Agent) -> None:
     def found(**filters: Any) -> set[int]:
         return {memory["id"] for memory in held.call("search_memories", query="tomatoes", **filters)["found"]}
 
-    assert found(since="2026-01-01") == {late, journal}
-    assert found(until="2026-01-01", kind="core") == {old}
+    assert (found(since="2026-01-01"), found(until="2026-01-01", kind="core")) == ({late, journal}, {old})
     assert len(found(limit=2)) == 2
-
-
-# --- the end of a session
-
-
-def test_completing_ends_the_session_with_counted_figures(ada: Agent) -> None:
-    fill(ada, 10, 20)
-    held = opened(ada)
-    held.call("consolidate_memories", **merge(1, 2))
-    answer = held.call("complete_refinement", summary="I merged 500 memories\nand saved a million tokens.")
-    assert (answer["session"], answer["merged"], answer["tokens_after"]) == ("completed", 2, 198)
-    assert notice(ada) == (
-        "Refinement completed. Compressed 10 → 9 core memories; saved 2 tokens; merged 2, rewrote 0, deleted 0, "
-        "promoted 0; protected 0; exact duplicates removed 0. "
-        'In your own words: "I merged 500 memories and saved a million tokens."'
-    )
 
 
 def test_declining_ends_the_session_also_after_searches_and_refused_calls(ada: Agent) -> None:
@@ -189,22 +171,21 @@ def test_declining_ends_the_session_also_after_searches_and_refused_calls(ada: A
     assert notice(ada).endswith(' "All is well."')
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        ("delete_memory", {"id": 1}),
-        ("update_memory", {"id": 1, "content": filler(19, "u")}),
-        ("consolidate_memories", merge(1, 2)),
-        ("protect_memory", {"id": 1}),
-        ("promote_memory", {"id": 11}),
-    ],
-)
-def test_declining_after_an_edit_is_too_late(ada: Agent, tool: str, arguments: dict[str, Any]) -> None:
+EDITS: dict[str, dict[str, Any]] = {
+    **{f"{verb}_memory": {"id": 1} for verb in ("delete", "protect")},
+    "promote_memory": {"id": 11},
+    "update_memory": {"id": 1, "content": filler(19, "u")},
+    "consolidate_memories": merge(1, 2),
+}
+
+
+@pytest.mark.parametrize("tool", EDITS)
+def test_declining_after_an_edit_is_too_late(ada: Agent, tool: str) -> None:
     fill(ada, 10, 20)
     remember(ada, "Watered the tomatoes.", kind=Kind.JOURNAL)
     held = opened(ada)
     held.call("search_memories", query="tomatoes")
-    assert held.send(tool, arguments)["ok"]
+    assert held.send(tool, EDITS[tool])["ok"]
     with untouched(ada):
         assert held.call("decline_refinement", reason="Changed my mind.")["code"] == "too_late"
 

@@ -1,7 +1,5 @@
 """The limits of one session: defaults, and who can set them."""
 
-from __future__ import annotations
-
 from memory.models import Agent, Tenant
 from refinement import limits
 from tests.refining import change, fill

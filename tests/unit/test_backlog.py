@@ -1,7 +1,5 @@
 """The backlog of due agents: a sweep queues each agent once, and a worker refines it once."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
@@ -12,21 +10,19 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from audit.models import Operation
 from config.queue import QueueUnreachable
 from memory.agents import lifecycle
-from memory.consent import erasure, removal_requests
 from memory.models import Agent, DueReason
 from memory.time_machine import rollback as history
 from memory.time_machine.rollback import What
 from memory.writing import operations
 from refinement import backlog, loop, scheduling, tasks
 from refinement import session as sessions
-from refinement.models import RefinementSession, Waiting
+from refinement.models import Provider, RefinementSession, Waiting
 from tests import queueing, steps
 from tests.queueing import carry_out, waiting, work
 from tests.refining import change, fill, opened
-from tests.steps import ME, PERSON, entries, fresh, problems
+from tests.steps import ME, PERSON, fresh, problems
 
 pytestmark = pytest.mark.database
 
@@ -65,22 +61,16 @@ def outcomes(agent: Agent) -> list[tuple[str, str]]:
     return list(RefinementSession.objects.filter(agent=agent).order_by("number").values_list("trigger", "outcome"))
 
 
-# --- sweeps
-
-
 def test_a_sweep_queues_due_agents_longest_overdue_first_and_once(ada: Agent, bob: Agent) -> None:
     due(ada)
     change(bob, due_at=LATE - timedelta(hours=1))
-    assert tasks.sweep() == "swept"
-    assert waiting() == queued(bob) + queued(ada)
+    assert (tasks.sweep(), waiting()) == ("swept", queued(bob) + queued(ada))
     tasks.sweep()
     backlog.request(ada)
     assert waiting() == queued(bob) + queued(ada)
 
 
-def test_a_stopping_worker_begins_nothing_and_queues_the_task_again(
-    ada: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopping_worker_only_queues_the_task_again(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     due_and_swept(ada)
     monkeypatch.setattr("config.queue._ending", b"\x01")
     lose_queue()
@@ -108,8 +98,7 @@ def test_a_sweeps_queries_do_not_grow_with_the_due_agents(ada: Agent, bob: Agent
     with CaptureQueriesContext(connection) as many:
         assert backlog.sweep() == 32
     queue_inserts = sum("INSERT" in query["sql"] and "django_q" in query["sql"] for query in many)
-    assert queue_inserts == backlog.AT_ONCE
-    assert len(none) == 8
+    assert (queue_inserts, len(none)) == (backlog.AT_ONCE, 8)
     assert len(many) - len(none) <= 5 + 3 * queue_inserts  # a row, and the savepoint around it
 
 
@@ -118,25 +107,14 @@ def test_a_due_agent_is_refined_once_also_if_its_task_is_delivered_twice(ada: Ag
     due_and_swept(ada)
     assert work() == [("refine_agent", "completed")]
     assert not Waiting.objects.exists()
-    assert carry_out((REFINE, (ada.pk,)))[1] == "not_due"
-    assert outcomes(ada) == [("weekly", "completed")]
+    assert (carry_out((REFINE, (ada.pk,)))[1], outcomes(ada)) == ("not_due", [("weekly", "completed")])
     assert problems(ada) == []
-
-
-def test_a_task_delivered_during_the_session_does_nothing(ada: Agent) -> None:
-    due(ada)
-    held = opened(ada)
-    due(ada)
-    before = len(entries(ada))
-    assert tasks.refine_agent(ada.pk) == "not_due"
-    assert (len(entries(ada)), held.row.outcome) == (before, "open")
 
 
 def test_a_paused_agent_leaves_the_backlog(ada: Agent) -> None:
     due_and_swept(ada)
     change(ada, paused=True)
-    assert work() == [("refine_agent", "not_due")]
-    assert in_backlog() == set()
+    assert (work(), in_backlog()) == ([("refine_agent", "not_due")], set())
     change(ada, paused=False)
     tasks.sweep()
     change(ada, paused=True)
@@ -156,10 +134,7 @@ def test_a_second_request_after_a_minute_queues_a_second_task(ada: Agent) -> Non
     assert outcomes(ada) == [("agent", "completed")]
 
 
-# --- budgets
-
-
-def test_a_write_beyond_the_budget_queues_it_at_once_and_once(ada: Agent) -> None:
+def test_a_write_beyond_the_budget_queues_it_at_once_and_once(ada: Agent, bob: Agent) -> None:
     change(ada, budget_tokens=100, target_tokens=60)
     fill(ada, 3, 30)
     assert waiting() == []
@@ -168,23 +143,9 @@ def test_a_write_beyond_the_budget_queues_it_at_once_and_once(ada: Agent) -> Non
     assert waiting() == queued(ada)
     work()
     assert outcomes(ada)[0][0] == "over_budget"
-
-
-def test_a_budget_below_the_present_size_queues_the_agent(ada: Agent) -> None:
-    fill(ada, 3, 30)
-    lifecycle.change(ada, PERSON, budget_tokens=80, target_tokens=60)
-    assert waiting() == queued(ada)
-
-
-def test_an_agent_over_its_budget_after_a_session_has_a_cool_down_until_it_grows_by_a_tenth(ada: Agent) -> None:
-    change(ada, budget_tokens=100, target_tokens=60)
-    fill(ada, 20, 30)
-    work()
-    fill(ada, 1, 30, "more")
-    tasks.sweep()
-    assert waiting() == []
-    fill(ada, 2, 30, "a tenth")
-    assert waiting() == queued(ada)
+    fill(bob, 3, 30)
+    lifecycle.change(bob, PERSON, budget_tokens=80, target_tokens=60)
+    assert waiting() == queued(bob)
 
 
 def test_what_a_person_took_back_is_not_refined_again_at_once(ada: Agent) -> None:
@@ -223,10 +184,7 @@ def test_growth_ends_the_cool_down_after_a_rollback(ada: Agent) -> None:
     assert waiting() == queued(ada)
 
 
-# --- failures
-
-
-def test_a_session_that_cannot_be_opened_is_retried_after_an_hour(ada: Agent) -> None:
+def test_a_failure_to_open_a_session_is_retried_later(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     steps.remember(ada, "same", "same")
     key = bytes(fresh(ada).wrapped_key)
     change(ada, wrapped_key=key[:-1] + bytes([key[-1] ^ 1]))
@@ -238,32 +196,11 @@ def test_a_session_that_cannot_be_opened_is_retried_after_an_hour(ada: Agent) ->
     assert after.due_at > timezone.now() + timedelta(minutes=56)
     tasks.sweep()
     assert waiting() == []
-
-
-def test_an_unexpected_error_is_retried_later(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any, **__: Any) -> None:
-        raise KeyError
-
-    due(ada)
+    due(bob)
     with monkeypatch.context() as patch:
-        patch.setattr(sessions, "open_session", fails)
-        assert tasks.refine_agent(ada.pk) == "fault"
-    assert fresh(ada).due_reason == DueReason.RETRY
-
-
-def test_an_erased_agent_is_not_refined(ada: Agent) -> None:
-    backlog.request(ada)
-    number = removal_requests.ask_erasure(ada, PERSON, reason="It is asked for.", asked_by="the owner").number
-    erasure.erase(ada, number, ME)
-    assert entries(ada)[-1].operation == Operation.ERASED
-    assert work()[0] == ("refine_agent", "not_due")
-
-
-def test_stale_sessions_are_closed(ada: Agent) -> None:
-    held = opened(ada)
-    with time_machine.travel(timezone.now() + timedelta(hours=1)):
-        assert tasks.close_stale() == "closed"
-    assert held.row.outcome == "abandoned"
+        patch.setattr(sessions, "open_session", lambda *_, **__: {}["an unexpected error"])
+        assert tasks.refine_agent(bob.pk) == "fault"
+    assert fresh(bob).due_reason == DueReason.RETRY
 
 
 def test_an_agent_is_queued_again_after_its_task_is_lost(ada: Agent) -> None:
@@ -271,15 +208,6 @@ def test_an_agent_is_queued_again_after_its_task_is_lost(ada: Agent) -> None:
     lose_queue()
     tasks.close_stale()
     assert waiting() == queued(ada)
-
-
-def test_an_agent_whose_worker_died_returns_to_the_backlog(ada: Agent) -> None:
-    due_and_swept(ada)
-    assert scheduling.take() is not None
-    with time_machine.travel(timezone.now() + LEASE):
-        tasks.sweep()
-        assert Waiting.objects.get(pk=ada.pk).taken_at is None
-        assert work() == [("refine_agent", "completed")]
 
 
 def test_an_unreachable_queue_does_not_undo_a_session(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,20 +219,68 @@ def test_an_unreachable_queue_does_not_undo_a_session(ada: Agent, bob: Agent, mo
     assert tasks.refine_agent(ada.pk) == "completed"
 
 
-# --- fairness
-
-
-def test_many_agents_of_one_tenant_delay_another_tenant_by_one_session(ada: Agent, bob: Agent) -> None:
-    due_and_swept(*many_agents(40))
-    before = waiting()
-    carry_out(before[0])
-    backlog.request(bob)
-    carry_out(before[1])
-    assert [session.agent_id == bob.pk for session in RefinementSession.objects.order_by("pk")] == [False, True]
-
-
 def test_a_worker_queues_the_next_agent_after_a_session(ada: Agent, bob: Agent) -> None:
     due_and_swept(ada, bob)
     lose_queue()
-    assert carry_out((REFINE, (ada.pk,)))[1] == "completed"
-    assert set(waiting()) == set(queued(bob))
+    assert (carry_out((REFINE, (ada.pk,)))[1], set(waiting())) == ("completed", set(queued(bob)))
+
+
+def test_the_backlog_holds_at_most_sweep_agents(ada: Agent, bob: Agent, settings: Any) -> None:
+    due(ada, bob)
+    change(bob, due_at=LATE - timedelta(hours=1))
+    settings.SWEEP_AGENTS = 1
+    tasks.sweep()
+    tasks.sweep()
+    assert in_backlog() == {bob.pk}
+
+
+def test_an_empty_backlog_starts_a_sweep(ada: Agent, bob: Agent, settings: Any) -> None:
+    settings.SWEEP_AGENTS = 1
+    due_and_swept(ada, bob)
+    assert work() == [("refine_agent", "completed"), ("sweep", "swept"), ("refine_agent", "completed")]
+    assert waiting() == []
+
+
+def test_a_tenant_at_its_limit_does_not_keep_others_out(ada: Agent, settings: Any) -> None:
+    settings.SWEEP_AGENTS, settings.TENANT_SESSIONS = 3, 1
+    due_and_swept(*many_agents(6, "big"))
+    assert scheduling.take() is not None
+    due(ada)
+    lose_queue()
+    backlog.wake_next()
+    assert waiting() == [("refinement.tasks.sweep", ())]
+    backlog.sweep()
+    taken = scheduling.take()
+    assert taken is not None
+    assert taken.pk == ada.pk
+    lose_queue()
+    backlog.wake_next()
+    assert waiting() == [], "the large tenant is at its limit"
+
+
+def test_a_tenant_with_many_agents_makes_room_for_another(ada: Agent, bob: Agent, settings: Any) -> None:
+    settings.SWEEP_AGENTS = 3
+    due_and_swept(ada, *many_agents(4))
+    assert len(in_backlog()) == 3
+    change(bob, due_at=timezone.now(), due_reason=DueReason.WEEKLY)
+    tasks.sweep()
+    assert len(in_backlog()) == 3
+    assert bob.pk in in_backlog()
+
+
+def test_few_agents_of_an_unavailable_model_are_in_the_backlog(ada: Agent, settings: Any) -> None:
+    """As many as the probes need. A manual request comes first."""
+    settings.SWEEP_AGENTS = 1
+    agents = [lifecycle.create(f"t{n}", "a", model="openai/any", actor=ME)[0] for n in range(9)]
+    for agent in agents:
+        change(agent, due_at=LATE - timedelta(days=1), due_reason=DueReason.WEEKLY)
+    change(agents[-1], due_at=LATE, due_reason=DueReason.MANUAL)
+    due(ada)
+    for name in ("openai", "openai/any"):
+        Provider.objects.create(name=name, failures=2, shut_until=timezone.now() + timedelta(minutes=1))
+    tasks.sweep()
+    assert in_backlog() == {ada.pk, agents[-1].pk, *(agent.pk for agent in agents[: backlog.AT_ONCE - 1])}
+    assert work() == [("refine_agent", "completed")], "no sweep follows: all others wait for the model"
+    Provider.objects.all().delete()
+    tasks.sweep()
+    assert len(in_backlog()) == 1
