@@ -1,7 +1,5 @@
 """The database refuses changes of kept rows after every present and future migration."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
