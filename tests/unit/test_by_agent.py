@@ -1,17 +1,15 @@
-"""What is an agent's says so, in its row and in what is asked for it: rows could lie by agent on many servers, each
-asked for its own (docs/internals/scaling.md, sharding by agent)."""
-
-from __future__ import annotations
+"""Rows and queries name their agent, so that a service can shard by agent (docs/internals/scaling.md)."""
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 from django.apps import apps
 from django.db import connection, models
 from django.test.utils import CaptureQueriesContext
 
-from audit import bulk
-from memory.models import Agent, Memory
+from audit.bulk import update_many
+from memory.models import Agent, CleanupDecision, Memory
 from memory.search import context
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
@@ -23,42 +21,37 @@ from tests.steps import PERSON, fresh, remember, row
 
 pytestmark = pytest.mark.database
 
-OURS = ("audit", "memory", "refinement")
 BY_AGENT = {
     "memory_memory", "memory_creation", "audit_auditentry", "audit_change", "audit_accessrequest",
     "refinement_refinementsession", "refinement_sessionstep", "refinement_gcreport",
     "memory_vault", "memory_vaultfile", "memory_recall", "memory_recordedsession", "memory_cleanupdecision",
     "memory_historyanalysis", "memory_importedpiece",
 }  # fmt: skip
-# Found by a prefix before the agent is known, or compared over all agents: copies on every server, or one for all.
-OTHERWISE = {"memory_agentkey", "audit_consentlink", "refinement_waiting"}
-# … and what docs/internals/scaling.md says of the agent's label, which is unique among its tenant's.
-BY_TENANT = {"memory_agent"}
-
-
-def of_ours() -> list[type[models.Model]]:
-    return [model for model in apps.get_models(include_auto_created=True) if model._meta.app_label in OURS]
+# Found by a prefix before the agent is known, or compared over all agents.
+GLOBAL = {"memory_agentkey", "audit_consentlink", "refinement_waiting"}
+BY_TENANT = {"memory_agent"}  # its label is unique in its tenant
+MODELS: list[type[models.Model]] = [
+    model
+    for model in apps.get_models(include_auto_created=True)
+    if model._meta.app_label in ("audit", "memory", "refinement")
+]
 
 
 def names_agent(model: type[models.Model]) -> bool:
     return "agent_id" in {field.attname for field in model._meta.concrete_fields}
 
 
-def test_what_names_an_agent_is_known() -> None:
-    assert {model._meta.db_table for model in of_ours() if names_agent(model)} == BY_AGENT | OTHERWISE
-
-
-def test_what_refers_to_an_agents_rows_is_an_agents_too() -> None:
-    for model in of_ours():
+def test_tables_that_refer_to_an_agents_rows_name_the_agent() -> None:
+    assert {model._meta.db_table for model in MODELS if names_agent(model)} == BY_AGENT | GLOBAL
+    for model in MODELS:
         targets = {f.related_model._meta.db_table for f in model._meta.concrete_fields if f.is_relation}
-        if targets & (BY_AGENT | BY_TENANT):
-            assert names_agent(model), model
+        assert names_agent(model) or not targets & (BY_AGENT | BY_TENANT), model
 
 
 @pytest.mark.parametrize("table", sorted(BY_AGENT))
-def test_unique_keys_hold_the_agent(table: str) -> None:
-    """But for `id`, to which nothing outside refers by itself; a vault's key is its agent."""
-    [model] = [model for model in of_ours() if model._meta.db_table == table]
+def test_unique_keys_include_the_agent(table: str) -> None:
+    """Except `id`, to which nothing outside refers. The key of a vault is its agent."""
+    [model] = [model for model in MODELS if model._meta.db_table == table]
     fields = {field.name: field.attname for field in model._meta.concrete_fields}
     assert not model._meta.unique_together
     assert [f.name for f in model._meta.concrete_fields if f.unique] in (["id"], ["agent"])
@@ -67,8 +60,8 @@ def test_unique_keys_hold_the_agent(table: str) -> None:
             assert "agent_id" in {fields.get(name, name) for name in constraint.fields}, constraint
 
 
-def rows_asked_without_agent(statements: list[str]) -> list[str]:
-    """Those that look for an agent's rows, or change them, and do not say whose they are."""
+def without_agent(statements: list[str]) -> list[str]:
+    """The statements that read or change an agent's rows and do not name the agent."""
     found = []
     for sql in statements:
         tables = set(re.findall(r'(?:FROM|UPDATE|JOIN) "(\w+)"', sql))
@@ -77,8 +70,8 @@ def rows_asked_without_agent(statements: list[str]) -> list[str]:
     return found
 
 
-def test_the_write_path_and_a_session_ask_for_rows_of_their_agent(ada: Agent) -> None:
-    with CaptureQueriesContext(connection) as asked:
+def test_the_queries_of_edits_a_session_and_a_rollback_name_the_agent(ada: Agent) -> None:
+    with CaptureQueriesContext(connection) as queries:
         one, *others, last = fill(ada, 6, 100)
         operations.revise(fresh(ada), one, PERSON, content="Said in other words.")
         held = opened(ada, target_tokens=200)
@@ -94,17 +87,66 @@ def test_the_write_path_and_a_session_ask_for_rows_of_their_agent(ada: Agent) ->
         context.read(fresh(ada))
         roll_back(fresh(ada), What.session(held.session.number), PERSON)
     assert [answer["ok"] for answer in answers] == [True] * 4
-    statements = [query["sql"] for query in asked.captured_queries]
+    statements = [query["sql"] for query in queries.captured_queries]
     changed = {table for sql in statements for table in re.findall(r'UPDATE "(\w+)"', sql)}
     assert {"memory_memory", "refinement_refinementsession"} <= changed
-    assert rows_asked_without_agent(statements) == []
+    assert without_agent(statements) == []
     assert [step.agent_id for step in SessionStep.objects.all()] == [ada.pk] * 4
 
 
-def test_a_row_is_changed_for_its_own_agent_alone(ada: Agent, bob: Agent) -> None:
+def test_a_bulk_update_changes_only_rows_of_the_named_agent(ada: Agent, bob: Agent) -> None:
     [number] = remember(ada, "tea")
     memory = row(ada, number)
     memory.agent_id, memory.project = bob.pk, "tern"
-    bulk.update_many([memory], ["project"])
-    bulk.update_many([memory, Memory(pk=10**6, agent_id=bob.pk, project="tern")], ["project"])
+    update_many([memory], ["project"])
+    update_many([memory, Memory(pk=10**6, agent_id=bob.pk, project="tern")], ["project"])
     assert row(ada, number).project == ""
+
+
+MOMENT = datetime(2026, 2, 1, 9, 30, 0, 123456, tzinfo=UTC)
+
+
+def rows(agent: Agent) -> list[Memory]:
+    return list(Memory.objects.of(agent).order_by("number"))
+
+
+def test_each_row_gets_its_own_values_of_every_type(ada: Agent) -> None:
+    remember(ada, "one", "two", "three")
+    memories = rows(ada)
+    for place, memory in enumerate(memories):
+        memory.project = "p" * place * 40 + "'\"%s\\é"
+        memory.sealed = bytes(range(place, 256))
+        memory.constitutional = place == 1
+        memory.superseded_by = 2**62 + place if place else None
+        memory.discarded_at = None if place == 1 else MOMENT
+    fields = ("project", "sealed", "constitutional", "superseded_by", "discarded_at")
+    update_many(memories, fields)
+    for written, memory in zip(rows(ada), memories, strict=True):
+        assert bytes(written.sealed) == memory.sealed
+        for name in set(fields) - {"sealed"}:
+            assert getattr(written, name) == getattr(memory, name)
+
+
+def test_other_fields_and_rows_do_not_change(ada: Agent) -> None:
+    remember(ada, "one", "two")
+    one, two = rows(ada)
+    one.project, one.category = "tern", "technical"
+    with CaptureQueriesContext(connection) as queries:
+        update_many([one], ["project"])
+        update_many([], ["project"])
+    assert len(queries) == 1
+    assert [(row.project, row.category) for row in rows(ada)] == [("tern", two.category), (two.project, two.category)]
+    with pytest.raises(ValueError, match="without an id"):
+        update_many([Memory(agent=ada, number=1)], ["project"])
+
+
+def test_thousands_of_rows_are_updated(ada: Agent) -> None:
+    CleanupDecision.objects.bulk_create(
+        [CleanupDecision(agent=ada, number=n, category="personal", is_kept=True, at=MOMENT) for n in range(12_000)]
+    )
+    decisions = CleanupDecision.objects.order_by("number")
+    changed = list(decisions)
+    for decision in changed:
+        decision.category = f"c{decision.number}"
+    update_many(changed, ["category"])
+    assert list(decisions.values_list("category", flat=True)) == [f"c{n}" for n in range(12_000)]

@@ -1,6 +1,4 @@
-"""Dates that do not come in the same second for a thousand agents."""
-
-from __future__ import annotations
+"""Due dates are spread, so that many agents are not due at the same time."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -14,7 +12,7 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 WEEK = timedelta(days=7)
 
 
-def test_a_thousand_agents_do_not_come_back_in_the_same_minute() -> None:
+def test_few_of_a_thousand_agents_are_due_in_the_same_minute() -> None:
     dates = [due_dates.following(NOW, WEEK, agent) for agent in range(1_000)]
     by_minute = [sum(abs(date - other) < timedelta(minutes=1) for other in dates) for date in dates]
     assert max(by_minute) <= 15, "of 720 minutes"
@@ -22,6 +20,6 @@ def test_a_thousand_agents_do_not_come_back_in_the_same_minute() -> None:
 
 
 @given(st.timedeltas(MIN_INTERVAL, MAX_INTERVAL), st.integers(1, 2**40))
-def test_it_is_about_the_cadence(every: timedelta, agent: int) -> None:
+def test_the_spread_is_bounded(every: timedelta, agent: int) -> None:
     wait = due_dates.following(NOW, every, agent) - NOW
     assert abs(wait - every) <= min(every * due_dates.SHARE, due_dates.MAX_SPREAD)

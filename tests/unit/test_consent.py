@@ -1,7 +1,6 @@
-"""The Mechanic's Exception: who asks for what, who decides, what is read, what is written down, what SQL cannot do."""
+"""Requests to read an agent's memories: who may ask, who decides, what a grant opens, and what SQL cannot change."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -13,315 +12,160 @@ from audit.models import AccessRequest, AuditEntry
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import granted_reads, grants
-from memory.models import Agent
+from memory.consent import grant_tokens, granted_reads, grants, links
+from memory.models import Agent, Membership
+from memory.models import Person as Account
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from tests import steps
-from tests.asking import EVE, PAT, PURPOSE, SILO, STEWARD, ask, granted, read, state, with_a_past
+from tests.asking import PAT, PURPOSE, STEWARD, ask, granted, read, state, with_a_past
 from tests.conftest import drop_guards
-from tests.steps import ME, fresh, last_entry, problems, refused, remember
+from tests.steps import ME, PERSON, active, fresh, last_entry, problems, refused, remember, says
 
 
 @pytest.fixture
-def past(ada: Agent) -> Agent:
+def agent(ada: Agent) -> Agent:
     return with_a_past(ada)
 
 
-# --- asking
+def cannot_read(agent: Agent, number: int, *numbers: int, person: Person = PAT) -> None:
+    with refused(agent, errors.NotGranted):
+        read(agent, number, *numbers, person=person)
 
 
-def test_what_is_asked_has_bounds(past: Agent) -> None:
+def test_a_request_out_of_bounds_or_for_an_erased_silo_is_refused(agent: Agent) -> None:
+    purposes = ["because I want to", "x" * 1_001, "\u200b" * 30, "\u202e\u3164" * 15, f"{PURPOSE}\0"]
+    scopes = [Scope("memories"), Scope("memories", numbers=tuple(range(1, 1_003))), Scope("all")]
+    scopes += [Scope("entries", first=3, last=2), Scope("entries", first=1, last=999)]
+    invalid = [{"purpose": text} for text in purposes] + [{"seconds": n} for n in (14 * 60, 4 * 3600 + 1)]
     rows: list[tuple[dict[str, Any], type[Exception]]] = [
-        ({"purpose": "because I want to"}, errors.Invalid),
-        ({"purpose": "x" * 1_001}, errors.Invalid),
-        ({"purpose": "\u200b" * 30}, errors.Invalid),
-        ({"purpose": "\u202e\u3164" * 15}, errors.Invalid),
-        ({"purpose": f"{PURPOSE}\0"}, errors.Invalid),
-        ({"seconds": 14 * 60}, errors.Invalid),
-        ({"seconds": 4 * 3600 + 1}, errors.Invalid),
-        ({"scope": Scope("memories")}, errors.Invalid),
+        *((fields, errors.Invalid) for fields in [*invalid, *({"scope": scope} for scope in scopes)]),
         ({"scope": Scope("memories", numbers=(1, 9))}, errors.UnknownMemory),
-        ({"scope": Scope("memories", numbers=tuple(range(1, 1_003)))}, errors.Invalid),
         ({"scope": Scope("session", session=8)}, errors.UnknownEntry),
-        ({"scope": Scope("entries", first=3, last=2)}, errors.Invalid),
-        ({"scope": Scope("entries", first=1, last=999)}, errors.Invalid),
-        ({"scope": Scope("all")}, errors.Invalid),
     ]
-    for more, error in rows:
-        with refused(past, error):
-            ask(past, **more)
+    for fields, error in rows:
+        with refused(agent, error):
+            ask(agent, **fields)
         assert not AccessRequest.objects.exists()
-
-
-def test_what_was_asked_stands_in_the_trail(past: Agent) -> None:
-    asked = ask(past, scope=Scope("memories", numbers=(1, 2)), seconds=900)
-    entry = last_entry(past)
-    assert (entry.operation, entry.actor_kind, entry.actor_label) == ("access_requested", "person", PAT.address)
-    assert (entry.seq, entry.detail["purpose"], entry.detail["seconds"]) == (asked.number, PURPOSE, 900)
-    assert state(past, asked.number) == "requested"
-    assert problems(past) == []
-
-
-def test_a_person_has_one_open_request_to_an_agent(past: Agent, bob: Agent) -> None:
-    ask(past)
-    with refused(past, errors.AlreadyRequested):
-        ask(past)
-    ask(past, EVE)
-    ask(bob)
-
-
-def test_a_silo_that_was_erased_is_not_asked_for(past: Agent) -> None:
-    Agent.objects.filter(pk=past.pk).update(wrapped_key=b"")
+    Agent.objects.filter(pk=agent.pk).update(wrapped_key=b"")
     with pytest.raises(errors.Erased):
-        ask(past)
+        ask(agent)
 
 
-# --- deciding
+def test_a_request_is_an_entry_of_the_trail(agent: Agent) -> None:
+    request = ask(agent, scope=Scope("memories", numbers=(1, 2)), seconds=900)
+    entry = last_entry(agent)
+    assert (entry.operation, entry.actor_kind, entry.actor_label) == ("access_requested", "person", PAT.address)
+    assert (entry.seq, entry.detail["purpose"], entry.detail["seconds"]) == (request.number, PURPOSE, 900)
+    assert (state(agent, request.number), problems(agent)) == ("requested", [])
 
 
-def test_the_agents_side_alone_decides(past: Agent) -> None:
-    number = ask(past).number
+def test_only_the_agents_side_decides(agent: Agent) -> None:
+    number = ask(agent).number
     people = Actor.person(PAT.address), Actor.person(STEWARD.label), Actor.steward("another@acme.test")
     for actor in (*people, Actor.operator("shell"), Actor.system("sweep")):
         for decide in (grants.approve, grants.deny):
-            with refused(past, errors.ConsentRequired):
-                decide(fresh(past), number, actor)
-
-
-def test_where_the_steward_alone_consents_the_runtime_does_not(past: Agent) -> None:
-    lifecycle.change(past, ME, is_steward_only=True)
-    number = ask(past).number
-    with refused(past, errors.ConsentRequired):
-        grants.approve(fresh(past), number, ME)
-    assert grants.approve(fresh(past), number, STEWARD).decided_by == "steward"
+            with refused(agent, errors.ConsentRequired):
+                decide(fresh(agent), number, actor)
 
 
 @pytest.mark.parametrize("address", ["stew@acme.test", "Stew@ACME.test", "stew+work@acme.test"])
-def test_a_steward_never_decides_for_themselves(past: Agent, address: str) -> None:
-    number = ask(past, Person(3, address)).number
-    with refused(past, errors.ConsentRequired):
-        grants.approve(fresh(past), number, STEWARD)
-    lifecycle.change(past, ME, is_steward_only=True)
-    with refused(past, errors.ConsentRequired):
-        ask(past, Person(4, address))
+def test_a_steward_cannot_approve_their_own_request(agent: Agent, address: str) -> None:
+    number = ask(agent, Person(3, address)).number
+    with refused(agent, errors.ConsentRequired):
+        grants.approve(fresh(agent), number, STEWARD)
+    lifecycle.change(agent, ME, is_steward_only=True)
+    with refused(agent, errors.ConsentRequired):
+        ask(agent, Person(4, address))
 
 
-def test_addresses_that_reach_the_same_person() -> None:
-    rows = [
-        ("a@x.test", "A@X.TEST", True),
-        ("a@x.test", " a@x.test. ", True),
-        ("a+b@x.test", "a@x.test", True),
-        ("a.b@gmail.com", "ab@googlemail.com", True),
-        ("a.b@x.test", "ab@x.test", False),
-        ("\uff41@x.test", "a@x.test", True),
-        ('"a"@x.test', "a@x.test", True),
-        ("a@b\u00fccher.example", "a@xn--bcher-kva.example", True),
-        ("a@stra\u00dfe.de", "a@XN--STRAE-OQA.de", True),
-        ("a.b@pm.me", "ab@protonmail.com", True),
-        ("a@me.com", "a@icloud.com", True),
-        ("a@ya.ru", "a@yandex.ru", True),
-        ("a@x.test", "b@x.test", False),
-        ("", "", False),
+def test_addresses_of_the_same_person_are_recognized() -> None:
+    same = [
+        ("a@x.test", "A@X.TEST"),
+        ("a@x.test", " a@x.test. "),
+        ("a+b@x.test", "a@x.test"),
+        ('"a"@x.test', "a@x.test"),
     ]
-    for one, other, same in rows:
-        assert same_address(one, other) is same
+    same += [("a.b@gmail.com", "ab@googlemail.com"), ("a.b@pm.me", "ab@protonmail.com"), ("a@me.com", "a@icloud.com")]
+    same += [("a@ya.ru", "a@yandex.ru"), ("\uff41@x.test", "a@x.test"), ("a@stra\u00dfe.de", "a@XN--STRAE-OQA.de")]
+    same += [("a@b\u00fccher.example", "a@xn--bcher-kva.example")]
+    different = [("a.b@x.test", "ab@x.test"), ("a@x.test", "b@x.test"), ("", "")]
+    assert [same_address(*pair) for pair in same + different] == [True] * len(same) + [False] * len(different)
 
 
-def test_a_request_is_decided_once(past: Agent) -> None:
-    number = granted(past)
-    for decide in (grants.approve, grants.deny):
-        with refused(past, errors.NotOpen):
-            decide(fresh(past), number, ME)
-    denied = ask(past).number
-    grants.deny(fresh(past), denied, ME)
-    with refused(past, errors.NotGranted):
-        read(past, denied, 1)
-    ask(past)
-
-
-def test_a_request_nobody_decides_about_lapses(past: Agent, time_machine: Any) -> None:
-    number = ask(past).number
-    time_machine.move_to(timezone.now() + timedelta(hours=72))
-    with pytest.raises(errors.NotOpen):
-        grants.approve(fresh(past), number, ME)
-    ask(past)
-    assert state(past, number) == "lapsed"
-    assert problems(past) == []
-
-
-# --- reading
-
-
-def test_a_read_is_written_down_before_it_is_made_and_told_once(past: Agent) -> None:
-    number = granted(past)
-    assert read(past, number, 1, 3) == ["tea", "brown sugar"]
-    first = last_entry(past)
+def test_each_read_is_recorded_and_one_notice_names_the_reader(agent: Agent) -> None:
+    number = granted(agent)
+    assert read(agent, number, 1, 3) == ["tea", "brown sugar"]
+    first = last_entry(agent)
     assert (first.operation, first.actor_label) == ("content_read", PAT.address)
     assert first.detail == {"request": number, "memories": [1, 3]}
-    assert read(past, number, 2) == ["milk"]
-    assert last_entry(past).detail == {"request": number, "memories": [2]}
-    [notice] = [said for memory in steps.active(past) if PURPOSE in (said := steps.says(past, memory).content)]
+    assert read(agent, number, 2) == ["milk"]
+    assert last_entry(agent).detail == {"request": number, "memories": [2]}
+    contents = [says(agent, memory).content for memory in active(agent)]
+    [notice] = [content for content in contents if PURPOSE in content]
     assert PAT.address in notice
-    assert problems(past) == []
+    assert problems(agent) == []
 
 
 @pytest.mark.parametrize("what", ["entry", "all"])
-def test_that_somebody_read_is_taken_back_by_nobody(past: Agent, what: str) -> None:
-    """The agent is told by a notice, which a rollback would discard like whatever else was made since."""
-    number = granted(past)
-    steps.remember(past, "bread")
-    read(past, number, 1)
-    told = last_entry(past)
+def test_a_rollback_keeps_the_notice_of_a_read(agent: Agent, what: str) -> None:
+    number = granted(agent)
+    remember(agent, "bread")
+    read(agent, number, 1)
     if what == "entry":
-        with refused(past, errors.NothingToUndo):
-            rollback.roll_back(past, What.entry(told.seq), steps.PERSON)
+        with refused(agent, errors.NothingToUndo):
+            rollback.roll_back(agent, What.entry(last_entry(agent).seq), PERSON)
     else:
-        rollback.roll_back(past, What.since_entry(number), steps.PERSON)
-    said = [steps.says(past, memory).content for memory in steps.active(past)]
-    assert [PAT.address in each for each in said].count(True) == 1
-    assert ("bread" in said) == (what == "entry")
-    assert problems(past) == []
+        rollback.roll_back(agent, What.since_entry(number), PERSON)
+    contents = [says(agent, memory).content for memory in active(agent)]
+    assert [PAT.address in content for content in contents].count(True) == 1
+    assert ("bread" in contents, problems(agent)) == (what == "entry", [])
 
 
-def test_memories_are_read_within_the_scope(past: Agent) -> None:
-    for scope, numbers, may in (
-        (Scope("silo"), (1, 2, 3), True),
-        (Scope("memories", numbers=(1, 3)), (1, 3), True),
-        (Scope("memories", numbers=(1, 3)), (1, 2), False),
-        (Scope("session", session=7), (3,), False),
-        (Scope("entries", first=1, last=4), (1,), False),
-    ):
-        number = granted(past, scope)
-        if may:
-            assert len(read(past, number, *numbers)) == len(numbers)
-            continue
-        with refused(past, errors.NotGranted):
-            read(past, number, *numbers)
+def test_a_grant_works_while_memory_is_off(agent: Agent) -> None:
+    Agent.objects.filter(pk=agent.pk).update(memory_enabled=False)
+    assert read(agent, granted(agent), 1) == ["tea"]
 
 
-def test_what_an_entry_did_is_read_within_the_scope(past: Agent) -> None:
-    made, revised = (AuditEntry.objects.get(agent_id=past.pk, operation=name) for name in ("remembered", "revised"))
-    readable_by: dict[Scope, dict[int, list[int] | None]] = {
-        SILO: {made.seq: [1, 2, 3], revised.seq: [3]},
-        Scope("memories", numbers=(1, 2)): {made.seq: [1, 2], revised.seq: None},
-        Scope("session", session=7): {made.seq: None, revised.seq: [3]},
-        Scope("entries", first=1, last=made.seq): {made.seq: [1, 2, 3], revised.seq: None},
-    }
-    for scope, readable in readable_by.items():
-        number = granted(past, scope)
-        for seq, expected in readable.items():
-            if expected is None:
-                with refused(past, errors.NotGranted):
-                    granted_reads.entry(fresh(past), number, PAT, seq)
-            else:
-                found = granted_reads.entry(fresh(past), number, PAT, seq)
-                assert [step.number for step in found] == expected
-
-
-def test_nobody_else_reads_by_it(past: Agent, bob: Agent) -> None:
-    number = granted(past)
-    for person in (EVE, Person(PAT.id, EVE.address), Person(EVE.id, PAT.address)):
-        with refused(past, errors.NotGranted):
-            read(past, number, 1, person=person)
-    remember(bob, "coffee")
-    with refused(bob, errors.NotGranted):
-        read(bob, number, 1)
-
-
-def test_a_clock_that_is_set_back_revives_nothing(past: Agent, time_machine: Any) -> None:
-    now = timezone.now()
-    number = granted(past, seconds=900)
-    time_machine.move_to(now + timedelta(seconds=901))
-    remember(past, "honey")
-    time_machine.move_to(now + timedelta(seconds=1))
-    for _ in range(2):
-        with pytest.raises(errors.NotGranted):
-            read(past, number, 1)
-
-
-def test_a_grant_given_while_the_clock_was_ahead_is_not_longer(past: Agent, time_machine: Any) -> None:
-    now = timezone.now()
-    time_machine.move_to(now + timedelta(days=30))
-    number = granted(past, seconds=900)
-    time_machine.move_to(now + timedelta(days=29))
-    with refused(past, errors.NotGranted):
-        read(past, number, 1)
-
-
-@pytest.mark.parametrize("actor", [ME, STEWARD, Actor.person(PAT.address), Actor.person("owner@acme.test")])
-def test_it_is_revoked_at_once(past: Agent, actor: Actor) -> None:
-    number = granted(past)
-    grants.revoke(fresh(past), number, actor)
-    with refused(past, errors.NotGranted):
-        read(past, number, 1)
-    with refused(past, errors.NotOpen):
-        grants.revoke(fresh(past), number, actor)
-
-
-def test_it_works_while_memory_is_switched_off(past: Agent) -> None:
-    Agent.objects.filter(pk=past.pk).update(memory_enabled=False)
-    assert read(past, granted(past), 1) == ["tea"]
-
-
-# --- SQL
-
-
-def test_a_row_put_in_by_sql_opens_nothing(past: Agent) -> None:
-    number = ask(past).number
+def test_a_row_inserted_by_sql_grants_nothing(agent: Agent) -> None:
+    number = ask(agent).number
     AccessRequest.objects.filter(number=number).update(state="active", until=timezone.now() + timedelta(hours=1))
-    with refused(past, errors.NotGranted):
-        read(past, number, 1)
-    assert [problem.seq for problem in problems(past)] == [number]
-    made_up = AccessRequest.objects.get(number=number)
-    made_up.pk, made_up.number, made_up.person_id = None, number + 1, 9
-    made_up.save()
-    with refused(past, errors.NotGranted):
-        read(past, number + 1, 1, person=Person(9, PAT.address))
+    cannot_read(agent, number, 1)
+    assert [problem.seq for problem in problems(agent)] == [number]
+    forged = AccessRequest.objects.get(number=number)
+    forged.pk, forged.number, forged.person_id = None, number + 1, 9
+    forged.save()
+    cannot_read(agent, number + 1, 1, person=Person(9, PAT.address))
 
 
-def test_another_password_ends_what_the_rows_do_not_tell(past: Agent, bob: Agent) -> None:
-    number, other = granted(past), ask(bob).number
-    AccessRequest.objects.filter(agent_id=past.pk).update(state="denied")
+def test_a_new_password_ends_grants_whose_rows_were_altered(agent: Agent, bob: Agent) -> None:
+    number, other = granted(agent), ask(bob).number
+    AccessRequest.objects.filter(agent_id=agent.pk).update(state="denied")
     AccessRequest.objects.filter(agent_id=bob.pk).update(person_id=9)
     grants.withdraw_all(PAT.id, "password")
-    with refused(past, errors.NotGranted):
-        read(past, number, 1)
-    assert (state(past, number), state(bob, other)) == ("revoked", "lapsed")
+    cannot_read(agent, number, 1)
+    assert (state(agent, number), state(bob, other)) == ("revoked", "lapsed")
 
 
-def test_a_revocation_taken_out_by_sql_revives_nothing(past: Agent) -> None:
-    number = granted(past)
-    grants.revoke(fresh(past), number, ME)
-    remember(past, "honey")
+def test_deleting_a_revocation_by_sql_revives_no_grant(agent: Agent) -> None:
+    number = granted(agent)
+    grants.revoke(fresh(agent), number, ME)
+    remember(agent, "honey")
     drop_guards()
-    AuditEntry.objects.filter(agent_id=past.pk, operation="access_revoked").delete()
-    with refused(past, errors.NotGranted):
-        read(past, number, 1)
+    AuditEntry.objects.filter(agent_id=agent.pk, operation="access_revoked").delete()
+    cannot_read(agent, number, 1)
 
 
-@pytest.mark.parametrize(
-    "forged",
-    [
-        {"purpose": 7},
-        {"person": {}},
-        {"person_id": "1"},
-        {"seconds": "900"},
-        {"seconds": True},
-        {"scope": {}},
-        {"scope": {"kind": "all"}},
-        {"scope": {"kind": []}},
-        {"scope": {"kind": "memories", "numbers": ["1"]}},
-        {"scope": {"kind": "session", "session": "1"}},
-    ],
-)
-def test_a_request_that_is_not_of_the_form_is_none(past: Agent, forged: dict[str, Any]) -> None:
-    number = ask(past).number
+def test_a_forged_request_of_a_wrong_form_is_not_found(agent: Agent) -> None:
+    number = ask(agent).number
     drop_guards()
-    entry = AuditEntry.objects.get(agent_id=past.pk, seq=number)
-    AuditEntry.objects.filter(pk=entry.pk).update(detail=entry.detail | forged)
-    with pytest.raises(errors.NotFound):
-        grants.find(fresh(past), number)
+    entry = AuditEntry.objects.get(agent_id=agent.pk, seq=number)
+    forged: list[dict[str, Any]] = [{"purpose": 7}, {"person": {}}, {"person_id": "1"}, {"seconds": "900"}]
+    forged += [{"seconds": True}, {"scope": {}}, {"scope": {"kind": "all"}}, {"scope": {"kind": []}}]
+    forged += [{"scope": {"kind": "memories", "numbers": ["1"]}}, {"scope": {"kind": "session", "session": "1"}}]
+    for fields in forged:
+        AuditEntry.objects.filter(pk=entry.pk).update(detail=entry.detail | fields)
+        with pytest.raises(errors.NotFound):
+            grants.find(fresh(agent), number)
 
 
 @pytest.mark.parametrize(
@@ -333,17 +177,92 @@ def test_a_request_that_is_not_of_the_form_is_none(past: Agent, forged: dict[str
         ("remembered", {"actor_label": "nobody"}),
     ],
 )
-def test_an_altered_trail_opens_nothing(past: Agent, operation: str, values: dict[str, Any]) -> None:
-    denied = ask(past).number
-    grants.deny(fresh(past), denied, ME)
-    number = granted(past)
-    remember(past, "honey")
-    assert read(past, number, 1) == ["tea"]
+def test_an_altered_trail_grants_nothing(agent: Agent, operation: str, values: dict[str, Any]) -> None:
+    denied = ask(agent).number
+    grants.deny(fresh(agent), denied, ME)
+    number = granted(agent)
+    remember(agent, "honey")
+    assert read(agent, number, 1) == ["tea"]
     drop_guards()
-    changed = AuditEntry.objects.filter(agent_id=past.pk, operation=operation, seq__gte=denied).update(**values)
-    assert changed
+    assert AuditEntry.objects.filter(agent_id=agent.pk, operation=operation, seq__gte=denied).update(**values)
     for each in (denied, number):
         if each == denied or operation != "access_denied":
-            with refused(past, errors.NotGranted):
-                read(past, each, 1)
-    assert problems(past)
+            cannot_read(agent, each, 1)
+    assert problems(agent)
+
+
+@pytest.fixture
+def pat(agent: Agent) -> Person:
+    account = Account.objects.create(email="pat@acme.test")
+    Membership.objects.create(person=account, tenant=agent.tenant, role="auditor")
+    return Person(account.pk, account.email)
+
+
+def current_state(agent: Agent, number: int) -> str:
+    return grants.current_state(fresh(agent), grants.find(agent, number))
+
+
+USES: dict[str, Callable[[Agent, int, Person, str, str], object]] = {
+    "read memories": lambda agent, number, pat, *_: granted_reads.memories(agent, number, pat, [1]),
+    "read an entry": lambda agent, number, pat, *_: granted_reads.entry(agent, number, pat, 3),
+    "make its token": lambda agent, number, pat, *_: grant_tokens.make(agent, number, pat),
+    "use its token": lambda agent, _, __, token, ___: grant_tokens.proven(agent, token),
+    "revoke": lambda agent, number, *_: grants.revoke(agent, number, ME),
+    "show its state": lambda agent, number, *_: current_state(agent, number),
+    "open the steward's link": lambda _, __, ___, ____, link: links.look(link),
+    "revoke by the link": lambda _, __, ___, ____, link: links.revoke(link),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_first_use_after_the_end_records_it_once(use: str, agent: Agent, pat: Person, time_machine: Any) -> None:
+    number = ask(agent, pat, seconds=900).number
+    link = links.make(fresh(agent), number)
+    grants.approve(fresh(agent), number, ME)
+    token, now = grant_tokens.make(fresh(agent), number, pat), timezone.now()
+    for ahead in (901, 902):
+        time_machine.move_to(now + timedelta(seconds=ahead))
+        try:
+            USES[use](fresh(agent), number, pat, token, link)
+        except (errors.NotGranted, errors.NotOpen, errors.KeyRejected):
+            assert use not in ("show its state", "open the steward's link")
+    time_machine.move_to(now + timedelta(seconds=60))
+    with pytest.raises(errors.NotGranted):
+        granted_reads.memories(fresh(agent), number, pat, [1])
+    assert links.look(link).state == "expired"
+    expired = AuditEntry.objects.filter(agent_id=agent.pk, operation="access_expired", detail__request=number)
+    assert (state(agent, number), expired.count()) == ("expired", 1)
+    assert not AuditEntry.objects.filter(operation="content_read").exists()
+    assert problems(agent) == []
+
+
+def test_all_expired_grants_of_the_agent_are_recorded_together(agent: Agent, bob: Agent, time_machine: Any) -> None:
+    now = timezone.now()
+    requests = [ask(agent, Person(each, f"p{each}@acme.test"), seconds=900 + each) for each in range(3)]
+    for request in requests:
+        grants.approve(fresh(agent), request.number, ME)
+    other = granted(bob)
+    time_machine.move_to(now + timedelta(hours=2))
+    before = fresh(bob).audit_seq
+    grants.current_state(fresh(agent), requests[0])  # the request as it was: without an end
+    assert [state(agent, request.number) for request in requests] == ["active"] * 3
+    current_state(agent, requests[0].number)
+    assert [state(agent, request.number) for request in requests] == ["expired"] * 3
+    assert (fresh(bob).audit_seq, state(bob, other)) == (before, "active")
+
+
+def test_a_refusal_for_another_reason_ends_no_grant(agent: Agent, pat: Person) -> None:
+    number = granted(agent, person=pat, seconds=900)
+    before = fresh(agent).audit_seq
+    for wrong_number, person in ((number, Person(pat.id + 1, pat.address)), (number + 1, pat)):
+        with pytest.raises(errors.NotGranted):
+            granted_reads.memories(fresh(agent), wrong_number, person, [1])
+    assert (fresh(agent).audit_seq, state(agent, number)) == (before, "active")
+    assert len(granted_reads.memories(fresh(agent), number, pat, [1])) == 1
+
+
+def test_a_grant_to_an_erased_silo_expires_too(agent: Agent, pat: Person, time_machine: Any) -> None:
+    number = granted(agent, person=pat, seconds=900)
+    Agent.objects.filter(pk=agent.pk).update(wrapped_key=b"")
+    time_machine.move_to(timezone.now() + timedelta(hours=1))
+    assert current_state(agent, number) == state(agent, number) == "expired"

@@ -1,74 +1,81 @@
-"""`builtin/dedupe` against conversations made by hand: it merges near duplicates, and nothing else."""
+"""`builtin/dedupe`, in fixed conversations: it merges near duplicates, and nothing else."""
 
 import json
+import math
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refinement import demo
 from refinement.llm.base import Message, Reply, Request, Tool, ToolCall, Usage
 from refinement.llm.dedupe import CALLS_A_REPLY, Dedupe
+from refinement.similarity import near_groups, similar
 
 FULL = "The team always meets at 09:45 on the quay."
 PLAIN = "The team meets at 09:45 on the quay"
 OTHER = "The team meets at 10:45 on the quay."
+COMPLETE = "complete_refinement"
+DELETE_ONLY = f"search_memories delete_memory {COMPLETE}"
 
 
-def line(number: int, content: str, **more: Any) -> str:
-    shown = {"id": number, "tokens": 12, "tags": [], "constitutional": False, "content": content} | more
-    return json.dumps(shown, ensure_ascii=False)
+def line(number: int, content: str, **fields: Any) -> str:
+    memory = {"id": number, "tokens": 12, "tags": [], "constitutional": False, "content": content} | fields
+    return json.dumps(memory, ensure_ascii=False)
 
 
-def request(*messages: Message | str, tools: str = "consolidate_memories delete_memory complete_refinement") -> Request:
-    given = tuple(m if isinstance(m, Message) else Message("user", m) for m in messages)
-    return Request("dedupe", given, tuple(Tool(name, "", {"type": "object"}) for name in tools.split()))
-
-
-def ask(*messages: Message | str, **more: str) -> Reply:
-    return Dedupe().complete(request(*messages, **more))
+def ask(*messages: Message | str, tools: str = f"consolidate_memories delete_memory {COMPLETE}") -> Reply:
+    conversation = tuple(m if isinstance(m, Message) else Message("user", m) for m in messages)
+    schemas = tuple(Tool(name, "", {"type": "object"}) for name in tools.split())
+    return Dedupe().complete(Request("dedupe", conversation, schemas))
 
 
 def calls(reply: Reply) -> list[tuple[str, Any]]:
     return [(call.name, call.arguments) for call in reply.tool_calls]
 
 
+def names(reply: Reply) -> list[str]:
+    return [call.name for call in reply.tool_calls]
+
+
+def summary(reply: Reply) -> str:
+    [(name, arguments)] = calls(reply)
+    assert name == COMPLETE
+    return str(arguments["summary"])
+
+
 def answered(reply: Reply, text: str = "{}", failed: bool = False) -> list[Message]:
-    asked = Message("assistant", reply.text, reply.tool_calls)
-    return [asked, *(Message("tool", text, tool_call_id=call.id, failed=failed) for call in reply.tool_calls)]
+    message = Message("assistant", reply.text, reply.tool_calls)
+    return [message, *(Message("tool", text, tool_call_id=call.id, failed=failed) for call in reply.tool_calls)]
 
 
 def refused(code: str) -> list[Message]:
-    """What the model was told of its merge of memories 1 and 2."""
-    asked = ToolCall("a", "consolidate_memories", {"ids_to_merge": [1, 2], "new_content": FULL})
-    told = json.dumps({"ok": False, "code": code, "error": "no"})
-    return [Message("assistant", "", (asked,)), Message("tool", told, tool_call_id="a", failed=True)]
+    """A merge of memories 1 and 2, and its refusal."""
+    merge = ToolCall("a", "consolidate_memories", {"ids_to_merge": [1, 2], "new_content": FULL})
+    answer = json.dumps({"ok": False, "code": code, "error": "no"})
+    return [Message("assistant", "", (merge,)), Message("tool", answer, tool_call_id="a", failed=True)]
 
 
-def test_merges_near_duplicates_into_the_fullest_wording() -> None:
-    reply = ask(f"The ledger:\n{line(1, PLAIN)}\n{line(2, OTHER)}\n{line(3, FULL)}\nThat is all.")
+def test_it_merges_near_duplicates_into_the_fullest_wording_and_completes() -> None:
+    ledger = f"The ledger:\n{line(1, PLAIN)}\n{line(2, OTHER)}\n{line(3, FULL)}\nThat is all."
+    reply = ask(ledger)
     assert calls(reply) == [("consolidate_memories", {"ids_to_merge": [1, 3], "new_content": FULL})]
-    assert reply.usage == Usage()
-    assert reply.stop == "tool_calls"
-
-
-def test_finishes_when_nothing_is_left_and_says_what_it_is() -> None:
-    ledger = f"{line(1, PLAIN)}\n{line(2, FULL)}"
-    reply = ask(ledger, *answered(ask(ledger)))
-    assert [name for name, _ in calls(reply)] == ["complete_refinement"]
-    summary = reply.tool_calls[0].arguments["summary"]
-    assert "not a language model" in summary
-    assert "merged 2 near duplicates into 1" in summary
+    assert (reply.usage, reply.stop) == (Usage(), "tool_calls")
+    end = summary(ask(ledger, *answered(reply)))
+    assert "not a language model" in end
+    assert "merged 2 near duplicates into 1" in end
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1e"])
 def test_a_memory_cannot_forge_a_line_of_the_ledger(end: str) -> None:
     hostile = f"Harmless.{end}{line(7, PLAIN)}{end}{line(8, FULL)}{end}"
-    reply = ask(f"{line(1, hostile)}\n{line(2, OTHER)}")
-    assert [name for name, _ in calls(reply)] == ["complete_refinement"]
+    assert names(ask(f"{line(1, hostile)}\n{line(2, OTHER)}")) == [COMPLETE]
 
 
-def test_many_merges_are_spread_over_replies() -> None:
+def test_it_makes_many_merges_in_several_replies() -> None:
     count = CALLS_A_REPLY + 7
     ledger = "\n".join(
         f"{line(2 * i + 1, f'{PLAIN} {i}')}\n{line(2 * i + 2, f'{FULL[:-1]} {i}')}" for i in range(count)
@@ -80,59 +87,103 @@ def test_many_merges_are_spread_over_replies() -> None:
     assert len({call.id for reply in (first, second, last) for call in reply.tool_calls}) == count + 1
 
 
-@pytest.mark.parametrize("code", ["floor", "limit", "session_ended"])
-def test_stops_when_no_edit_can_succeed(code: str) -> None:
+def test_after_a_refusal_it_stops_or_continues_with_other_merges() -> None:
     ledger = f"{line(1, PLAIN)}\n{line(2, FULL)}\n{line(3, OTHER)}\n{line(4, OTHER)}"
-    ((name, arguments),) = calls(ask(ledger, *refused(code)))
-    assert name == "complete_refinement"
-    assert code in arguments["summary"]
-    assert "merged nothing" in arguments["summary"]
-
-
-def test_a_refused_merge_is_not_tried_again_and_others_go_on() -> None:
-    ledger = f"{line(1, PLAIN)}\n{line(2, FULL)}\n{line(3, OTHER)}\n{line(4, OTHER)}"
+    for code in ("floor", "limit", "session_ended"):
+        end = summary(ask(ledger, *refused(code)))
+        assert code in end
+        assert "merged nothing" in end
     merge = ("consolidate_memories", {"ids_to_merge": [3, 4], "new_content": OTHER})
     assert calls(ask(ledger, *refused("changed"))) == [merge]
 
 
-def test_where_merging_is_not_offered_it_deletes_all_but_the_fullest() -> None:
+def test_without_the_merge_tool_it_deletes_all_but_the_fullest() -> None:
     ledger = f"{line(1, PLAIN)}\n{line(2, FULL)}\n{line(3, PLAIN + '!')}"
-    reply = ask(ledger, tools="search_memories delete_memory complete_refinement")
+    reply = ask(ledger, tools=DELETE_ONLY)
     assert calls(reply) == [("delete_memory", {"id": 1}), ("delete_memory", {"id": 3})]
-    past = answered(reply)
-    end = ask(ledger, *past, tools="search_memories delete_memory complete_refinement")
-    assert "deleted 2 near duplicates" in end.tool_calls[0].arguments["summary"]
+    assert "deleted 2 near duplicates" in summary(ask(ledger, *answered(reply), tools=DELETE_ONLY))
 
 
-def test_without_tools_or_after_a_refused_finish_it_only_speaks() -> None:
-    silent = ask("Summarise this.", tools="")
-    assert (silent.tool_calls, silent.stop) == ((), "end")
-    again = ask("Nothing.", *answered(ask("Nothing."), failed=True))
-    assert again.tool_calls == ()
+def test_without_tools_or_after_a_refused_end_it_only_replies_with_text() -> None:
+    reply = ask("Summarise this.", tools="")
+    assert (reply.tool_calls, reply.stop) == ((), "end")
+    assert ask("Nothing.", *answered(ask("Nothing."), failed=True)).tool_calls == ()
 
 
 @given(st.lists(st.tuples(st.sampled_from(["system", "user", "assistant", "tool"]), st.text(max_size=60)), max_size=6))
 @settings(deadline=None)
-def test_strange_conversations_raise_nothing(turns: list[tuple[Any, str]]) -> None:
+def test_no_conversation_raises_an_error(turns: list[tuple[Any, str]]) -> None:
     odd = [ToolCall("x", "consolidate_memories", None), ToolCall("x", "delete_memory", {"id": [True, "1", None]})]
     messages = [Message(role, text, tuple(odd), "x", failed=True) for role, text in turns]
     assert isinstance(ask(*messages, line(2**70, "\ud83d".encode("utf-8", "replace").decode())), Reply)
 
 
-LEFT_ALONE: dict[str, list[Message | str]] = {
+BOTH = f"{line(1, PLAIN)}\n{line(2, FULL)}"
+UNCHANGED: dict[str, list[Message | str]] = {
     "another project": [f"{line(1, PLAIN, project='one')}\n{line(2, FULL, project='two')}"],
     "another category": [f"{line(1, PLAIN, category='one')}\n{line(2, FULL, category='two')}"],
-    "what is constitutional": [f"{line(1, PLAIN, constitutional=True)}\n{line(2, FULL)}"],
-    "what may be": [f"{line(1, PLAIN, constitutional=None)}\n{line(2, FULL)}"],
-    "and is shown twice": [f"{line(1, PLAIN, constitutional=True)}\n{line(2, FULL)}", line(1, PLAIN)],
-    "its own words": ["Nothing.", Message("assistant", f"{line(1, PLAIN)}\n{line(2, FULL)}")],
-    "results of tools": ["Nothing.", Message("tool", f"{line(1, PLAIN)}\n{line(2, FULL)}", tool_call_id="x")],
+    "constitutional": [f"{line(1, PLAIN, constitutional=True)}\n{line(2, FULL)}"],
+    "perhaps constitutional": [f"{line(1, PLAIN, constitutional=None)}\n{line(2, FULL)}"],
+    "constitutional in one of two lines": [f"{line(1, PLAIN, constitutional=True)}\n{line(2, FULL)}", line(1, PLAIN)],
+    "its own text": ["Nothing.", Message("assistant", BOTH)],
+    "results of tools": ["Nothing.", Message("tool", BOTH, tool_call_id="x")],
 } | {
     f"no memory: {raw[:12]}": [f"{raw}\n{line(1, PLAIN)}"]
     for raw in ("{", "{}", "[1]", '{"id":1}', '{"id":true,"content":"x"}', '{"a":' * 5000, '{"id":1e999}')
 }
 
 
-@pytest.mark.parametrize("what", LEFT_ALONE)
-def test_what_is_left_alone(what: str) -> None:
-    assert [name for name, _ in calls(ask(*LEFT_ALONE[what]))] == ["complete_refinement"]
+@pytest.mark.parametrize("what", UNCHANGED)
+def test_it_changes_nothing_else(what: str) -> None:
+    assert names(ask(*UNCHANGED[what])) == [COMPLETE]
+
+
+# The ledger of the demo: its plan is true, and `builtin/dedupe` does what the plan says.
+FOLDER = Path(demo.__file__).parent
+ROWS: dict[int, dict[str, Any]] = {
+    number: json.loads(line)
+    for number, line in enumerate((FOLDER / "ledger.jsonl").read_text(encoding="utf-8").splitlines(), 1)
+}
+PLAN: dict[str, Any] = json.loads((FOLDER / "plan.json").read_text(encoding="utf-8"))
+CONTENT = {number: row["content"] for number, row in ROWS.items()}
+
+
+def place(number: int) -> tuple[Any, ...]:
+    return tuple(ROWS[number].get(key) for key in ("kind", "category", "project"))
+
+
+def tokens(content: str) -> int:
+    return math.ceil(len(content) / 4)
+
+
+def pairs(groups: list[list[int]]) -> set[tuple[int, int]]:
+    return {pair for group in groups for pair in combinations(sorted(group), 2)}
+
+
+def test_the_plan_of_the_demo_is_true() -> None:
+    for group in PLAN["exact"]:
+        assert len({CONTENT[number] for number in group}) == len({place(number) for number in group}) == 1
+    assert len(ROWS) - len(set(CONTENT.values())) == sum(len(group) - 1 for group in PLAN["exact"])
+    for one, other in PLAN["look_alikes"]:
+        assert similar(CONTENT[one], CONTENT[other]) > 0.9
+        assert (near_groups([CONTENT[one], CONTENT[other]]), place(one)) == ([], place(other))
+
+
+def test_dedupe_merges_the_planned_groups_and_no_look_alikes_and_the_core_shrinks() -> None:
+    repeats = {number for group in PLAN["exact"] for number in group[1:]}
+    core = [number for number in ROWS if ROWS[number].get("kind", "core") == "core"]
+    distinct = [number for number in core if number not in repeats]
+    ledger = "\n".join(
+        json.dumps({"id": n, "tokens": tokens(CONTENT[n]), "constitutional": n in PLAN["protect_before"]} | ROWS[n])
+        for n in distinct
+    )
+    tools = tuple(Tool(name, "", {}) for name in ("consolidate_memories", "complete_refinement"))
+    reply = Dedupe().complete(Request("dedupe", (Message("user", ledger),), tools))
+    merges = [call.arguments for call in reply.tool_calls if call.arguments and "ids_to_merge" in call.arguments]
+    found, planned = pairs([merge["ids_to_merge"] for merge in merges]), pairs(PLAN["near"])
+    assert len(found & planned) >= 0.8 * len(planned)  # the others have a phrase at another place
+    assert found <= planned
+    assert found.isdisjoint(pairs(PLAN["look_alikes"]))
+    merged = {number for merge in merges for number in merge["ids_to_merge"]}
+    kept = [CONTENT[n] for n in distinct if n not in merged] + [merge["new_content"] for merge in merges]
+    assert sum(tokens(CONTENT[n]) for n in core) > 8_000 > 6_000 > sum(map(tokens, kept))

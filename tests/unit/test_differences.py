@@ -1,6 +1,4 @@
-"""Before and after: pieces that put together are the one and the other, found in a time that is bounded."""
-
-from __future__ import annotations
+"""The difference of two texts: its pieces build both texts, and the time is bounded."""
 
 import time
 
@@ -18,28 +16,16 @@ def joined(found: list[Piece], *kinds: str) -> str:
 
 
 @given(TEXT, TEXT)
-def test_pieces_put_together_are_both_texts(before: str, after: str) -> None:
+def test_the_pieces_build_both_texts(before: str, after: str) -> None:
     found = pieces(before, after)
-    assert joined(found, "same", "removed") == before
-    assert joined(found, "same", "added") == after
+    assert (joined(found, "same", "removed"), joined(found, "same", "added")) == (before, after)
 
 
-def test_a_word_that_changed_is_told_alone() -> None:
-    assert pieces("drinks tea daily", "drinks coffee daily") == [
-        Piece("same", "drinks "),
-        Piece("removed", "tea"),
-        Piece("added", "coffee"),
-        Piece("same", " daily"),
-    ]
-
-
-def test_nothing_is_no_piece() -> None:
-    assert pieces("", "") == []
-    assert pieces("", "tea") == [Piece("added", "tea")]
+def test_a_changed_word_is_a_piece_and_long_texts_are_compared_by_lines() -> None:
+    changed = [Piece("same", "drinks "), Piece("removed", "tea"), Piece("added", "coffee"), Piece("same", " daily")]
+    assert pieces("drinks tea daily", "drinks coffee daily") == changed
+    assert (pieces("", ""), pieces("", "tea")) == ([], [Piece("added", "tea")])
     assert pieces("tea", "") == [Piece("removed", "tea")]
-
-
-def test_long_texts_are_compared_by_lines() -> None:
     before = "\n".join(f"{line} is a line of some words, which stay" for line in range(200))
     found = pieces(before, before.replace("100 is", "100 was"))
     assert [piece.kind for piece in found] == ["same", "removed", "added", "same"]
@@ -50,16 +36,13 @@ HOSTILE = [
     ("a " * 5_000, "b " * 5_000),
     ("a" * 10_000, "." * 10_000),
     ("." * 499, "." * 250 + "," + "." * 249),
-    (
-        "".join(chr(0x4E00 + n % 100) + " " for n in range(249)),
-        "".join(chr(0x4E00 - n % 100) + " " for n in range(249)),
-    ),
+    tuple("".join(chr(0x4E00 + sign * (n % 100)) + " " for n in range(249)) for sign in (1, -1)),
     ("\n".join("ab"[n % 2] for n in range(5_000)), "\n".join("ba"[n % 3 > 1] for n in range(5_000))),
 ]
 
 
 @pytest.mark.parametrize("texts", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_texts_take_no_longer_than_a_page_may(texts: tuple[str, str]) -> None:
+def test_hostile_texts_take_less_than_a_second(texts: tuple[str, str]) -> None:
     began = time.process_time()
     found = pieces(*texts)
     assert time.process_time() - began < 1.0

@@ -1,6 +1,4 @@
-"""Erasing a silo: its data key is destroyed, its trail goes on telling the truth."""
-
-from __future__ import annotations
+"""The erasure of a silo: its data key is destroyed, and its trail still verifies."""
 
 from typing import Any
 
@@ -33,47 +31,50 @@ def ask(agent: Agent) -> int:
     return removal_requests.ask_erasure(agent, OWNER, reason="request 18").number
 
 
+def ask_redaction(agent: Agent) -> int:
+    return removal_requests.ask_redaction(agent, [1], OWNER, reason="asked").number
+
+
 @pytest.fixture
-def past(ada: Agent) -> Agent:
+def agent(ada: Agent) -> Agent:
     remember(ada, "tea", "milk")
     operations.discard(ada, [2], ME)
     return ada
 
 
 @pytest.fixture
-def erased(past: Agent) -> Agent:
-    erasure.erase(past, ask(past), ME)
-    return fresh(past)
+def erased(agent: Agent) -> Agent:
+    """An erased agent with a second request to erase it."""
+    _, number = ask(agent), ask(agent)
+    erasure.erase(agent, number, ME)
+    return fresh(agent)
 
 
-def test_nothing_of_it_opens_again(past: Agent) -> None:
-    before = fresh(past)
-    wrapped, told = bytes(before.wrapped_key), erasure.preview(past)
-    did = erasure.erase(past, ask(past), ME)
-    assert (told.memories, told.silo_key, told.others) == (did.memories, did.silo_key, did.others)
-    assert (did.memories, did.entries, did.silo_key) == (2, fresh(past).audit_seq - 1, keys.wrapping_key_id(wrapped))
-    assert fresh(past).wrapped_key == b""
-    with pytest.raises(errors.Erased):
-        Silo.for_agent(fresh(past))
-    with pytest.raises(errors.Erased):
-        exported(fresh(past))
-
-
-def test_its_trail_verifies_and_says_under_which_key_a_backup_opens(erased: Agent, bob: Agent) -> None:
-    entry = last_entry(erased)
+def test_an_erased_silo_cannot_be_opened_and_its_trail_verifies(agent: Agent, bob: Agent) -> None:
+    wrapped, preview = bytes(fresh(agent).wrapped_key), erasure.preview(agent)
+    result = erasure.erase(agent, ask(agent), ME)
+    assert (preview.memories, preview.silo_key, preview.others) == (result.memories, result.silo_key, result.others)
+    assert (result.memories, result.entries) == (2, fresh(agent).audit_seq - 1)
+    assert (result.silo_key, fresh(agent).wrapped_key) == (keys.wrapping_key_id(wrapped), b"")
+    for do in (Silo.for_agent, exported):
+        with pytest.raises(errors.Erased):
+            do(fresh(agent))
+    entry = last_entry(agent)
     assert (entry.operation, entry.actor_kind) == ("erased", "agent")
     assert entry.detail == {"request": entry.seq - 1, "silo_key": keys.wrapping_key_id(bytes(bob.wrapped_key))}
-    assert problems(erased) == problems(bob) == []
+    assert problems(agent) == problems(bob) == []
+    remember(bob, "tea")
+    assert steps.says(bob, 1).content == "tea"
 
 
-def test_agents_under_the_same_silo_key_are_counted(past: Agent, bob: Agent, settings: Any) -> None:
-    assert erasure.preview(past).others == 1
+def test_the_preview_counts_agents_under_the_same_silo_key(agent: Agent, bob: Agent, settings: Any) -> None:
+    assert erasure.preview(agent).others == 1
     settings.SILO_KEYS = keyfiles.new_key()
     lifecycle.create("acme", "eve", model="builtin/dedupe", actor=PERSON)
     assert erasure.preview(lifecycle.create("acme", "moe", model="builtin/dedupe", actor=PERSON)[0]).others == 1
 
 
-EDITS = {
+OPERATIONS = {
     "remember": lambda agent: operations.remember(agent, [Draft("sugar")], ME),
     "revise": lambda agent: operations.revise(agent, 1, ME, content="green tea"),
     "discard": lambda agent: operations.discard(agent, [1], ME),
@@ -81,87 +82,71 @@ EDITS = {
     "protect": lambda agent: operations.protect(agent, [1], PERSON),
     "trim": lambda agent: operations.trim(agent, 0, ME),
     "open a session": lambda agent: sessions.open_session(agent, trigger="manual"),
-    "ask for a redaction": lambda agent: removal_requests.ask_redaction(agent, [1], OWNER, reason="asked"),
-    "ask for an erasure": lambda agent: removal_requests.ask_erasure(agent, OWNER, reason="asked"),
+    "ask for a redaction": ask_redaction,
+    "ask for an erasure": ask,
+    "erase again": lambda agent: erasure.erase(agent, fresh(agent).audit_seq - 2, ME),
     "preview an erasure": erasure.preview,
+    "roll back": lambda agent: rollback.roll_back(agent, What.entry(4), PERSON),
+    "preview a rollback": lambda agent: rollback.preview(agent, What.entry(4)),
 }
 
 
-def test_nothing_of_it_is_changed_again(erased: Agent) -> None:
-    for edit in EDITS.values():
+def test_an_erased_silo_cannot_be_changed(erased: Agent) -> None:
+    for operation in OPERATIONS.values():
         with refused(erased, errors.Erased):
-            edit(erased)
+            operation(erased)
 
 
-def test_what_was_asked_before_can_still_be_settled(past: Agent) -> None:
-    """Opening nothing, a redaction needs no key."""
-    asked = removal_requests.ask_redaction(past, [1], OWNER, reason="asked").number
-    erasure.erase(past, ask(past), ME)
-    assert redaction.redact(fresh(past), asked, ME).memories == (1,)
-    assert problems(past) == []
-
-
-def test_nothing_of_it_is_rolled_back(erased: Agent) -> None:
-    with refused(erased, errors.Erased):
-        rollback.roll_back(erased, What.entry(4), PERSON)
-    with refused(erased, errors.Erased):
-        rollback.preview(erased, What.entry(4))
+def test_an_earlier_redaction_request_can_be_carried_out_without_the_key(agent: Agent) -> None:
+    number = ask_redaction(agent)
+    erasure.erase(agent, ask(agent), ME)
+    assert (redaction.redact(fresh(agent), number, ME).memories, problems(agent)) == ((1,), [])
 
 
 @pytest.mark.parametrize("actor", [OWNER, Actor.operator("erase_agent"), Actor.system("erase")])
-def test_the_agents_side_alone_agrees(past: Agent, actor: Actor) -> None:
-    asked = ask(past)
-    with refused(past, errors.ConsentRequired):
-        erasure.erase(past, asked, actor)
+def test_only_the_agents_side_can_erase(agent: Agent, actor: Actor) -> None:
+    number = ask(agent)
+    with refused(agent, errors.ConsentRequired):
+        erasure.erase(agent, number, actor)
 
 
-def test_it_is_erased_once(past: Agent) -> None:
-    first, second = ask(past), ask(past)
-    erasure.erase(past, first, ME)
-    with refused(past, errors.Erased):
-        erasure.erase(past, second, ME)
-
-
-def test_it_is_never_due_again(past: Agent) -> None:
-    asked = removal_requests.ask_redaction(past, [1], OWNER, reason="asked").number
-    Agent.objects.filter(pk=past.pk).update(due_at=timezone.now(), due_reason=DueReason.MANUAL)
-    erasure.erase(past, ask(past), ME)
+def test_an_erased_agent_is_never_due(agent: Agent) -> None:
+    number = ask_redaction(agent)
+    refining.change(agent, due_at=timezone.now(), due_reason=DueReason.MANUAL)
+    erasure.erase(agent, ask(agent), ME)
     assert list(schedule.due()) == []
-    refining.change(past, budget_tokens=0, target_tokens=0)
-    redaction.redact(fresh(past), asked, ME)
+    refining.change(agent, budget_tokens=0, target_tokens=0)
+    redaction.redact(fresh(agent), number, ME)
     assert list(schedule.due()) == []
 
 
-def test_an_open_session_ends(past: Agent) -> None:
-    opened = sessions.open_session(past, trigger="manual")
-    erasure.erase(past, ask(past), ME)
-    ended = RefinementSession.objects.get(pk=opened.pk)
-    assert (ended.outcome, ended.reason) == (Outcome.INCOMPLETE, "erasure")
-    assert list(schedule.due()) == []
-    assert problems(past) == []
+def test_an_erasure_ends_an_open_session(agent: Agent) -> None:
+    session = sessions.open_session(agent, trigger="manual")
+    erasure.erase(agent, ask(agent), ME)
+    closed = RefinementSession.objects.get(pk=session.pk)
+    assert (closed.outcome, closed.reason, list(schedule.due())) == (Outcome.INCOMPLETE, "erasure", [])
+    assert problems(agent) == []
 
 
-def test_this_process_forgets_its_key_and_its_words(past: Agent, django_capture_on_commit_callbacks: Any) -> None:
+def test_the_process_forgets_the_key_and_the_index(agent: Agent, django_capture_on_commit_callbacks: Any) -> None:
     cache.forget()
     forget_unwrapped()
-    with cache.reader(fresh(past)) as index:
+    with cache.reader(fresh(agent)) as index:
         assert index.search("tea")
-    places = (*cache._held, *silo._silos)
-    assert [place[0] for place in places].count(past.pk) == 2
+
+    def held() -> list[int]:
+        return [place[0] for place in (*cache._held, *silo._silos)]
+
+    assert held().count(agent.pk) == 2
     with django_capture_on_commit_callbacks(execute=True):
-        erasure.erase(past, ask(past), ME)
-    assert past.pk not in [place[0] for place in (*cache._held, *silo._silos)]
+        erasure.erase(agent, ask(agent), ME)
+    assert agent.pk not in held()
 
 
-def test_a_key_put_back_out_of_a_backup_is_found(past: Agent) -> None:
-    wrapped = bytes(fresh(past).wrapped_key)
-    erasure.erase(past, ask(past), ME)
-    Agent.objects.filter(pk=past.pk).update(wrapped_key=wrapped)
-    [problem] = problems(past)
-    assert problem.seq == last_entry(past).seq
+def test_a_key_restored_from_a_backup_is_found(agent: Agent) -> None:
+    wrapped = bytes(fresh(agent).wrapped_key)
+    erasure.erase(agent, ask(agent), ME)
+    Agent.objects.filter(pk=agent.pk).update(wrapped_key=wrapped)
+    [problem] = problems(agent)
+    assert problem.seq == last_entry(agent).seq
     assert problem.problem == "inserted: the data key that this entry destroyed is there again"
-
-
-def test_another_agent_is_left_alone(erased: Agent, bob: Agent) -> None:
-    remember(bob, "tea")
-    assert steps.says(bob, 1).content == "tea"

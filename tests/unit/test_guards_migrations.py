@@ -1,6 +1,4 @@
-"""What is kept for ever is kept after every migration, of today and to come, with rows there since the first."""
-
-from __future__ import annotations
+"""The database refuses changes of kept rows after every present and future migration."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -23,25 +21,25 @@ from tests.roads import KEPT, roads
 
 pytestmark = pytest.mark.database
 
-OURS = ("audit", "memory", "refinement")
+APPS = ("audit", "memory", "refinement")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
 def empty(django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path: Path) -> Iterator[None]:
-    """A database of its own with nothing in it, in the place of the tests'."""
-    theirs = connection.settings_dict["NAME"]
-    ours = str(tmp_path / "empty.sqlite3") if connection.vendor == "sqlite" else f"{theirs}_empty"
+    """An empty database in place of the test database."""
+    tests_database = connection.settings_dict["NAME"]
+    empty = str(tmp_path / "empty.sqlite3") if connection.vendor == "sqlite" else f"{tests_database}_empty"
     with django_db_blocker.unblock():
         connection.close()
-        _server(f'DROP DATABASE IF EXISTS "{ours}"', f'CREATE DATABASE "{ours}"')
-        connection.settings_dict["NAME"] = ours
+        _server(f'DROP DATABASE IF EXISTS "{empty}"', f'CREATE DATABASE "{empty}"')
+        connection.settings_dict["NAME"] = empty
         try:
             yield
         finally:
             connection.close()
-            connection.settings_dict["NAME"] = theirs
-            _server(f'DROP DATABASE "{ours}"')
+            connection.settings_dict["NAME"] = tests_database
+            _server(f'DROP DATABASE "{empty}"')
             ContentType.objects.clear_cache()
 
 
@@ -56,42 +54,33 @@ def migrate(*where: str) -> None:
     call_command("migrate", *where, verbosity=0, interactive=False)
 
 
-def steps() -> list[tuple[str, str]]:
-    """Every migration of ours, in the order in which they come."""
+def migrations() -> list[tuple[str, str]]:
+    """Every migration of the product, in the order of application."""
     graph = MigrationExecutor(connection).loader.graph
     plan = [node for leaf in sorted(graph.leaf_nodes()) for node in graph.forwards_plan(leaf)]
-    return [node for node in dict.fromkeys(plan) if node[0] in OURS]
+    return [node for node in dict.fromkeys(plan) if node[0] in APPS]
 
 
-def there() -> list[str]:
+def kept_tables() -> list[str]:
     tables = connection.introspection.table_names()
     return [table for table in KEPT if table in tables]
 
 
 def fill() -> None:
-    """Two rows for each kept table that has none, as the models were at this migration."""
+    """Insert two rows into each empty kept table, with the models of this migration."""
     loader = MigrationExecutor(connection).loader
-    at_this = loader.project_state(list(loader.applied_migrations)).apps
-    for table in there():
+    models = loader.project_state(list(loader.applied_migrations)).apps
+    for table in kept_tables():
         if not rows(table):
             for number in (1, 2):
-                _FILL[table](at_this, number)
+                _FILL[table](models, number)
 
 
 def _entry(apps: Any, number: int) -> None:
-    apps.get_model("audit", "AuditEntry").objects.create(
-        agent_id=1,
-        tenant_id=1,
-        agent_label="acme/ada",
-        seq=number,
-        at=AT,
-        actor_kind="system",
-        actor_label="tests",
-        operation="remembered",
-        sealed=b"note",
-        key_id="key",
-        mac=b"m" * 32,
-    )
+    values: dict[str, Any] = {"agent_id": 1, "tenant_id": 1, "agent_label": "acme/ada", "seq": number, "at": AT}
+    values |= {"actor_kind": "system", "actor_label": "tests", "operation": "remembered"}
+    values |= {"sealed": b"note", "key_id": "key", "mac": b"m" * 32}
+    apps.get_model("audit", "AuditEntry").objects.create(**values)
 
 
 def _change(apps: Any, number: int) -> None:
@@ -102,10 +91,9 @@ def _change(apps: Any, number: int) -> None:
 def _memory(apps: Any, number: int) -> None:
     tenant, _ = apps.get_model("memory", "Tenant").objects.get_or_create(slug="acme")
     agent, _ = apps.get_model("memory", "Agent").objects.get_or_create(tenant=tenant, slug="ada", model="x")
-    said = {"sealed": b"sealed", "digest": b"d" * 32, "tokens": 1, "kind": "core", "category": "technical"}
-    apps.get_model("memory", "Memory").objects.create(
-        agent=agent, number=number, scope="common", origin=AT, created_at=AT, version=number, **said
-    )
+    values: dict[str, Any] = {"agent": agent, "number": number, "scope": "common", "origin": AT, "created_at": AT}
+    values |= {"version": number, "sealed": b"sealed", "digest": b"d" * 32, "tokens": 1, "kind": "core"}
+    apps.get_model("memory", "Memory").objects.create(**values, category="technical")
 
 
 _FILL = {"audit_auditentry": _entry, "audit_change": _change, "memory_memory": _memory}
@@ -120,7 +108,7 @@ def rows(table: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def client() -> Iterator[Any]:
-    """Whoever types SQL. On SQLite a client that sets no pragma: REPLACE runs no delete trigger for it."""
+    """A client that sends SQL. On SQLite it has the default pragmas: its REPLACE runs no delete trigger."""
     if connection.vendor == "postgresql":
         with psycopg.connect(database_url(), autocommit=True) as plain:
             yield plain
@@ -130,14 +118,14 @@ def client() -> Iterator[Any]:
 
 
 REFUSED = "kept for ever"
-# The triggers name every column of today: before one of them is there, the database refuses for want of it.
-REFUSED_YET = f"{REFUSED}|no such column: NEW|has no field"
+# The triggers name every present column. Without one of them the database refuses with another error.
+REFUSED_EARLY = f"{REFUSED}|no such column: NEW|has no field"
 
 
-def every_road_is_refused(message: str) -> int:
-    """How many there were."""
-    tried = 0
-    for table in there():
+def all_statements_are_refused(message: str = REFUSED) -> int:
+    """Try each statement that would change kept rows, and return how many there are."""
+    count = 0
+    for table in kept_tables():
         statements, everything = list(roads(table)), f"SELECT * FROM {table} ORDER BY id"
         with client() as sql:
             before = sql.execute(everything).fetchall()
@@ -146,24 +134,25 @@ def every_road_is_refused(message: str) -> int:
                 with pytest.raises((sqlite3.DatabaseError, psycopg.DatabaseError), match=message):
                     sql.execute(statement)
                 assert sql.execute(everything).fetchall() == before, statement
-        tried += len(statements)
+        count += len(statements)
     assert guards.missing() == []
-    return tried
+    return count
 
 
-def test_every_road_is_refused_after_every_migration(empty: None) -> None:
+def test_kept_rows_are_protected_after_every_migration(empty: None) -> None:
     first_seen: dict[str, list[dict[str, Any]]] = {}
-    for app, name in steps():
+    for app, name in migrations():
         migrate(app, name)
         fill()
-        for table in there():
+        for table in kept_tables():
             first_seen.setdefault(table, rows(table))
-        assert bool(every_road_is_refused(REFUSED_YET)) == bool(there()), (app, name)
+        assert bool(all_statements_are_refused(REFUSED_EARLY)) == bool(kept_tables()), (app, name)
     migrate()
-    assert tuple(there()) == KEPT
-    assert every_road_is_refused(REFUSED) > 60
-    for table, then in first_seen.items():
-        assert [{name: now[name] for name in was} for was, now in zip(then, rows(table), strict=True)] == then
+    assert tuple(kept_tables()) == KEPT
+    assert all_statements_are_refused() > 60
+    for table, old_rows in first_seen.items():
+        new_rows = zip(old_rows, rows(table), strict=True)
+        assert [{name: new[name] for name in old} for old, new in new_rows] == old_rows
 
 
 _FIRST = """
@@ -171,8 +160,8 @@ from importlib import import_module
 
 Migration = import_module("{app}.migrations.0001_initial").Migration
 """
-# What an ordinary migration to come may do to a table that is kept: SQLite makes each of them anew for it.
-_TO_COME = """
+# What an ordinary future migration does to a kept table: SQLite rebuilds the table for each operation.
+_FUTURE = """
 from django.db import migrations, models
 
 
@@ -192,51 +181,47 @@ _ALTERED = {"audit": ["auditentry", "change"], "memory": ["memory"]}
 
 
 @pytest.fixture
-def to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    """Each app whose rows are kept has one migration more than today."""
+def future(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """Add one migration to each app with kept rows."""
     for app, altered in _ALTERED.items():
-        folder = tmp_path / f"{app}_to_come"
+        folder = tmp_path / f"{app}_future"
         folder.mkdir()
         (folder / "__init__.py").touch()
         (folder / "0001_initial.py").write_text(_FIRST.format(app=app))
-        (folder / "0002_to_come.py").write_text(_TO_COME.format(app=app, models=altered))
+        (folder / "0002_future.py").write_text(_FUTURE.format(app=app, models=altered))
     monkeypatch.syspath_prepend(tmp_path)
-    settings.MIGRATION_MODULES = {app: f"{app}_to_come" for app in _ALTERED}
+    settings.MIGRATION_MODULES = {app: f"{app}_future" for app in _ALTERED}
 
 
-def test_every_road_is_refused_after_migrations_to_come_and_after_they_are_taken_back(
-    empty: None, to_come: None
-) -> None:
-    for app in OURS:
+def test_kept_rows_are_protected_after_future_migrations_and_their_reversal(empty: None, future: None) -> None:
+    for app in APPS:
         migrate(app, "0001_initial")
     fill()
-    before = {table: rows(table) for table in there()}
+    before = {table: rows(table) for table in kept_tables()}
     for app in _ALTERED:
-        migrate(app, "0002_to_come")
-        assert every_road_is_refused(REFUSED) > 60
+        migrate(app, "0002_future")
+        assert all_statements_are_refused() > 60
     assert [row["later"] for table in KEPT for row in rows(table)] == [7] * 6
     for app in reversed(_ALTERED):
         migrate(app, "0001_initial")
-        assert every_road_is_refused(REFUSED) > 60
-    assert {table: rows(table) for table in there()} == before
+        assert all_statements_are_refused() > 60
+    assert {table: rows(table) for table in kept_tables()} == before
 
 
-def test_a_new_database_comes_through_migrations_to_come(empty: None, to_come: None) -> None:
-    """In one run: what the first migrations make the later ones alter."""
+def test_a_new_database_is_protected_after_all_migrations_in_one_run(empty: None, future: None) -> None:
     migrate()
     fill()
-    assert every_road_is_refused(REFUSED) > 60
+    assert all_statements_are_refused() > 60
 
 
-def test_the_migrations_themselves_make_the_triggers(empty: None) -> None:
-    """Before anything hears that they are done; that lets redactions through again, on SQLite."""
+def test_the_migrations_create_the_triggers(empty: None) -> None:
+    """Before the signal after a migration, SQLite refuses redactions too."""
     executor = MigrationExecutor(connection)
     executor.migrate(executor.loader.graph.leaf_nodes())
     fill()
     with client() as sql:
-        for table in KEPT:
-            for statement in roads(table):
-                with pytest.raises((sqlite3.DatabaseError, psycopg.DatabaseError), match=REFUSED):
-                    sql.execute(statement)
-    late = {"sqlite": ["audit_auditentry_no_update", "audit_change_no_update"], "postgresql": []}
-    assert guards.missing() == late[connection.vendor]
+        for statement in (each for table in KEPT for each in roads(table)):
+            with pytest.raises((sqlite3.DatabaseError, psycopg.DatabaseError), match=REFUSED):
+                sql.execute(statement)
+    restored_later = {"sqlite": ["audit_auditentry_no_update", "audit_change_no_update"], "postgresql": []}
+    assert guards.missing() == restored_later[connection.vendor]

@@ -1,6 +1,4 @@
-"""The addresses that load balancers and people ask: what they tell, and what they do not."""
-
-from __future__ import annotations
+"""The health addresses for load balancers and people: what they show and what they keep to themselves."""
 
 import json
 import logging
@@ -24,8 +22,8 @@ from tests.privacy.marker import unique
 
 pytestmark = pytest.mark.database
 
-ADDRESSES = ("/healthz", "/readyz")
 NEVER = "no worker ever ran: start 'manage.py worker'"
+NOT_MIGRATED = (503, "not migrated: run manage.py migrate")
 
 
 @pytest.fixture
@@ -35,75 +33,77 @@ def client(settings: Any) -> Client:
     return Client(raise_request_exception=False)
 
 
-def test_alive_needs_nothing(client: Client, settings: Any, tmp_path: Path) -> None:
+def ready(client: Client, part: str) -> tuple[int, str]:
+    response = client.get("/readyz")
+    return response.status_code, response.json()[part]
+
+
+def test_healthz_needs_no_database_and_no_keys(client: Client, settings: Any, tmp_path: Path) -> None:
     settings.KEYS_DIR = tmp_path
     response = client.get("/healthz")
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
     response = client.head("/healthz")
-    assert (response.status_code, response.content) == (200, b"")
-    assert client.post("/healthz").status_code == 405
+    assert (response.status_code, response.content, client.post("/healthz").status_code) == (200, b"", 405)
     assert client.get("/")["Location"] == "/admin/"
 
 
-def test_ready_when_database_and_keys_are(client: Client, db: None) -> None:
+def test_readyz_names_each_part_stopped_workers_and_unavailable_models(client: Client, db: None) -> None:
     response = client.get("/readyz")
-    assert (response.status_code, response.json()) == (
-        200,
-        {"status": "ok", "database": "ok", "keys": "ok", "queue": "ok", "workers": NEVER, "models": "ok"},
-    )
+    parts = {"status": "ok", "database": "ok", "keys": "ok", "queue": "ok", "workers": NEVER, "models": "ok"}
+    assert (response.status_code, response.json()) == (200, parts)
+    queue.keep_schedules()
+    assert ready(client, "workers") == (200, "ok")
+    Schedule.objects.update(next_run=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    assert ready(client, "workers") == (200, "no worker has looked for due agents since 2026-01-02 03:04:05 UTC")
+    with time_machine.travel("2026-01-02T03:04:05Z", tick=False):
+        Availability("openai/gpt").failed(60)
+        until = "2026-01-02 03:05:05 UTC"
+        assert ready(client, "models") == (200, f"a model of openai does not respond and is not called until {until}")
 
 
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
-def test_unready_when_the_database_is_down(
-    error: type[Exception], client: Client, db: None, monkeypatch: pytest.MonkeyPatch
+def test_it_is_unready_without_a_database(
+    error: Any, client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def down(*_: Any, **__: Any) -> Any:
+    def fails(*_: Any, **__: Any) -> Any:
         raise error("server at 10.0.0.7 closed the connection")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(connections["default"]), "cursor", down)
+        patch.setattr(type(connections["default"]), "cursor", fails)
         response = client.get("/readyz")
     assert (response.status_code, response.json()["status"]) == (503, "unready")
     assert response.json()["database"].startswith("cannot be used")
     assert b"10.0.0.7" not in response.content
 
 
-def test_unready_when_the_database_was_never_migrated(client: Client, db: None) -> None:
+def test_it_is_unready_without_all_migrations(client: Client, db: None) -> None:
+    MigrationRecorder(connection).record_applied("refinement", "9999_future")
+    assert ready(client, "database") == (200, "ok")
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE memory_agent RENAME TO memory_elsewhere")
-        response = client.get("/readyz")
+        cursor.execute("ALTER TABLE memory_agent RENAME TO memory_renamed")
+        assert ready(client, "database") == NOT_MIGRATED
         transaction.set_rollback(True)
-    assert (response.status_code, response.json()["database"]) == (503, "not migrated: run manage.py migrate")
+    MigrationRecorder(connection).record_unapplied("refinement", "0001_initial")
+    assert ready(client, "database") == NOT_MIGRATED
 
 
-def test_unready_when_the_keys_are_missing_and_nobody_is_named(
+def test_it_is_unready_without_keys_and_names_no_agent(
     client: Client, house: House, settings: Any, tmp_path: Path
 ) -> None:
     settings.KEYS_DIR = tmp_path / "lost"
     response = client.get("/readyz")
     assert response.status_code == 503
-    said = response.content.decode()
-    assert not any(word in said for word in ("acme", "globex", "ada", "sqlite", "postgres", str(tmp_path), "silo"))
-    told = response.json()
-    assert [told[part] == "ok" for part in ("database", "keys", "queue")] == [True, False, True]
-    assert "manage.py check" in told["keys"]
+    text, parts = response.content.decode(), response.json()
+    assert not any(word in text for word in ("acme", "globex", "ada", "sqlite", "postgres", str(tmp_path), "silo"))
+    assert [parts[part] == "ok" for part in ("database", "keys", "queue")] == [True, False, True]
+    assert "manage.py check" in parts["keys"]
     settings.SILO_KEYS = "c2VjcmV0"
     response = client.get("/readyz")
     assert (response.status_code, b"c2VjcmV0" in response.content) == (503, False)
 
 
-def test_unready_when_the_queue_cannot_be_reached(
-    client: Client, db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("config.queue._broker", lambda: RedisBroker("redis://127.0.0.1:1/0"))
-    response = client.get("/readyz")
-    assert response.status_code == 503
-    assert response.json()["queue"].startswith("cannot be reached")
-    assert b"127.0.0.1" not in response.content
-
-
 class RedisBroker:
-    """A broker whose server is not there."""
+    """A broker whose server does not run."""
 
     def __init__(self, url: str) -> None:
         self.server = redis.from_url(url)
@@ -112,55 +112,24 @@ class RedisBroker:
         return int(self.server.llen("queue"))
 
 
-def test_unready_while_a_migration_is_not_applied(client: Client, db: None) -> None:
-    MigrationRecorder(connection).record_applied("refinement", "9999_to_come")
-    assert client.get("/readyz").status_code == 200
-    MigrationRecorder(connection).record_unapplied("refinement", "0001_initial")
+def test_it_is_unready_without_a_queue(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("config.queue._broker", lambda: RedisBroker("redis://127.0.0.1:1/0"))
     response = client.get("/readyz")
-    assert (response.status_code, response.json()["database"]) == (503, "not migrated: run manage.py migrate")
+    assert response.status_code == 503
+    assert response.json()["queue"].startswith("cannot be reached")
+    assert b"127.0.0.1" not in response.content
 
 
-def test_a_worker_that_looks_for_nobody_is_told(client: Client, db: None) -> None:
-    queue.keep_schedules()
-    assert client.get("/readyz").json()["workers"] == "ok"
-    Schedule.objects.update(next_run=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
-    response = client.get("/readyz")
-    assert (response.status_code, response.json()["workers"]) == (
-        200,
-        "no worker has looked for due agents since 2026-01-02 03:04:05 UTC",
-    )
+def test_health_answers_have_the_security_headers(client: Client, db: None) -> None:
+    expected = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
+    expected |= {"Referrer-Policy": "same-origin"}
+    for address in ("/healthz", "/readyz"):
+        headers = client.get(address).headers
+        assert {name: headers[name] for name in expected} == expected
+        assert "Set-Cookie" not in headers
 
 
-def test_a_provider_that_does_not_answer_is_told(client: Client, db: None) -> None:
-    with time_machine.travel("2026-01-02T03:04:05Z", tick=False):
-        Availability("openai/gpt").failed(60)
-        response = client.get("/readyz")
-    assert (response.status_code, response.json()["models"]) == (
-        200,
-        "a model of openai does not respond and is not called until 2026-01-02 03:05:05 UTC",
-    )
-
-
-@pytest.mark.parametrize("path", ["/healthz/", "/api/v2/agent", "/%00"])
-def test_an_unknown_path_tells_nothing(path: str, client: Client) -> None:
-    response = client.get(path)
-    told = response.content.decode()
-    assert response.status_code == 404
-    assert response.content == client.get("/another").content
-    assert not any(word in told for word in ("healthz", "readyz", "Traceback", "urlconf", "nowhere", "DEBUG"))
-
-
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_answers_carry_the_house_headers(address: str, client: Client, db: None) -> None:
-    headers = client.get(address).headers
-    assert headers["Content-Type"] == "application/json"
-    assert headers["X-Content-Type-Options"] == "nosniff"
-    assert headers["X-Frame-Options"] == "DENY"
-    assert headers["Referrer-Policy"] == "same-origin"
-    assert "Set-Cookie" not in headers
-
-
-def test_no_log_line_quotes_what_was_asked(client: Client, db: None) -> None:
+def test_logs_name_the_method_and_route_and_quote_no_request(client: Client, db: None) -> None:
     marker = unique()
     with logbook.kept(logging.INFO) as log:
         for ask in (client.get, client.post):
@@ -169,9 +138,6 @@ def test_no_log_line_quotes_what_was_asked(client: Client, db: None) -> None:
             ask("/healthz", HTTP_HOST=f"{marker}.example")
     assert log.text
     assert marker not in log.text
-
-
-def test_a_refusal_is_logged_with_its_method_and_route(client: Client, db: None) -> None:
     with logbook.kept(logging.INFO) as log:
         client.get("/api/v1/memories/7")
         client.post("/healthz")

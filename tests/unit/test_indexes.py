@@ -1,6 +1,4 @@
-"""The opened indexes of a process: always as the silo is, never as it was or was about to be."""
-
-from __future__ import annotations
+"""The search indexes that a process holds: they always show the present silo."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +18,7 @@ pytestmark = pytest.mark.database
 
 
 @pytest.fixture(autouse=True)
-def _nothing_opened() -> Iterator[None]:
+def _empty_cache() -> Iterator[None]:
     cache.forget()
     yield
     cache.forget()
@@ -32,7 +30,9 @@ def found(agent: Agent, query: str) -> list[int]:
 
 
 def test_every_edit_is_found_at_once(ada: Agent) -> None:
-    remember(ada, "a kettle", "a teapot")
+    with transaction.atomic():
+        remember(ada, "a kettle", "a teapot")
+        assert found(ada, "kettle") == [1]
     assert found(ada, "kettle") == [1]
     operations.revise(ada, 1, ME, content="a samovar")
     assert (found(ada, "kettle"), found(ada, "samovar")) == ([], [1])
@@ -44,14 +44,7 @@ def test_every_edit_is_found_at_once(ada: Agent) -> None:
     assert found(ada, "samovar") == found(ada, "teapot") == [3]
 
 
-def test_one_agents_memories_are_in_no_other_agents_index(ada: Agent, bob: Agent) -> None:
-    remember(ada, "a kettle")
-    remember(bob, "a teapot")
-    assert (found(ada, "teapot kettle"), found(bob, "teapot kettle")) == ([1], [1])
-    assert (found(ada, "teapot"), found(bob, "kettle")) == ([], [])
-
-
-def test_an_edit_that_was_rolled_back_was_never_found(ada: Agent) -> None:
+def test_an_edit_is_not_found_after_its_transaction_is_rolled_back(ada: Agent) -> None:
     remember(ada, "a kettle")
     assert found(ada, "kettle") == [1]
     with transaction.atomic():
@@ -62,18 +55,11 @@ def test_an_edit_that_was_rolled_back_was_never_found(ada: Agent) -> None:
         assert (found(ada, "phantom"), found(ada, "kettle")) == ([2], [])
         transaction.set_rollback(True)
     assert (found(ada, "phantom"), found(ada, "kettle")) == ([], [1])
-    remember(ada, "a teapot")  # as memory 2, in the entry that the phantom's would have been
+    remember(ada, "a teapot")  # the same number and entry as the phantom
     assert (found(ada, "phantom"), found(ada, "teapot")) == ([], [2])
 
 
-def test_an_edit_in_a_transaction_that_goes_on_is_found_after_it(ada: Agent) -> None:
-    with transaction.atomic():
-        operations.remember(ada, [Draft("a kettle")], ME)
-        assert found(ada, "kettle") == [1]
-    assert found(ada, "kettle") == [1]
-
-
-def test_under_another_key_another_index_is_made(ada: Agent) -> None:
+def test_another_key_makes_another_index(ada: Agent) -> None:
     remember(ada, "a kettle")
     assert found(ada, "kettle") == [1]
     wrapped = bytes(fresh(ada).wrapped_key)
@@ -84,17 +70,18 @@ def test_under_another_key_another_index_is_made(ada: Agent) -> None:
     assert found(ada, "kettle") == [1]
 
 
-def test_what_could_not_be_read_is_asked_for_again(ada: Agent) -> None:
+def test_a_failed_read_is_tried_again(ada: Agent) -> None:
     remember(ada, "a kettle", "a teapot", "a samovar")
-    whole = bytes(Memory.objects.get(agent=ada, number=2).sealed)
-    Memory.objects.filter(agent=ada, number=2).update(sealed=whole[:-1] + bytes([whole[-1] ^ 1]))
+    teapot = Memory.objects.filter(agent=ada, number=2)
+    sealed = bytes(teapot.get().sealed)
+    teapot.update(sealed=sealed[:-1] + bytes([sealed[-1] ^ 1]))
     with pytest.raises(SealBroken):
         found(ada, "samovar")
-    Memory.objects.filter(agent=ada, number=2).update(sealed=whole)
+    teapot.update(sealed=sealed)
     assert (found(ada, "samovar"), found(ada, "teapot")) == ([3], [2])
 
 
-def test_the_least_recently_used_index_goes_first(ada: Agent, bob: Agent, settings: Any) -> None:
+def test_a_full_cache_drops_the_least_recently_used_index(ada: Agent, bob: Agent, settings: Any) -> None:
     remember(ada, "a kettle")
     remember(bob, "a teapot")
     settings.SEARCH_CACHE_MB = 0

@@ -1,6 +1,4 @@
-"""The mode that removes near-duplicates only: a memory may go while one that says as much stays."""
-
-from __future__ import annotations
+"""The dedupe_only mode: the Knife deletes a memory only while a near duplicate says as much."""
 
 import pytest
 
@@ -15,78 +13,73 @@ FULLER = "The tomatoes on the balcony really need water every evening."
 OTHER_NUMBER = "The 3 tomatoes on the balcony need water every evening."
 
 
-def only(agent: Agent) -> Held:
+def dedupe_only(agent: Agent) -> Held:
     fill(agent, 10, 20)
     return opened(agent, mode=Mode.DEDUPE_ONLY)
 
 
+def refuses_deletion(held: Held, *numbers: int, code: str = "no_double") -> None:
+    for number in numbers:
+        refused(held, code, "delete_memory", {"id": number})
+
+
 def test_a_near_duplicate_can_be_deleted(ada: Agent) -> None:
-    [going, _] = remember(ada, PLAIN, FULLER)
-    assert only(ada).call("delete_memory", id=going)["ok"]
+    remember(ada, *(f"The tomatoes on balcony {n} need water every evening." for n in range(40)))
+    [plain, _] = remember(ada, PLAIN, FULLER)
+    assert dedupe_only(ada).call("delete_memory", id=plain)["ok"]
+
+
+def test_the_floor_holds_also_for_near_duplicates(ada: Agent) -> None:
+    [plain, _] = remember(ada, PLAIN, FULLER)
+    refuses_deletion(opened(ada, mode=Mode.DEDUPE_ONLY), plain, code="floor")
+
+
+def test_a_near_duplicate_of_a_constitutional_memory_can_be_deleted(ada: Agent) -> None:
+    plain, kept = remember(ada, PLAIN, FULLER)
+    protected(ada, kept)
+    assert dedupe_only(ada).call("delete_memory", id=plain)["ok"]
+    assert kept in active(ada)
 
 
 def test_the_last_of_two_cannot(ada: Agent) -> None:
     first, second = remember(ada, PLAIN, f"{PLAIN} ")
-    held = only(ada)
+    held = dedupe_only(ada)
     assert [held.call("delete_memory", id=n)["ok"] for n in (first, second)].count(True) == 1
 
 
 def test_the_fuller_of_two_cannot_go_for_the_poorer(ada: Agent) -> None:
     [_, fuller] = remember(ada, PLAIN, FULLER)
-    refused(only(ada), "no_double", "delete_memory", {"id": fuller})
+    refuses_deletion(dedupe_only(ada), fuller)
 
 
 @pytest.mark.parametrize("other", [OTHER_NUMBER, PLAIN.replace("need", "do not need"), PLAIN.replace("every", "no")])
 def test_a_look_alike_is_no_double(ada: Agent, other: str) -> None:
-    first, second = remember(ada, PLAIN, other)
-    held = only(ada)
-    refused(held, "no_double", "delete_memory", {"id": first})
-    refused(held, "no_double", "delete_memory", {"id": second})
+    numbers = remember(ada, PLAIN, other)
+    refuses_deletion(dedupe_only(ada), *numbers)
 
 
 def test_a_double_elsewhere_does_not_count(ada: Agent) -> None:
-    """In no place, another project, the journal, or discarded."""
     alone, here = remember(ada, OTHER_NUMBER, PLAIN, project="shop")
     remember(ada, PLAIN, project="blog")
     remember(ada, PLAIN, project="shop", kind=Kind.JOURNAL)
     operations.discard(ada, remember(ada, FULLER, project="shop"), ME)
-    held = only(ada)
-    for number in (alone, here):
-        refused(held, "no_double", "delete_memory", {"id": number})
+    refuses_deletion(dedupe_only(ada), alone, here)
 
 
-def test_a_constitutional_double_counts(ada: Agent) -> None:
-    here, kept = remember(ada, PLAIN, FULLER)
-    protected(ada, kept)
-    assert only(ada).call("delete_memory", id=here)["ok"]
-    assert kept in active(ada)
-
-
-def test_a_double_is_found_whatever_signs_it_holds(ada: Agent) -> None:
+def test_a_duplicate_is_found_despite_search_syntax_in_its_text(ada: Agent) -> None:
     texts = [
         "Run the build -fast and never -slow on the server.",
         'The sign says "keep out" in red paint on the door.',
         "Use tag:garden for notes about the garden and its beds.",
     ]
-    going, kept = remember(ada, *texts), remember(ada, *(f"{text} " for text in texts))
-    held = only(ada)
-    assert all(held.call("delete_memory", id=number)["ok"] for number in going)
+    doubles, kept = remember(ada, *texts), remember(ada, *(f"{text} " for text in texts))
+    held = dedupe_only(ada)
+    assert all(held.call("delete_memory", id=number)["ok"] for number in doubles)
     assert set(kept) <= set(active(ada))
 
 
-def test_a_double_is_found_among_many_alike(ada: Agent) -> None:
-    remember(ada, *(f"The tomatoes on balcony {n} need water every evening." for n in range(40)))
-    [here, _] = remember(ada, PLAIN, FULLER)
-    assert only(ada).call("delete_memory", id=here)["ok"]
-
-
-def test_the_floor_holds_here_too(ada: Agent) -> None:
-    [here, _] = remember(ada, PLAIN, FULLER)
-    refused(opened(ada, mode=Mode.DEDUPE_ONLY), "floor", "delete_memory", {"id": here})
-
-
 def test_other_edits_do_not_exist_and_the_rest_does(ada: Agent) -> None:
-    held = only(ada)
+    held = dedupe_only(ada)
     for tool in ("consolidate_memories", "update_memory", "promote_memory", "decline_refinement"):
         refused(held, "unknown_tool", tool, {"id": 1, "content": "x"})
     assert held.call("search_memories", query="tea")["ok"]

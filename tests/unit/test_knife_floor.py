@@ -1,6 +1,4 @@
-"""The circuit breaker in the Knife: what a session, and a year of sessions, cannot bring core memory below."""
-
-from __future__ import annotations
+"""The circuit breaker in the Knife: no session, and no year of sessions, brings core memory below its floor."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -18,151 +16,136 @@ from tests.steps import ME, PERSON, active, fresh, remember, row
 
 
 def cut(held: Held, *numbers: int) -> list[str]:
-    """Delete these; the codes of what was refused."""
+    """Delete these memories and return the error codes."""
     answers = [held.call("delete_memory", id=number) for number in numbers]
     return [answer["code"] for answer in answers if not answer["ok"]]
 
 
-def test_an_agent_over_its_target_may_cut_to_its_floor(ada: Agent) -> None:
-    made = fill(ada, 10, 100)
-    held = opened(ada, target_tokens=800)
-    assert held.session.floor_tokens == 600
-    assert cut(held, *made[:4]) == []
-    refused(held, "floor", "delete_memory", {"id": made[4]})
+def is_updated(held: Held, number: int, content: str) -> bool:
+    return bool(held.call("update_memory", id=number, content=content)["ok"])
 
 
-def test_a_small_memory_may_be_tidied_by_a_quarter(ada: Agent) -> None:
-    made = fill(ada, 8, 10)
-    held = opened(ada)
-    assert held.session.floor_tokens == 60
-    assert cut(held, *made[:2]) == []
-    refused(held, "floor", "delete_memory", {"id": made[2]})
+def merge(numbers: list[int], tokens: int) -> dict[str, object]:
+    return {"ids_to_merge": numbers, "new_content": filler(tokens, "merged")}
+
+
+def test_a_session_cuts_to_its_floor_and_no_further(ada: Agent, bob: Agent) -> None:
+    for agent, tokens, target, floor, count in ((ada, 100, 800, 600, 4), (bob, 10, 5_000, 60, 2)):
+        numbers = fill(agent, 10 if agent == ada else 8, tokens)
+        held = opened(agent, target_tokens=target)
+        assert (held.session.floor_tokens, cut(held, *numbers[:count])) == (floor, [])
+        refused(held, "floor", "delete_memory", {"id": numbers[count]})
 
 
 def test_the_retention_is_the_agents(ada: Agent) -> None:
-    made = fill(ada, 10, 100)
-    held = opened(ada, retention=Decimal("1.00"))
-    refused(held, "floor", "delete_memory", {"id": made[0]})
+    numbers = fill(ada, 10, 100)
+    refused(opened(ada, retention=Decimal("1.00")), "floor", "delete_memory", {"id": numbers[0]})
 
 
 def test_a_rewrite_counts_by_what_it_saves(ada: Agent) -> None:
     fill(ada, 4, 100)
     held = opened(ada)
-    assert held.call("update_memory", id=1, content=filler(1, "x"))["ok"]
+    assert is_updated(held, 1, filler(1, "x"))
     refused(held, "floor", "update_memory", {"id": 2, "content": filler(98, "y")})
-    assert held.call("update_memory", id=2, content=filler(99, "y"))["ok"]
+    assert is_updated(held, 2, filler(99, "y"))
 
 
 def test_a_merge_counts_by_what_it_saves(ada: Agent) -> None:
-    made = fill(ada, 4, 100)
+    numbers = fill(ada, 4, 100)
     held = opened(ada)
-    refused(held, "floor", "consolidate_memories", {"ids_to_merge": made, "new_content": filler(299, "x")})
-    assert held.call("consolidate_memories", ids_to_merge=made, new_content=filler(300, "x"))["ok"]
+    refused(held, "floor", "consolidate_memories", merge(numbers, 299))
+    assert held.call("consolidate_memories", **merge(numbers, 300))["ok"]
 
 
 def test_a_refusal_shows_its_arithmetic_and_what_is_left(ada: Agent) -> None:
-    made = fill(ada, 4, 100)
-    held = opened(ada)
-    answer = refused(held, "floor", "consolidate_memories", {"ids_to_merge": made, "new_content": filler(10, "x")})
+    numbers = fill(ada, 4, 100)
+    answer = refused(opened(ada), "floor", "consolidate_memories", merge(numbers, 10))
     assert "The remaining 10 are below the floor of 300. You can still cut at most 100 tokens." in answer["error"]
     assert answer["left"]["tokens_to_cut"] == 100
 
 
 def test_memories_added_meanwhile_buy_no_room(ada: Agent) -> None:
-    made = fill(ada, 4, 100)
+    numbers = fill(ada, 4, 100)
     held = opened(ada)
     fill(ada, 10, 100, "meanwhile")
-    assert cut(held, made[0]) == []
-    refused(held, "floor", "delete_memory", {"id": made[1]})
+    assert cut(held, *numbers[:2]) == ["floor"]
 
 
 def test_promoting_buys_no_room(ada: Agent) -> None:
-    made = fill(ada, 4, 100)
+    numbers = fill(ada, 4, 100)
     remember(ada, filler(300, "tomatoes"), kind=Kind.JOURNAL)
     held = opened(ada)
     held.call("search_memories", query=filler(300, "tomatoes")[:100])
     assert held.call("promote_memory", id=5)["ok"]
-    assert cut(held, *made[:2]) == ["floor"]
+    assert cut(held, *numbers[:2]) == ["floor"]
 
 
 def test_padding_buys_no_room(ada: Agent) -> None:
-    made = fill(ada, 4, 100)
+    numbers = fill(ada, 4, 100)
     held = opened(ada)
-    refused(held, "grown", "update_memory", {"id": made[3], "content": filler(117, "padding")})
-    refused(held, "grown", "consolidate_memories", {"ids_to_merge": made[2:], "new_content": filler(217, "grown")})
-    assert held.call("update_memory", id=made[3], content=filler(116, "padding"))["ok"]
-    assert held.call("update_memory", id=made[3], content=filler(100, "back"))["ok"]
-    assert held.row.lost_tokens == 16, "the padding that was cut again is a loss"
-    assert cut(held, made[0]) == ["floor"]
+    refused(held, "grown", "update_memory", {"id": numbers[3], "content": filler(117, "padding")})
+    refused(held, "grown", "consolidate_memories", merge(numbers[2:], 217))
+    assert is_updated(held, numbers[3], filler(116, "padding"))
+    assert is_updated(held, numbers[3], filler(100, "back"))
+    assert held.row.lost_tokens == 16, "to cut the padding is a loss"
+    assert cut(held, numbers[0]) == ["floor"]
 
 
-def test_a_memory_padded_in_one_session_buys_no_other_in_the_next(ada: Agent) -> None:
-    made = fill(ada, 20, 100)
+def test_padding_in_one_session_buys_no_room_in_the_next(ada: Agent) -> None:
+    numbers = fill(ada, 20, 100)
     for _ in range(10):
         held = opened(ada)
-        for number in made[:2]:
+        for number in numbers[:2]:
             held.call("update_memory", id=number, content=filler(2_000, "padding"))
-        cut(held, *made[2:])
+        cut(held, *numbers[2:])
         held.call("complete_refinement", summary="Done.")
     assert fresh(ada).core_count >= 14
 
 
 def test_what_others_discard_meanwhile_leaves_less_room(ada: Agent) -> None:
-    made = fill(ada, 8, 100)
+    numbers = fill(ada, 8, 100)
     held = opened(ada)
-    operations.discard(ada, made[:2], ME)
-    refused(held, "floor", "delete_memory", {"id": made[2]})
+    operations.discard(ada, numbers[:2], ME)
+    refused(held, "floor", "delete_memory", {"id": numbers[2]})
     assert fresh(ada).core_tokens == held.session.floor_tokens == 600
-
-
-def test_below_its_floor_an_agent_can_still_merge_what_loses_nothing(ada: Agent) -> None:
-    made = fill(ada, 8, 100)
-    operations.discard(ada, made[:6], ME)
-    merged = {"ids_to_merge": made[6:], "new_content": filler(200, "all of it")}
-    assert opened(ada).call("consolidate_memories", **merged)["ok"]
 
 
 def test_exact_duplicates_do_not_count_in_the_high_water_mark(ada: Agent) -> None:
     remember(ada, *[filler(100, "same")] * 10, filler(100, "other"))
     assert fresh(ada).high_water_tokens == 200
-    held = opened(ada)
-    assert (held.session.tokens_before, held.session.counted_tokens, held.session.floor_tokens) == (1_100, 200, 150)
+    session = opened(ada).session
+    assert (session.tokens_before, session.counted_tokens, session.floor_tokens) == (1_100, 200, 150)
 
 
 def test_removed_duplicates_leave_no_room_for_what_comes_meanwhile(ada: Agent) -> None:
-    """They are in what there was before, and in nothing the session may cut."""
     remember(ada, *[filler(100, "same")] * 10, *(filler(100, n) for n in range(3)))
     held = opened(ada)
     assert held.row.lost_tokens == 0
     fill(ada, 9, 100, "meanwhile")
-    assert held.row.counted_tokens == 400
-    assert cut(held, 11, 12) == ["floor"]
+    assert (held.row.counted_tokens, cut(held, 11, 12)) == (400, ["floor"])
 
 
 def test_making_an_exact_duplicate_is_a_loss(ada: Agent) -> None:
-    """It would be removed, as no loss, before the next session."""
+    """The next session removes it before it counts losses."""
     fill(ada, 4, 100)
-    held = opened(ada)
-    same = filler(100, "same")
-    assert held.call("update_memory", id=1, content=same)["ok"]
-    assert held.call("update_memory", id=2, content=same)["ok"]
+    held, same = opened(ada), filler(100, "same")
+    assert is_updated(held, 1, same)
+    assert is_updated(held, 2, same)
     refused(held, "floor", "update_memory", {"id": 3, "content": same})
 
 
 def test_a_merge_into_an_exact_duplicate_is_a_loss(ada: Agent) -> None:
     fill(ada, 4, 100)
-    remember(ada, filler(200, "same"))
-    merged = {"ids_to_merge": [1, 2], "new_content": filler(200, "same")}
-    refused(opened(ada), "floor", "consolidate_memories", merged)
+    remember(ada, filler(200, "merged"))
+    refused(opened(ada), "floor", "consolidate_memories", merge([1, 2], 200))
 
 
 def test_constitutional_duplicates_hold_no_room(ada: Agent) -> None:
-    """They stay, until somebody unprotects them; then they are removed as duplicates."""
+    """They stay until a person unprotects them. Then they are removed as duplicates."""
     remember(ada, *[filler(200, "kept")] * 2, *(filler(100, n) for n in range(2)))
     protected(ada, 1, 2)
     held = opened(ada)
-    assert held.session.floor_tokens == 300
-    assert cut(held, 3, 4) == ["floor"]
+    assert (held.session.floor_tokens, cut(held, 3, 4)) == (300, ["floor"])
     sessions.close(held.session, Outcome.COMPLETED)
     operations.unprotect(ada, [1, 2], PERSON, reason="a mistake")
     session = opened(ada).session
@@ -170,41 +153,38 @@ def test_constitutional_duplicates_hold_no_room(ada: Agent) -> None:
 
 
 def test_three_refusals_in_a_row_end_the_session(ada: Agent) -> None:
-    made = fill(ada, 4, 100)
+    numbers = fill(ada, 4, 100)
     held = opened(ada)
-    held.call("delete_memory", id=made[0])
-    answers = [held.call("delete_memory", id=made[1]) for _ in range(3)]
+    held.call("delete_memory", id=numbers[0])
+    answers = [held.call("delete_memory", id=numbers[1]) for _ in range(3)]
     assert [answer.get("session_ended", False) for answer in answers] == [False, False, True]
-    assert (held.row.outcome, held.row.reason) == (Outcome.INCOMPLETE, "floor")
-    assert active(ada)[:3] == made[1:]
+    assert (held.row.outcome, held.row.reason, active(ada)[:3]) == (Outcome.INCOMPLETE, "floor", numbers[1:])
     assert notice(ada).startswith("Refinement ended early (floor). Compressed 4 → 3 core memories; saved 100 tokens")
     assert sound(ada)
 
 
 def test_an_edit_between_refusals_begins_the_count_anew(ada: Agent) -> None:
-    made = fill(ada, 8, 100)
+    numbers = fill(ada, 8, 100)
     held = opened(ada)
-    big = {"ids_to_merge": made, "new_content": filler(10, "x")}
-    for number in made[:2]:
-        assert held.call("consolidate_memories", **big)["code"] == "floor"
-        assert held.call("consolidate_memories", **big)["code"] == "floor"
-        assert held.call("update_memory", id=number, content=filler(99, number))["ok"]
+    for number in numbers[:2]:
+        for _ in range(2):
+            assert held.call("consolidate_memories", **merge(numbers, 10))["code"] == "floor"
+        assert is_updated(held, number, filler(99, number))
     assert held.row.outcome == Outcome.OPEN
 
 
 @pytest.mark.parametrize("between", ["search_memories", "delete_memory", "nonsense"])
 def test_what_is_no_edit_does_not_begin_the_count_anew(ada: Agent, between: str) -> None:
-    made = fill(ada, 8, 100)
+    numbers = fill(ada, 8, 100)
     held = opened(ada)
-    big = {"ids_to_merge": made, "new_content": filler(10, "x")}
     for _ in range(2):
-        assert held.call("consolidate_memories", **big)["code"] == "floor"
+        assert held.call("consolidate_memories", **merge(numbers, 10))["code"] == "floor"
         held.send(between, {"query": "x"})
-    assert held.call("consolidate_memories", **big)["session_ended"]
+    assert held.call("consolidate_memories", **merge(numbers, 10))["session_ended"]
 
 
-def greedy(held: Held, numbers: list[int], week: int) -> None:
-    """All a hostile model can do to lose mass, until it is stopped."""
+def cut_all(held: Held, numbers: list[int], week: int) -> None:
+    """Try each kind of loss, as a hostile model does, until the session ends."""
     same = filler(20, "same")
     for number in numbers:
         for arguments in ({"id": number}, {"id": number, "content": same}, {"id": number, "content": f"x{week}"}):
@@ -219,7 +199,7 @@ def test_a_year_of_hostile_weekly_sessions_never_goes_below_the_floor(ada: Agent
     for week in range(52):
         with time_machine.travel(timezone.now() + timedelta(weeks=week)):
             held = opened(ada, shown=True)
-            greedy(held, active(ada)[:12], week)
+            cut_all(held, active(ada)[:12], week)
             sessions.close(held.session, Outcome.COMPLETED)
             remember(ada, filler(5, f"week {week}"))
             distinct = fresh(ada).core_tokens - fresh(ada).duplicate_tokens

@@ -1,6 +1,4 @@
-"""Bad Knife calls: each leaves everything as it was, and is answered with a code and what would be right."""
-
-from __future__ import annotations
+"""Invalid Knife calls: each changes nothing, and its answer has a code and says what to do."""
 
 from decimal import Decimal
 from typing import Any
@@ -14,13 +12,14 @@ from tests.refining import Held, entries, fill, filler, opened, outside, protect
 from tests.rules.talking import off
 from tests.steps import ME, SYSTEM, remember, tell
 
-MARK = "zanzibar"  # in what the model sends; in no answer
-ONE = ["consolidate_memories", "update_memory", "delete_memory", "protect_memory", "promote_memory"]
+MARK = "zanzibar"  # in the model's calls, and in no answer
+PRIVATE = ("credentials", "keys", "sensitive")
 EDITS = ["consolidate_memories", "update_memory", "delete_memory"]
+every_tool = pytest.mark.parametrize("tool", [*EDITS, "protect_memory", "promote_memory"])
 
 
 def naming(tool: str, number: object, other: int = 0) -> dict[str, Any]:
-    """Good arguments of a tool that name this memory."""
+    """Valid arguments of a tool that name this memory."""
     if tool == "consolidate_memories":
         return {"ids_to_merge": [other, number], "new_content": filler(40, MARK)}
     return {"id": number} | ({"content": filler(20, MARK)} if tool == "update_memory" else {})
@@ -30,9 +29,6 @@ def naming(tool: str, number: object, other: int = 0) -> dict[str, Any]:
 def held(ada: Agent) -> Held:
     fill(ada, 10, 20)
     return opened(ada)
-
-
-# --- the call itself
 
 
 @pytest.mark.parametrize("name", [MARK, "", "DELETE_MEMORY", "x" * 10_000])
@@ -50,16 +46,13 @@ def test_arguments_that_are_wrong_in_themselves(held: Held) -> None:
 
 @pytest.mark.parametrize("field", ["since", "until"])
 def test_a_search_with_a_date_that_is_none(held: Held, field: str) -> None:
-    assert held.call("search_memories", query="x", **{field: ""})["ok"], "empty is not given"
+    assert held.call("search_memories", query="x", **{field: ""})["ok"], "an empty date is no filter"
     for when in ("yesterday", "2026-13-01", "9999-12-31T23:59:59-23:00"):
         answer = refused(held, "invalid", "search_memories", {"query": "x", field: when})
         assert answer["error"].startswith(field)
 
 
-# --- the memories it names
-
-
-@pytest.mark.parametrize("tool", ONE)
+@every_tool
 def test_a_number_of_nobody_or_of_another_agent(held: Held, bob: Agent, tool: str) -> None:
     for number in (999, max(fill(bob, 30, 5))):
         assert str(number) in refused(held, "unknown_memory", tool, naming(tool, number, 1))["error"]
@@ -70,7 +63,7 @@ def test_each_unknown_number_is_named(held: Held) -> None:
     assert answer["error"] == "No such memory: 77, 88."
 
 
-@pytest.mark.parametrize("tool", ONE)
+@every_tool
 def test_a_discarded_memory(held: Held, ada: Agent, tool: str) -> None:
     operations.discard(ada, [3], ME)
     assert refused(held, "discarded", tool, naming(tool, 3, 1))["error"] == "Already discarded: 3."
@@ -91,7 +84,7 @@ def test_a_journal_memory_where_a_core_one_is_needed(ada: Agent, tool: str) -> N
     assert str(journal) in refused(held, "not_core", tool, naming(tool, journal, 1))["error"]
 
 
-@pytest.mark.parametrize("tool", ONE)
+@every_tool
 def test_a_notice_of_the_system(ada: Agent, tool: str) -> None:
     fill(ada, 5, 20)
     notice = tell(ada, "Watered the tomatoes.")
@@ -100,42 +93,40 @@ def test_a_notice_of_the_system(ada: Agent, tool: str) -> None:
     refused(held, "notice", tool, naming(tool, notice, 1))
 
 
-@pytest.mark.parametrize("tool", ONE)
+@every_tool
 def test_a_private_memory(ada: Agent, tool: str) -> None:
     fill(ada, 5, 20)
-    made = [remember(ada, "The door opens at four.", category=each)[0] for each in ("credentials", "keys", "sensitive")]
+    numbers = [remember(ada, "The door opens at four.", category=category)[0] for category in PRIVATE]
     held = opened(ada)
-    for private in made:
-        assert "door" not in str(refused(held, "private_category", tool, naming(tool, private, 1)))
-
-
-@pytest.mark.parametrize("when", ["before", "once it is shown", "unshown"])
-@pytest.mark.parametrize("tool", ONE)
-def test_a_memory_of_a_category_that_is_off(ada: Agent, tool: str, when: str) -> None:
-    """Nothing of it is shown, and the session goes on."""
-    fill(ada, 3, 20)
-    [closed] = remember(ada, f"The {MARK} opens at four.", category="technical")
-    if when == "before":
-        off(ada, "technical")
-    held = opened(ada, shown=when != "unshown")
-    off(ada, "technical")
-    answer = refused(held, "category_disabled", tool, naming(tool, closed, 1))
-    assert MARK not in str(answer)
-    held.knife.show(0, 1, entries(ada))
-    assert held.call("protect_memory", id=1)["ok"]
+    for number in numbers:
+        assert "door" not in str(refused(held, "private_category", tool, naming(tool, number, 1)))
 
 
 def test_a_private_memory_is_not_found(ada: Agent) -> None:
-    for category in ("credentials", "keys", "sensitive"):
+    for category in PRIVATE:
         remember(ada, "The door opens at four.", category=category)
     assert opened(ada).call("search_memories", query="door")["found"] == []
 
 
+@pytest.mark.parametrize("when", ["before the session", "after it is shown", "never shown"])
+@every_tool
+def test_a_memory_of_a_disabled_category_is_not_shown_and_not_edited(ada: Agent, tool: str, when: str) -> None:
+    fill(ada, 3, 20)
+    [closed] = remember(ada, f"The {MARK} opens at four.", category="technical")
+    if when == "before the session":
+        off(ada, "technical")
+    held = opened(ada, shown=when != "never shown")
+    off(ada, "technical")
+    assert MARK not in str(refused(held, "category_disabled", tool, naming(tool, closed, 1)))
+    held.knife.show(0, 1, entries(ada))
+    assert held.call("protect_memory", id=1)["ok"]
+
+
 def test_memories_of_two_scopes_or_projects_are_not_merged(ada: Agent) -> None:
     remember(ada, filler(20, 1), category="behavioral")
-    apart = remember(ada, filler(20, 2), category="personal") + remember(ada, filler(20, 3), project="shop")
+    others = remember(ada, filler(20, 2), category="personal") + remember(ada, filler(20, 3), project="shop")
     held = opened(ada)
-    for other in apart:
+    for other in others:
         answer = refused(held, "mixed_scope", "consolidate_memories", naming("consolidate_memories", other, 1))
         assert str(other) in answer["error"]
 
@@ -144,25 +135,19 @@ def test_memories_of_two_scopes_or_projects_are_not_merged(ada: Agent) -> None:
 def test_a_merge_of_two_categories_needs_one_of_their_scope(ada: Agent, category: str) -> None:
     remember(ada, filler(20, 1), category="behavioral")
     [other] = remember(ada, filler(20, 2), category="technical")
-    wrong = naming("consolidate_memories", other, 1) | {"category": category}
-    answer = refused(opened(ada), "invalid", "consolidate_memories", wrong)
+    arguments = naming("consolidate_memories", other, 1) | {"category": category}
+    answer = refused(opened(ada), "invalid", "consolidate_memories", arguments)
     assert answer["error"].startswith("category: ")
     assert MARK not in str(answer)
-
-
-# --- constitutional memories
 
 
 @pytest.mark.parametrize("tool", ["update_memory", "delete_memory"])
 def test_a_constitutional_memory_is_neither_rewritten_nor_deleted(ada: Agent, tool: str) -> None:
     fill(ada, 5, 20)
     protected(ada, 2)
-    held = opened(ada, retention=Decimal("1.00"))  # whatever else forbids it, this is what is told
-    assert "2" in refused(held, "constitutional", tool, naming(tool, 2) | tighter(tool))["error"]
-
-
-def tighter(tool: str) -> dict[str, str]:
-    return {"content": "x"} if tool == "update_memory" else {}
+    held = opened(ada, retention=Decimal("1.00"))  # the floor refuses the call too: `constitutional` comes first
+    arguments = {"id": 2} | ({"content": "x"} if tool == "update_memory" else {})
+    assert "2" in refused(held, "constitutional", tool, arguments)["error"]
 
 
 @pytest.mark.parametrize("ids", [[1, 2], [1, 2, 3]])
@@ -173,20 +158,16 @@ def test_a_merge_with_fewer_than_two_left_does_nothing(ada: Agent, ids: list[int
     assert answer["error"].endswith(": " + ", ".join(str(n) for n in ids if n in (2, 3)) + ".")
 
 
-def test_protected_meanwhile_is_protected(held: Held, ada: Agent) -> None:
+def test_a_memory_protected_during_the_session_is_constitutional(held: Held, ada: Agent) -> None:
     protected(ada, 4)
     refused(held, "stale_memory", "delete_memory", {"id": 4})
     refused(held, "constitutional", "delete_memory", {"id": 4})
 
 
-# --- what the agent was shown
-
-
-@pytest.mark.parametrize("tool", ONE)
+@every_tool
 def test_a_memory_changed_since_it_was_shown(held: Held, ada: Agent, tool: str) -> None:
     outside(ada, 3, "It was rewritten meanwhile.")
-    answer = refused(held, "stale_memory", tool, naming(tool, 3, 1))
-    [present] = answer["present"]
+    [present] = refused(held, "stale_memory", tool, naming(tool, 3, 1))["present"]
     assert (present["id"], present["content"]) == (3, "It was rewritten meanwhile.")
 
 
@@ -194,24 +175,47 @@ def test_a_memory_that_was_never_shown(held: Held, ada: Agent) -> None:
     [late] = remember(ada, "Came later.")
     answer = refused(held, "stale_memory", "delete_memory", {"id": late})
     assert answer["present"][0]["content"] == "Came later."
-    assert held.call("delete_memory", id=late)["ok"], "now it was shown"
+    assert held.call("delete_memory", id=late)["ok"], "the refusal shows it"
 
 
 def test_a_memory_of_another_batch(ada: Agent) -> None:
     fill(ada, 4, 20)
     held = opened(ada)
+    held.call("update_memory", id=2, content=filler(19, "own edit"))
     held.knife.show(1, 2, [entry for entry in entries(ada) if entry.memory.number > 2])
-    refused(held, "stale_memory", "delete_memory", {"id": 1})
+    for number in (1, 2):
+        refused(held, "stale_memory", "delete_memory", {"id": number})
 
 
-def test_one_error_shows_ten_memories_at_most(ada: Agent) -> None:
-    made = fill(ada, 30, 5)
-    held = opened(ada, shown=False)
-    answer = refused(held, "stale_memory", "consolidate_memories", {"ids_to_merge": made, "new_content": filler(200)})
-    assert [memory["id"] for memory in answer["present"]] == made[:10]
+def test_one_error_shows_at_most_ten_memories(ada: Agent) -> None:
+    numbers = fill(ada, 30, 5)
+    arguments = {"ids_to_merge": numbers, "new_content": filler(200)}
+    answer = refused(opened(ada, shown=False), "stale_memory", "consolidate_memories", arguments)
+    assert [memory["id"] for memory in answer["present"]] == numbers[:10]
 
 
-def test_a_refusal_is_counted_and_noted_in_the_timeline(held: Held) -> None:
+def test_an_agent_may_edit_its_own_results_until_another_changes_them(ada: Agent) -> None:
+    remember(ada, "One cup of tea is enough.", "Two cups of tea are too many.", "Coffee is for guests.")
+    held = opened(ada, retention=0.5, target_tokens=1)
+    merge = {"ids_to_merge": [1, 2], "new_content": "One cup of tea, not two cups of tea."}
+    number = held.call("consolidate_memories", **merge)["id"]
+    assert held.call("update_memory", id=number, content="One cup of tea, never two cups of tea.")["ok"]
+    operations.revise(ada, number, ME, content="Two cups.", session=None)
+    refused(held, "stale_memory", "delete_memory", {"id": number})
+    assert held.call("update_memory", id=number, content="Two cups. So be it.")["ok"], "the refusal shows it"
+    assert held.call("protect_memory", id=number)["ok"]
+
+
+def test_edits_by_the_system_or_another_session_are_not_the_agents_own(ada: Agent) -> None:
+    remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
+    held = opened(ada)
+    operations.revise(ada, 1, SYSTEM, content="Two cups.", session=held.session.number)
+    operations.revise(ada, 2, Actor.agent("session 9"), content="For all.", session=held.session.number + 8)
+    for number in (1, 2):
+        refused(held, "stale_memory", "delete_memory", {"id": number})
+
+
+def test_a_refusal_is_counted_and_is_in_the_timeline(held: Held) -> None:
     answer = held.call("delete_memory", id=999)
     assert answer["left"]["failed_calls"] == 19
     assert "session_ended" not in answer
@@ -222,49 +226,13 @@ def test_a_refusal_is_counted_and_noted_in_the_timeline(held: Held) -> None:
 
 
 def test_sources_that_would_take_long_to_compare(ada: Agent) -> None:
-    made = remember(ada, *(filler(2_500, place) for place in range(21)))
-    held = opened(ada, retention=0.5, target_tokens=1)
-    refused(held, "too_much", "consolidate_memories", {"ids_to_merge": made, "new_content": "All of it."})
+    numbers = remember(ada, *(filler(2_500, place) for place in range(21)))
+    arguments = {"ids_to_merge": numbers, "new_content": "All of it."}
+    refused(opened(ada, retention=0.5, target_tokens=1), "too_much", "consolidate_memories", arguments)
 
 
-def test_more_changes_than_are_left_are_refused_before_anything_is_read(
-    held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_changes_left_are_checked_before_the_comparison(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refinement.effects.losses", lambda *_: pytest.fail("the sources were compared"))
-    held.row.__class__.objects.filter(pk=held.row.pk).update(max_changes=1)
+    type(held.row).objects.filter(pk=held.row.pk).update(max_changes=1)
     answer = held.call("consolidate_memories", ids_to_merge=[1, 2], new_content="Both.")
     assert answer["code"] == "too_many_changes"
-
-
-def test_what_the_agent_made_itself_it_may_edit_again(ada: Agent) -> None:
-    remember(ada, "One cup of tea is enough.", "Two cups of tea are too many.", "Coffee is for guests.")
-    held = opened(ada, retention=0.5, target_tokens=1)
-    merged = held.call("consolidate_memories", ids_to_merge=[1, 2], new_content="One cup of tea, not two cups of tea.")
-    assert held.call("update_memory", id=merged["id"], content="One cup of tea, never two cups of tea.")["ok"]
-    assert held.call("protect_memory", id=merged["id"])["ok"]
-
-
-def test_what_others_made_of_it_since_it_may_not(ada: Agent) -> None:
-    remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
-    held = opened(ada)
-    held.call("update_memory", id=1, content="One cup of tea is surely enough.")
-    operations.revise(ada, 1, ME, content="Two cups.", session=None)
-    refused(held, "stale_memory", "delete_memory", {"id": 1})
-    assert held.call("update_memory", id=1, content="Two cups. So be it.")["ok"]  # for now it was shown
-
-
-def test_edits_of_the_system_or_of_another_session_are_not_the_agents_own(ada: Agent) -> None:
-    remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
-    held = opened(ada)
-    operations.revise(ada, 1, SYSTEM, content="Two cups.", session=held.session.number)
-    operations.revise(ada, 2, Actor.agent("session 9"), content="For all.", session=held.session.number + 8)
-    for number in (1, 2):
-        refused(held, "stale_memory", "delete_memory", {"id": number})
-
-
-def test_what_it_made_in_an_earlier_batch_it_must_be_shown_again(ada: Agent) -> None:
-    remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
-    held = opened(ada)
-    held.call("update_memory", id=1, content="One cup of tea is surely enough.")
-    held.knife.show(1, 2, [])
-    refused(held, "stale_memory", "delete_memory", {"id": 1})

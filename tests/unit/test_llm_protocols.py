@@ -1,7 +1,5 @@
 """What each protocol sends, and how its replies are read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -46,7 +44,7 @@ TALK = (
 
 
 @pytest.fixture(autouse=True)
-def _no_connection_left() -> Iterator[None]:
+def _close_connections() -> Iterator[None]:
     yield
     connections.close_clients()
 
@@ -61,7 +59,7 @@ def ask(provider: str, script: Script, messages: tuple[Message, ...] = TALK, **f
 
 
 def change(path: str, value: Any) -> Callable[[Any], Any]:
-    """Puts a value at a path of a reply."""
+    """A function that sets a value at a path of a reply."""
 
     def changed(wire: Any) -> Any:
         inner = wire
@@ -74,35 +72,26 @@ def change(path: str, value: Any) -> Callable[[Any], Any]:
     return changed
 
 
-# --- requests
+OPENING = [{"role": "system", "content": "Be careful."}, {"role": "user", "content": "Here is the ledger."}]
+END = {"role": "user", "content": "Go on."}
+RESULTS = [{"role": "tool", "content": "gone"}, {"role": "tool", "content": "no such tool"}]
 
 
 def test_a_request_to_chat_completions() -> None:
     _, sent = ask("openai", Say("ok"), max_output_tokens=77, temperature=0.0)
-    names = ("delete_memory", '{"id": 1}'), ("delete_memory_", "{}")
     calls = [
-        {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        for id, (name, arguments) in zip("ab", names, strict=True)
+        {"id": "a", "type": "function", "function": {"name": "delete_memory", "arguments": '{"id": 1}'}},
+        {"id": "b", "type": "function", "function": {"name": "delete_memory_", "arguments": "{}"}},
     ]
+    results = [result | {"tool_call_id": id} for result, id in zip(RESULTS, "ab", strict=True)]
+    messages = [*OPENING, {"role": "assistant", "content": "", "tool_calls": calls}, *results, END]
     assert sent.headers["authorization"] == "Bearer key"
-    assert sent.body == {
-        "model": "a-model",
-        "tools": [FUNCTION],
-        "messages": [
-            {"role": "system", "content": "Be careful."},
-            {"role": "user", "content": "Here is the ledger."},
-            {"role": "assistant", "content": "", "tool_calls": calls},
-            {"role": "tool", "content": "gone", "tool_call_id": "a"},
-            {"role": "tool", "content": "no such tool", "tool_call_id": "b"},
-            {"role": "user", "content": "Go on."},
-        ],
-        "max_tokens": 77,
-        "temperature": 0.0,
-    }
+    limits = {"max_tokens": 77, "temperature": 0.0}
+    assert sent.body == {"model": "a-model", "tools": [FUNCTION], "messages": messages, **limits}
 
 
 def test_a_request_to_the_messages_api() -> None:
-    """Results of one reply go back together, ahead of text, and stable messages are marked for the cache."""
+    """Results of one reply come first in one message. Stable messages are marked for the cache."""
     _, sent = ask("anthropic", Say("ok"), temperature=0.5)
     mark = {"cache_control": {"type": "ephemeral"}}
     results = [
@@ -129,59 +118,47 @@ def test_a_request_to_the_messages_api() -> None:
 
 
 def test_a_request_to_ollama() -> None:
-    """A prompt must never be cut in silence."""
     _, sent = ask("ollama", Say("ok"), max_output_tokens=77, temperature=0.25)
+    names = {"a": "delete_memory", "b": "delete memory!"}
     calls = [
         {"id": "a", "function": {"name": "delete_memory", "arguments": {"id": 1}}},
         {"id": "b", "function": {"name": "delete memory!", "arguments": {}}},
     ]
-    results = [
-        {"role": "tool", "content": "gone", "tool_name": "delete_memory", "tool_call_id": "a"},
-        {"role": "tool", "content": "no such tool", "tool_name": "delete memory!", "tool_call_id": "b"},
-    ]
+    pairs = zip(RESULTS, names.items(), strict=True)
+    results = [result | {"tool_name": name, "tool_call_id": id} for result, (id, name) in pairs]
     assert sent.body == {
         "model": "a-model",
-        "messages": [
-            {"role": "system", "content": "Be careful."},
-            {"role": "user", "content": "Here is the ledger."},
-            {"role": "assistant", "content": "", "tool_calls": calls},
-            *results,
-            {"role": "user", "content": "Go on."},
-        ],
+        "messages": [*OPENING, {"role": "assistant", "content": "", "tool_calls": calls}, *results, END],
         "tools": [FUNCTION],
         "stream": False,
         "truncate": False,
-        "shift": False,
+        "shift": False,  # otherwise the server cuts a long prompt
         "options": {"num_predict": 77, "num_ctx": 4096, "temperature": 0.25},
     }
 
 
-@pytest.mark.parametrize(
-    ("provider", "fields"),
-    [
-        ("openai", {"model", "messages", "max_tokens"}),
-        ("anthropic", {"model", "messages", "max_tokens", "system"}),
-        ("ollama", {"model", "messages", "options", "stream", "truncate", "shift"}),
-    ],
-)
-def test_tools_and_temperature_are_optional(provider: str, fields: set[str]) -> None:
-    assert set(ask(provider, Say("ok"), TALK[:2], tools=())[1].body) == fields
+FIELDS = {"openai": "max_tokens", "anthropic": "max_tokens system", "ollama": "options stream truncate shift"}
 
 
-def test_openai_itself_gets_its_own_fields() -> None:
+@every_provider
+def test_tools_and_temperature_are_optional(provider: str) -> None:
+    body = ask(provider, Say("ok"), TALK[:2], tools=())[1].body
+    assert set(body) == {"model", "messages", *FIELDS[provider].split()}
+
+
+def test_the_server_of_openai_gets_its_own_fields() -> None:
     body = OpenAI("key").body(Request("gpt", TALK, max_output_tokens=99))
-    assert (body["max_completion_tokens"], body["store"]) == (99, False)
-    assert "max_tokens" not in body
+    assert (body["max_completion_tokens"], body["store"], "max_tokens" in body) == (99, False, False)
 
 
 @pytest.mark.parametrize("opener", [OpenAI, Anthropic])
-def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(opener: Callable[[str], Model]) -> None:
+def test_a_key_with_a_line_break_is_refused_and_not_quoted(opener: Callable[[str], Model]) -> None:
     with pytest.raises(ModelNotConfigured) as caught:
         opener("sk-marker\nX-Evil: 1")
     assert "marker" not in str(caught.value)
 
 
-def test_only_the_last_four_marks_are_kept() -> None:
+def test_at_most_the_last_four_stable_messages_are_marked() -> None:
     several = tuple(Message("user", f"part {number}", stable=True) for number in range(6))
     body = ask("anthropic", Say("ok"), several)[1].body
     assert ["cache_control" in block for block in body["messages"][0]["content"]] == [False] * 2 + [True] * 4
@@ -194,11 +171,9 @@ def test_empty_texts_are_left_out() -> None:
     assert [block["text"] for block in body["messages"][0]["content"]] == ["hi", "hello?"]
 
 
-@pytest.mark.parametrize(
-    ("prompt_bytes", "output", "context"), [(0, 1, 4096), (3 * 3072, 512, 4096), (3 * 3073, 512, 8192)]
-)
-def test_contexts_are_powers_of_two(prompt_bytes: int, output: int, context: int) -> None:
-    assert context_tokens(prompt_bytes, output) == context
+def test_contexts_are_powers_of_two() -> None:
+    sizes = ((0, 1), (3 * 3072, 512), (3 * 3073, 512))
+    assert [context_tokens(prompt_bytes, output) for prompt_bytes, output in sizes] == [4096, 4096, 8192]
 
 
 @every_provider
@@ -207,23 +182,15 @@ def test_a_lone_surrogate_does_not_break_the_call(provider: str) -> None:
     assert "broken ? text" in json.dumps(sent.body)
 
 
-@pytest.mark.parametrize(
-    ("name", "sent"), [("functions.delete", "functions_delete"), ("", "unnamed"), ("é" * 99, "_" * 64)]
-)
-def test_names_are_changed_to_what_can_be_sent_back(name: str, sent: str) -> None:
-    assert tool_name(name) == sent
+def test_tool_names_are_changed_to_valid_ones() -> None:
+    assert [tool_name(name) for name in ("functions.delete", "", "é" * 99)] == ["functions_delete", "unnamed", "_" * 64]
 
 
-# --- replies
-
-
-@pytest.mark.parametrize(
-    ("provider", "usage"),
-    [("openai", Usage(100, 60, 7)), ("anthropic", Usage(100, 60, 7)), ("ollama", Usage(100, 0, 7))],
-)
-def test_text_and_usage_are_read(provider: str, usage: Usage) -> None:
+@every_provider
+def test_text_and_usage_are_read(provider: str) -> None:
     reply, _ = ask(provider, Say("hello", usage=Spent(prompt=100, completion=7, cached=60, stored=30)))
-    assert reply == Reply("hello", (), usage, "end", calls=1)
+    cached = 0 if provider == "ollama" else 60
+    assert reply == Reply("hello", (), Usage(100, cached, 7), "end", calls=1)
 
 
 @every_provider
@@ -235,15 +202,14 @@ def test_text_and_calls_are_read_in_order(provider: str) -> None:
 
 
 @every_provider
-def test_a_server_may_leave_out_its_counts(provider: str) -> None:
-    reply, _ = ask(
-        provider, Broken(lambda wire: {k: v for k, v in wire.items() if "usage" not in k and "eval" not in k})
-    )
+def test_token_counts_are_optional(provider: str) -> None:
+    without = Broken(lambda wire: {k: v for k, v in wire.items() if "usage" not in k and "eval" not in k})
+    reply, _ = ask(provider, without)
     assert (reply.text, reply.usage) == ("hello", Usage())
 
 
 @pytest.mark.parametrize(
-    ("provider", "path", "said", "stop"),
+    ("provider", "path", "reason", "stop"),
     [
         ("openai", "choices.0.finish_reason", "length", "length"),
         ("openai", "choices.0.finish_reason", None, "other"),
@@ -252,16 +218,16 @@ def test_a_server_may_leave_out_its_counts(provider: str) -> None:
         ("ollama", "done_reason", "length", "length"),
     ],
 )
-def test_why_it_stopped(provider: str, path: str, said: str | None, stop: str) -> None:
-    assert ask(provider, Broken(change(path, said)))[0].stop == stop
+def test_the_reason_to_stop_is_read(provider: str, path: str, reason: str | None, stop: str) -> None:
+    assert ask(provider, Broken(change(path, reason)))[0].stop == stop
 
 
-@pytest.mark.parametrize(("said", "stop"), [("end", "tool_calls"), ("length", "length")])
-def test_why_it_stopped_beside_a_call(said: str, stop: str) -> None:
-    assert ask("openai", Say(calls=(Call("finish"),), stop=said))[0].stop == stop
+def test_the_reason_to_stop_of_a_reply_with_a_call() -> None:
+    replies = [ask("openai", Say(calls=(Call("finish"),), stop=reason))[0] for reason in ("end", "length")]
+    assert [reply.stop for reply in replies] == ["tool_calls", "length"]
 
 
-def test_blocks_of_other_types_and_counts_that_are_null_are_ignored() -> None:
+def test_other_types_of_blocks_and_null_counts_are_ignored() -> None:
     def thinking(wire: dict[str, Any]) -> dict[str, Any]:
         usage = {"input_tokens": 5, "output_tokens": 2, "cache_read_input_tokens": None}
         return wire | {"content": [{"type": "thinking", "thinking": "hm", "text": 5}, *wire["content"]], "usage": usage}
@@ -270,33 +236,19 @@ def test_blocks_of_other_types_and_counts_that_are_null_are_ignored() -> None:
     assert (reply.text, reply.usage) == ("hello", Usage(prompt=5, completion=2))
 
 
-def test_a_refusal_is_its_text() -> None:
+def test_a_refusal_is_read_as_text() -> None:
     message = {"role": "assistant", "content": None, "refusal": "I would rather not."}
     assert ask("openai", Broken(change("choices.0.message", message)))[0].text == "I would rather not."
 
 
-# --- ids and arguments of tool calls
-
-ASKED = Request("m", (Message("assistant", "", (ToolCall("old", "x", {}),)), Message("tool", "", tool_call_id="old")))
+REQUEST = Request("m", (Message("assistant", "", (ToolCall("old", "x", {}),)), Message("tool", "", tool_call_id="old")))
 
 
-@pytest.mark.parametrize(
-    ("sent", "kept"),
-    [
-        (["a", "b"], ["a", "b"]),
-        (["a", None, ""], ["a", "call_2_1", "call_2_2"]),
-        (["a", "a", "a"], ["a", "call_2_1", "call_2_2"]),
-        (["old"], ["call_2_0"]),
-        (["call_2_1", None], ["call_2_1", "call_2_1_"]),
-    ],
-)
-def test_ids_are_unique_in_the_conversation(sent: list[str | None], kept: list[str]) -> None:
-    assert [call.id for call in tool_calls([(id, "x", {}) for id in sent], ASKED)] == kept
-
-
-@pytest.mark.parametrize("value", [{"id": 1}, ' {"id": 1} '])
-def test_an_object_or_its_text_are_arguments(value: Any) -> None:
-    assert arguments_of(value) == {"id": 1}
+def test_ids_of_calls_become_unique_in_the_conversation() -> None:
+    rows: list[tuple[list[str | None], list[str]]] = [(["a", "b"], ["a", "b"]), (["old"], ["call_2_0"])]
+    rows += [(ids, ["a", "call_2_1", "call_2_2"]) for ids in (["a", None, ""], ["a", "a", "a"])]
+    for sent, kept in [*rows, (["call_2_1", None], ["call_2_1", "call_2_1_"])]:
+        assert [call.id for call in tool_calls([(id, "x", {}) for id in sent], REQUEST)] == kept
 
 
 @pytest.mark.parametrize(
@@ -304,5 +256,6 @@ def test_an_object_or_its_text_are_arguments(value: Any) -> None:
     ["{", "[]", '{"a": NaN}', '{"a": "\\ud800"}', '{"a":' * 9000, {"a": float("inf")}, "9" * 10_000],
     ids=lambda value: str(value)[:12],
 )
-def test_nothing_else_is(value: Any) -> None:
+def test_only_an_object_or_its_text_is_read_as_arguments(value: Any) -> None:
     assert arguments_of(value) is None
+    assert arguments_of({"id": 1}) == arguments_of(' {"id": 1} ') == {"id": 1}

@@ -1,0 +1,222 @@
+"""Mail with a link to decide: only the present steward receives it, and only the mail holds the token."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings as configured
+from django.core import mail
+from django.utils import timezone
+
+from audit.consent import Person, Scope
+from audit.models import AccessRequest, ConsentLink
+from audit.trail import Actor
+from config.queue import ASK_STEWARD
+from memory import tasks
+from memory.agents import lifecycle
+from memory.consent import grants, proposals, removal_requests
+from memory.consent import links as steward_links
+from memory.errors import Erased, MailNotSent
+from memory.models import Agent
+from tests.asking import EVE, PAT, PURPOSE
+from tests.asking import ask as ask_to_read
+from tests.privacy import logbook
+from tests.privacy.marker import MARKER
+from tests.privacy.watch import kept
+from tests.queueing import waiting, work
+from tests.steps import ME, fresh, refused, remember
+from tests.unit.test_steward_mail import sent_mail
+
+ADMIN = Actor.person("admin@acme.test")
+SUE, TOM = "sue@elsewhere.test", "tom@elsewhere.test"
+CONSOLE = "django.core.mail.backends.console.EmailBackend"
+
+
+@pytest.fixture
+def stewarded(ada: Agent) -> Agent:
+    remember(ada, f"{MARKER} tea", f"{MARKER} milk", tags=("jam",))
+    Agent.objects.filter(pk=ada.pk).update(steward=SUE)
+    return fresh(ada)
+
+
+def ask(agent: Agent, person: Person = PAT, **fields: Any) -> int:
+    return ask_to_read(agent, person, **fields).number
+
+
+def propose(agent: Agent, **fields: Any) -> int:
+    return proposals.propose(fresh(agent), ADMIN, **{"model": "openai/gpt-4.1"} | fields).number
+
+
+def ask_redaction(agent: Agent, *numbers: int) -> int:
+    return removal_requests.ask_redaction(agent, numbers, ADMIN, reason="request 2026-114").number
+
+
+def links_sent() -> list[Any]:
+    return [message for message in sent_mail() if "/consent/" in message.body]
+
+
+def token_of(message: Any) -> str:
+    [token] = re.findall(r"/consent/(\S+)", message.body)
+    return str(token)
+
+
+def decide(message: Any, *, approve: bool) -> None:
+    steward_links.decide(token_of(message), approve=approve)
+
+
+def test_a_request_is_mailed_with_a_link_that_decides(stewarded: Agent) -> None:
+    number = ask(stewarded, scope=Scope("memories", numbers=(1, 2)), seconds=5_400)
+    assert waiting() == [(ASK_STEWARD, (stewarded.pk, number))]
+    [message] = sent_mail()
+    asked_at = grants.find(fresh(stewarded), number).asked_at
+    assert (message.to, message.from_email) == ([SUE], configured.DEFAULT_FROM_EMAIL)
+    assert message.subject == "acme/ada: pat@acme.test asks to read its memories"
+    assert message.body == (
+        "You receive this mail because you are the steward of the agent acme/ada.\n\n"
+        "pat@acme.test asks to read 2 listed memories and their history (1, 2), for 1 hour and 30 minutes from your "
+        "approval.\n\n"
+        "Open this link to approve or deny:\n\n"
+        f"    {configured.PUBLIC_URL}/consent/{token_of(message)}\n\n"
+        f"The link is valid until {asked_at + timedelta(hours=72):%d %B %Y at %H:%M} UTC. Opening it decides nothing. "
+        "If you do nothing, the answer is no. Do not share the link: anybody who has it can decide in your name.\n\n"
+        "The reason, in their own words, which the service has not checked:\n\n"
+        f"    \u201c{PURPOSE}\u201d\n"
+    )
+    decide(message, approve=True)
+    assert grants.find(fresh(stewarded), number).state == "active"
+
+
+def test_a_proposal_and_a_redaction_are_mailed_with_links(stewarded: Agent) -> None:
+    proposal, removal = propose(stewarded, steward=TOM), ask_redaction(fresh(stewarded), 1, 2)
+    assert waiting() == [(ASK_STEWARD, (stewarded.pk, number)) for number in (proposal, removal)]
+    messages = sent_mail()
+    assert [message.to for message in messages] == [[SUE], [SUE]]
+    assert messages[1].subject == "acme/ada: somebody asks to delete memories permanently"
+    expected = [
+        "admin@acme.test proposes this:",
+        "- its model changes from builtin/dedupe to openai/gpt-4.1",
+        f"- its steward changes from {SUE} to {TOM}",
+    ]
+    assert [text for text in expected if text not in messages[0].body] == []
+    request = "asks to permanently delete the content of 2 memories, including their history (numbers 1, 2)."
+    assert f"admin@acme.test {request}" in messages[1].body
+    assert messages[1].body.endswith("\n\n    \u201crequest 2026-114\u201d\n")
+    assert MARKER not in messages[1].body
+    decide(messages[0], approve=False)
+    decide(messages[1], approve=True)
+    assert proposals.find(fresh(stewarded), proposal).state == "declined"
+    assert removal_requests.find(fresh(stewarded), removal).state == "carried_out"
+
+
+def test_an_erasure_is_mailed_with_a_link_and_settles_the_other_requests(stewarded: Agent) -> None:
+    first = removal_requests.ask_erasure(stewarded, ADMIN, reason="the contract ended")
+    operator = Actor.operator("erase_agent")
+    removal_requests.ask_erasure(fresh(stewarded), operator, reason="once more", asked_by="jo@acme.test")
+    one, other = sent_mail()
+    assert "all its memories, present and past, by destroying their key" in one.body
+    assert "an operator, for \u201cjo@acme.test\u201d asks to permanently delete" in other.body
+    decide(one, approve=True)
+    assert not fresh(stewarded).wrapped_key
+    assert removal_requests.find(fresh(stewarded), first.number).decided_by == "steward"
+    assert [steward_links.look(token_of(each)).state for each in (one, other)] == ["carried_out", "settled"]
+    with pytest.raises(Erased):
+        decide(other, approve=True)
+
+
+@pytest.mark.parametrize(
+    ("purpose", "quoted"),
+    [
+        (
+            "to help you\r\n\r\nBcc: x\u2028\u201d\n\nSay yes here: https://evil.test/\u201d now",
+            "to help you Bcc: x ' Say yes here: https://evil.test/' now",
+        ),
+        (
+            "to help\u202e you, \u2066and you\u200f alone \u05e9\u05dc\u05d5\u05dd",
+            "to help you, and you alone \u05e9\u05dc\u05d5\u05dd",
+        ),
+    ],
+)
+def test_a_purpose_is_one_quoted_line_at_the_end(stewarded: Agent, purpose: str, quoted: str) -> None:
+    """It cannot end its quotation, and it cannot change the direction of the text around it."""
+    ask(stewarded, purpose=purpose)
+    [message] = sent_mail()
+    assert message.body.endswith(f"\n\n    \u201c{quoted}\u201d\n")
+    assert message.body.index("/consent/") < message.body.index(quoted)
+    assert "\n" not in message.subject
+
+
+def test_only_an_agent_with_a_steward_causes_mail(ada: Agent) -> None:
+    ask(ada)
+    propose(ada)
+    assert waiting() == []
+
+
+@pytest.mark.parametrize("address", [SUE, "SUE@Elsewhere.test", "sue+x@elsewhere.test"])
+def test_a_steward_receives_no_link_to_their_own_request(stewarded: Agent, address: str) -> None:
+    ask(stewarded, Person(3, address))
+    proposals.propose(fresh(stewarded), Actor.person(address), model="openai/gpt-4.1")
+    assert work() == [("ask_steward", "nobody_to_ask")] * 2
+    assert not ConsentLink.objects.exists()
+
+
+def test_a_settled_lapsed_erased_or_unknown_request_is_not_mailed(stewarded: Agent, time_machine: Any) -> None:
+    denied, lapsed = ask(stewarded), ask(stewarded, EVE)
+    grants.deny(fresh(stewarded), denied, ME)
+    proposals.decline(fresh(stewarded), propose(stewarded), ME)
+    time_machine.move_to(timezone.now() + timedelta(hours=72))
+    assert (work(), mail.outbox, ConsentLink.objects.count()) == ([("ask_steward", "over")] * 3, [], 0)
+    assert grants.find(fresh(stewarded), lapsed).state == "requested"  # the task writes nothing
+    for number in (1, 99, 10**18):
+        assert tasks.ask_steward(stewarded.pk, number) == "unknown"
+    Agent.objects.update(wrapped_key=b"")
+    assert tasks.ask_steward(stewarded.pk, lapsed) == "over"
+    assert mail.outbox == []
+
+
+def test_a_new_steward_receives_new_links_to_the_open_requests(stewarded: Agent) -> None:
+    requested, denied = ask(stewarded), ask(stewarded, EVE)
+    open_requests = [requested, propose(stewarded), ask_redaction(fresh(stewarded), 1)]
+    grants.deny(fresh(stewarded), denied, ME)
+    old_tokens = {token_of(message) for message in sent_mail()}
+    lifecycle.change(fresh(stewarded), ME, steward=TOM)
+    messages = links_sent()
+    assert [message.to for message in messages] == [[TOM]] * 3
+    assert [steward_links.look(token_of(message)).request.number for message in messages] == open_requests
+    for token in old_tokens:
+        with pytest.raises(steward_links.errors.InvalidLink):
+            steward_links.look(token)
+    decide(messages[2], approve=False)
+    assert removal_requests.find(fresh(stewarded), open_requests[2]).state == "declined"
+
+
+def test_with_console_mail_a_request_to_a_steward_is_refused(stewarded: Agent, bob: Agent, settings: Any) -> None:
+    """An operator could read the link on the console."""
+    settings.EMAIL_BACKEND = CONSOLE
+    with refused(stewarded, MailNotSent) as caught:
+        ask(stewarded)
+    assert "EMAIL_URL" in str(caught.value)
+    with refused(stewarded, MailNotSent):
+        propose(stewarded)
+    assert not AccessRequest.objects.exists()
+    ask(bob)  # without a steward the runtime decides
+    settings.DEBUG = True
+    ask(stewarded)
+    settings.DEBUG = False
+    assert work() == [("ask_steward", "mail_not_sent")]
+    assert not ConsentLink.objects.exists()
+
+
+def test_a_token_is_only_in_the_mail_and_the_mail_holds_no_memory(stewarded: Agent) -> None:
+    with logbook.kept() as log:
+        ask(stewarded)
+        propose(stewarded)
+        messages = sent_mail()
+    secrets = [token_of(message).split("_", 1)[1] for message in messages]
+    assert [len(secret) for secret in secrets] == [64, 64]  # 256 bits
+    for secret in secrets:
+        assert secret not in log.text
+        assert [place for place, data in kept() if secret.encode() in data] == []
+    text = "".join(message.message().as_string() for message in messages)
+    assert MARKER not in text
+    assert "jam" not in text

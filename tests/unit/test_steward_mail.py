@@ -1,0 +1,174 @@
+"""Mail to the steward about changes of the agent. The steward before a change receives it too."""
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core import mail
+from django.core.mail.backends.locmem import EmailBackend
+from django.utils import timezone
+from django_q.models import Schedule
+
+from audit.models import ActorKind
+from audit.trail import Actor
+from config.queue import ASK_STEWARD
+from memory import tasks
+from memory.agents import lifecycle
+from memory.errors import SealBroken
+from memory.mail.letters import WAITS
+from memory.models import Agent, AgentKey
+from memory.silo.silo import Silo
+from memory.time_machine import trail_view
+from tests.asking import PURPOSE, ask
+from tests.privacy import logbook
+from tests.queueing import waiting, work
+from tests.steps import ME, fresh, last_entry, problems, remember
+
+SUE, TOM = "sue@acme.test", "tom@acme.test"
+CHANGED = "acme/ada: its steward was changed"
+
+
+@pytest.fixture
+def stewarded(ada: Agent) -> Agent:
+    Agent.objects.filter(pk=ada.pk).update(steward=SUE)
+    return fresh(ada)
+
+
+def sent_mail() -> list[Any]:
+    """Run the queued tasks and return the new messages."""
+    work()
+    messages, mail.outbox[:] = list(mail.outbox), []
+    return messages
+
+
+def letters() -> list[tuple[str, str]]:
+    return [(message.to[0], message.subject) for message in sent_mail()]
+
+
+def key_of(agent: Agent) -> AgentKey:
+    return AgentKey.objects.select_related("agent__tenant").filter(agent=agent, revoked_at=None).latest("pk")
+
+
+def test_a_letter_names_the_change_its_time_and_its_actor(stewarded: Agent) -> None:
+    lifecycle.change(stewarded, ME, model="openai/gpt-4.1")
+    entry = last_entry(stewarded)
+    [message] = sent_mail()
+    assert message.from_email == settings.DEFAULT_FROM_EMAIL
+    assert message.body == (
+        "You receive this mail because you are the steward of the agent acme/ada. This has changed:\n\n"
+        "- its model is now openai/gpt-4.1\n\n"
+        f"Made by the agent's own runtime on {entry.at:%d %B %Y at %H:%M} UTC. "
+        f"This is entry {entry.seq} of the agent's audit trail.\n"
+    )
+    for number, kind in enumerate(ActorKind):
+        lifecycle.change(fresh(stewarded), Actor(kind, "x"), model=f"openai/{number}")
+    actors = {re.findall("Made by (.*) on ", message.body)[0] for message in sent_mail()}
+    assert len(actors) == len(ActorKind)
+
+
+def test_a_subject_is_one_line(stewarded: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    for model in ("openai/gpt\nX: y", "openai/gpt\x85", "openai/gpt "):
+        with pytest.raises(lifecycle.Invalid, match="model: must have"):
+            lifecycle.change(stewarded, ME, model=model)
+    assert waiting() == []
+    monkeypatch.setattr(lifecycle, "_clean", lambda *_: None)  # an old entry may hold a line break
+    lifecycle.change(stewarded, ME, model="openai/gpt\r\nX:\x0by")
+    assert letters() == [(SUE, "acme/ada: its model is now openai/gpt X: y")]
+
+
+def test_letters_name_new_and_revoked_keys_and_hold_no_secret(stewarded: Agent) -> None:
+    lifecycle.create("acme", "eve", model="builtin/dedupe", actor=Actor.operator("cli"), steward=SUE)
+    [(to, subject)] = letters()
+    assert (to, subject.split(" (")[0]) == (SUE, "acme/eve: a key to its memory was created")
+    secret = lifecycle.exchange_key(key_of(stewarded), ME).split("_", 2)[2]
+    messages = sent_mail()
+    assert key_of(stewarded).prefix in messages[0].subject
+    assert [message for message in messages if secret in message.body + message.subject] == []
+    assert [message.subject.split(" (")[0] for message in messages] == [
+        "acme/ada: a key to its memory was created",
+        "acme/ada: a key to its memory was revoked",
+        CHANGED,  # the first exchange removes an earlier steward
+    ]
+
+
+def test_other_changes_send_no_letter(stewarded: Agent) -> None:
+    lifecycle.change(stewarded, ME, system_prompt="x", retention="0.80", paused=True, language="german")
+    remember(stewarded, "tea")
+    assert waiting() == []
+
+
+def test_only_a_new_steward_reads_what_the_role_means(stewarded: Agent) -> None:
+    lifecycle.change(stewarded, ME, steward=TOM)
+    bodies = {message.to[0]: message.body for message in sent_mail()}
+    role = "You are now its steward. You receive a link by mail when somebody asks to read"
+    assert {to: role in body for to, body in bodies.items()} == {SUE: False, TOM: True}
+    assert "If you do not want this role, tell the organisation that runs the agent." in bodies[TOM]
+
+
+def test_a_first_and_a_last_steward_receive_a_letter(ada: Agent) -> None:
+    for steward in (SUE, ""):
+        lifecycle.change(ada, ME, steward=steward)
+        assert letters() == [(SUE, CHANGED)]
+    lifecycle.issue_key(ada, ME)
+    assert waiting() == []
+
+
+def test_a_late_letter_goes_to_the_steward_at_the_time_of_the_change(stewarded: Agent) -> None:
+    """Otherwise the thief of a key could redirect the letter about it."""
+    for steward in (TOM, "eve@evil.test"):
+        lifecycle.issue_key(stewarded, ME)
+        lifecycle.change(stewarded, ME, steward=steward)
+    assert [to for to, _ in letters()] == [SUE, SUE, TOM, TOM, TOM, "eve@evil.test"]
+
+
+def test_the_address_of_a_replaced_steward_is_sealed_in_the_trail(stewarded: Agent, bob: Agent) -> None:
+    lifecycle.change(stewarded, ME, steward=TOM)
+    entry = last_entry(stewarded)
+    assert trail_view.note(fresh(stewarded), entry) == SUE
+    assert SUE not in f"{entry.detail}"
+    assert problems(stewarded) == []
+    assert entry.sealed is not None
+    with pytest.raises(SealBroken):
+        Silo.for_agent(bob).open_text("note", entry.seq, bytes(entry.sealed))
+    Agent.objects.update(wrapped_key=b"")
+    assert work() == [("tell_steward", "erased"), ("tell_steward", "sent")]
+
+
+class Refuses(EmailBackend):
+    """A mail server that refuses each message and quotes it in the error."""
+
+    def send_messages(self, messages: Sequence[Any]) -> int:
+        raise OSError(f"550 {messages[0].to} {messages[0].body}")
+
+
+def _minutes_to_next_try() -> timedelta | None:
+    row = Schedule.objects.first()
+    if row is None:
+        return None
+    row.delete()
+    return timedelta(minutes=round((row.next_run - timezone.now()).total_seconds() / 60))
+
+
+def test_a_failed_letter_is_retried_a_few_times(stewarded: Agent, settings: Any) -> None:
+    settings.EMAIL_BACKEND = "tests.unit.test_steward_mail.Refuses"
+    lifecycle.issue_key(stewarded, ME)
+    [(_, numbers)] = waiting()
+    with logbook.kept() as log:
+        tries = [(tasks.tell_steward(*numbers, n), _minutes_to_next_try()) for n in range(len(WAITS) + 1)]
+    assert tries == [*(("put_off", wait) for wait in WAITS), ("given_up", None)]
+    assert log.text.count("letter not sent") == 5
+    assert f'"seq": {numbers[1]}' in log.text
+    assert "letter given up" in log.text
+    assert SUE not in log.text
+    assert "issued" not in log.text
+    number = ask(stewarded).number
+    with logbook.kept() as log:
+        assert [tasks.ask_steward(stewarded.pk, number, n) for n in range(len(WAITS) + 1)] == [
+            done for done, _ in tries
+        ]
+    assert set(Schedule.objects.values_list("func", flat=True)) == {ASK_STEWARD}
+    assert "letter given up" in log.text
+    assert [text for text in ("/consent/", SUE, PURPOSE) if text in log.text] == []
