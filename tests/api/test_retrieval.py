@@ -1,4 +1,4 @@
-"""Retrieval over the API: to the agent's key alone, with the query in the body."""
+"""Retrieval over the API: with the agent's key only, and with the query in the body."""
 
 from __future__ import annotations
 
@@ -19,45 +19,31 @@ def tea(house: House) -> Agent:
     return house.ada
 
 
-def test_what_bears_on_a_question_is_found_and_counted(tea: Agent, runtime: Caller) -> None:
-    answer = runtime.post("retrieve", {"query": "tea", "project": "a"})
-    assert answer.status == 200
-    told = answer.json
-    assert [(each["id"], each["recalled"]) for each in told["results"]] == [(1, 1), (3, 1)]
-    assert told["results"][0]["score"] > told["results"][1]["score"] > 0
-    assert told["block"] == "# What you remember of this\n- tea of a\n- tea of everybody, and rather more of it\n"
-    assert told["tokens"] == sum(each["tokens"] for each in told["results"])
-    again = runtime.post("retrieve", {"query": "tea", "project": "a", "limit": 1}).json
-    assert [(each["id"], each["recalled"]) for each in again["results"]] == [(1, 2)]
+def test_relevant_memories_are_found_and_counted(tea: Agent, runtime: Caller) -> None:
+    query = {"query": "tea", "project": "a"}
+    answer = runtime.post("retrieve", query)
+    found = answer.json["results"]
+    assert (answer.status, [(each["id"], each["recalled"]) for each in found]) == (200, [(1, 1), (3, 1)])
+    assert found[0]["score"] > found[1]["score"] > 0
+    assert (
+        answer.json["block"] == "# What you remember of this\n- tea of a\n- tea of everybody, and rather more of it\n"
+    )
+    assert answer.json["tokens"] == sum(each["tokens"] for each in found)
+    limited = runtime.post("retrieve", query | {"limit": 1}).json["results"]
+    assert [(each["id"], each["recalled"]) for each in limited] == [(1, 2)]
+    assert runtime.post("retrieve", query | {"tags": ["hot"]}).ids == [1]
+    short = runtime.post("retrieve", query | {"max_tokens": 4})
+    assert (short.ids, short.json["left_out"]) == ([1], 1)
 
 
-def test_what_else_may_be_asked(tea: Agent, runtime: Caller) -> None:
-    tagged = runtime.post("retrieve", {"query": "tea", "project": "a", "tags": ["hot"]}).json
-    assert [each["id"] for each in tagged["results"]] == [1]
-    within = runtime.post("retrieve", {"query": "tea", "project": "a", "max_tokens": 4}).json
-    assert ([each["id"] for each in within["results"]], within["left_out"]) == ([1], 1)
+def test_an_invalid_query_is_refused(tea: Agent, runtime: Caller) -> None:
+    invalid = [{"query": 5}, {"query": "x" * 2_001}, {"project": "../a"}, {"limit": 0}, {"limit": 101}]
+    for change in [*invalid, {"max_tokens": -1}, {"tags": "hot"}, {"more": 1}]:
+        assert runtime.post("retrieve", {"query": "tea"} | change).status == 422, change
+    assert runtime.post("retrieve", {}).status == 422
+    assert runtime.get("retrieve?query=tea").status == 405, "an address holds no content"
 
 
-def test_what_is_no_question_is_refused(tea: Agent, runtime: Caller) -> None:
-    for body in (
-        {},
-        {"query": 5},
-        {"query": "x" * 2_001},
-        {"query": "tea", "project": "../a"},
-        {"query": "tea", "limit": 0},
-        {"query": "tea", "limit": 101},
-        {"query": "tea", "max_tokens": -1},
-        {"query": "tea", "tags": "hot"},
-        {"query": "tea", "more": 1},
-    ):
-        assert runtime.post("retrieve", body).status == 422, body
-
-
-def test_another_agents_side_finds_its_own_alone(tea: Agent, stranger: Caller, acme: Caller) -> None:
+def test_another_caller_finds_nothing_of_the_agent(tea: Agent, stranger: Caller, acme: Caller) -> None:
     assert [each["content"] for each in stranger.post("retrieve", {"query": "tea"}).json["results"]] == ["tea of bob"]
-    assert acme.post("retrieve", {"query": "tea"}).status == 403
-    assert Caller().post("retrieve", {"query": "tea"}).status == 401
-
-
-def test_content_is_asked_for_in_no_address(tea: Agent, runtime: Caller) -> None:
-    assert runtime.get("retrieve?query=tea").status == 405
+    assert [caller.post("retrieve", {"query": "tea"}).status for caller in (acme, Caller())] == [403, 401]
