@@ -55,6 +55,8 @@ def test_half_of_the_core_memories_may_be_discarded(runtime: Caller, old: Agent)
         assert is_refused(runtime.patch(f"memories/{OLD}", change))
     assert steps.state(old) == before
     assert runtime.patch("memories/1", {"content": "x"}).codes == ["discarded"]
+    other = Caller(runtime.post("agent/keys", {"exchange": True}).json["key"])
+    assert is_refused(other.delete(f"memories/{OLD}")), "all keys share the limit"
     assert problems(old) == []
 
 
@@ -105,13 +107,6 @@ def test_new_and_restored_memories_do_not_raise_the_limit(
 ) -> None:
     attempt(old, at)
     assert is_refused(runtime.delete("memories/51"))
-
-
-def test_all_keys_of_an_agent_share_the_limit(runtime: Caller, old: Agent) -> None:
-    discard(old, 1, 30)
-    assert is_refused(runtime.delete("memories/31"))
-    other = Caller(runtime.post("agent/keys", {"exchange": True}).json["key"])
-    assert is_refused(other.delete(f"memories/{OLD}"))
 
 
 def test_edits_of_operators_sessions_and_the_system_do_not_count(runtime: Caller, old: Agent) -> None:

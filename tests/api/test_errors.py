@@ -1,11 +1,13 @@
-"""Errors of the API: one form, stable codes, the field's name, no quoted value, and never a 500."""
+"""Errors of the API: one form, stable codes, the field's name, no quoted value, and never a 500. The rate limit."""
 
 from __future__ import annotations
 
 import io
+import time
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.db import OperationalError, connection
 from django.test import Client
 
@@ -15,23 +17,19 @@ from tests.api.calling import BASE, NDJSON, Caller
 from tests.conftest import House
 from tests.privacy.marker import unique
 
-DEEP = b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
 
 
 def test_an_invalid_body_is_refused(runtime: Caller, ada: Agent) -> None:
+    contents = [b"NaN", b'"a", "content": "b"', b'"\xff"', b'"\\ud800"', nested(100), nested(100_000)]
+    contents.append(b'"a", "origin": ' + b"9" * 10_000)
     for raw, status, code in (
-        (b"", 422, "required"),
+        *((b'{"content": ' + content + b"}", 400, "parse_error") for content in contents),
         (b"{", 400, "parse_error"),
-        (b'{"content": NaN}', 400, "parse_error"),
-        (b'{"content": "a", "content": "b"}', 400, "parse_error"),
-        (b'{"content": "\xff"}', 400, "parse_error"),
-        (b'{"content": "\\ud800"}', 400, "parse_error"),
-        (b'{"content": "a", "origin": ' + b"9" * 10_000 + b"}", 400, "parse_error"),
-        (b'{"content": ' + b"[" * 18 + b"]" * 18 + b"}", 422, "invalid"),
-        (b'{"content": ' + b"[" * 100 + b"]" * 100 + b"}", 400, "parse_error"),
-        (DEEP, 400, "parse_error"),
-        (b"[]", 422, "invalid"),
-        (b'"text"', 422, "invalid"),
+        (b"", 422, "required"),
+        *((raw, 422, "invalid") for raw in (b"[]", b'"text"', b'{"content": ' + nested(18) + b"}")),
         (b"null", 422, "null"),
         (b'{"content": "a", "x": 1}', 422, "unknown_field"),
     ):
@@ -88,16 +86,12 @@ def test_an_unknown_path_is_404_and_an_unknown_method_405(runtime: Caller) -> No
 
 
 def test_another_content_type_charset_or_encoding_is_415(runtime: Caller) -> None:
-    for kind, headers in (
-        ("text/plain", {}),
-        ("application/x-www-form-urlencoded", {}),
-        ("multipart/form-data", {}),
-        ("application/json; charset=utf-16", {}),
-        ("application/json; charset", {"content_encoding": "gzip"}),
-        ("application/json", {"content_encoding": "gzip, identity"}),
-    ):
-        answer = runtime.post("memories", raw=b'{"content": "a"}', kind=kind, **headers)
-        assert (answer.status, answer.codes) == (415, ["unsupported_media_type"]), (kind, headers)
+    types = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
+    types.append("application/json; charset=utf-16")
+    answers = [runtime.post("memories", raw=b"{}", kind=kind) for kind in types]
+    for kind, encoding in (("application/json; charset", "gzip"), ("application/json", "gzip, identity")):
+        answers.append(runtime.post("memories", raw=b"{}", kind=kind, content_encoding=encoding))
+    assert [(answer.status, answer.codes) for answer in answers] == [(415, ["unsupported_media_type"])] * 6
 
 
 def test_a_body_that_is_too_large_is_413(runtime: Caller, ada: Agent, settings: Any) -> None:
@@ -220,3 +214,35 @@ def test_many_unknown_fields_are_counted_or_cut(runtime: Caller) -> None:
     assert {len(name) for name in answer.json["ignored"]} == {64}
     answer = runtime.post("import", raw=b'{"content": "a", "\\ud800": 1}', kind=NDJSON)
     assert (answer.status, answer.json["ignored"]) == (201, ["?"])
+
+
+@pytest.fixture
+def rate_limit(settings: Any) -> None:
+    settings.API_RATE = 3
+    cache.clear()
+
+
+@pytest.mark.usefixtures("rate_limit")
+def test_a_key_above_its_rate_is_429_for_the_rest_of_the_minute(
+    runtime: Caller, stranger: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    assert [runtime.get("agent").headers["X-RateLimit-Remaining"] for _ in range(3)] == ["2", "1", "0"]
+    answer = runtime.get("agent")
+    assert (answer.status, answer.codes, answer.headers["X-RateLimit-Limit"]) == (429, ["throttled"], "3")
+    assert 0 < int(answer.headers["Retry-After"]) <= 60
+    assert stranger.get("agent").status == 200
+    monkeypatch.setattr("memory.api.base.views.time.time", lambda: now + 60)
+    assert runtime.get("agent").status == 200
+
+
+@pytest.mark.usefixtures("rate_limit")
+def test_requests_without_a_key_or_a_working_cache_are_not_counted(runtime: Caller, monkeypatch: Any) -> None:
+    assert [Caller().get("agent").status for _ in range(5)] == [401] * 5
+    assert runtime.get("agent").status == 200
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise ValueError
+
+    monkeypatch.setattr("memory.api.base.views.counts.incr", fails)
+    assert [runtime.get("agent").status for _ in range(5)] == [200] * 5

@@ -12,18 +12,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memory.agents import rule_changes
 from memory.models import Agent
 from memory.transfer import importing
-from memory.transfer.export_formats import EXPORTS
 from memory.transfer.formats import json_file, tree
 from memory.transfer.importing import IMPORTS
-from memory.writing import edits
 from tests import steps
 from tests.api.calling import NDJSON, Answer, Caller
 from tests.moving.test_systems import TREES
 from tests.privacy.marker import MARKER
-from tests.steps import PERSON, fresh, remember
 
 MARK = MARKER.encode()
 TEA = MARK + b" likes tea"
@@ -63,14 +59,6 @@ def test_an_import_reports_and_stores_the_memories(runtime: Caller, ada: Agent) 
     found = [json.loads(line) for line in runtime.get("export").content.splitlines()]
     assert {each["project"] for each in found if each["category"] == "contextual"} == {"harbour-desk"}
     assert sum(each["tokens"] for each in found) == result["tokens"]
-
-
-@pytest.mark.parametrize("name", [name for name in EXPORTS if name in IMPORTS])
-def test_an_export_can_be_imported(runtime: Caller, stranger: Caller, ada: Agent, name: str) -> None:
-    remember(ada, "of no project")
-    remember(ada, "of one", project="harbour-desk")
-    answer = put(stranger, name, runtime.get(f"export?format={name}").content)
-    assert (answer.status, answer.json["imported"]) == (201, 2)
 
 
 def test_an_empty_file_imports_nothing(runtime: Caller, ada: Agent) -> None:
@@ -183,20 +171,6 @@ def test_an_invalid_entry_is_left_out_with_the_reason(runtime: Caller, ada: Agen
         assert steps.state(ada) == before, case
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_a_file_is_checked_before_anything_is_locked(ada: Agent, name: str, monkeypatch: Any) -> None:
-    locked, positions = edits.locked, []
-    body = io.BytesIO(WITH_A_CATEGORY[name])
-
-    def noting(agent: Agent) -> Any:
-        positions.append(body.tell())
-        return locked(agent)
-
-    monkeypatch.setattr(edits, "locked", noting)
-    importing.check_file(body, name).store(ada, PERSON)
-    assert positions[0] == len(body.getvalue()), "the whole file was read"
-
-
 def test_the_report_of_an_import_is_bounded(runtime: Caller, ada: Agent) -> None:
     left_out = [{"id": "x" * 5_000} for _ in range(importing.NAMED + 50)]
     odd = [{"memory": f"{n}", f"{'k' * 5_000}{n}": 1, "\ud83d\0": 1} for n in range(importing.NAMED + 50)]
@@ -262,27 +236,3 @@ def test_an_error_late_in_a_file_undoes_the_whole_import(runtime: Caller, ada: A
 def test_no_body_is_a_server_error(name: str, body: bytes, runtime: Caller) -> None:
     answer = put(runtime, name, body)
     assert answer.status in (201, 422), answer.content
-
-
-WITH_A_CATEGORY = {
-    "jsonl": b'{"content": "open"}\n{"content": "shut", "category": "technical"}\n',
-    "mem0": b'[{"memory": "open"}, {"memory": "shut", "categories": ["technical"]}]',
-    "letta": b'[{"text": "shut"}]',
-    "memory-store": b'{"data": [{"content": "shut"}]}',
-    "axe": b"## 2026-01-05T08:00:00Z\n**Task:** x\n**Result:** shut\n",
-    "markdown": archive(("memory/common/behavioral/a.md", b"open"), (IN, b"shut")),
-}
-CATEGORIES = {"letta": "contextual", "memory-store": "contextual", "axe": "behavioral"}
-
-
-@pytest.mark.parametrize("name", IMPORTS)
-@pytest.mark.parametrize("code", ["memory_disabled", "category_disabled"])
-def test_an_import_is_refused_while_memory_or_its_category_is_off(
-    runtime: Caller, ada: Agent, name: str, code: str
-) -> None:
-    rules = {"memory_rules": {"categories": {CATEGORIES.get(name, "technical"): {"enabled": False}}}}
-    change: Any = {"enabled": False} if code == "memory_disabled" else {"rules": rules}
-    rule_changes.change(fresh(ada), PERSON, **change)
-    before = steps.state(ada)
-    answer = put(runtime, name, WITH_A_CATEGORY[name])
-    assert (answer.status, answer.codes, steps.state(ada)) == (409, [code], before)

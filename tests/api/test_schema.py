@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from tests.api.calling import Caller
 from tests.api.test_keys import address, is_tenants
 
 SNAPSHOT = Path(__file__).resolve().parents[2] / "docs" / "openapi.yaml"
-FREE_FORM = {"arguments", "detail", "memory_rules", "result", "storage", "tools"}  # objects with any keys
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": float, "boolean": bool}
 
 
@@ -102,26 +100,6 @@ def test_links_lead_to_every_operation_with_an_id(schema: dict[str, Any]) -> Non
                 assert set(link["parameters"]) <= {part["name"] for part in by_id[link["operationId"]]}, where
                 linked.add(link["operationId"])
     assert {name for name, parts in by_id.items() if any(part["in"] == "path" for part in parts)} <= linked
-
-
-def test_every_free_form_object_is_documented_as_one(schema: dict[str, Any]) -> None:
-    found = dict(free_forms(schema["components"]["schemas"], ""))
-    assert {name for name, description in found.items() if "free-form" not in description} == set()
-    assert set(found) == FREE_FORM
-
-
-def free_forms(part: Any, name: str) -> Iterator[tuple[str, str]]:
-    """(name, description) of each object that may have any keys."""
-    for each in part if isinstance(part, list) else ():
-        yield from free_forms(each, name)
-    if not isinstance(part, dict):
-        return
-    is_object = part.get("type") == "object" if isinstance(part.get("type"), str) else False
-    if (is_object and not part.get("properties")) or part in ({}, True):
-        yield name, part.get("description", "")
-        return
-    for key, value in part.items():
-        yield from free_forms(value, name if key in ("items", "schema", "allOf", "oneOf", "anyOf") else key)
 
 
 def test_the_page_of_the_schema_loads_only_the_services_files(settings: Any) -> None:

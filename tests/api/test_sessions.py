@@ -18,7 +18,6 @@ from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
 from tests import queueing, refining, steps
 from tests.api.calling import Answer, Caller
-from tests.rules.talking import off
 from tests.steps import ME, PERSON, problems
 
 MERGE = {"ids_to_merge": [1, 2], "new_content": "Tea is hot, says Ann"}
@@ -67,27 +66,6 @@ def test_a_session_from_briefing_to_completion(driver: Driver, ada: Agent) -> No
     assert problems(ada) == []
 
 
-@pytest.mark.parametrize("has_briefing", [True, False])
-def test_edits_are_refused_after_the_category_is_switched_off(driver: Driver, ada: Agent, has_briefing: bool) -> None:
-    if has_briefing:
-        driver.brief()
-    off(ada, "behavioral")
-    calls = (("delete_memory", {"id": 4}), ("protect_memory", {"id": 4}), ("consolidate_memories", MERGE))
-    for tool, arguments in calls:
-        answer = driver.call(tool, **arguments)
-        assert (answer.status, answer.json["result"]["code"]) == (200, "category_disabled")
-        assert not answer.json["session_ended"]
-    assert driver.call("complete_refinement", summary="Nothing.").json["result"]["outcome"] == "completed"
-
-
-def test_the_figures_include_duplicates_removed_at_the_start(driver: Driver, ada: Agent) -> None:
-    driver.abort()
-    steps.remember(ada, *["Tea is hot"] * 2)
-    read = Driver(driver.runtime).read()
-    assert (read["memories_before"], read["memories_after"], read["duplicates_removed"]) == (6, 4, 2)
-    assert read["tokens_before"] - read["tokens_after"] == read["repeated_tokens"] == 6
-
-
 def test_undone_by_names_the_rollback_of_a_session(driver: Driver, ada: Agent) -> None:
     driver.brief()
     driver.call("delete_memory", id=4)
@@ -104,15 +82,6 @@ def test_undone_by_names_the_rollback_of_a_session(driver: Driver, ada: Agent) -
 def test_tools_have_the_form_of_the_provider(driver: Driver) -> None:
     for form, keys in (("openai", {"type", "function"}), ("anthropic", {"name", "description", "input_schema"})):
         assert [set(tool) for tool in driver.brief(form).json["tools"]] == [keys] * 8
-
-
-def test_only_memories_of_the_briefing_can_be_edited(driver: Driver, ada: Agent) -> None:
-    early = driver.call("delete_memory", id=4)
-    assert (early.status, early.json["ok"]) == (200, False)
-    driver.brief()
-    steps.remember(ada, "later")
-    assert driver.call("delete_memory", id=5).json["ok"] is False
-    assert steps.active(ada) == [1, 2, 3, 4, 5]
 
 
 def test_an_invalid_call_is_answered_for_the_model(driver: Driver) -> None:
@@ -241,27 +210,6 @@ def test_the_runtime_cannot_drive_a_session_of_the_service(runtime: Caller, ada:
     number = refining.opened(ada).session.number
     answer = runtime.post(f"refinement-sessions/{number}/tools/delete_memory", {"arguments": {"id": 1}})
     assert (answer.status, answer.codes) == (409, ["session_ended"])
-
-
-def test_a_large_ledger_comes_in_batches(runtime: Caller, ada: Agent, settings: Any) -> None:
-    settings.BATCH_TOKENS = 30
-    steps.remember(ada, *(f"{word} " * 10 for word in ("alpha", "beta", "gamma", "delta", "omega")))
-    driver = Driver(runtime)
-    first = driver.brief().json
-    last = first["batches"]
-    assert last > 1
-    assert driver.brief().json["messages"] == first["messages"]
-    seen = set()
-    for batch in range(1, last + 1):
-        briefing = driver.brief().json
-        assert briefing["batch"] == batch
-        seen.add(briefing["messages"][1]["content"])
-        completed = driver.call("complete_refinement", summary=f"part {batch}").json
-        assert completed["batch_done"] == (batch < last)
-    assert (completed["session_ended"], len(seen)) == (True, last)
-    notice = steps.says(ada, 6).content
-    assert "part 1" in notice
-    assert f"part {last}" in notice
 
 
 def test_batches_are_computed_without_a_lock_and_once(driver: Driver, ada: Agent, monkeypatch: Any) -> None:
