@@ -20,6 +20,7 @@ from tests import steps
 from tests.api.calling import NDJSON, Answer, Caller
 from tests.moving.test_systems import TREES
 from tests.privacy.marker import MARKER
+from tests.rules.talking import off
 
 MARK = MARKER.encode()
 TEA = MARK + b" likes tea"
@@ -236,3 +237,23 @@ def test_an_error_late_in_a_file_undoes_the_whole_import(runtime: Caller, ada: A
 def test_no_body_is_a_server_error(name: str, body: bytes, runtime: Caller) -> None:
     answer = put(runtime, name, body)
     assert answer.status in (201, 422), answer.content
+
+
+# For each format, the category that is off and a file with a memory of it.
+OFF: dict[str, tuple[str, bytes]] = {
+    "jsonl": ("technical", b'{"content": "on"}\n{"content": "off", "category": "technical"}\n'),
+    "mem0": ("technical", b'[{"memory": "on"}, {"memory": "off", "categories": ["technical"]}]'),
+    "letta": ("contextual", b'[{"text": "off"}]'),
+    "memory-store": ("contextual", b'{"data": [{"content": "off"}]}'),
+    "axe": ("behavioral", LOG + b"**Task:** x\n**Result:** off\n"),
+    "markdown": ("technical", archive(("memory/common/behavioral/a.md", b"on"), (IN, b"off"))),
+}
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+def test_an_import_is_refused_while_its_category_is_off(runtime: Caller, ada: Agent, name: str) -> None:
+    category, body = OFF[name]
+    off(ada, category)
+    before = steps.state(ada)
+    answer = put(runtime, name, body)
+    assert (answer.status, answer.codes, steps.state(ada)) == (409, ["category_disabled"], before)
