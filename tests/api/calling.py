@@ -1,4 +1,4 @@
-"""Calling the API as a program does: a key, a body, an answer."""
+"""Calls of the API, with a key, a body and a response."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from django.test import Client
 
 BASE = "/api/v1/"
+NDJSON = "application/x-ndjson"
 
 
 @dataclass(frozen=True)
@@ -24,18 +25,24 @@ class Answer:
 
     @property
     def codes(self) -> list[str]:
-        """Of an error, told in the API's one form."""
-        told = self.json
-        assert "errors" in told, f"no error: {self.status}"
-        assert all(set(error) == {"code", "detail", "attr"} for error in told["errors"])
-        asks = {"memory_disabled", "category_disabled"} & {error["code"] for error in told["errors"]}
-        assert set(told) == {"type", "errors", *(["prompt"] if asks else [])}, told
-        return [error["code"] for error in told["errors"]]
+        """The codes of an error response, whose form is checked."""
+        body = self.json
+        assert "errors" in body, f"no error: {self.status}"
+        assert all(set(error) == {"code", "detail", "attr"} for error in body["errors"])
+        codes = [error["code"] for error in body["errors"]]
+        prompts = {"memory_disabled", "category_disabled"} & {*codes}
+        assert set(body) == {"type", "errors", *(["prompt"] if prompts else [])}, body
+        return codes
 
     @property
     def attrs(self) -> list[str | None]:
         assert self.codes
         return [error["attr"] for error in self.json["errors"]]
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids of a list's results."""
+        return [result["id"] for result in self.json["results"]]
 
 
 @dataclass(frozen=True)
@@ -51,15 +58,15 @@ class Caller:
     def ask(
         self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, kind: str = "", **headers: str
     ) -> Answer:
-        """`body` is sent as JSON; `raw` as it is, as `kind`. `headers` are named if_match for If-Match."""
-        sent = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        """`body` is sent as JSON; `raw` as it is, with the content type `kind`. The header If-Match is `if_match`."""
+        content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if self.key:
-            given["Authorization"] = f"Bearer {self.key}"
+            sent["Authorization"] = f"Bearer {self.key}"
         kind = kind or "application/json"
-        answer = self._client.generic(method, BASE + path, sent, content_type=kind, headers=given)
-        content = b"".join(answer.streaming_content) if answer.streaming else answer.content  # type: ignore[attr-defined]
-        return Answer(answer.status_code, answer.headers, content)
+        response = self._client.generic(method, BASE + path, content, content_type=kind, headers=sent)
+        received = b"".join(response.streaming_content) if response.streaming else response.content  # type: ignore[attr-defined]
+        return Answer(response.status_code, response.headers, received)
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, **headers)

@@ -1,4 +1,4 @@
-"""Who calls: ada's and bob's runtimes, of two tenants, their tenants' programs, and somebody without a key."""
+"""The callers: the runtimes of ada and bob, who belong to two tenants, and a program of each tenant."""
 
 from __future__ import annotations
 

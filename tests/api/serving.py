@@ -1,4 +1,4 @@
-"""The service as it is served: gunicorn with two workers, on this test's own database."""
+"""The running service: gunicorn with two workers, on the test's database."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from django.conf import settings
 from django.db import connection
 
 WORKERS = 2
-BOOTED = "worker has started"  # what each of them says (tests/api/booted.py)
+WORKER_STARTED = "worker has started"  # tests/api/booted.py prints it
 
 
 @dataclass
 class Served:
-    """Where it answers, and what it has said."""
+    """The address of the service, and the lines of its log."""
 
     url: str
-    said: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
 
     @property
     def address(self) -> tuple[str, int]:
-        at = urlsplit(self.url)
-        return str(at.hostname), int(at.port or 0)
+        url = urlsplit(self.url)
+        return str(url.hostname), int(url.port or 0)
 
 
 def database_url() -> str:
@@ -42,45 +42,42 @@ def database_url() -> str:
 
 @contextmanager
 def serving(**environment: str) -> Iterator[Served]:
-    """gunicorn, from when all of it has started until the block ends.
+    """Run gunicorn. The block starts when every worker has started.
 
-    A worker that starts late may find the triggers away, as they are while the tables are emptied after a test; it
-    refuses to serve then, as it should, and gunicorn ends.
+    A worker that starts late may find the database without triggers, because a test's teardown removes them for a
+    moment. The worker then refuses to serve, and gunicorn ends.
     """
     options = ["--config", "python:tests.api.booted", "--bind", "127.0.0.1:0", "--workers", str(WORKERS)]
     options += ["--no-control-socket", "--access-logfile", os.devnull]
-    counts = tempfile.TemporaryDirectory()  # of its own: a server empties the folder when it starts
-    own = {"DATABASE_URL": database_url(), "API_RATE": "1000000", "PROMETHEUS_MULTIPROC_DIR": counts.name}
+    metrics = tempfile.TemporaryDirectory()  # not shared, because a server empties the folder when it starts
+    own = {"DATABASE_URL": database_url(), "API_RATE": "1000000", "PROMETHEUS_MULTIPROC_DIR": metrics.name}
+    command = [sys.executable, "-m", "gunicorn", "config.wsgi", *options]
     process = subprocess.Popen(
-        [sys.executable, "-m", "gunicorn", "config.wsgi", *options],
-        cwd=settings.BASE_DIR,
-        env=os.environ | own | environment,
-        stderr=subprocess.PIPE,
-        text=True,
+        command, cwd=settings.BASE_DIR, env=os.environ | own | environment, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    said: list[str] = []
-    reading = threading.Thread(target=said.extend, args=(process.stderr,), daemon=True)
+    log: list[str] = []
+    reader = threading.Thread(target=log.extend, args=(process.stderr,), daemon=True)
     try:
         address = _started(process.stderr)
-        reading.start()
-        yield Served(address, said)
+        reader.start()
+        yield Served(address, log)
     finally:
         process.terminate()
         process.wait(60)
-        if reading.ident:
-            reading.join(60)
+        if reader.ident:
+            reader.join(60)
         process.stderr.close()
-        counts.cleanup()
+        metrics.cleanup()
 
 
 def _started(lines: Iterable[str]) -> str:
-    """Its address, once every worker has started."""
-    address, booted = "", 0
+    """The address, once every worker has started."""
+    address, started = "", 0
     for line in lines:
         if "answers at" in line:
             address = line.split()[3].removesuffix("/readyz")
-        booted += line.strip() == BOOTED
-        if address and booted == WORKERS:
+        started += line.strip() == WORKER_STARTED
+        if address and started == WORKERS:
             return address
-    raise AssertionError("it did not start")
+    raise AssertionError("the service did not start")

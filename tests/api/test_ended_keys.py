@@ -1,4 +1,4 @@
-"""A key that ends while a request with it is under way, as its body comes slowly or it waits its turn, does nothing."""
+"""A key that is revoked during its request, while the body arrives or while the request waits for the lock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.database
 
 
 class Slow(FakePayload):
-    """A body before whose last part something happens."""
+    """A body. Another request runs before its last part is read."""
 
     def __init__(self, content: bytes, meanwhile: Callable[[], object]) -> None:
         super().__init__(content)
@@ -34,18 +34,18 @@ class Slow(FakePayload):
 
     def read(self, size: int | None = None) -> bytes:
         if self._meanwhile is not None:
-            done, self._meanwhile = self._meanwhile, None
-            with new_request():  # another's
-                done()
+            other, self._meanwhile = self._meanwhile, None
+            with new_request():
+                other()
         return super().read(size)
 
 
 def slowly(key: str, method: str, path: str, body: Any, meanwhile: Callable[[], object]) -> Answer:
     content = json.dumps(body).encode()
     client = Client(raise_request_exception=False, headers={"Authorization": f"Bearer {key}"})
-    more: Any = {"wsgi.input": Slow(content, meanwhile)}
-    answer = client.generic(method, BASE + path, content, content_type="application/json", **more)
-    return Answer(answer.status_code, answer.headers, answer.content)
+    environ: Any = {"wsgi.input": Slow(content, meanwhile)}
+    response = client.generic(method, BASE + path, content, content_type="application/json", **environ)
+    return Answer(response.status_code, response.headers, response.content)
 
 
 @pytest.mark.parametrize(
@@ -61,35 +61,32 @@ def slowly(key: str, method: str, path: str, body: Any, meanwhile: Callable[[], 
         ("POST", "refinement-sessions", {}),
     ],
 )
-def test_a_key_that_was_exchanged_while_the_body_came(
-    house: House, method: str, path: str, body: dict[str, Any]
-) -> None:
-    kept: list[str] = []
+def test_a_key_exchanged_while_the_body_arrives_is_rejected(house: House, method: str, path: str, body: Any) -> None:
+    keys: list[str] = []
 
     def exchange() -> None:
-        kept.append(lifecycle.exchange_key(agent_key(house.ada_key), ME))
+        keys.append(lifecycle.exchange_key(agent_key(house.ada_key), ME))
         steps.remember(fresh(house.ada), "a secret that came later")
 
     answer = slowly(house.ada_key, method, path, body, exchange)
     assert (answer.status, answer.codes) == (401, ["key_rejected"])
-    assert answer.headers["WWW-Authenticate"] == CHALLENGE
-    assert b"secret" not in answer.content
+    assert (answer.headers["WWW-Authenticate"], b"secret" in answer.content) == (CHALLENGE, False)
     assert AgentKey.objects.filter(agent=house.ada, revoked_at=None).count() == 1
-    assert agent_key(kept[0]).agent.steward == ""
+    assert agent_key(keys[0]).agent.steward == ""
     assert steps.active(house.ada) == [1]
 
 
-def test_a_tenants_key_that_ended_while_the_body_came(house: House) -> None:
+def test_a_tenant_key_revoked_while_the_body_arrives_is_rejected(house: House) -> None:
     key = issue_key("acme")
 
-    def end() -> None:
+    def revoke() -> None:
         TenantKey.objects.filter(pk=either_key(key).pk).update(revoked_at=fresh(house.ada).created_at)
 
-    made = slowly(key, "POST", "agents", {"agent": "eve", "model": "builtin/dedupe"}, end)
-    assert (made.status, Agent.objects.filter(slug="eve").exists()) == (401, False)
+    answer = slowly(key, "POST", "agents", {"agent": "eve", "model": "builtin/dedupe"}, revoke)
+    assert (answer.status, Agent.objects.filter(slug="eve").exists()) == (401, False)
 
 
-def test_a_key_that_ended_while_a_request_waited_its_turn(house: House) -> None:
+def test_a_key_revoked_while_the_request_waits_for_the_lock_is_rejected(house: House) -> None:
     row = agent_key(house.ada_key)
     with new_request():
         request_key.set(row)
@@ -97,6 +94,6 @@ def test_a_key_that_ended_while_a_request_waited_its_turn(house: House) -> None:
             pass
         lifecycle.revoke_key(fresh(house.ada), row.prefix, OPERATOR)
         with pytest.raises(errors.KeyRejected), edits.locked(house.ada):
-            raise AssertionError("it was let in")
+            raise AssertionError("the agent was locked")
     with edits.locked(house.ada):
         pass

@@ -1,4 +1,4 @@
-"""The pages behind a steward's link: what they say, that opening one decides nothing, and that each decides once."""
+"""The pages behind a steward's link: what they display, and that a visit decides nothing and each link decides once."""
 
 from __future__ import annotations
 
@@ -13,330 +13,274 @@ from django.test import Client
 from django.utils import timezone
 
 from audit.consent import Person, Scope
-from audit.models import ConsentLink
+from audit.models import AuditEntry, ConsentLink
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import granted_reads, grants, proposals
+from memory.consent import granted_reads, grants, proposals, removal_requests
+from memory.consent import redaction as redactions
 from memory.models import Agent
 from tests import steps
-from tests.consent.visiting import STEW, address_of, buttons, page, press, refused_over_an_altered_trail
+from tests.conftest import drop_guards
+from tests.consent.visiting import (
+    ADMIN,
+    PAT,
+    PURPOSE,
+    STEW,
+    buttons,
+    every_link,
+    page,
+    press,
+    proposal,
+    redaction,
+    request,
+)
+from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, problems
 
-PAT = Person(1, "pat@else.test")
-ADMIN = Actor.person("admin@else.test")
-PURPOSE = "to see why it <script>forgot</script> the customer"
+
+def test_the_page_of_a_request(agent: Agent, visitor: Client) -> None:
+    number, address = request(agent, scope=Scope("memories", numbers=(1, 2)), seconds=900)
+    text = page(visitor, address)
+    until = grants.find(agent, number).asked_at + timedelta(hours=72)
+    quoted = "<blockquote>\u201cto see why it &lt;script&gt;forgot&lt;/script&gt; the customer\u201d</blockquote>"
+    words = (PAT.address, "acme/ada", "2 listed memories and their history", "Numbers 1, 2", "15 minutes", quoted)
+    for word in (*words, f"{until:%H:%M} UTC"):
+        assert word in text
+    assert (buttons(text), "mail domain" in text) == (["Approve", "Deny"], False)
+    assert "has the same mail domain as yours" in page(visitor, request(agent, Person(2, "pat@ACME.test"))[1])
 
 
-@pytest.fixture
-def led(ada: Agent) -> Agent:
-    steps.remember(ada, "tea", "milk")
-    lifecycle.change(ada, ME, steward=STEW)
-    return fresh(ada)
+def test_the_page_of_a_proposal(agent: Agent, visitor: Client) -> None:
+    _, address = proposal(agent, steward="tom@acme.test", is_steward_only=True)
+    text = page(visitor, address)
+    changes = ("from builtin/dedupe to openai/gpt-4.1", f"from {STEW} to tom@acme.test", "only its steward consents")
+    for word in (ADMIN.label, *changes):
+        assert word in text
+    assert buttons(text) == ["Approve", "Deny"]
 
 
-def asked(agent: Agent, person: Person = PAT, **more: Any) -> tuple[int, str]:
-    """A request's number, and the address its link leads to."""
-    given: dict[str, Any] = {"purpose": PURPOSE, "scope": Scope("silo")} | more
-    number = grants.ask(fresh(agent), person, **given).number
-    return number, address_of(agent, number)
-
-
-def proposed(agent: Agent, actor: Actor = ADMIN, **settings: Any) -> tuple[int, str]:
-    number = proposals.propose(fresh(agent), actor, **settings).number
-    return number, address_of(agent, number)
-
-
-# --- what is shown
-
-
-def test_a_request_is_shown_whole(led: Agent, visitor: Client) -> None:
-    number, address = asked(led, scope=Scope("memories", numbers=(1, 2)), seconds=900)
-    shown = page(visitor, address)
-    until = grants.find(led, number).asked_at + timedelta(hours=72)
-    for told in (
-        PAT.address,
-        "acme/ada",
-        "2 listed memories and their history",
-        "Numbers 1, 2",
-        "15 minutes",
-        "<blockquote>\u201cto see why it &lt;script&gt;forgot&lt;/script&gt; the customer\u201d</blockquote>",
-        f"{until:%H:%M} UTC",
-    ):
-        assert told in shown
-    assert buttons(shown) == ["Approve", "Deny"]
-    assert "mail domain" not in shown
-    assert "tea" not in shown
-
-
-def test_somebody_of_the_stewards_own_mail_domain_is_marked(led: Agent, visitor: Client) -> None:
-    assert "has the same mail domain as yours" in page(visitor, asked(led, Person(2, "pat@ACME.test"))[1])
-
-
-def test_a_proposal_is_shown_whole(led: Agent, visitor: Client) -> None:
-    _, address = proposed(led, model="openai/gpt-4.1", steward="tom@acme.test", is_steward_only=True)
-    shown = page(visitor, address)
-    for told in (
-        ADMIN.label,
-        "from builtin/dedupe to openai/gpt-4.1",
-        f"from {STEW} to tom@acme.test",
-        "only its steward consents",
-    ):
-        assert told in shown
-    assert buttons(shown) == ["Approve", "Deny"]
-
-
-def test_the_pages_are_plain_and_kept_by_nobody(led: Agent, visitor: Client) -> None:
-    for address, status in ((asked(led)[1], 200), ("/consent/none", 404)):
-        answer = visitor.get(address)
-        assert answer.status_code == status
-        policy = answer.headers["Content-Security-Policy"]
-        assert "default-src 'none'" in policy
-        assert "unsafe" not in policy
-        assert answer.headers["Cache-Control"] == "no-store, private"
-        assert answer.headers["Referrer-Policy"] == "strict-origin"  # no address, and forms still say whence they come
-        assert b"<script" not in answer.content
-        assert b"style=" not in answer.content
-
-
-def test_no_session_and_no_cookie_but_the_forms(led: Agent, visitor: Client) -> None:
-    _, address = asked(led)
-    visitor.get("/consent/none")
-    assert not visitor.cookies
-    visitor.get(address)
-    assert set(visitor.cookies) == {"palimpsest_csrf"}
+def test_pages_have_strict_headers_and_only_the_cookie_of_the_form(agent: Agent, visitor: Client) -> None:
+    address = request(agent)[1]
+    for path, status, cookies in (("/consent/none", 404, set()), (address, 200, {"palimpsest_csrf"})):
+        response = visitor.get(path)
+        policy = response.headers["Content-Security-Policy"]
+        assert (response.status_code, "default-src 'none'" in policy, "unsafe" in policy) == (status, True, False)
+        assert response.headers["Cache-Control"] == "no-store, private"
+        assert response.headers["Referrer-Policy"] == "strict-origin"  # without the address, but forms send an Origin
+        assert b"<script" not in response.content
+        assert b"style=" not in response.content
+        assert set(visitor.cookies) == cookies
     press(visitor, address, "approve")
     visitor.get(address)
     assert set(visitor.cookies) == {"palimpsest_csrf"}
     assert not Session.objects.exists()
 
 
-# --- deciding
-
-
-@pytest.mark.parametrize(("decision", "state"), [("approve", "active"), ("deny", "denied")])
-def test_a_decision_leads_back_to_the_page(led: Agent, visitor: Client, decision: str, state: str) -> None:
-    number, address = asked(led)
-    answer = press(visitor, address, decision)
-    assert (answer.status_code, answer.headers["Location"]) == (303, address)
-    decided = grants.find(fresh(led), number)
-    assert (decided.state, decided.decided_by) == (state, "steward")
-    shown = page(visitor, address)
-    assert buttons(shown) == (["Revoke"] if state == "active" else [])
-    assert ("The agent’s steward approved this" in shown) is (state == "active")
-    assert problems(led) == []
-
-
-def test_opening_and_prefetching_decide_nothing(led: Agent, visitor: Client) -> None:
-    addresses = asked(led)[1], proposed(led, model="openai/gpt-4.1")[1]
-    before = steps.state(led)
+def test_a_visit_or_an_invalid_decision_decides_nothing(agent: Agent, visitor: Client) -> None:
+    addresses = every_link(agent)
+    before = steps.state(agent)
     methods = (visitor.get, visitor.head, visitor.options, visitor.put, visitor.delete)
     for method, address, query in product(methods, addresses, ("", "?decision=approve", "?decision=deny")):
         assert method(f"{address}{query}").status_code in (200, 405)
-    assert steps.state(led) == before
-
-
-def test_what_is_no_decision_decides_nothing(led: Agent, visitor: Client) -> None:
-    _, address = asked(led)
-    before = steps.state(led)
-    for decision in ("", "yes", "APPROVE", "approve ", "revoke"):
+    for address, decision in product(addresses, ("", "yes", "APPROVE", "approve ", "revoke")):
         assert press(visitor, address, decision).status_code == 303
-    assert steps.state(led) == before
+    assert steps.state(agent) == before
 
 
-def test_a_post_from_elsewhere_is_refused(led: Agent) -> None:
-    _, address = asked(led)
-    before = steps.state(led)
+def test_a_form_from_another_site_is_refused(agent: Agent) -> None:
+    _, address = request(agent)
+    before = steps.state(agent)
     strict = Client(enforce_csrf_checks=True)
     assert press(strict, address, "approve").status_code == 403
     strict.get(address)
     assert strict.post(address, {"decision": "approve"}, headers={"Origin": "https://evil.test"}).status_code == 403
-    assert steps.state(led) == before
+    assert steps.state(agent) == before
 
 
-def test_a_decision_is_not_repeated_nor_turned(led: Agent, visitor: Client) -> None:
-    _, address = asked(led)
-    press(visitor, address, "deny")
-    before = steps.state(led)
-    for decision in ("approve", "deny", "revoke"):
-        assert press(visitor, address, decision).status_code == 303
-    assert steps.state(led) == before
-    assert "denied this" in page(visitor, address)
+@pytest.mark.parametrize(("decision", "state"), [("approve", "active"), ("deny", "denied")])
+def test_a_request_is_decided_once(agent: Agent, visitor: Client, decision: str, state: str) -> None:
+    number, address = request(agent)
+    response = press(visitor, address, decision)
+    assert (response.status_code, response.headers["Location"]) == (303, address)
+    decided = grants.find(fresh(agent), number)
+    assert (decided.state, decided.decided_by) == (state, "steward")
+    before = steps.state(agent)
+    for again in ("approve", "deny", *(["revoke"] if state == "denied" else [])):
+        assert press(visitor, address, again).status_code == 303
+    assert steps.state(agent) == before
+    text = page(visitor, address)
+    assert buttons(text) == (["Revoke"] if state == "active" else [])
+    assert f"The agent’s steward {'approved' if state == 'active' else 'denied'} this" in text
+    assert problems(agent) == []
 
 
-def test_a_grant_is_revoked_by_the_same_link(led: Agent, visitor: Client) -> None:
-    number, address = asked(led)
-    press(visitor, address, "approve")
-    granted_reads.memories(fresh(led), number, PAT, [1])
+@pytest.mark.parametrize("by", ["steward", "runtime"])
+def test_a_grant_is_revoked_with_the_same_link(agent: Agent, visitor: Client, by: str) -> None:
+    number, address = request(agent)
+    if by == "runtime":
+        grants.approve(fresh(agent), number, ME)
+    else:
+        press(visitor, address, "approve")
+    text = page(visitor, address)
+    assert (f"The agent’s {by} approved this" in text, buttons(text)) == (True, ["Revoke"])
+    granted_reads.memories(fresh(agent), number, PAT, [1])
     assert "has read 1 time so far" in page(visitor, address)
     assert press(visitor, address, "revoke").status_code == 303
     with pytest.raises(errors.NotGranted):
-        granted_reads.memories(fresh(led), number, PAT, [1])
-    shown = page(visitor, address)
-    assert ("was revoked on" in shown, buttons(shown)) == (True, [])
+        granted_reads.memories(fresh(agent), number, PAT, [1])
+    text = page(visitor, address)
+    assert ("was revoked on" in text, buttons(text)) == (True, [])
 
 
-def test_a_grant_that_ended_by_itself_is_told_as_such(led: Agent, visitor: Client, time_machine: Any) -> None:
-    _, address = asked(led, seconds=900)
+def test_an_expired_grant_is_displayed_as_expired(agent: Agent, visitor: Client, time_machine: Any) -> None:
+    _, address = request(agent, seconds=900)
     press(visitor, address, "approve")
     time_machine.move_to(timezone.now() + timedelta(seconds=901))
-    shown = page(visitor, address)
-    assert ("The access expired" in shown, buttons(shown)) == (True, [])
+    text = page(visitor, address)
+    assert ("The access expired" in text, buttons(text)) == (True, [])
 
 
-def test_what_the_runtime_decided_the_steward_sees_and_revokes(led: Agent, visitor: Client) -> None:
-    number, address = asked(led)
-    grants.approve(fresh(led), number, ME)
-    shown = page(visitor, address)
-    assert ("The agent’s runtime approved this" in shown, buttons(shown)) == (True, ["Revoke"])
-    press(visitor, address, "revoke")
-    assert grants.find(fresh(led), number).state == "revoked"
-
-
-def test_after_72_hours_a_link_decides_nothing_and_says_so(led: Agent, visitor: Client, time_machine: Any) -> None:
-    links = [asked(led)[1], proposed(led, model="openai/gpt-4.1")[1]]
+def test_after_72_hours_a_link_decides_nothing(agent: Agent, visitor: Client, time_machine: Any) -> None:
+    """The row of a link does not change this, and a removal stays open for the runtime."""
+    addresses, number = every_link(agent), fresh(agent).audit_seq
     time_machine.move_to(timezone.now() + timedelta(hours=72))
-    before = steps.state(led)
-    for address in links:
-        shown = page(visitor, address)
-        assert ("Nobody decided in time, so the answer is no" in shown, buttons(shown)) == (True, [])
+    before = steps.state(agent)
+    lapsed = ["Nobody decided in time, so the answer is no"] * 2 + ["has expired"] * 2
+    for address, words in zip(addresses, lapsed, strict=True):
+        text = page(visitor, address)
+        assert (words in text, buttons(text)) == (True, [])
         assert press(visitor, address, "approve").status_code == 303
-    assert steps.state(led) == before
+    ConsentLink.objects.update(made_at=timezone.now())
+    for address in addresses[2:]:
+        assert (visitor.get(address).status_code, press(visitor, address, "approve").status_code) == (404, 404)
+    assert steps.state(agent) == before
+    assert removal_requests.find(fresh(agent), number).state == "open"
 
 
 @pytest.mark.parametrize("address", [STEW, "STEW@Acme.Test", "stew+x@acme.test"])
-def test_a_steward_is_given_no_buttons_for_what_they_asked(led: Agent, visitor: Client, address: str) -> None:
-    for where, told in (
-        (asked(led, Person(2, address))[1], "You cannot decide about your own request"),
-        (proposed(led, Actor.person(address), model="openai/gpt-4.1")[1], "You cannot decide about your own proposal"),
-    ):
-        before = steps.state(led)
-        shown = page(visitor, where)
-        assert (told in shown, buttons(shown)) == (True, [])
+def test_stewards_cannot_decide_about_their_own_requests(agent: Agent, visitor: Client, address: str) -> None:
+    own = Actor.person(address)
+    links = (request(agent, Person(2, address)), proposal(agent, own), redaction(agent, actor=own))
+    for (_, where), what in zip(links, ("request", "proposal", "request"), strict=True):
+        before = steps.state(agent)
+        text = page(visitor, where)
+        assert (f"You cannot decide about your own {what}" in text, buttons(text)) == (True, [])
         assert press(visitor, where, "approve").status_code == 303
-        assert steps.state(led) == before
+        assert steps.state(agent) == before
 
 
-def test_of_an_erased_silo_nothing_is_decided(led: Agent, visitor: Client) -> None:
-    links = [asked(led)[1], proposed(led, model="openai/gpt-4.1")[1]]
+def test_a_link_of_an_erased_silo_decides_nothing(agent: Agent, visitor: Client) -> None:
+    links = [request(agent), proposal(agent)]
     Agent.objects.update(wrapped_key=b"")
-    for address in links:
-        shown = page(visitor, address)
-        assert ("was erased" in shown, buttons(shown)) == (True, [])
+    for _, address in links:
+        text = page(visitor, address)
+        assert ("was erased" in text, buttons(text)) == (True, [])
         assert press(visitor, address, "approve").status_code == 303
-    assert grants.find(fresh(led), fresh(led).audit_seq - 1).state == "requested"
+    assert grants.find(fresh(agent), links[0][0]).state == "requested"
 
 
-def test_a_proposal_is_approved_and_the_one_who_is_replaced_sees_that(led: Agent, visitor: Client) -> None:
-    number, address = proposed(led, steward="tom@acme.test")
+def test_a_replaced_steward_still_sees_the_proposal_that_did_it(agent: Agent, visitor: Client) -> None:
+    number, address = proposal(agent, steward="tom@acme.test")
+    _, other = redaction(agent)
     assert press(visitor, address, "approve").status_code == 303
-    assert fresh(led).steward == "tom@acme.test"
-    shown = page(visitor, address)
-    assert ("The agent’s steward approved this" in shown, buttons(shown)) == (True, [])
+    assert fresh(agent).steward == "tom@acme.test"
+    text = page(visitor, address)
+    assert ("The agent’s steward approved this" in text, buttons(text)) == (True, [])
     assert press(visitor, address, "deny").status_code == 303
-    assert proposals.find(fresh(led), number).state == "accepted"
-    assert problems(led) == []
+    assert proposals.find(fresh(agent), number).state == "accepted"
+    assert visitor.get(other).status_code == 404
+    assert problems(agent) == []
+
+
+def test_other_links_of_a_replaced_steward_are_404(agent: Agent, visitor: Client) -> None:
+    addresses = every_link(agent)
+    lifecycle.change(fresh(agent), ME, steward="new@acme.test")
+    before = steps.state(agent)
+    for address in addresses:
+        for response in (visitor.get(address), *(press(visitor, address, word) for word in ("approve", "revoke"))):
+            assert response.status_code == 404
+    assert steps.state(agent) == before
 
 
 @pytest.mark.parametrize(
-    ("end", "told"),
+    ("make", "end", "words"),
     [
-        (lambda agent, number: proposals.decline(agent, number, ADMIN), "The proposer withdrew this proposal"),
-        (lambda agent, number: proposals.decline(agent, number, ME), "The agent’s runtime denied this proposal"),
-        (lambda agent, number: proposals.accept(agent, number, ME), "The agent’s runtime approved this change"),
-        (lambda agent, _: proposals.propose(agent, ADMIN, model="openai/x"), "A newer proposal replaced this one"),
+        (proposal, lambda agent, number: proposals.decline(agent, number, ADMIN), "proposer withdrew this proposal"),
+        (proposal, lambda agent, number: proposals.decline(agent, number, ME), "runtime denied this proposal"),
+        (proposal, lambda agent, number: proposals.accept(agent, number, ME), "runtime approved this change"),
+        (proposal, lambda agent, _: proposals.propose(agent, ADMIN, model="openai/x"), "A newer proposal replaced"),
+        (redaction, lambda agent, number: removal_requests.decline(agent, number, ADMIN), "requester withdrew this"),
+        (redaction, lambda agent, number: redactions.redact(agent, number, ME), "runtime approved this"),
     ],
 )
-def test_a_proposal_that_is_settled_says_how(led: Agent, visitor: Client, end: Any, told: str) -> None:
-    number, address = proposed(led, model="openai/gpt-4.1")
-    end(fresh(led), number)
-    shown = page(visitor, address)
-    assert (told in shown, buttons(shown)) == (True, [])
+def test_the_page_tells_how_others_decided(agent: Agent, visitor: Client, make: Any, end: Any, words: str) -> None:
+    number, address = make(agent)
+    end(fresh(agent), number)
+    before = steps.state(agent)
+    text = page(visitor, address)
+    assert (words in text, buttons(text)) == (True, [])
+    assert press(visitor, address, "approve").status_code == 303
+    assert steps.state(agent) == before
 
 
-# --- what is refused though it is open
-
-
-@pytest.mark.parametrize("ask", [asked, lambda agent: proposed(agent, model="openai/gpt-4.1")])
-def test_where_the_trail_was_altered_since_the_steward_is_told_why_nothing_is_decided(
-    led: Agent, visitor: Client, ask: Any
+@pytest.mark.parametrize(
+    ("make", "decision"), [(request, "approve"), (proposal, "approve"), (redaction, "approve"), (redaction, "deny")]
+)
+def test_a_decision_is_refused_after_sql_altered_the_request(
+    agent: Agent, visitor: Client, make: Any, decision: str
 ) -> None:
-    number, _ = ask(led)
-    assert buttons(refused_over_an_altered_trail(visitor, led, number, "approve")) == ["Approve", "Deny"]
+    number, address = make(agent)
+    drop_guards()
+    AuditEntry.objects.filter(agent_id=agent.pk, seq=number).update(actor_label="other@else.test")
+    text = page(visitor, address)
+    assert ("refused" in text, buttons(text)[1]) == (False, "Deny")
+    before = steps.state(agent)
+    response = press(visitor, address, decision)
+    refusal = response.content.decode()
+    assert (response.status_code, MARKER in refusal, steps.state(agent)) == (409, False, before)
+    assert "Your decision was not saved." in refusal
+    assert "audit trail was altered after this" in refusal
+    assert buttons(refusal) == buttons(text)
 
 
-def test_what_cannot_be_changed_any_more_is_told_too(led: Agent, visitor: Client, monkeypatch: Any) -> None:
+def test_a_change_that_is_no_longer_possible_is_refused(agent: Agent, visitor: Client, monkeypatch: Any) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise errors.Invalid("model", "is not available")
 
-    _, address = proposed(led, model="openai/gpt-4.1")
+    _, address = proposal(agent)
     monkeypatch.setattr(lifecycle, "change", refuse)
-    answer = press(visitor, address, "approve")
-    assert (answer.status_code, "is not available" in answer.content.decode()) == (409, True)
+    response = press(visitor, address, "approve")
+    assert (response.status_code, "is not available" in response.content.decode()) == (409, True)
 
 
-# --- what is no link
-
-
-def test_a_link_that_is_none_says_so_and_does_nothing(led: Agent, visitor: Client) -> None:
-    _, address = asked(led)
+def test_every_invalid_link_gets_the_same_404(agent: Agent, visitor: Client) -> None:
+    _, address = request(agent)
     prefix, _, secret = address.removeprefix("/consent/").partition("_")
-    turned = "0" if secret[-1] != "0" else "1"
-    before = steps.state(led)
-    said = set()
-    for token in (
-        "",
-        "x",
-        "/",
-        "a/b",
-        "\n",
-        "\0",
-        "é_é",
-        "%",
-        "\U0001f600" * 50,
-        "x" * 4_000,
-        prefix,
-        f"{prefix}_",
-        f"_{secret}",
-        f"{prefix}_{secret[:-1]}",
-        f"{prefix}_{secret[:-1]}{turned}",
-        f"{prefix}_{secret}0",
-        f"{prefix}_{secret}/",
-        f"{prefix.upper()}_{secret}",
-        f"{'a' * 12}_{secret}",
-    ):
-        for answer in (visitor.get(f"/consent/{quote(token)}"), press(visitor, f"/consent/{quote(token)}", "approve")):
-            assert answer.status_code == 404, token
-            said.add(answer.content)
-    [told] = said
-    assert b"This link is not valid" in told
-    assert steps.state(led) == before
+    changed = secret[:-1] + ("0" if secret[-1] != "0" else "1")
+    before = steps.state(agent)
+    bodies = set()
+    tokens = ["", "x", "/", "a/b", "\n", "\0", "é_é", "%", "\U0001f600" * 50, "x" * 4_000, prefix, f"{prefix}_"]
+    tokens += [f"_{secret}", f"{prefix}_{secret[:-1]}", f"{prefix}_{changed}", f"{prefix}_{secret}0"]
+    tokens += [f"{prefix}_{secret}/", f"{prefix.upper()}_{secret}", f"{'a' * 12}_{secret}"]
+    for path in (f"/consent/{quote(token)}" for token in tokens):
+        for response in (visitor.get(path), press(visitor, path, "approve")):
+            assert response.status_code == 404, path
+            bodies.add(response.content)
+    [body] = bodies
+    assert b"This link is not valid" in body
+    assert steps.state(agent) == before
 
 
-def test_a_link_of_a_steward_who_was_replaced_does_nothing(led: Agent, visitor: Client) -> None:
-    links = [asked(led)[1], proposed(led, model="openai/gpt-4.1")[1]]
-    lifecycle.change(led, ME, steward="new@acme.test")
-    before = steps.state(led)
-    for address in links:
-        for answer in (visitor.get(address), press(visitor, address, "approve"), press(visitor, address, "revoke")):
-            assert answer.status_code == 404
-    assert steps.state(led) == before
-
-
-def test_a_link_put_in_by_sql_is_worth_nothing(led: Agent, visitor: Client) -> None:
-    _, address = asked(led)
+def test_a_link_inserted_or_changed_by_sql_is_404(agent: Agent, bob: Agent, visitor: Client) -> None:
+    _, address = request(agent)
     secret = address.partition("_")[2]
     row = ConsentLink.objects.get()
     row.pk, row.prefix = None, "a" * 12
     row.save()
     assert visitor.get(f"/consent/{'a' * 12}_{secret}").status_code == 404
-
-
-def test_a_link_pointed_at_another_request_is_worth_nothing(led: Agent, bob: Agent, visitor: Client) -> None:
-    _, address = asked(led)
     lifecycle.change(bob, ME, steward=STEW)
     other = grants.ask(fresh(bob), PAT, purpose=PURPOSE, scope=Scope("silo")).number
-    ConsentLink.objects.update(agent_id=bob.pk, number=other)
-    assert visitor.get(address).status_code == 404
-    assert press(visitor, address, "approve").status_code == 404
+    ConsentLink.objects.exclude(prefix="a" * 12).update(agent_id=bob.pk, number=other)
+    assert (visitor.get(address).status_code, press(visitor, address, "approve").status_code) == (404, 404)
     assert grants.find(fresh(bob), other).state == "requested"

@@ -1,4 +1,4 @@
-"""A steward at the page behind a link."""
+"""A steward, the links in the steward's mail, and the pages behind them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,47 @@ from typing import Any
 
 from django.test import Client
 
-from audit.models import AuditEntry
-from memory.consent import links
+from audit.consent import Person, Scope
+from audit.trail import Actor
+from memory.consent import grants, links, proposals, removal_requests
 from memory.models import Agent
-from tests.conftest import drop_guards
 from tests.privacy.marker import MARKER
-from tests.steps import fresh, state
+from tests.steps import fresh
 
 STEW = "stew@acme.test"
+PAT = Person(1, "pat@else.test")
+ADMIN = Actor.person("admin@else.test")
+PURPOSE = "to see why it <script>forgot</script> the customer"
+REASON = "request <b>17</b>"
+BUTTONS = ("Approve", "Delete permanently", "Deny", "Revoke")
 
 
-def address_of(agent: Agent, number: int) -> str:
-    return f"/consent/{links.make(fresh(agent), number)}"
+def with_link(agent: Agent, number: int) -> tuple[int, str]:
+    """The number of a request, and the address of its link."""
+    return number, f"/consent/{links.make(fresh(agent), number)}"
+
+
+def request(agent: Agent, person: Person = PAT, **more: Any) -> tuple[int, str]:
+    values: dict[str, Any] = {"purpose": PURPOSE, "scope": Scope("silo")} | more
+    return with_link(agent, grants.ask(fresh(agent), person, **values).number)
+
+
+def proposal(agent: Agent, actor: Actor = ADMIN, model: str = "openai/gpt-4.1", **settings: Any) -> tuple[int, str]:
+    return with_link(agent, proposals.propose(fresh(agent), actor, model=model, **settings).number)
+
+
+def redaction(agent: Agent, *numbers: int, actor: Actor = ADMIN, **more: Any) -> tuple[int, str]:
+    made = removal_requests.ask_redaction(fresh(agent), numbers or (1,), actor, reason=REASON, **more)
+    return with_link(agent, made.number)
+
+
+def erasure(agent: Agent) -> tuple[int, str]:
+    return with_link(agent, removal_requests.ask_erasure(fresh(agent), ADMIN, reason=REASON).number)
+
+
+def every_link(agent: Agent) -> list[str]:
+    """The address of a link of each kind."""
+    return [make(agent)[1] for make in (request, proposal, redaction, erasure)]
 
 
 def press(client: Client, address: str, decision: str) -> Any:
@@ -25,27 +54,12 @@ def press(client: Client, address: str, decision: str) -> Any:
 
 
 def page(client: Client, address: str) -> str:
-    answer = client.get(address)
-    assert answer.status_code == 200
-    shown = answer.content.decode()
-    assert MARKER not in shown
-    return shown
+    response = client.get(address)
+    assert response.status_code == 200
+    text = response.content.decode()
+    assert MARKER not in text
+    return text
 
 
-def buttons(shown: str) -> list[str]:
-    return [each for each in ("Approve", "Delete permanently", "Deny", "Revoke") if f">{each}</button>" in shown]
-
-
-def refused_over_an_altered_trail(client: Client, agent: Agent, number: int, decision: str) -> str:
-    """The page that says why nothing is decided where SQL altered the entry that asked."""
-    address = address_of(agent, number)
-    drop_guards()
-    AuditEntry.objects.filter(agent_id=agent.pk, seq=number).update(actor_label="other@else.test")
-    assert "refused" not in page(client, address)
-    before = state(agent)
-    answer = press(client, address, decision)
-    shown: str = answer.content.decode()
-    assert (answer.status_code, MARKER in shown, state(agent)) == (409, False, before)
-    assert "Your decision was not saved." in shown
-    assert "audit trail was altered after this" in shown
-    return shown
+def buttons(text: str) -> list[str]:
+    return [each for each in BUTTONS if f">{each}</button>" in text]

@@ -10,7 +10,7 @@ from tests.privacy.watch import Watch, watching
 
 @pytest.fixture
 def watch(transactional_db: None) -> Iterator[Watch]:
-    """A marker to put into memories; when the test is over, it must be nowhere."""
+    """A marker for the test's memories. The test fails if the marker is found anywhere at its end."""
     with watching() as watch:
         yield watch
         connections.close_clients()

@@ -1,9 +1,9 @@
-"""Finding a text where it must not be, whatever form it has taken on the way there.
+"""A search for a marker in bytes, in any form.
 
-`find` looks through bytes for a marker (ASCII letters and digits) as it is, in any case; in UTF-16 and UTF-32; in hex,
-base64 and base64url at any alignment, wrapped or not; with some or all of its characters escaped (JSON and Python's
-\\uXXXX and \\xXX, %XX of URLs, &#NN; of HTML); and inside zlib, gzip, bz2, xz and lzma streams that begin anywhere, are
-cut off, or are themselves encoded. What it answers names the form as a path: `base64>zlib>text`.
+`find` finds a marker of ASCII letters and digits: as text in any case; in UTF-16 and UTF-32; in hex, base64 and
+base64url at any alignment, with line breaks or without; with some or all characters escaped (JSON, Python, URLs, HTML);
+and in zlib, gzip, bz2, xz and lzma streams, which may be incomplete or encoded themselves. The form of a leak is a
+path such as `base64>zlib>text`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-MAX_DEPTH = 4  # encodings within encodings
-MAX_STREAM = 4 << 20  # bytes taken out of one compressed stream
-_AROUND = 200  # bytes looked at on either side of an escape
-_CHUNK = 512  # bytes fed at once, so that a stream cut off or damaged still gives up what came before
+MAX_DEPTH = 4  # encodings inside encodings
+MAX_STREAM = 4 << 20  # bytes from one compressed stream
+_AROUND = 200  # bytes on either side of an escape
+_CHUNK = 512  # small, so that an incomplete or damaged stream still yields its beginning
 
 
 @dataclass(frozen=True)
 class Leak:
-    """Where a marker was found, and as what."""
+    """The place and the form of a marker."""
 
     where: str
     form: str
@@ -38,8 +38,7 @@ class Leak:
 
 
 def find(data: bytes, marker: str, where: str = "", depth: int = MAX_DEPTH) -> list[Leak]:
-    """Every form in which the marker is in these bytes, each with its first place. With a depth of 0 nothing is
-    taken out of its wrapping first, which is quick."""
+    """Every form of the marker in these bytes, each with its first place. A depth of 0 decodes nothing and is fast."""
     found: dict[str, Leak] = {}
     for form, offset in _search(data, marker, depth):
         found.setdefault(form, Leak(where, form, offset))
@@ -51,7 +50,7 @@ def find_in_files(paths: Iterable[Path], marker: str) -> list[Leak]:
 
 
 def find_in_value(value: object, marker: str, where: str = "") -> list[Leak]:
-    """In whatever a program may hold: text, bytes, and anything else by its repr, its JSON and its pickle."""
+    """In any value of a program: text, bytes, or the repr, the JSON and the pickle of anything else."""
     if isinstance(value, bytes | bytearray | memoryview):
         return find(bytes(value), marker, where)
     if isinstance(value, str):
@@ -60,28 +59,24 @@ def find_in_value(value: object, marker: str, where: str = "") -> list[Leak]:
     for write in (lambda: json.dumps(value, default=repr).encode(), lambda: pickle.dumps(value)):
         try:
             forms.append(write())
-        except Exception:  # noqa: BLE001, S112  what cannot be written cannot be queued either
+        except Exception:  # noqa: BLE001, S112  a value without this form cannot leak in it
             continue
     return [leak for form in forms for leak in find(form, marker, where)]
 
 
 def _search(data: bytes, marker: str, depth: int) -> Iterator[tuple[str, int]]:
-    lowered = data.lower()
-    for form, needle in _plain(marker.lower()):
-        offset = lowered.find(needle)
-        if offset >= 0:
-            yield form, offset
-    for form, needle in _encoded(marker):
-        offset = data.find(needle)
-        if offset >= 0:
-            yield form, offset
+    for text, needles in ((data.lower(), _plain(marker.lower())), (data, _encoded(marker))):
+        for form, needle in needles:
+            offset = text.find(needle)
+            if offset >= 0:
+                yield form, offset
     if depth:
         for form, offset, inner in _inside(data):
             yield from ((f"{form}>{rest}", offset) for rest, _ in _search(inner, marker, depth - 1))
 
 
 def _inside(data: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """(form, first place, all it says) of each form that anything in there can be taken out of."""
+    """(form, first place, all decoded bytes) of each form that can be decoded."""
     gathered: dict[str, tuple[int, list[bytes]]] = {}
     for form, place, inner in _each_inside(data):
         if inner:
@@ -102,27 +97,19 @@ def _each_inside(data: bytes) -> Iterator[tuple[str, int, bytes]]:
             yield from ((form, match.start(), inner) for inner in decode(match[0]))
     for form, pattern, opener in _STREAMS:
         for match in pattern.finditer(data):
-            yield form, match.start(), _taken_out(data, match.start(), opener)
-
-
-# --- as it is, and by the letter ------------------------------------------------------------------------------------
+            yield form, match.start(), _decompressed(data, match.start(), opener)
 
 
 @lru_cache(maxsize=64)
-def _plain(lowered: str) -> tuple[tuple[str, bytes], ...]:
-    """Needles to look for in lower-cased bytes."""
-    forms = {
-        "text": lowered.encode(),
-        "utf-16-le": lowered.encode("utf-16-le"),
-        "utf-16-be": lowered.encode("utf-16-be"),
-        "utf-32": lowered.encode("utf-32-le"),
-    }
-    return tuple(forms.items())
+def _plain(lowered: str) -> list[tuple[str, bytes]]:
+    """Needles in lower case."""
+    codecs = {"text": "ascii", "utf-16-le": "utf-16-le", "utf-16-be": "utf-16-be", "utf-32": "utf-32-le"}
+    return [(form, lowered.encode(codec)) for form, codec in codecs.items()]
 
 
 @lru_cache(maxsize=64)
 def _encoded(marker: str) -> tuple[tuple[str, bytes], ...]:
-    """Needles that depend on the marker's case: hex and base64 of it as it is, in lower and in upper case."""
+    """Needles that depend on the marker's case: hex and base64 of the marker, in its own, lower and upper case."""
     needles: list[tuple[str, bytes]] = []
     for text in dict.fromkeys((marker, marker.lower(), marker.upper())):
         for codec in ("utf-8", "utf-16-le", "utf-16-be"):
@@ -134,16 +121,14 @@ def _encoded(marker: str) -> tuple[tuple[str, bytes], ...]:
 
 
 def _base64_needles(raw: bytes, encode: Callable[[bytes], bytes]) -> Iterator[bytes]:
-    """What base64 makes of these bytes at each of the three alignments, without the characters shared with others."""
+    """The base64 of these bytes at each of the three alignments, without the characters that also encode others."""
     for before in range(3):
-        shared_start = (before * 8 + 5) // 6
+        start = (before * 8 + 5) // 6
         whole_bits = (before + len(raw)) * 8
-        yield encode(b"\0" * before + raw)[shared_start : whole_bits // 6]
+        yield encode(b"\0" * before + raw)[start : whole_bits // 6]
 
 
-# --- wrapped --------------------------------------------------------------------------------------------------------
-
-# Each begins with one of these four characters, which lets the search skip all else quickly.
+# The first character class makes the search fast.
 _ESCAPE = re.compile(
     rb"[\\%=&](?:"
     rb"(?<=\\)\\*(?:u(?P<u>[0-9a-fA-F]{4})|u\{(?P<b>[0-9a-fA-F]{1,6})\}|x(?P<x>[0-9a-fA-F]{2})|(?P<o>[0-3][0-7]{2}))"
@@ -153,7 +138,7 @@ _ESCAPE = re.compile(
     rb")"
 )
 _BASES = {"u": 16, "b": 16, "x": 16, "pu": 16, "p": 16, "q": 16, "hx": 16, "h": 10, "o": 8}
-# As one writer escapes, read from left to right; and as several do on top of each other.
+# With one level of escapes, and with several.
 _BYTE_ESCAPES = (
     re.compile(rb"\\(?:u00|x)([0-9a-fA-F]{2})|\\([nrtbfav0'\"\\/])"),
     re.compile(rb"\\+(?:u00|x)([0-9a-fA-F]{2})|\\+([nrtbfav0'\"/])"),
@@ -162,7 +147,7 @@ _BYTES = dict(zip(b"nrtbfav0", b"\n\r\t\b\f\a\v\0", strict=True))
 
 
 def _escaped(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The stretches of the data that hold escapes, with what stands around them."""
+    """The parts of the data with escapes, and the bytes around them."""
     start = end = -1
     for match in _ESCAPE.finditer(data):
         if start >= 0 and match.start() > end:
@@ -184,63 +169,54 @@ def _character(match: re.Match[bytes]) -> bytes:
 
 
 def _byte(match: re.Match[bytes]) -> bytes:
-    """Bytes written as text: repr(b"…"), or decoded as Latin-1 and put into JSON."""
-    if match[1]:
-        return bytes([int(match[1], 16)])
-    return bytes([_BYTES.get(match[2][0], match[2][0])])
+    """A byte in text: in repr(b"…"), or as Latin-1 in JSON."""
+    return bytes([int(match[1], 16) if match[1] else _BYTES.get(match[2][0], match[2][0])])
 
 
 def _as_latin_1(data: bytes) -> Iterator[tuple[str, int, bytes]]:
-    if data.isascii():
-        return
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return
-    yield "latin-1", 0, text.encode("latin-1", "ignore")
+    if not data.isascii():
+        try:
+            yield "latin-1", 0, data.decode().encode("latin-1", "ignore")
+        except UnicodeDecodeError:
+            return
 
 
 def _from_hex(run: bytes) -> Iterator[bytes]:
     for start in (0, 1):
-        even = run[start : start + (len(run) - start) // 2 * 2]
-        yield binascii.unhexlify(even)
+        yield binascii.unhexlify(run[start : start + (len(run) - start) // 2 * 2])
 
 
 def _from_base64(run: bytes) -> Iterator[bytes]:
     joined = re.sub(rb"\\[nr]|\s|=", b"", run)
-    if _HEX_ALONE.match(joined):
-        return
-    for start in range(4):
-        yield binascii.a2b_base64(joined[start:] + b"A" * (-(len(joined) - start) % 4))
+    if not _ONLY_HEX.match(joined):
+        for start in range(4):
+            yield binascii.a2b_base64(joined[start:] + b"A" * (-(len(joined) - start) % 4))
 
 
 def _from_base64url(run: bytes) -> Iterator[bytes]:
-    if b"-" in run or b"_" in run:  # else it is found as base64
+    if b"-" in run or b"_" in run:  # otherwise it is base64
         yield from _from_base64(run.translate(_TO_BASE64))
 
 
 _TO_BASE64 = bytes.maketrans(b"-_", b"+/")
-_HEX_ALONE = re.compile(rb"[0-9a-f]+\Z|[0-9A-F]+\Z")
+_ONLY_HEX = re.compile(rb"[0-9a-f]+\Z|[0-9A-F]+\Z")
 _WRAPPINGS: tuple[tuple[str, re.Pattern[bytes], Callable[[bytes], Iterator[bytes]]], ...] = (
     ("hex", re.compile(rb"[0-9a-fA-F]{24,}"), _from_hex),
-    # A run of it, or lines of it as mails and PEM files have them.
+    # In one line, or in several as in mail and PEM files.
     ("base64", re.compile(rb"[A-Za-z0-9+/]{20,}(?:(?:\s{1,2}|\\[nr])[A-Za-z0-9+/]{4,})*={0,2}"), _from_base64),
     ("base64url", re.compile(rb"[A-Za-z0-9_-]{20,}={0,2}"), _from_base64url),
 )
 
 
-# --- compressed -----------------------------------------------------------------------------------------------------
-
-
 def _zlib_headers() -> Iterator[bytes]:
-    """The two bytes that a zlib stream can begin with, for each window size: a multiple of 31, no dictionary."""
+    """The first two bytes of a zlib stream, for each window size: a multiple of 31, without a dictionary."""
     for first in range(0x08, 0x79, 0x10):
         second = [b for b in range(256) if (first << 8 | b) % 31 == 0 and not b & 0x20]
         yield re.escape(bytes([first])) + b"[" + b"".join(re.escape(bytes([b])) for b in second) + b"]"
 
 
 def _lzma() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(memlimit=64 << 20)  # what looks like a header may ask for gigabytes
+    return lzma.LZMADecompressor(memlimit=64 << 20)  # random bytes may look like a header that needs gigabytes
 
 
 _STREAMS: tuple[tuple[str, re.Pattern[bytes], Callable[[], Any]], ...] = (
@@ -252,8 +228,8 @@ _STREAMS: tuple[tuple[str, re.Pattern[bytes], Callable[[], Any]], ...] = (
 )
 
 
-def _taken_out(data: bytes, start: int, opener: Callable[[], Any]) -> bytes:
-    """What a stream that begins here holds; of a cut or damaged one, what came before."""
+def _decompressed(data: bytes, start: int, opener: Callable[[], Any]) -> bytes:
+    """The content of a stream; of an incomplete or damaged one, its beginning."""
     stream, out = opener(), bytearray()
     try:
         for place in range(start, len(data), _CHUNK):
@@ -261,5 +237,5 @@ def _taken_out(data: bytes, start: int, opener: Callable[[], Any]) -> bytes:
             if stream.eof or len(out) > MAX_STREAM:
                 break
     except (zlib.error, OSError, lzma.LZMAError, EOFError, ValueError):
-        pass  # no stream, or no more of it
+        pass  # it is no stream, or it ends here
     return bytes(out)

@@ -1,4 +1,4 @@
-"""What the service logs, kept: every record of every logger down to DEBUG, written as the service writes it."""
+"""A copy of the log: every record of every logger down to DEBUG, in the format of the service."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from django.conf import settings
 from django.db import connection
 
-# Silent by the service's settings; made to speak here, for they may hold what is sent to the database.
+# The service's settings silence these loggers. Here they log, because they may contain the parameters of SQL.
 _QUIET = ("django.db.backends", "django.db.backends.schema", "django.request", "django.server", "palimpsest", "asyncio")
 
 
 @dataclass
 class Logbook:
-    """`text` as the project's formatter writes it; `raw` with every record's message, arguments and further fields."""
+    """`text` as the project's formatter writes it; `raw` with every record's message, arguments and extra fields."""
 
     written: io.StringIO = field(default_factory=io.StringIO)
     records: list[str] = field(default_factory=list)
@@ -33,37 +33,36 @@ class Logbook:
         return "\n".join(self.records)
 
 
-class _Keeper(logging.Handler):
-    """Keeps all a record carries but its exception, which the project's formatter tells by type and place."""
+class _Recorder(logging.Handler):
+    """Stores everything in a record except its exception, which the formatter reduces to its type and place."""
 
     def __init__(self, book: Logbook) -> None:
         super().__init__(logging.DEBUG)
         self._book = book
 
     def emit(self, record: logging.LogRecord) -> None:
-        kept = {name: value for name, value in record.__dict__.items() if name not in ("exc_info", "exc_text")}
+        fields = {name: value for name, value in record.__dict__.items() if name not in ("exc_info", "exc_text")}
         if isinstance(record.msg, dict):
-            kept.pop("message", None)  # another handler's rendering of it
-            kept["msg"] = {name: value for name, value in record.msg.items() if name != "exc_info"}
-        self._book.records.append(f"{record.getMessage() if not isinstance(record.msg, dict) else ''} {kept!r}")
+            fields.pop("message", None)  # another handler has set it
+            fields["msg"] = {name: value for name, value in record.msg.items() if name != "exc_info"}
+        self._book.records.append(f"{record.getMessage() if not isinstance(record.msg, dict) else ''} {fields!r}")
 
 
 def formatter() -> logging.Formatter:
-    """The formatter of the project's own handler."""
-    # Copied, for making a formatter takes its description apart.
-    described = copy.deepcopy(settings.LOGGING["formatters"]["json"])
-    made = logging.config.dictConfigClass({}).configure_formatter(described)
+    """The formatter of the project's handler."""
+    configuration = copy.deepcopy(settings.LOGGING["formatters"]["json"])  # a copy, because `logging` changes it
+    made = logging.config.dictConfigClass({}).configure_formatter(configuration)
     assert isinstance(made, logging.Formatter)
     return made
 
 
 @contextmanager
 def kept(level: int = logging.DEBUG) -> Iterator[Logbook]:
-    """Everything logged in here, SQL with its parameters included."""
+    """Record everything that is logged in the block, including SQL with its parameters."""
     book = Logbook()
     written = logging.StreamHandler(book.written)
     written.setFormatter(formatter())
-    handlers: list[logging.Handler] = [written, _Keeper(book)]
+    handlers: list[logging.Handler] = [written, _Recorder(book)]
     root = logging.getLogger()
     loggers = [root, *(logging.getLogger(name) for name in _QUIET)]
     before = [(logger, logger.level, logger.propagate) for logger in loggers]
@@ -80,6 +79,6 @@ def kept(level: int = logging.DEBUG) -> Iterator[Logbook]:
         connection.force_debug_cursor = forced
         for handler in handlers:
             root.removeHandler(handler)
-        for logger, was, propagated in before:
-            logger.setLevel(was)
-            logger.propagate = propagated
+        for logger, old_level, propagate in before:
+            logger.setLevel(old_level)
+            logger.propagate = propagate

@@ -1,7 +1,7 @@
-"""The mark that the contents of the tests' memories bear, so that they can be looked for where they must not be.
+"""The marker in the memories of the tests. It must not appear where content has no place.
 
-A test whose memories are stored for real begins their texts with MARKER; a test that looks for its own leaks uses
-`unique()`, which begins with it too. After the suite `tests.privacy.plugin` looks for MARKER in all that is left.
+A test that stores memories begins their texts with MARKER. A test that looks for its own leaks uses `unique()`, which
+begins with it too. After the suite, `tests.privacy.plugin` looks for MARKER in everything that remains.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ _LETTERS = "bcdfghjkmnpqrtvwxz"
 
 
 def unique() -> str:
-    """A marker nobody used before: one word, so that an index of words would hold it whole."""
+    """A new marker. It is one word, so that an index of words contains it whole."""
     return MARKER + "".join(secrets.choice(_LETTERS) for _ in range(10)) + "7"

@@ -1,9 +1,8 @@
-"""After the whole suite: what is left of it, searched for the mark of its memories in every form.
+"""A search for the marker after the whole suite, in every form.
 
-Loaded by `pytest_plugins = ["tests.privacy.plugin"]` in the suite's conftest. Each worker looks through its own
-database, before each flush of a transactional test and once more before it is destroyed, and through its own log,
-which holds all that the suite logged, as the service writes it. A leak fails the teardown of the test it is found
-after, and names file and form, never the text.
+The suite's conftest loads this plugin. Each worker searches its database before each flush of a transactional test and
+at its end, and its log, which contains all that the suite logged. A leak fails the teardown of the test before it. The
+failure names the file and the form, never the text.
 """
 
 from __future__ import annotations
@@ -29,46 +28,46 @@ from tests.privacy.marker import MARKER
 def nothing_is_left(
     django_db_setup: None, _flush_past_the_guards: None, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[None]:
-    """Ends before the database does, because it asks for its fixture; and looks before the suite's flush, likewise."""
+    """Requests the database's fixture to end before it, and the suite's flush to search before it."""
     log = environment.FOLDER / f"log-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.jsonl"
-    handler = logging.FileHandler(log, encoding="utf-8")  # open now: a test may be somebody who may not
+    handler = logging.FileHandler(log, encoding="utf-8")  # opened now: a test may run as a user without permission
     handler.setFormatter(logbook.formatter())
     logging.getLogger().addHandler(handler)
-    with _looking_before_each_flush():
+    with _search_before_each_flush():
         yield
     logging.getLogger().removeHandler(handler)
     handler.close()
     with django_db_blocker.unblock():
         found = left(log)
         connection.close()
-    _fail_of(found)
+    _fail(found)
 
 
 @contextmanager
-def _looking_before_each_flush() -> Iterator[None]:
-    """What a transactional test commits is gone with its flush: it is looked through before, in the plain forms."""
+def _search_before_each_flush() -> Iterator[None]:
+    """A flush removes the rows that a transactional test has committed. Search them first, in the plain forms."""
     flush = TransactionTestCase._fixture_teardown
 
-    def looks_first(test: TransactionTestCase) -> None:
+    def search_and_flush(test: TransactionTestCase) -> None:
         found = left(None, depth=0)
         flush(test)
-        _fail_of(found)
+        _fail(found)
 
-    TransactionTestCase._fixture_teardown = looks_first
+    TransactionTestCase._fixture_teardown = search_and_flush
     yield
     TransactionTestCase._fixture_teardown = flush
 
 
 def left(log: Path | None, depth: int = leaks.MAX_DEPTH) -> list[Leak]:
-    """Leaks in the database as files and as rows, and in the log."""
+    """Leaks in the files and rows of the database, and in the log."""
     from tests.privacy import watch  # not before Django is set up
 
     files = [*watch.database_files(), *([log] if log and log.is_file() else [])]
-    found = [leak for file in files for leak in leaks.find(watch.said_by(file), MARKER, file.name, depth)]
+    found = [leak for file in files for leak in leaks.find(watch.content_of(file), MARKER, file.name, depth)]
     return found + [leak for table, rows in watch.tables() for leak in leaks.find(rows, MARKER, table, depth)]
 
 
-def _fail_of(found: list[Leak]) -> None:
+def _fail(found: list[Leak]) -> None:
     if found:
-        told = "\n".join(f"{leak.where}: {leak.form} at {leak.offset}" for leak in found)
-        pytest.fail(f"Memories' texts were left behind:\n{told}", pytrace=False)
+        lines = "\n".join(f"{leak.where}: {leak.form} at {leak.offset}" for leak in found)
+        pytest.fail(f"Content of memories remains in:\n{lines}", pytrace=False)

@@ -1,11 +1,12 @@
-"""No plaintext at rest, in logs, in messages: every road is gone with a marked memory, and the marker looked for.
+"""No content at rest, in logs or in messages: each interface runs with a marked memory, then a search for the marker.
 
-What may hold it is not looked at: a model's requests, an export, and what the agent's own side is answered.
+The search leaves out what may contain it: requests to a model, an export, and responses to the agent's own side.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,33 +30,27 @@ from tests.commands.test_import import BAD
 from tests.conftest import House
 from tests.model_server import BAD_JSON, Action, Broken, Call, Cut, ModelServer, Raw, Say, Status, Turn, tidy
 from tests.privacy.marker import MARKER
-from tests.privacy.watch import Watch
+from tests.privacy.watch import Fault, Watch, watching
+from tests.steps import ME, PERSON, SYSTEM
 
 pytestmark = pytest.mark.database
 
 PROTOCOLS = ("openai", "anthropic", "ollama")
-
-
-# --- the watch sees what it should ----------------------------------------------------------------------------------
+TABLES = ("memory_memory", "audit_auditentry", "audit_change", "memory_agent", "refinement_sessionstep")
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("place", ["a log line", "a log's argument", "an exception", "a row", "the cache", "a pickle"])
-def test_a_leak_planted_in_each_place_is_found(place: str, ada: Agent) -> None:
-    import logging
-
-    from tests.privacy.watch import watching
-
+def test_the_search_finds_a_leak_in_each_place(place: str, ada: Agent) -> None:
     with watching() as watch:
-        said = watch.marker.replace("ZEBRA", "OKAPI")  # what is planted here is not for the plugin to find
-        watch.marker = said
+        watch.marker = mark = watch.marker.replace("ZEBRA", "OKAPI")  # the plugin does not look for this one
         plant: dict[str, Callable[[], object]] = {
-            "a log line": lambda: logging.getLogger("x").debug(said),
-            "a log's argument": lambda: logging.getLogger("x").debug("%.1s", said),
-            "an exception": lambda: watch.errors.append(KeyError(said)),
-            "a row": lambda: refining.change(ada, system_prompt=json.dumps(said.encode("utf-16-le").hex())),
-            "the cache": lambda: cache.set("x", pickle.dumps(said)),
-            "a pickle": lambda: refining.change(ada, refinement_prompt=said[:-1] + said[-1]),
+            "a log line": lambda: logging.getLogger("x").debug(mark),
+            "a log's argument": lambda: logging.getLogger("x").debug("%.1s", mark),
+            "an exception": lambda: watch.errors.append(KeyError(mark)),
+            "a row": lambda: refining.change(ada, system_prompt=json.dumps(mark.encode("utf-16-le").hex())),
+            "the cache": lambda: cache.set("x", pickle.dumps(mark)),
+            "a pickle": lambda: refining.change(ada, refinement_prompt=mark[:-1] + mark[-1]),
         }
         plant[place]()
     found = watch.leaks()
@@ -63,136 +58,108 @@ def test_a_leak_planted_in_each_place_is_found(place: str, ada: Agent) -> None:
     assert found
 
 
-# --- the write path -------------------------------------------------------------------------------------------------
-
-
 def remembered(watch: Watch, agent: Agent, count: int = 6) -> list[int]:
-    drafts = [
-        Draft(watch.text(f"keeps a {n} about", watch.marker), tags=(f"tag-{watch.marker}",))
-        for n in ("boat", "dog", "key", "lamp", "map", "net")[:count]
-    ]
-    return [m.number for m in operations.remember(agent, drafts, steps.ME).memories]
+    things = ("boat", "dog", "key", "lamp", "map", "net")[:count]
+    drafts = [Draft(watch.text(f"keeps a {n} about", watch.marker), tags=(f"tag-{watch.marker}",)) for n in things]
+    return [memory.number for memory in operations.remember(agent, drafts, ME).memories]
 
 
-def test_every_verb(watch: Watch, ada: Agent) -> None:
+def test_every_write_operation_leaks_nothing(watch: Watch, ada: Agent) -> None:
     remembered(watch, ada)
-    operations.revise(ada, 1, steps.ME, content=watch.text("revised"), dropping=[watch.text("dropped")])
-    operations.revise(ada, 1, steps.ME, tags=[watch.marker, f"other {watch.marker}"])
-    operations.consolidate(ada, [1, 2], watch.text("both"), steps.ME, dropping=[watch.marker])
-    operations.discard(ada, [3], steps.ME)
-    operations.restore(ada, [3], steps.ME)
-    operations.protect(ada, [3], steps.PERSON)
-    operations.unprotect(ada, [3], steps.PERSON, reason="asked for")
-    operations.remember(ada, [Draft(watch.text("a run"), kind="journal", source="run")] * 3, steps.ME)
-    operations.promote(ada, 8, steps.ME)
-    operations.trim(ada, 0, steps.SYSTEM)
-    operations.notify(ada, watch.text("told"), operation=Operation.SESSION_CLOSED, actor=steps.SYSTEM, detail={})
+    operations.revise(ada, 1, ME, content=watch.text("revised"), dropping=[watch.text("dropped")])
+    operations.revise(ada, 1, ME, tags=[watch.marker, f"other {watch.marker}"])
+    operations.consolidate(ada, [1, 2], watch.text("both"), ME, dropping=[watch.marker])
+    operations.discard(ada, [3], ME)
+    operations.restore(ada, [3], ME)
+    operations.protect(ada, [3], PERSON)
+    operations.unprotect(ada, [3], PERSON, reason="request 17")
+    operations.remember(ada, [Draft(watch.text("a run"), kind="journal", source="run")] * 3, ME)
+    operations.promote(ada, 8, ME)
+    operations.trim(ada, 0, SYSTEM)
+    operations.notify(ada, watch.text("notice"), operation=Operation.SESSION_CLOSED, actor=SYSTEM, detail={})
     duplicates.remove(ada)
     assert steps.problems(ada) == []
 
 
-def test_every_refusal_of_the_write_path(watch: Watch, ada: Agent) -> None:
+def test_every_refused_write_leaks_nothing(watch: Watch, ada: Agent) -> None:
     remembered(watch, ada)
-    operations.protect(ada, [2], steps.PERSON)
-    operations.discard(ada, [3], steps.ME)
-    said = watch.marker
-    refusals: list[Callable[[], object]] = [
-        lambda: operations.remember(ada, [Draft(watch.text("x" * 10_000))], steps.ME),
-        lambda: operations.remember(ada, [Draft(f"{said}\0")], steps.ME),
-        lambda: operations.remember(ada, [Draft(f"{said}\ud800")], steps.ME),
-        lambda: operations.remember(ada, [Draft(said, kind=said)], steps.ME),
-        lambda: operations.remember(ada, [Draft(said, category=said)], steps.ME),
-        lambda: operations.remember(ada, [Draft(said, project=f"{said}/../")], steps.ME),
-        lambda: operations.remember(ada, [Draft(said, tags=[f"{said}\ud800"])], steps.ME),
-        lambda: operations.remember(ada, [Draft(said, tags=[said * 9])], steps.ME),
-        lambda: operations.remember(ada, [Draft(said, tags=said)], steps.ME),
-        lambda: operations.remember(ada, [Draft(said, origin=said)], steps.ME),  # type: ignore[arg-type]
-        lambda: operations.remember(ada, [Draft([said])], steps.ME),  # type: ignore[arg-type]
-        lambda: operations.revise(ada, 2, steps.ME, content=said),
-        lambda: operations.revise(ada, 3, steps.ME, content=said),
-        lambda: operations.revise(ada, 99, steps.ME, content=said),
-        lambda: operations.revise(ada, 1, steps.ME, content=said, expect={1: 99}),
-        lambda: operations.consolidate(ada, [1, 2], said, steps.ME),
-        lambda: operations.consolidate(ada, [1, 1], said, steps.ME),
-        lambda: operations.consolidate(ada, [1], said, steps.ME),
-        lambda: operations.consolidate(ada, [1, 4], "", steps.ME),
-        lambda: operations.discard(ada, [2, 3, 99], steps.ME),
-        lambda: parse_moment("since", f"{said}"),
-        lambda: importing.check_lines([f'{{"content": "{said}", "created_at": "{said}"}}'.encode()]).store(
-            ada, steps.ME
-        ),
+    operations.protect(ada, [2], PERSON)
+    operations.discard(ada, [3], ME)
+    mark: Any = watch.marker
+    drafts = [
+        Draft(watch.text("x" * 10_000)),
+        Draft(f"{mark}\0"),
+        Draft(f"{mark}\ud800"),
+        Draft(mark, kind=mark),
+        Draft(mark, category=mark),
+        Draft(mark, project=f"{mark}/../"),
+        Draft(mark, tags=[f"{mark}\ud800"]),
+        Draft(mark, tags=[mark * 9]),
+        Draft(mark, tags=mark),
+        Draft(mark, origin=mark),
+        Draft([mark]),  # type: ignore[arg-type]
     ]
-    for refusal in refusals:
-        watch.refused(refusal)
+    for draft in drafts:
+        watch.refused(lambda draft=draft: operations.remember(ada, [draft], ME))
+    for number, expect in ((2, None), (3, None), (99, None), (1, {1: 99})):
+        more = {"expect": expect} if expect else {}
+        watch.refused(lambda n=number, more=more: operations.revise(ada, n, ME, content=mark, **more))
+    for numbers, content in (([1, 2], mark), ([1, 1], mark), ([1], mark), ([1, 4], "")):
+        watch.refused(lambda numbers=numbers, content=content: operations.consolidate(ada, numbers, content, ME))
+    watch.refused(lambda: operations.discard(ada, [2, 3, 99], ME))
+    watch.refused(lambda: parse_moment("since", mark))
+    line = json.dumps({"content": mark, "created_at": mark}).encode()
+    watch.refused(lambda: importing.check_lines([line]).store(ada, ME))
 
 
-def test_searching(watch: Watch, ada: Agent) -> None:
+def test_a_search_leaks_nothing(watch: Watch, ada: Agent) -> None:
     remembered(watch, ada)
-    for query in (
-        watch.marker,
-        f'"{watch.marker} keeps"',
-        f"tag:tag-{watch.marker}",
-        f'-{watch.marker} "',
-        "\0" + watch.marker,
-    ):
+    mark = watch.marker
+    for query in (mark, f'"{mark} keeps"', f"tag:tag-{mark}", f'-{mark} "', "\0" + mark):
         with indexes.reader(steps.fresh(ada)) as index:
             watch.attempt(lambda query=query, index=index: index.search(query, limit=5))
     assert watch.errors == []
 
 
-def test_seals_that_do_not_open(watch: Watch, house: House) -> None:
+def test_a_seal_that_does_not_open_leaks_nothing(watch: Watch, house: House) -> None:
     remembered(watch, house.ada)
-    ada = steps.fresh(house.ada)
-    row = steps.row(ada, 1)
+    silo = Silo.for_agent(steps.fresh(house.ada))
+    row = steps.row(house.ada, 1)
     sealed = bytes(row.sealed)
-    others = Silo.for_agent(house.bob)
-    for broken in (
-        sealed[:-1] + bytes([sealed[-1] ^ 1]),
-        sealed[:10],
-        b"",
-        b"\x01" + b"\xff" * 50,
-        sealed + sealed,
-        sealed[5:],
-    ):
-        row.sealed = broken
-        watch.refused(lambda: Silo.for_agent(ada).open(row))
+    changed = (sealed[:-1] + bytes([sealed[-1] ^ 1]), sealed[:10], b"", b"\x01" + b"\xff" * 50, sealed * 2, sealed[5:])
+    for row.sealed in changed:
+        watch.refused(lambda: silo.open(row))
     row.sealed = sealed
-    watch.refused(lambda: others.open(row))
+    watch.refused(lambda: Silo.for_agent(house.bob).open(row))
     row.number = 2
-    watch.refused(lambda: Silo.for_agent(ada).open(row))
+    watch.refused(lambda: silo.open(row))
 
 
-# --- faults ---------------------------------------------------------------------------------------------------------
-
-
-class Fault(Exception):
-    """Something outside the program's reach went wrong."""
-
-
-def verbs(watch: Watch, agent: Agent) -> dict[str, Callable[[], object]]:
-    said = watch.text("anew")
-    return {
-        "remember": lambda: operations.remember(agent, [Draft(said, tags=[watch.marker])], steps.ME),
-        "revise": lambda: operations.revise(agent, 1, steps.ME, content=said, dropping=[watch.marker]),
-        "consolidate": lambda: operations.consolidate(agent, [1, 2], said, steps.ME, dropping=[watch.marker]),
-        "notify": lambda: operations.notify(agent, said, operation="session_closed", actor=steps.SYSTEM, detail={}),
-        "import": lambda: importing.check_lines([json.dumps({"content": said}).encode()]).store(agent, steps.ME),
-        "search": lambda: indexes.reader(steps.fresh(agent)).__enter__(),
-        "merge in a session": lambda: _in_a_session(
-            agent, "consolidate_memories", {"ids_to_merge": [3, 4], "new_content": said, "dropping": [watch.marker]}
-        ),
-    }
+def attempt_writes(watch: Watch, agent: Agent) -> None:
+    """Each way to write or search. At least one of them fails."""
+    text, mark = watch.text("again"), watch.marker
+    merge = {"ids_to_merge": [3, 4], "new_content": text, "dropping": [mark]}
+    for act in (
+        lambda: operations.remember(agent, [Draft(text, tags=[mark])], ME),
+        lambda: operations.revise(agent, 1, ME, content=text, dropping=[mark]),
+        lambda: operations.consolidate(agent, [1, 2], text, ME, dropping=[mark]),
+        lambda: operations.notify(agent, text, operation="session_closed", actor=SYSTEM, detail={}),
+        lambda: importing.check_lines([json.dumps({"content": text}).encode()]).store(agent, ME),
+        lambda: indexes.reader(steps.fresh(agent)).__enter__(),
+        lambda: _in_a_session(agent, "consolidate_memories", merge),
+    ):
+        watch.attempt(act)
+    assert watch.errors
 
 
 def _in_a_session(agent: Agent, tool: str, arguments: dict[str, Any]) -> object:
-    RefinementSession.objects.filter(agent=agent, outcome="open").update(
-        outcome="failed", closed_at="2026-01-01T00:00Z"
-    )
+    closed = {"outcome": "failed", "closed_at": "2026-01-01T00:00Z"}
+    RefinementSession.objects.filter(agent=agent, outcome="open").update(**closed)
     return refining.opened(agent).send(tool, arguments)
 
 
 @pytest.mark.parametrize("place", ["seal_data", "open_data", "digest"])
-def test_a_cipher_that_fails(place: str, watch: Watch, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cipher_that_fails_leaks_nothing(place: str, watch: Watch, ada: Agent, monkeypatch: Any) -> None:
     remembered(watch, ada)
     indexes.forget()
 
@@ -200,16 +167,12 @@ def test_a_cipher_that_fails(place: str, watch: Watch, ada: Agent, monkeypatch: 
         raise Fault
 
     monkeypatch.setattr(Silo, place, fails)
-    for act in verbs(watch, ada).values():
-        watch.attempt(act)
-    assert watch.errors
+    attempt_writes(watch, ada)
 
 
-@pytest.mark.parametrize(
-    "table", ["memory_memory", "audit_auditentry", "audit_change", "memory_agent", "refinement_sessionstep"]
-)
-def test_a_database_that_fails(table: str, watch: Watch, ada: Agent) -> None:
-    """Its error carries the whole statement with its values, as the worst of drivers would."""
+@pytest.mark.parametrize("table", TABLES)
+def test_a_database_that_fails_leaks_nothing(table: str, watch: Watch, ada: Agent) -> None:
+    """Its error contains the whole statement with its values."""
     remembered(watch, ada)
 
     def fails(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -218,82 +181,77 @@ def test_a_database_that_fails(table: str, watch: Watch, ada: Agent) -> None:
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(fails):
-        for act in verbs(watch, ada).values():
-            watch.attempt(act)
-    assert watch.errors
+        attempt_writes(watch, ada)
 
 
-def test_rows_that_are_in_the_way(watch: Watch, ada: Agent) -> None:
-    """The database's own words about a row it refuses."""
+def test_a_row_that_the_database_refuses_leaks_nothing(watch: Watch, ada: Agent) -> None:
     remembered(watch, ada)
     refining.change(ada, next_number=1)
-    for act in verbs(watch, ada).values():
-        watch.attempt(act)
-    assert watch.errors
+    attempt_writes(watch, ada)
 
 
-def test_a_command_whose_cipher_speaks(watch: Watch, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception whose own text is the content: the edge tells its type and place, and not its text."""
+def test_a_command_does_not_print_the_text_of_an_exception(watch: Watch, house: House, monkeypatch: Any) -> None:
     remembered(watch, house.ada)
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
 
-    def speaks(_: object, __: str, ___: int, given: bytes) -> bytes:
-        raise ValueError(f"cannot take {watch.text()!r}") from KeyError(given, watch.marker)
+    def fails(_: object, __: str, ___: int, value: bytes) -> bytes:
+        raise ValueError(f"cannot take {watch.text()!r}") from KeyError(value, watch.marker)
 
-    for place in ("seal_data", "open_data"):
-        with monkeypatch.context() as patch:
-            patch.setattr(Silo, place, speaks)
-            lines = json.dumps({"content": watch.text()}).encode()
-            codes = [watch.run("import_memories", "acme/ada", "-", stdin=lines).code] if place == "seal_data" else []
-            codes += [watch.run("export_memories", "acme/ada").code] if place == "open_data" else []
-            codes += [watch.run("refine", "acme/ada").code]
-        assert codes == [1, 1]
+    lines = json.dumps({"content": watch.text()}).encode()
+    commands = {"seal_data": ("import_memories", "acme/ada", "-"), "open_data": ("export_memories", "acme/ada")}
+    for place, first in commands.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(Silo, place, fails)
+            assert [watch.run(*first, stdin=lines).code, watch.run("refine", "acme/ada").code] == [1, 1]
 
 
-# --- commands -------------------------------------------------------------------------------------------------------
-
-
-def test_the_commands(watch: Watch, ada: Agent, bob: Agent) -> None:
+def test_commands_leak_nothing(watch: Watch, ada: Agent, bob: Agent) -> None:
     lines = "\n".join(json.dumps({"content": watch.text(str(n)), "tags": [watch.marker]}) for n in range(8))
     assert watch.run("import_memories", "acme/ada", "-", "--json", stdin=lines.encode()).code == 0
-    assert watch.run("refine", "acme/ada", "--dry-run", "--json").code == 0
-    assert watch.run("refine", "acme/ada", "--json").code == 0
-    assert watch.run("refine", "--all-due").code == 0
-    assert watch.run("verify_audit", "--all", "--json").code == 0
-    assert watch.run("rotate_silo_keys").code == 0
-    assert watch.run("export_memories", "acme/ada").code == 2
-    assert watch.run("create_agent", "acme/ada", "--model", "builtin/dedupe").code == 1
+    for command, code in {
+        "refine acme/ada --dry-run --json": 0,
+        "refine acme/ada --json": 0,
+        "refine --all-due": 0,
+        "verify_audit --all --json": 0,
+        "rotate_silo_keys": 0,
+        "export_memories acme/ada": 2,
+        "create_agent acme/ada --model builtin/dedupe": 1,
+    }.items():
+        assert watch.run(*command.split()).code == code, command
     dry_run.preview(steps.fresh(ada))
 
 
-def test_the_commands_that_take_back_and_remove(watch: Watch, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_that_roll_back_and_remove_leak_nothing(watch: Watch, house: House, monkeypatch: Any) -> None:
     remembered(watch, house.ada)
-    operations.consolidate(house.ada, [1, 2], watch.text("both"), steps.ME, dropping=[watch.marker])
-    operations.revise(house.ada, 7, steps.ME, content=watch.text("again"))
+    operations.consolidate(house.ada, [1, 2], watch.text("both"), ME, dropping=[watch.marker])
+    operations.revise(house.ada, 7, ME, content=watch.text("again"))
     last = steps.last_entry(house.ada).seq
     conflict = watch.run("rollback", "acme/ada", "--entry", str(last - 1))
     assert (conflict.code, "conflict" in conflict.out) == (1, True)
-    assert watch.run("rollback", "acme/ada", "--entry", str(last - 1), "--force").code == 0
-    assert watch.run("rollback", "acme/ada", "--to-entry", "0", "--preview", "--json").code == 0
-    assert watch.run("redact", "acme/ada", "1", "--reason", "asked").code == 0
-    assert watch.run("redact", "acme/ada", "--waiting").code == 0
-    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
-    assert watch.run("redact", "acme/ada", "1", "7", "--reason", "asked", "--yes").code == 0
-    assert watch.run("redact", "acme/ada", "1", "--preview").code == 1
-    assert watch.run("erase_agent", "acme/ada", "--reason", "asked", "--yes", "--json").code == 0
-    assert watch.run("verify_audit", "--all", "--json").code == 0
-    assert watch.run("audit_heads").code == 0
+    for command, code in {
+        f"rollback acme/ada --entry {last - 1} --force": 0,
+        "rollback acme/ada --to-entry 0 --preview --json": 0,
+        "redact acme/ada 1 --reason request": 0,
+        "redact acme/ada --waiting": 0,
+        "redact acme/ada 1 7 --reason request --yes": 0,
+        "redact acme/ada 1 --preview": 1,
+        "erase_agent acme/ada --reason request --yes --json": 0,
+        "verify_audit --all --json": 0,
+        "audit_heads": 0,
+    }.items():
+        if "--yes" in command:
+            monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
+        assert watch.run(*command.split()).code == code, command
 
 
-def test_imports_that_fail(watch: Watch, ada: Agent) -> None:
+def test_a_failed_import_leaks_nothing(watch: Watch, ada: Agent) -> None:
     for line, _ in BAD:
-        bad = line.replace(MARKER.encode(), watch.marker.encode())
-        ran = watch.run("import_memories", "acme/ada", "-", stdin=b'{"content": "good"}\n' + bad)
-        assert ran.code == 2
+        lines = b'{"content": "good"}\n' + line.replace(MARKER.encode(), watch.marker.encode())
+        assert watch.run("import_memories", "acme/ada", "-", stdin=lines).code == 2
     assert not Memory.objects.exists()
 
 
-def test_a_trail_that_was_tampered_with(watch: Watch, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_over_an_altered_trail_leak_nothing(watch: Watch, house: House, monkeypatch: Any) -> None:
     remembered(watch, house.ada)
     first, second = steps.row(house.ada, 1), steps.row(house.ada, 2)
     Memory.objects.filter(pk=first.pk).update(sealed=bytes(second.sealed))
@@ -301,9 +259,6 @@ def test_a_trail_that_was_tampered_with(watch: Watch, house: House, monkeypatch:
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
     assert watch.run("export_memories", "acme/ada").code == 1
     assert watch.run("refine", "acme/ada").code == 3
-
-
-# --- sessions -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -316,68 +271,68 @@ def server(ada: Agent, settings: Any) -> Iterator[ModelServer]:
         yield serving
 
 
-def hostile(said: str) -> Callable[[Turn], Action]:
-    """Every tool, with the marker wherever a model can put it."""
+def hostile(mark: str) -> Callable[[Turn], Action]:
+    """Every tool, with the marker in every possible place."""
     calls = [
-        Call("search_memories", {"query": f'{said} "{said}" tag:{said}', "since": said}),
-        Call("search_memories", {"query": said, "kind": said, "limit": said}),
-        Call("consolidate_memories", {"ids_to_merge": [1, 2], "new_content": said, "dropping": [said] * 101}),
-        Call("consolidate_memories", {"ids_to_merge": [1, said], "new_content": said, said: said}),
-        Call("consolidate_memories", {"ids_to_merge": said, "new_content": [said], "category": said}),
-        Call("consolidate_memories", {"ids_to_merge": [1, 2], "new_content": f"{said}\0"}),
-        Call("consolidate_memories", {"ids_to_merge": [1, 2], "new_content": said * 1_000}),
-        Call("update_memory", {"id": 3, "content": f"{said} is 7 feet", "dropping": [said, f"not {said}"]}),
-        Call("update_memory", {"id": {said: 1}, "content": said}),
-        Call("delete_memory", {"id": f"#{said}"}),
-        Call("delete_memory", said),
-        Call(said, {"id": said}),
+        Call("search_memories", {"query": f'{mark} "{mark}" tag:{mark}', "since": mark}),
+        Call("search_memories", {"query": mark, "kind": mark, "limit": mark}),
+        Call("consolidate_memories", {"ids_to_merge": [1, 2], "new_content": mark, "dropping": [mark] * 101}),
+        Call("consolidate_memories", {"ids_to_merge": [1, mark], "new_content": mark, mark: mark}),
+        Call("consolidate_memories", {"ids_to_merge": mark, "new_content": [mark], "category": mark}),
+        Call("consolidate_memories", {"ids_to_merge": [1, 2], "new_content": f"{mark}\0"}),
+        Call("consolidate_memories", {"ids_to_merge": [1, 2], "new_content": mark * 1_000}),
+        Call("update_memory", {"id": 3, "content": f"{mark} is 7 feet", "dropping": [mark, f"not {mark}"]}),
+        Call("update_memory", {"id": {mark: 1}, "content": mark}),
+        Call("delete_memory", {"id": f"#{mark}"}),
+        Call("delete_memory", mark),
+        Call(mark, {"id": mark}),
         Call("protect_memory", {"id": 4}),
-        Call("promote_memory", {"id": 5, said: said}),
-        Call("decline_refinement", {"reason": said}),
-        Call("search_memories", {"query": said}),
-        Call("complete_refinement", {"summary": f"{said} " * 40}),
+        Call("promote_memory", {"id": 5, mark: mark}),
+        Call("decline_refinement", {"reason": mark}),
+        Call("search_memories", {"query": mark}),
+        Call("complete_refinement", {"summary": f"{mark} " * 40}),
     ]
     return lambda turn: [call for call in calls if turn.protocol == "openai" or not isinstance(call.args, str)]
 
 
-def echo(said: str) -> dict[str, Any]:
-    """Servers that answer with what they were sent, where an error's text might take it up."""
-    body = json.dumps({"error": {"message": said, "type": said, "code": said}})
+def echo(mark: str) -> dict[str, Any]:
+    """Servers that repeat their input in the places that an error message may quote."""
+    body = json.dumps({"error": {"message": mark, "type": mark, "code": mark}})
     return {
-        "refuses": Status(400, {"X-Echo": said, "Retry-After": said}, body),
-        "signs out": Status(401, {"WWW-Authenticate": said}, body),
-        "moves": Status(302, {"Location": f"http://127.0.0.1:1/{said}?q={said}"}, body),
-        "fails": Status(500, {"Retry-After": "60", "Set-Cookie": f"a={said}"}, body),
-        "says nothing": Say(said),
-        "is cut off": Cut(),
-        "is no json": Raw(f'{{"choices": "{said}'.encode()),
-        "is another shape": Raw(json.dumps({said: said, "choices": [{said: said}], "content": said}).encode()),
-        "is bad": BAD_JSON,
-        "counts wrong": Broken(lambda wire: wire | {"usage": {said: said}, "message": said, "content": [said]}),
+        "bad request": Status(400, {"X-Echo": mark, "Retry-After": mark}, body),
+        "unauthorized": Status(401, {"WWW-Authenticate": mark}, body),
+        "redirect": Status(302, {"Location": f"http://127.0.0.1:1/{mark}?q={mark}"}, body),
+        "error": Status(500, {"Retry-After": "60", "Set-Cookie": f"a={mark}"}, body),
+        "no call": Say(mark),
+        "closed connection": Cut(),
+        "incomplete json": Raw(f'{{"choices": "{mark}'.encode()),
+        "unknown json": Raw(json.dumps({mark: mark, "choices": [{mark: mark}], "content": mark}).encode()),
+        "bad arguments": BAD_JSON,
+        "bad usage": Broken(lambda wire: wire | {"usage": {mark: mark}, "message": mark, "content": [mark]}),
     }
 
 
-def session(watch: Watch, agent: Agent) -> RefinementSession | None:
+def refine(watch: Watch, agent: Agent) -> RefinementSession | None:
     result: RefinementSession | None = watch.attempt(lambda: loop.refine(steps.fresh(agent), trigger="manual"))
     return result
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_good_session(protocol: str, watch: Watch, ada: Agent, server: ModelServer) -> None:
+def test_a_good_session_leaks_nothing(protocol: str, watch: Watch, ada: Agent, server: ModelServer) -> None:
     remembered(watch, ada)
     refining.change(ada, model=f"{protocol}/scripted", high_water_tokens=0)
-    ended = session(watch, ada)
+    ended = refine(watch, ada)
     assert ended is not None
     assert (ended.outcome, ended.merged, server.refused) == ("completed", 2, [])
     assert watch.marker in json.dumps([request.body for request in server.requests])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_hostile_model(protocol: str, watch: Watch, ada: Agent, server: ModelServer) -> None:
+def test_a_hostile_model_leaks_nothing(protocol: str, watch: Watch, ada: Agent, server: ModelServer) -> None:
     server.script = hostile(watch.marker)
     remembered(watch, ada)
     refining.change(ada, model=f"{protocol}/scripted", system_prompt="You are ada.")
-    ended = session(watch, ada)
+    ended = refine(watch, ada)
     assert ended is not None
     assert ended.outcome == "completed"
     assert SessionStep.objects.filter(session=ended).count() > 10
@@ -385,18 +340,20 @@ def test_a_hostile_model(protocol: str, watch: Watch, ada: Agent, server: ModelS
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_servers_that_echo(protocol: str, watch: Watch, ada: Agent, server: ModelServer) -> None:
+def test_a_server_that_repeats_its_input_leaks_nothing(
+    protocol: str, watch: Watch, ada: Agent, server: ModelServer
+) -> None:
     remembered(watch, ada)
     refining.change(ada, model=f"{protocol}/scripted")
     for name, script in echo(watch.marker).items():
         server.script = script
-        ended = session(watch, ada)
+        ended = refine(watch, ada)
         assert ended is not None
         assert ended.outcome in ("failed", "incomplete"), name
 
 
-def test_a_session_in_batches_that_is_abandoned(watch: Watch, ada: Agent, settings: Any) -> None:
-    """The words for a batch lie sealed in the session's row until it ends."""
+def test_an_abandoned_session_leaks_no_summary_of_its_batches(watch: Watch, ada: Agent) -> None:
+    """Summaries of batches are sealed in the session's row until it ends."""
     remembered(watch, ada)
     held = refining.opened(ada, shown=False)
     held.knife.show(0, 2, refining.entries(ada))
@@ -405,20 +362,17 @@ def test_a_session_in_batches_that_is_abandoned(watch: Watch, ada: Agent, settin
     assert [ended.outcome for ended in sessions.close_stale()] == ["abandoned"]
 
 
-def test_a_session_that_meets_another_writer(watch: Watch, ada: Agent) -> None:
-    """A stale edit is answered with the present content: to the model, and to nobody else."""
+def test_a_stale_edit_leaks_nothing_outside_its_answer(watch: Watch, ada: Agent) -> None:
+    """The answer to the model contains the current content."""
     remembered(watch, ada)
     held = refining.opened(ada)
     refining.outside(ada, 1, watch.text("changed meanwhile"))
     answer = held.call("delete_memory", id=1)
-    assert answer["code"] == "stale_memory"
-    assert watch.marker in json.dumps(answer)
+    assert (answer["code"], watch.marker in json.dumps(answer)) == ("stale_memory", True)
     assert held.call("decline_refinement", reason=watch.text("no"))["ok"]
 
 
-def test_a_session_whose_program_fails(
-    watch: Watch, ada: Agent, server: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_edit_that_fails_leaks_nothing(watch: Watch, ada: Agent, server: ModelServer, monkeypatch: Any) -> None:
     remembered(watch, ada)
     refining.change(ada, model="ollama/scripted")
 
@@ -426,5 +380,5 @@ def test_a_session_whose_program_fails(
         raise Fault
 
     monkeypatch.setattr(operations, "consolidate", fails)
-    assert session(watch, ada) is None
+    assert refine(watch, ada) is None
     assert isinstance(watch.errors[0], Fault)

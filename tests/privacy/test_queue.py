@@ -1,7 +1,8 @@
-"""The roads through the queue: tasks, their results, letters and metrics, with a marked memory about."""
+"""The queue leaks nothing of a marked memory: tasks, their results, mail and metrics."""
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ from refinement import backlog, tasks
 from refinement.models import Provider, RefinementSession
 from tests import refining, steps
 from tests.model_server import ModelServer, tidy
-from tests.privacy.test_marker import Fault, echo, hostile, remembered
-from tests.privacy.watch import Watch
+from tests.privacy.test_marker import echo, hostile, remembered
+from tests.privacy.watch import Fault, Watch
 
 pytestmark = pytest.mark.database
 
@@ -36,83 +37,76 @@ def server(settings: Any) -> Any:
         yield server
 
 
-def worked_off(watch: Watch) -> list[str]:
-    """Have django-q's own functions carry out what waits, in this process; what each task returned."""
-    given, results = Queue(), Queue()
-    waiting = [(row, SignedPackage.loads(row.payload)) for row in OrmQ.objects.order_by("pk")]
-    for row, task in waiting:
-        watch.outputs.append(f"{task!r}")
-        given.put(task | {"ack_id": row.pk})
-    given.put("STOP")
-    worker(given, results, _Timer(), 60)
-    done = [results.get(timeout=30) for _ in waiting]
-    watch.outputs += [f"{task!r}" for task in done]
-    for task in done:
-        results.put(task)
-    results.put("STOP")
-    monitor(results, queue._broker())
-    assert OrmQ.objects.count() == len(waiting) - len(done) == 0
-    return [task["result"] for task in done]
-
-
 class _Timer:
-    """What a worker tells its guard by."""
+    """The value that a worker shares with its guard."""
 
     value = 0.0
 
     def get_lock(self) -> Any:
-        from threading import Lock
-
         return Lock()
 
 
-def test_a_refinement_through_the_queue(watch: Watch, ada: Agent, server: ModelServer) -> None:
+def run_queue(watch: Watch) -> list[str]:
+    """Run the waiting tasks with django-q's functions, in this process. Returns their results."""
+    waiting, results = Queue(), Queue()
+    packages = [(row, SignedPackage.loads(row.payload)) for row in OrmQ.objects.order_by("pk")]
+    for row, task in packages:
+        watch.outputs.append(f"{task!r}")
+        waiting.put(task | {"ack_id": row.pk})
+    waiting.put("STOP")
+    worker(waiting, results, _Timer(), 60)
+    done = [results.get(timeout=30) for _ in packages]
+    watch.outputs += [f"{task!r}" for task in done]
+    for task in [*done, "STOP"]:
+        results.put(task)
+    monitor(results, queue._broker())
+    assert OrmQ.objects.count() == len(packages) - len(done) == 0
+    return [task["result"] for task in done]
+
+
+def test_a_refinement_through_the_queue_leaks_nothing(watch: Watch, ada: Agent, server: ModelServer) -> None:
     remembered(watch, ada)
     refining.change(ada, model="openai/scripted", high_water_tokens=0)
     backlog.request(ada)
-    assert worked_off(watch) == ["completed"]
-    assert RefinementSession.objects.get().merged == 2
-    assert Task.objects.count() == 0
+    assert run_queue(watch) == ["completed"]
+    assert (RefinementSession.objects.get().merged, Task.objects.count()) == (2, 0)
 
 
-def test_a_hostile_model_through_the_queue(watch: Watch, ada: Agent, server: ModelServer) -> None:
+def test_a_hostile_model_through_the_queue_leaks_nothing(watch: Watch, ada: Agent, server: ModelServer) -> None:
     remembered(watch, ada)
     refining.change(ada, model="openai/scripted")
     for script in [hostile(watch.marker), *echo(watch.marker).values()]:
         server.script = script
         refining.change(ada, due_at=timezone.now())
-        Provider.objects.all().delete()  # else one that failed twice is left alone
+        Provider.objects.all().delete()  # a provider that fails twice has a cool-down
         tasks.sweep()
-        [outcome] = worked_off(watch)
+        [outcome] = run_queue(watch)
         assert outcome in ("completed", "failed", "incomplete")
 
 
-def test_a_program_that_fails_in_a_task(
-    watch: Watch, ada: Agent, server: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exception_in_a_task_leaks_nothing(watch: Watch, ada: Agent, server: ModelServer, monkeypatch: Any) -> None:
     def fails(*_: Any, **__: Any) -> None:
         try:
             raise ValueError(watch.text("first"))
         except ValueError:
-            raise Fault(watch.text("then"))  # noqa: B904  a careless one
+            raise Fault(watch.text("then"))  # noqa: B904  with its context, as careless code does
 
     remembered(watch, ada)
     refining.change(ada, model="openai/scripted", high_water_tokens=0)
     backlog.request(ada)
-    with monkeypatch.context() as patch:
-        patch.setattr(operations, "consolidate", fails)
-        assert worked_off(watch) == ["fault"]
-    assert RefinementSession.objects.get().reason == "interrupted"
-    assert Task.objects.count() == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(operations, "consolidate", fails)
+        assert run_queue(watch) == ["fault"]
+    assert (RefinementSession.objects.get().reason, Task.objects.count()) == ("interrupted", 0)
 
 
-def test_letters_and_metrics(watch: Watch, ada: Agent, settings: Any) -> None:
+def test_mail_and_metrics_leak_nothing(watch: Watch, ada: Agent, settings: Any) -> None:
     settings.METRICS_TOKEN, settings.ALLOWED_HOSTS = "scrape-me", ["testserver"]
     remembered(watch, ada)
     lifecycle.change(ada, steps.ME, steward="sue@acme.test")
     lifecycle.change(ada, steps.ME, model="builtin/dedupe2", system_prompt="Be brief.", is_steward_only=True)
     lifecycle.issue_key(ada, steps.ME, label="laptop")
-    assert worked_off(watch) == ["sent"] * 3
+    assert run_queue(watch) == ["sent"] * 3
     assert len(mail.outbox) == 3
     watch.outputs += [f"{message.message()}" for message in mail.outbox]
     assert not any("Be brief" in message.body or "laptop" in message.body for message in mail.outbox)

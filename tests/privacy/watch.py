@@ -1,4 +1,4 @@
-"""Everything a marker could leak to, gathered while a test runs its roads, and searched at the end."""
+"""Everything that may contain a marker, collected during a test and searched at its end."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import structlog
 from django.apps import apps
 from django.core.cache import cache
-from django.db import connection
+from django.db import OperationalError, connection
 
 from tests.commands.calling import Ran, run
 from tests.privacy import leaks, logbook
@@ -25,12 +26,12 @@ from tests.privacy.leaks import Leak
 from tests.privacy.logbook import Logbook
 from tests.privacy.marker import MARKER, unique
 
-_SIDES = ("", "-wal", "-shm", "-journal")
+FAULTS = ("the database", "seal_data", "open_data", "digest")
 
 
 @dataclass
 class Watch:
-    """A marker, and what has been said and kept while it was about."""
+    """A marker, and what the test has written, logged and raised."""
 
     log: Logbook
     marker: str = field(default_factory=unique)
@@ -39,17 +40,23 @@ class Watch:
     warned: list[warnings.WarningMessage] = field(default_factory=list)
 
     def text(self, *words: str) -> str:
-        """Content that bears the marker."""
+        """Content with the marker."""
         return f"{self.marker} {' '.join(words) or 'drinks tea'}"
 
     def run(self, name: str, *args: str, stdin: bytes = b"") -> Ran:
-        """A command, whose output is watched."""
+        """Run a command whose output must not contain the marker."""
         ran = run(name, *args, stdin=stdin)
         self.outputs.append(f"{name}: {ran.out}{ran.err}")
         return ran
 
+    def response(self, response: Any) -> Any:
+        """Note a response, which must not contain the marker, nor must its headers."""
+        cookies = getattr(response, "cookies", "")
+        self.outputs.append(f"{response.content!r} {dict(response.headers)!r} {cookies!r}")
+        return response
+
     def attempt(self, act: Callable[[], Any]) -> Any:
-        """Call it; what it raises is kept, and logged the way a careless caller would."""
+        """Call it. Store an exception, and log it as a careless caller would."""
         try:
             return act()
         except Exception as error:
@@ -59,70 +66,68 @@ class Watch:
             return None
 
     def refused(self, act: Callable[[], Any]) -> None:
-        """As `attempt`, for what must fail."""
+        """As `attempt`, for a call that must fail."""
         before = len(self.errors)
         self.attempt(act)
         assert len(self.errors) == before + 1, "it was allowed"
 
     def leaks(self) -> list[Leak]:
-        return [
-            leak for where, value in [*self._said(), *kept()] for leak in leaks.find_in_value(value, self.marker, where)
-        ]
+        sources = [*self._collected(), *kept()]
+        return [leak for where, value in sources for leak in leaks.find_in_value(value, self.marker, where)]
 
-    def _said(self) -> Iterator[tuple[str, str | bytes]]:
+    def _collected(self) -> Iterator[tuple[str, str | bytes]]:
         yield "the log", self.log.text
         yield "the log's records", self.log.raw
-        yield from (("a command", output) for output in self.outputs)
-        yield from (("an exception", told) for error in self.errors for told in told_by(error))
+        yield from (("an output", output) for output in self.outputs)
+        yield from (("an exception", text) for error in self.errors for text in told_by(error))
         yield from (("a warning", str(warning.message)) for warning in self.warned)
 
 
 def told_by(error: BaseException) -> Iterator[str]:
-    """All that an exception tells whoever prints it, or keeps it: causes and contexts, suppressed ones too."""
+    """All the text in an exception, its causes and its contexts, including suppressed ones."""
     yield "".join(traceback.format_exception(error))
     seen: list[BaseException] = []
-    links: list[BaseException | None] = [error]
-    while links:
-        link = links.pop()
+    chain: list[BaseException | None] = [error]
+    while chain:
+        link = chain.pop()
         if link is None or link in seen:
             continue
         seen.append(link)
         yield f"{link} {link!r} {link.args!r} {getattr(link, '__notes__', '')!r}"
         yield f"{ {name: value for name, value in vars(link).items() if not name.startswith('__')}!r}"
-        for name in ("object", "doc"):  # what a decoder could not read
-            yield f"{getattr(link, name, '')!r}"
-        links += [link.__cause__, link.__context__]
+        yield f"{getattr(link, 'object', '')!r} {getattr(link, 'doc', '')!r}"  # the input of a decoder
+        chain += [link.__cause__, link.__context__]
 
 
 def kept() -> Iterator[tuple[str, bytes]]:
-    """All that is kept: the database as files and as rows, instances as a queue would pickle them, the cache."""
+    """Everything stored: the files and rows of the database, instances as a queue pickles them, and the cache."""
     for file in database_files():
-        yield file.name, said_by(file)
+        yield file.name, content_of(file)
     yield from tables()
     for model in apps.get_models():
-        shown = [pickle.dumps(row) + f"{row} {row!r} {row.__dict__!r}".encode() for row in model._default_manager.all()]
-        yield f"{model.__name__}, pickled and shown", b"\n".join(shown)
+        rows = [pickle.dumps(row) + f"{row} {row!r} {row.__dict__!r}".encode() for row in model._default_manager.all()]
+        yield f"{model.__name__}, pickled and as text", b"\n".join(rows)
     yield "the cache", cached()
 
 
 def database_files() -> list[Path]:
     if connection.vendor != "sqlite":
         return []
-    name = str(connection.settings_dict["NAME"])
-    return [Path(name + side) for side in _SIDES if Path(name + side).is_file()]
+    names = (f"{connection.settings_dict['NAME']}{side}" for side in ("", "-wal", "-shm", "-journal"))
+    return [Path(name) for name in names if Path(name).is_file()]
 
 
-def said_by(file: Path) -> bytes:
-    """What a file of the database holds; nothing once another process, the last to close it, has taken it away.
+def content_of(file: Path) -> bytes:
+    """The content of a database file, or nothing if the last process to close it has removed it.
 
-    Read by a process of its own: when this one closed the file, POSIX would take away the locks that SQLite has on it,
-    and another process that uses the database could end its log of writes under this one.
+    Another process reads it. If this process opened and closed the file, POSIX would release SQLite's locks on it, and
+    another process could then end the write-ahead log that this process uses.
     """
     return subprocess.run(["cat", "--", file], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout
 
 
 def tables() -> Iterator[tuple[str, bytes]]:
-    """Each table's rows, every value as bytes; on PostgreSQL as COPY would write them too."""
+    """The rows of each table, every value as bytes; on PostgreSQL also as COPY writes them."""
     with connection.cursor() as cursor:
         for table in connection.introspection.table_names(cursor):
             cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
@@ -137,7 +142,7 @@ def _as_bytes(value: object) -> bytes:
 
 
 def cached() -> bytes:
-    """What the cache holds, keys and values, as it holds them."""
+    """The keys and values of the cache, in its own form."""
     store: Any = cache._cache  # type: ignore[attr-defined]
     if isinstance(store, dict):
         return pickle.dumps(dict(store)) + repr(store).encode()
@@ -147,18 +152,43 @@ def cached() -> bytes:
 
 @contextlib.contextmanager
 def watching() -> Iterator[Watch]:
-    """Logs and warnings are gathered in here, and after it `leaks` tells what became of them."""
-    _begin_the_log_of_writes_anew()
+    """Collect logs and warnings in the block. After it, `leaks` searches them."""
+    _truncate_the_write_ahead_log()
     with logbook.kept() as log, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         yield Watch(log, warned=warned)
 
 
-def _begin_the_log_of_writes_anew() -> None:
-    """So that it is this test's own. What other tests wrote there is looked through first: it is gone afterwards."""
+def _truncate_the_write_ahead_log() -> None:
+    """So that it has only this test's writes. First search what other tests have written there."""
     for file in database_files():
-        earlier = leaks.find(said_by(file), MARKER, file.name, depth=0)
+        earlier = leaks.find(content_of(file), MARKER, file.name, depth=0)
         assert earlier == [], "an earlier test left this behind"
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+class Fault(Exception):
+    """An error outside the program's control, with all its data in its message."""
+
+
+@contextlib.contextmanager
+def failing(fault: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In the block, a function of the silo or the database fails. Its error contains the arguments or the SQL."""
+    from memory.silo.silo import Silo
+
+    def fail_database(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if "memory_memory" in sql or "audit_" in sql:
+            raise OperationalError(f"{sql} {params!r}")
+        return execute(sql, params, many, context)
+
+    def fail_silo(_: object, *args: object) -> bytes:
+        raise Fault(repr(args))
+
+    with contextlib.ExitStack() as stack:
+        if fault == "the database":
+            stack.enter_context(connection.execute_wrapper(fail_database))
+        else:
+            stack.enter_context(monkeypatch.context()).setattr(Silo, fault, fail_silo)
+        yield
