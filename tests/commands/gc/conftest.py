@@ -1,4 +1,4 @@
-"""Agents with a log, and the model that looks at it: a real server of all three protocols."""
+"""Agents with a log, and a model server that analyses it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.test_memory_file import of
 
 
 @pytest.fixture(autouse=True)
-def _no_connection_left() -> Iterator[None]:
+def _close_connections() -> Iterator[None]:
     yield
     connections.close_clients()
 
@@ -37,22 +37,21 @@ def server(settings: Any, tmp_path: Path) -> Iterator[ModelServer]:
 
 @pytest.fixture
 def make(db: None, server: ModelServer, tmp_path: Path) -> Make:
-    """An agent with a memory file of so many entries."""
+    """A function that creates an agent with a memory file of a number of entries."""
 
-    def made(slug: str = "ada", entries: int | None = 10, tenant: str = "acme", **values: Any) -> Agent:
+    def create(slug: str = "ada", entries: int | None = 10, tenant: str = "acme", **values: Any) -> Agent:
         path = tmp_path / f"{tenant}-{slug}.md"
         if entries is not None:
             path.write_bytes(of(entries))
-        agent, _ = lifecycle.create(
-            tenant, slug, actor=ME, **({"model": "openai/gpt", "memory_path": str(path)} | values)
-        )
-        return agent
+        values = {"model": "openai/gpt", "memory_path": str(path)} | values
+        return lifecycle.create(tenant, slug, actor=ME, **values)[0]
 
-    return made
+    return create
 
 
 @pytest.fixture
 def logged(server: ModelServer, db: None) -> Agent:
+    """An agent with five logged runs in its journal. A trim keeps two."""
     agent, _ = lifecycle.create("acme", "ada", model="openai/gpt", actor=ME, last_n=2)
     for number in range(1, 6):
         run("log_run", "acme/ada", "--task", f"{MARKER} {number}", "--result", "done")

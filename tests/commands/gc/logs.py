@@ -1,4 +1,4 @@
-"""What the tests of `gc` say of logs, and of what a command told."""
+"""Helpers for the tests of `gc`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from audit.trail import Actor
 from memory.models import Agent
 from tests.commands.calling import Ran
+from tests.model_server import ModelServer
 
 ME = Actor.operator("tests")
 REPORT = "## Patterns Found\nTea.\n\n## Repeated Work\nNone.\n\n## Recommendations\nMore tea."
@@ -18,15 +19,15 @@ def log_of(agent: Agent) -> bytes:
     return Path(agent.memory_path).read_bytes()
 
 
-def told(ran: Ran) -> list[str]:
-    return ran.out.splitlines()
+def last_line(ran: Ran) -> str:
+    return ran.out.splitlines()[-1]
 
 
 def separators(ran: Ran) -> list[str]:
-    return [line for line in told(ran) if line.startswith("===")]
+    return [line for line in ran.out.splitlines() if line.startswith("===")]
 
 
-def refused(ran: Ran, code: int, words: str) -> None:
-    assert (ran.code, ran.out) == (code, "")
-    assert words in ran.err
-    assert "Traceback" not in ran.err
+def sent_log(server: ModelServer) -> str:
+    """The log in the only request to the model."""
+    [received] = server.requests
+    return str(received.body["messages"][-1]["content"])

@@ -1,4 +1,4 @@
-"""`gc` held to the original program's cases, with a memory file each (seed 001)."""
+"""`gc` gives the results of the original program's cases, with a memory file for each agent (seed 001)."""
 
 from __future__ import annotations
 
@@ -10,47 +10,41 @@ from typing import Any
 import pytest
 
 from tests.commands.calling import run
-from tests.commands.gc.cases import CASES, Played, file_for, hold, hold_request, made, set_up
+from tests.commands.gc import cases
+from tests.commands.gc.cases import CASES
 from tests.model_server import ModelServer
 
 
-@pytest.fixture
-def folder(tmp_path: Path, settings: Any) -> Path:
-    settings.VAULT_ROOTS = [str(tmp_path)]
-    return tmp_path
-
-
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_with_a_memory_file(case: dict[str, Any], folder: Path, db: None, settings: Any, request: Any) -> None:
-    files = {agent["name"]: file_for(agent, folder) for agent in case["agents"]}
+def test_with_a_memory_file(case: dict[str, Any], tmp_path: Path, db: None, settings: Any, request: Any) -> None:
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    files = {agent["name"]: cases.write_file(agent, tmp_path) for agent in case["agents"]}
     before = {name: path.read_bytes() if path.is_file() else None for name, path in files.items()}
+    read_only = [files[a["name"]].parent for a in case["agents"] if "dir_mode" in (a.get("memory_file") or {})]
     for agent in case["agents"]:
-        made(agent, str(files[agent["name"]]))
+        cases.create(agent, str(files[agent["name"]]))
         if (agent.get("memory_file") or {}).get("kind") == "dir":
             files[agent["name"]].mkdir()
-    with ModelServer(Played(case, files)) as server:
-        set_up(case, server, settings)
-        dirs = [files[a["name"]].parent for a in case["agents"] if "dir_mode" in (a.get("memory_file") or {})]
-        for each in dirs:
-            each.chmod(0o555)
+    with ModelServer(cases.CaseModel(case, files)) as server:
+        cases.configure(case, server, settings)
+        for folder in read_only:
+            folder.chmod(0o555)
         if case.get("unprivileged"):
             request.getfixturevalue("as_nobody")
         ran = run(case["args"][0], *case["args"][1:])
-        for each in dirs:
-            each.chmod(0o755)
+        for folder in read_only:
+            folder.chmod(0o755)
     if case.get("unprivileged") and os.getuid() == 0:
         os.seteuid(0)
-    hold(case, ran, len(server.requests))
-    expected = case["expect"]
-    for name, after in (expected.get("memory_file_after_b64") or {}).items():
-        path = files[name]
-        now = path.read_bytes() if path.is_file() else None
-        assert now == (before[name] if after == "unchanged" else after and base64.b64decode(after)), name
-    for name, mode in (expected.get("mode_after") or {}).items():
+    cases.assert_result(case, ran, len(server.requests))
+    expect = case["expect"]
+    for name, after in (expect.get("memory_file_after_b64") or {}).items():
+        content = files[name].read_bytes() if files[name].is_file() else None
+        assert content == (before[name] if after == "unchanged" else after and base64.b64decode(after)), name
+    for name, mode in (expect.get("mode_after") or {}).items():
         assert files[name].stat().st_mode & 0o777 == int(mode, 8)
-    left = {each for path in files.values() for each in path.parent.iterdir()} - set(files.values())
-    assert len([each for each in left if each.is_file()]) == expected["leftover_temp_files"]
-    wanted = expected.get("llm_requests") or ([expected["llm_request"]] if expected.get("llm_request") else [])
-    for one, received in zip(wanted, server.requests, strict=True):
-        name = one.get("agent") or case["agents"][0]["name"]
-        hold_request(one, received.body, (before[name] or b"").decode("utf-8", "replace"))
+    left_over = {each for path in files.values() for each in path.parent.iterdir()} - set(files.values())
+    assert len([each for each in left_over if each.is_file()]) == expect["leftover_temp_files"]
+    for expected, received in zip(cases.expected_requests(case), server.requests, strict=True):
+        name = expected.get("agent") or case["agents"][0]["name"]
+        cases.assert_request(expected, received, (before[name] or b"").decode("utf-8", "replace"))
