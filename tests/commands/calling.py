@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,18 +87,3 @@ class Installation:
     def shell(self, line: str, **variables: str) -> Ran:
         """Run a line of shell in which $manage is `manage.py`, for redirections."""
         return self.execute("/bin/sh", "-c", line, manage=" ".join(MANAGE), **variables)
-
-    def at_terminal(self, name: str, *args: str, answer: str, **variables: str) -> Ran:
-        """Run a command at a terminal and answer its question. `out` has both output and errors."""
-        master, slave = pty.openpty()
-        streams: Any = {"stdin": slave, "stdout": slave, "stderr": slave}
-        with os.fdopen(master, "r+b", buffering=0) as terminal:
-            variables = self.environment | variables | {"TERM": "dumb"}
-            process = subprocess.Popen([*MANAGE, name, *args], cwd=ROOT, env=variables, **streams)
-            os.close(slave)
-            terminal.write(answer.encode() + b"\n")
-            output = b""
-            with suppress(OSError):  # the process has closed its end
-                while read := terminal.read(4096):
-                    output += read
-        return Ran(process.wait(60), output.decode(), "")

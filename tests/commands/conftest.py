@@ -5,9 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -51,12 +49,7 @@ def serve(service: Installation) -> Iterator[Serve]:
 
     yield start
     for serving in started:
-        descendants = serving.descendants()
-        serving.process.kill()
-        serving.process.wait()
-        for pid in descendants:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        serving.kill()
 
 
 @pytest.fixture

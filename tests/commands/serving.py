@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGINT, Signals
+from signal import SIGINT, SIGKILL, Signals
 from typing import Any
 
 import pytest
@@ -97,6 +97,15 @@ class Served:
     def stop(self, by: Signals = SIGINT) -> int:
         self.process.send_signal(by)
         return self.process.wait(60)
+
+    def kill(self) -> None:
+        """Kill all processes of the service."""
+        descendants = self.descendants()
+        self.process.kill()
+        self.process.wait()
+        for pid in descendants:
+            with suppress(ProcessLookupError):
+                os.kill(pid, SIGKILL)
 
 
 Serve = Callable[..., Served]

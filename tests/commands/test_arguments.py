@@ -1,9 +1,8 @@
-"""Arguments and help of the memory commands, and the older form `memory_rules ACTION`."""
+"""Arguments of the memory commands, and the older form `memory_rules ACTION`."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -45,18 +44,6 @@ def test_too_many_or_too_few_arguments_are_refused() -> None:
     for args in (("--nope",), ("more",), ("more", "--json"), ("--category",)):
         with pytest.raises(CommandError):
             parse("remember", "store", "acme/ada", "some text", *args)
-
-
-def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    for action in parser._actions:
-        yield action
-        for choice in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
-            yield from actions_of(choice)
-
-
-def test_every_argument_has_a_help_text() -> None:
-    for command in {command.split()[0] for command in COMMANDS.values()}:
-        assert all(action.help for action in actions_of(parser_of(command))), command
 
 
 OLDER_CALLS: dict[str, tuple[str, ...]] = {

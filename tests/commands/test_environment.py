@@ -81,17 +81,14 @@ def test_a_redis_address_gets_timeouts() -> None:
     assert environment.with_timeouts("unix:///run/redis?db=1") == "unix:///run/redis?db=1"
 
 
-def test_only_the_owner_can_read_the_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("DATABASE_URL", raising=False)
-    environment.database("DATABASE_URL", tmp_path / "var" / "db")
-    assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
-
-
-def test_an_empty_variable_has_its_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_empty_variable_has_its_default_and_the_data_folder_is_private(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("X", " ")
     assert (environment.text("X", "a"), environment.whole("X", 7)) == ("a", 7)
     assert (environment.switch("X", default=True), environment.listed("X", ["b"])) == (True, ["b"])
     assert environment.database("X", tmp_path / "data" / "db")["NAME"] == str(tmp_path / "data" / "db")
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
 
 
 def test_every_command_reports_a_bad_variable_in_one_line(service: Installation) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.calling import ROOT, Installation
-from tests.commands.gc.logs import REPORT
+from tests.commands.gc.conftest import REPORT
 from tests.commands.serving import Serve
 from tests.model_server import ModelServer, Say
 

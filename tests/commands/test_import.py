@@ -102,12 +102,9 @@ def test_files_that_other_programs_write_are_read(ada: Agent) -> None:
     assert [steps.says(ada, number).content for number in steps.active(ada)] == ["good"] * len(files)
 
 
-def test_the_result_is_one_line_of_json(ada: Agent) -> None:
+def test_the_result_is_one_line_of_json_and_an_empty_file_is_no_edit(ada: Agent) -> None:
     ran = import_lines(line(), line(kind="journal"), options=("--json",))
     assert (ran.code, ran.out, ran.err) == (0, '{"imported": 2, "tokens": 12}\n', "")
-
-
-def test_an_empty_file_is_no_edit(ada: Agent) -> None:
     before = steps.state(ada)
     for empty in (b"", b"\n \r\n"):
         assert import_lines(empty, options=("--json",)).json == {"imported": 0, "tokens": 0}

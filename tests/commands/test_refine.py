@@ -4,40 +4,37 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 
 from memory.agents import lifecycle
 from memory.models import Agent
 from memory.transfer import importing
-from refinement import loop
 from refinement.llm import connections
 from refinement.models import RefinementSession, SessionStep
 from tests import refining, steps
 from tests.commands.calling import Ran, failed, run
-from tests.model_server import BAD_JSON, Action, Call, ModelServer, Say, Status, Turn, tidy
+from tests.model_server import BAD_JSON, Call, ModelServer, Say, Status, tidy
 from tests.privacy.marker import MARKER
 
 pytestmark = pytest.mark.database
 
 BIRDS = ("a heron", "two coots", "some swans", "a grebe", "one bittern", "a kingfisher", "many gulls")
-# Numbers 5 and 6 are the same; number 7 is in the journal. The model `tidy` (tests/model_server.py) edits them.
+TEXTS = (
+    *("likes her tea with lemon", "walks to the harbour on Sundays"),
+    *("keeps keeps keeps the spare key under the blue pot", "once meant to paint the shed"),
+    *("promised to call her sister", "promised to call her sister", "spoke with the plumber"),
+    *(f"saw {bird}" for bird in BIRDS),
+)
+# The model `tidy` (tests/model_server.py) edits the first five.
 LEDGER: list[dict[str, Any]] = [
-    {"content": f"{MARKER} likes her tea with lemon", "created_at": "2026-01-05T10:00:00Z", "tags": ["tea"]},
-    {"content": f"{MARKER} walks to the harbour on Sundays", "created_at": "2026-01-06T10:00:00Z", "tags": ["walk"]},
-    {"content": f"{MARKER} keeps keeps keeps the spare key under the blue pot", "created_at": "2026-01-07T10:00:00Z"},
-    {"content": f"{MARKER} once meant to paint the shed", "created_at": "2026-01-08T10:00:00Z"},
-    {"content": f"{MARKER} promised to call her sister", "created_at": "2026-01-09T10:00:00Z"},
-    {"content": f"{MARKER} promised to call her sister", "created_at": "2026-01-10T10:00:00Z"},
-    {"content": f"{MARKER} spoke with the plumber", "created_at": "2026-01-11T10:00:00Z", "kind": "journal"},
-    *({"content": f"{MARKER} saw {bird}", "created_at": "2026-02-01T10:00:00Z"} for bird in BIRDS),
+    {"content": f"{MARKER} {text}", "created_at": f"2026-01-{day:02}T10:00:00Z"} for day, text in enumerate(TEXTS, 5)
 ]
+LEDGER[0]["tags"], LEDGER[1]["tags"], LEDGER[6]["kind"] = ["tea"], ["walk"], "journal"
 MERGED = f"{LEDGER[0]['content']} {LEDGER[1]['content']}"
 TIGHTENED = f"{MARKER} keeps the spare key under the blue pot"
 NEW, NOTICE = 15, 16  # numbers of the merged memory and of the session's notice
@@ -133,9 +130,7 @@ def make_due(*agents: Agent) -> None:
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
-def test_the_report_has_the_figures_of_the_session(
-    provider: str, ada: Agent, server: ModelServer, filled: None
-) -> None:
+def test_the_report_has_the_sessions_figures(provider: str, ada: Agent, server: ModelServer, filled: None) -> None:
     refining.change(ada, model=f"{provider}/scripted")
     ran = refine("--json")
     assert (ran.code, ran.err, server.refused, MARKER in ran.out) == (0, "", [], False)
@@ -188,41 +183,14 @@ def test_a_dry_run_changes_nothing_and_calls_no_model(ada: Agent, server: ModelS
     assert refine("--dry-run", "--dedupe-only", "--json").json["mode"] == "dedupe_only"
 
 
-def test_memory_that_is_off_is_not_refined(ada: Agent) -> None:
+def test_a_second_session_or_memory_that_is_off_is_refused(ada: Agent) -> None:
+    refining.opened(ada)
+    with refining.untouched(ada):
+        failed(refine(), 1, "session 1 of this agent is open")
     refining.change(ada, memory_enabled=False)
     with refining.untouched(ada):
         failed(refine(), 1, "Memory is off")
         failed(refine("--dry-run"), 1, "Memory is off")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_second_session_at_the_same_time_is_refused(ada: Agent, server: ModelServer, filled: None) -> None:
-    called, proceed = threading.Event(), threading.Event()
-
-    def wait(turn: Turn) -> Action:
-        called.set()
-        assert proceed.wait(20)
-        return tidy(turn)
-
-    def refine_in_thread() -> None:
-        try:
-            outcomes.append(loop.refine(steps.fresh(ada), trigger="manual").outcome)
-        finally:
-            connection.close()
-
-    server.script = wait
-    outcomes: list[str] = []
-    first = threading.Thread(target=refine_in_thread)
-    first.start()
-    try:
-        assert called.wait(20)
-        second = refine("--json")
-    finally:
-        proceed.set()
-        first.join()
-    failed(second, 1, "session 1 of this agent is open")
-    assert (outcomes, RefinementSession.objects.count()) == (["completed"], 1)
-    assert steps.problems(ada) == []
 
 
 def test_all_due_refines_only_agents_that_are_due(ada: Agent, bob: Agent) -> None:
@@ -248,9 +216,7 @@ def test_all_due_continues_after_an_agent_whose_model_fails(ada: Agent, bob: Age
     ]
 
 
-def test_all_due_skips_the_other_agents_of_a_model_that_does_not_answer(
-    ada: Agent, bob: Agent, server: ModelServer, settings: Any
-) -> None:
+def test_all_due_skips_a_model_that_does_not_answer(ada: Agent, bob: Agent, server: ModelServer, settings: Any) -> None:
     settings.MODEL_CALL_SECONDS = 5  # enough for the second failure on a slow machine
     server.script = Status(503)
     crowd = [lifecycle.create("acme", f"c{n}", model="openai/scripted", actor=steps.SYSTEM)[0] for n in range(4)]
@@ -279,14 +245,6 @@ def test_all_due_closes_an_abandoned_session_except_in_a_dry_run(ada: Agent) -> 
         assert run("refine", "--all-due", "--dry-run").code == 0
     run("refine", "--all-due")
     assert RefinementSession.objects.get(pk=stale.pk).outcome == "abandoned"
-
-
-def test_dedupe_only_offers_no_merge(ada: Agent, server: ModelServer) -> None:
-    server.script = [Call("complete_refinement", {"summary": "Nothing."})]
-    steps.remember(ada, f"{MARKER} drinks tea")
-    assert refine("--dedupe-only").code == 0
-    offered = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
-    assert ("consolidate_memories" in offered, "delete_memory" in offered) == (False, True)
 
 
 def test_the_steps_of_a_session_have_only_codes(ada: Agent, server: ModelServer, filled: None) -> None:

@@ -143,6 +143,7 @@ def test_an_erased_silo_cannot_be_used(past: Agent, key: None) -> None:
     assert f"wrapped by silo key {silo_key}, can be opened until it is deleted or that key is retired" in ran.out
     failed(run("export_memories", "acme/ada"), 2, "erased")
     failed(run("refine", "acme/ada"), 2, "erased")
+    failed(run("gc", "ada"), 2, "erased")
     failed(run("import_memories", "acme/ada", "-", stdin=b'{"content": "x"}'), 2, "erased")
     failed(erase("--reason", "again", "--yes"), 2, "erased")
     assert run("verify_audit", "--all").code == 0
@@ -159,7 +160,10 @@ def test_without_the_agents_key_an_erasure_is_requested(past: Agent, house: Hous
 def test_an_erasure_can_start_a_rotation(past: Agent, house: House, key: None, settings: Any, tmp_path: Path) -> None:
     for name in ("django", "silo", "audit", "pepper", "heads"):
         shutil.copy(Path(django_settings.KEYS_DIR) / name, tmp_path / name)
-    settings.KEYS_DIR = tmp_path
+    settings.SILO_KEYS = (tmp_path / "silo").read_text().strip()
+    failed(erase("--reason", "x", "--yes", "--start-rotation"), 2, "SILO_KEYS")
+    assert fresh(past).wrapped_key, "nothing is erased"
+    settings.SILO_KEYS, settings.KEYS_DIR = "", tmp_path
     old = keyring().silo[0].id
     ran = erase("--reason", "x", "--yes", "--start-rotation", "--json")
     assert (ran.code, ran.json["silo_key"]) == (0, old)
@@ -168,23 +172,11 @@ def test_an_erasure_can_start_a_rotation(past: Agent, house: House, key: None, s
     assert run("verify_audit", "--all").code == 0
 
 
-def test_nothing_is_erased_if_the_rotation_cannot_start(past: Agent, key: None, settings: Any) -> None:
-    settings.SILO_KEYS = (Path(django_settings.KEYS_DIR) / "silo").read_text().strip()
-    failed(erase("--reason", "x", "--yes", "--start-rotation"), 2, "SILO_KEYS")
-    assert fresh(past).wrapped_key
-
-
-def create_agent(service: Installation) -> str:
-    """Create an agent with memories. Returns its key."""
-    created = service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe")
-    lines = "".join(json.dumps({"content": f"{MARKER} {text} {'x' * 5_000}"}) + "\n" for text in ("tea", "milk"))
-    assert service.manage("import_memories", "acme/ada", "-", stdin=lines.encode()).code == 0
-    return str(created.json["key"])
-
-
 @pytest.mark.sqlite
 def test_removed_content_does_not_stay_in_the_files_of_the_database(service: Installation) -> None:
-    key = {AGENT_KEY: create_agent(service)}
+    key = {AGENT_KEY: service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe").json["key"]}
+    lines = "".join(json.dumps({"content": f"{MARKER} {text} {'x' * 5_000}"}) + "\n" for text in ("tea", "milk"))
+    assert service.manage("import_memories", "acme/ada", "-", stdin=lines.encode()).code == 0
     [database] = service.folder.rglob("*.sqlite3")
 
     def is_on_disk(content: bytes) -> bool:
@@ -202,32 +194,16 @@ def test_removed_content_does_not_stay_in_the_files_of_the_database(service: Ins
     assert service.manage("verify_audit", "--all").code == 0
 
 
-NEEDS_CONFIRMATION = (
-    ("redact", "acme/ada", "1", "--reason", "x"),
-    ("rollback", "acme/ada", "--to-entry", "0"),
-    ("erase_agent", "acme/ada", "--reason", "x"),
-)
-
-
-def assert_asked(ran: Ran, code: int) -> None:
-    assert ran.code == code
-    assert "Do it? [y/N]" in ran.out + ran.err
-    assert ran.out.count("not done") + ran.out.count("preview of") == 1
-    assert ("Nothing was" in ran.out + ran.err) == (code == 1)
-
-
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("", 1), ("y", 0)])
 def test_a_command_at_a_terminal_shows_a_preview_and_asks(past: Agent, key: None, answer: str, code: int) -> None:
+    commands = [("redact", "1", "--reason", "x"), ("rollback", "--to-entry", "0"), ("erase_agent", "--reason", "x")]
     first, second = (mock.patch.object(module, "is_attended", return_value=True) for module in (commandline, removal))
     with first, second:
-        for command in NEEDS_CONFIRMATION:
-            assert_asked(run(*command, stdin=answer.encode()), code)
-
-
-def test_a_command_asks_at_a_real_terminal(service: Installation) -> None:
-    key = create_agent(service)
-    for command, (answer, code) in zip(NEEDS_CONFIRMATION, (("n", 1), ("y", 0), ("y", 0)), strict=True):
-        assert_asked(service.at_terminal(*command, answer=answer, PALIMPSEST_AGENT_KEY=key), code)
+        for name, *arguments in commands:
+            ran = run(name, "acme/ada", *arguments, stdin=answer.encode())
+            assert (ran.code, "Do it? [y/N]" in ran.out + ran.err) == (code, True)
+            assert ran.out.count("not done") + ran.out.count("preview of") == 1
+            assert ("Nothing was" in ran.out + ran.err) == (code == 1)
 
 
 def test_a_memory_that_was_redacted_before_the_answer_is_reported(past: Agent, key: None) -> None:

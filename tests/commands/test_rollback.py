@@ -1,8 +1,7 @@
-"""rollback: previews, refusals, and a rollback of a rollback."""
+"""rollback: previews, options and refusals. tests/property/test_time_machine.py rolls back random histories."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ from refinement import session as sessions
 from refinement.models import RefinementSession
 from tests import refining, steps
 from tests.commands.calling import Ran, failed, run
-from tests.conftest import House
-from tests.model_server import Call, ModelServer, Turn
 from tests.privacy.marker import MARKER
 from tests.steps import ME, PERSON, fresh, problems
 
@@ -142,47 +139,3 @@ def test_changes_made_while_the_question_waits_are_not_undone(past: Agent, monke
     ran = rollback("--to-entry", "0")
     assert (ran.code, "Repeat the preview" in ran.err) == (1, True)
     assert len(steps.active(past)) == 4
-
-
-def merge_and_delete(turn: Turn) -> list[Call]:
-    first, second, third = [memory for memory in turn.ledger() if not memory["constitutional"]][:3]
-    merge = {
-        "ids_to_merge": [first["id"], second["id"]],
-        "new_content": f"{first['content']} {second['content']}",
-    }
-    return [
-        Call("consolidate_memories", merge),
-        Call("delete_memory", {"id": third["id"]}),
-        Call("complete_refinement", {"summary": "Merged two, deleted one."}),
-    ]
-
-
-def test_rollbacks_restore_the_same_export_byte_for_byte(
-    house: House, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ada = house.ada
-    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
-
-    def export() -> str:
-        assert run("verify_audit", "--all").code == 0
-        return run("export_memories", "acme/ada").out
-
-    facts = (f"{MARKER} fact {n}: the shop number {n} opens at {n % 12}:30." for n in range(60))
-    lines = "\n".join(json.dumps({"content": fact}) for fact in facts)
-    assert run("import_memories", "acme/ada", "-", stdin=lines.encode()).code == 0
-    at_first, imported = export(), seq(ada)
-    with ModelServer(merge_and_delete) as server:
-        settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
-        refining.change(ada, model="openai/scripted")
-        assert run("refine", "acme/ada", "--json").json["outcome"] == "completed"
-        operations.revise(fresh(ada), 9, ME, content=f"{MARKER} by hand")
-        before_second = export()
-        assert run("refine", "acme/ada", "--json").json["outcome"] == "completed"
-    after_second = export()
-    assert len({at_first, before_second, after_second}) == 3
-    ran = rollback("--session", "2", "--json")
-    assert (ran.code, export()) == (0, before_second)
-    assert rollback("--entry", str(ran.json["entry"]), "--json").code == 0
-    assert export() == after_second
-    assert rollback("--to-entry", imported, "--json").code == 0
-    assert export() == at_first

@@ -103,30 +103,6 @@ def test_a_worker_that_dies_too_often_is_not_replaced(monkeypatch: pytest.Monkey
     assert [command.may_replace(deaths) for _ in range(4)] == [True] * 4
 
 
-def test_a_process_that_dies_during_a_session_is_replaced(serve: Serve) -> None:
-    """Its session waits for `close_stale`. Other sessions continue."""
-    with ModelServer(lambda _: Slow(60)) as server:
-        serving = serve(OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="any", QUEUE_WORKERS="1")
-        key = serving.create_agent("acme/ada", "openai/scripted")
-        serving.refine(key, "open")
-        [guard] = children_of(serving.children()["worker"])
-        os.kill(min(children_of(guard)), signal.SIGKILL)
-        assert_refines(serving, "acme/bob")
-        assert serving.session(key, "open")["merged"] == 0
-
-
-def test_a_session_that_outlasts_the_stop_is_closed(serve: Serve) -> None:
-    """Its agent gets a notice, and does not wait for the lease."""
-    with ModelServer(lambda _: Slow(60)) as server:
-        serving = serve(OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="any", STOP_SECONDS="1")
-        key = serving.create_agent("acme/ada", "openai/scripted")
-        serving.refine(key, "open")
-        assert serving.stop(signal.SIGTERM) == 0
-    exported = serving.installation.manage("export_memories", "acme/ada", PALIMPSEST_AGENT_KEY=key)
-    assert "Refinement ended early (worker stopped)." in exported.out
-    assert serving.installation.manage("verify_audit", "--all").code == 0
-
-
 def processes_that_answered(serving: Served) -> int:
     return len({*(serving.installation.folder / "metrics").glob("counter_*.db")})
 

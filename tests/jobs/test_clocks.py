@@ -11,7 +11,7 @@ from django_q.models import OrmQ
 
 from config import queue
 from memory.models import Agent, DueReason
-from refinement import providers, schedule, scheduling, tasks
+from refinement import schedule, scheduling, tasks
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
 from tests import queueing
@@ -109,15 +109,6 @@ def test_set_back_a_dead_workers_turn_is_repeated_when_the_clock_passes_it(ada: 
     assert sweep() == []
     clock.move_to(NOON + TWENTY_MINUTES)
     assert "completed" in sweep()
-
-
-def test_set_back_a_paused_provider_is_called_again_after_minutes(ada: Agent, clock: Clock) -> None:
-    clock.move_to(FORWARD)
-    for _ in range(providers.FAILURES):
-        providers.Availability("openai/any").failed(is_unreachable=True)
-    assert set(providers.closed()) == {"openai", "openai/any"}
-    clock.move_to(NOON + TWENTY_MINUTES)
-    assert providers.closed() == {}
 
 
 @pytest.mark.django_db(transaction=True)  # Django closes a connection that is hours old

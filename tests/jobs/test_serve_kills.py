@@ -120,11 +120,7 @@ def supervise(service: Installation, variables: dict[str, str]) -> Iterator[Supe
     try:
         yield supervised
     finally:
-        serving = supervised.serving
-        for pid in (serving.process.pid, *serving.descendants()):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        serving.process.wait()
+        supervised.serving.kill()
 
 
 def kill(supervised: Supervised) -> int:

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from audit.trail import Actor
 from memory.agents import lifecycle
 from memory.models import Agent
 from refinement.llm import connections
-from tests.commands.calling import run
-from tests.commands.gc.logs import ME, REPORT, Make
+from tests.commands.calling import Ran, run
 from tests.model_server import ModelServer, Say
 from tests.privacy.marker import MARKER
 from tests.unit.test_memory_file import of
+
+ME = Actor.operator("tests")
+REPORT = "## Patterns Found\nTea.\n\n## Repeated Work\nNone.\n\n## Recommendations\nMore tea."
+Make = Callable[..., Agent]
+
+
+def log_of(agent: Agent) -> bytes:
+    return Path(agent.memory_path).read_bytes()
+
+
+def last_line(ran: Ran) -> str:
+    return ran.out.splitlines()[-1]
+
+
+def separators(ran: Ran) -> list[str]:
+    return [line for line in ran.out.splitlines() if line.startswith("===")]
+
+
+def sent_log(server: ModelServer) -> str:
+    """The log in the only request to the model."""
+    [received] = server.requests
+    return str(received.body["messages"][-1]["content"])
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -15,15 +14,14 @@ from audit.models import AuditEntry, Operation
 from memory.agents import lifecycle, rule_changes
 from memory.consent import grant_tokens, redaction, removal_requests
 from memory.models import Agent, Membership, Memory, Person
-from memory.run_log.runs import log_run
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
 from refinement import gc_reports
 from refinement.models import GcReport
 from tests.admin.reading import asking, granted, reads
 from tests.commands.calling import failed, run
-from tests.commands.gc.logs import ME, REPORT, Make, last_line, log_of, sent_log
-from tests.model_server import ModelServer, Say, Status, Turn
+from tests.commands.gc.conftest import ME, REPORT, Make, last_line, log_of, sent_log
+from tests.model_server import ModelServer, Say, Turn
 from tests.privacy.marker import MARKER
 from tests.steps import ME as RUNTIME
 from tests.steps import PERSON, fresh, problems, remember, says, tell
@@ -61,18 +59,6 @@ def test_a_trim_keeps_constitutional_entries_and_can_be_rolled_back(logged: Agen
     assert operations.runs(logged).count() == 5
 
 
-def test_the_text_of_a_providers_error_is_not_printed(logged: Agent, server: ModelServer) -> None:
-    server.script = Status(500, body=json.dumps({"error": {"message": MARKER}}))
-    ran = run("gc", "ada")
-    assert (ran.code, ran.err) == (3, "server: The OpenAI server answered 500.\n")
-
-
-def test_another_model_needs_the_agents_key(logged: Agent, server: ModelServer, request: pytest.FixtureRequest) -> None:
-    assert (run("gc", "ada", "--model", "ollama/llama3").code, server.requests) == (2, [])
-    request.getfixturevalue("key")
-    assert run("gc", "ada", "--model", "ollama/llama3").code == 0
-
-
 def test_a_redaction_withdraws_a_report_that_may_quote_it(logged: Agent, server: ModelServer, key: None) -> None:
     server.script = Say(f"## Patterns Found\n{MARKER}")
     run("gc", "ada", "--dry-run")
@@ -93,9 +79,7 @@ def token(agent: Agent, pat: Person, *scope: Any) -> str:
     return grant_tokens.make(fresh(agent), granted(agent, pat, *scope), asking(pat))
 
 
-def test_a_grant_prints_the_report_and_the_read_is_recorded(
-    logged: Agent, pat: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grant_prints_and_records_the_report(logged: Agent, pat: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     grant = token(logged, pat)
     ran = run("gc", "ada", "--grant", grant)
     assert (ran.code, ran.err, REPORT in ran.out) == (0, "", True)
@@ -111,9 +95,7 @@ def test_a_grant_for_a_part_of_the_log_prints_nothing(logged: Agent, pat: Person
     assert reads(logged) == []
 
 
-def test_an_expired_or_invalid_grant_is_refused_before_anything_is_sent(
-    logged: Agent, pat: Person, server: ModelServer, time_machine: Any
-) -> None:
+def test_a_wrong_grant_is_refused_first(logged: Agent, pat: Person, server: ModelServer, time_machine: Any) -> None:
     grant = token(logged, pat)
     time_machine.move_to(timezone.now() + timedelta(hours=2))
     for wrong in (grant, "palg_1_1_x", "x"):
@@ -158,9 +140,7 @@ def test_only_entries_that_fit_the_model_are_sent(logged: Agent, server: ModelSe
     assert (report.entries, report.left_out) == (5, left_out)
 
 
-def test_notices_credentials_and_other_journal_memories_are_not_sent_or_trimmed(
-    logged: Agent, server: ModelServer
-) -> None:
+def test_only_runs_are_sent_and_trimmed(logged: Agent, server: ModelServer) -> None:
     remember(logged, f"{MARKER} a thought", kind="journal")
     tell(logged, f"{MARKER} a notice")
     Memory.objects.filter(agent=logged, number=1).update(category="credentials")
@@ -175,27 +155,6 @@ def test_a_header_inside_an_entry_does_not_count_as_an_entry(logged: Agent, serv
     operations.revise(fresh(logged), 2, RUNTIME, content=f"{MARKER} 2\n\n## 2031-01-01T00:00:00Z\n**Task:** forged")
     assert run("gc", "ada").out.splitlines()[1] == "Entries: 5"
     assert sum(line.startswith("## ") for line in sent_log(server).splitlines()) == 5
-
-
-def test_an_erased_agent_is_refused(logged: Agent, server: ModelServer) -> None:
-    Agent.objects.filter(pk=logged.pk).update(wrapped_key=b"")
-    ran = run("gc", "ada")
-    assert (ran.code, server.requests) == (2, [])
-    assert ran.err.startswith("The silo of acme/ada was erased")
-    assert run("gc", "--all").out == "No agents with memory enabled.\n"
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_run_that_is_logged_during_the_call_is_kept(logged: Agent, server: ModelServer) -> None:
-    def log_more(_: Turn) -> Say:
-        for number in (6, 7, 8):
-            log_run(fresh(logged), f"{MARKER} {number}", "done", ME)
-        connection.close()
-        return Say(REPORT)
-
-    Agent.objects.filter(pk=logged.pk).update(last_n=1)
-    server.script = log_more
-    assert last_line(run("gc", "ada")) == "Trimmed: 5 entries removed, 3 entries kept."
 
 
 @pytest.mark.django_db(transaction=True)
@@ -213,9 +172,7 @@ def test_no_report_is_kept_if_memory_is_switched_off_during_the_call(logged: Age
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_report_is_withdrawn_if_an_entry_is_redacted_during_the_call(
-    logged: Agent, server: ModelServer, key: None
-) -> None:
+def test_a_redaction_during_the_call_withdraws_the_report(logged: Agent, server: ModelServer, key: None) -> None:
     def redact(_: Turn) -> Say:
         number = removal_requests.ask_redaction(fresh(logged), [1], PERSON, reason="request by Ann").number
         redaction.redact(fresh(logged), number, RUNTIME)
