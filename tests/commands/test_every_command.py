@@ -24,19 +24,15 @@ from tests.privacy.marker import unique
 
 # Valid arguments of each command that has some.
 ARGUMENTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("cleanup", "export_memories", "gc", "refine", "verify_audit"), ("acme/ada",)),
     "create_agent": ("acme/new", "--model", "builtin/dedupe"),
     "create_superuser": ("root@acme.test",),
     "create_tenant_key": ("acme",),
     "erase_agent": ("acme/ada", "--reason", "request 17", "--yes"),
-    "export_memories": ("acme/ada",),
-    "gc": ("acme/ada",),
     "import_memories": ("acme/ada", "-"),
     "log_run": ("acme/ada", "--task", "tea", "--result", "brewed"),
     "redact": ("acme/ada", "1", "--reason", "request 17", "--yes"),
-    "refine": ("acme/ada",),
     "rollback": ("acme/ada", "--to-entry", "0"),
-    "verify_audit": ("acme/ada",),
-    "cleanup": ("acme/ada",),
     "memory_rules": ("status", "acme/ada"),
     "project": ("detect", "acme/ada"),
     "recall": ("acme/ada", "tea"),
@@ -45,9 +41,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "vault": ("index", "acme/ada"),
 }
 USES_KEYS = sorted({*NAMES} - {"create_keys", "createsuperuser", "demo"})
-STARTS_WITH_AGENT = (
-    *("erase_agent", "export_memories", "import_memories", "log_run", "redact", "refine", "rollback", "verify_audit"),
-)
+AGENT_FIRST = [name for name, arguments in ARGUMENTS.items() if arguments[0] == "acme/ada" and name != "gc"]
 WRITES = ("create_agent", "import_memories", "log_run", "refine", "rollback", "rotate_silo_keys")
 MEMORY = b'{"content": "x"}'
 
@@ -62,7 +56,7 @@ def agent_key(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
 
 
-@pytest.mark.parametrize("name", STARTS_WITH_AGENT)
+@pytest.mark.parametrize("name", AGENT_FIRST)
 def test_unknown_options_and_labels_are_usage_errors(name: str, agent_key: None) -> None:
     failed(run_valid(name, "--no-such-option"), 2, "--no-such-option")
     for label in ("acme", "acme/", "/ada", "", "/", "acme/nobody", "nobody/ada", "globex/ada"):
