@@ -111,7 +111,7 @@ def test_a_value_of_a_wrong_type_is_a_problem_and_other_agents_are_verified(trai
         assert "globex/bob" in {problem["agent"] for problem in found}
         assert (MARKER in ran.out, "zz" in ran.out) == (False, False)
         problems(verify("acme/ada", "--json"))
-        tamper(f"UPDATE memory_agent SET {column} = {value} WHERE id = {trail.pk}")
+        tamper(f"UPDATE memory_agent SET {column} = '{value}' WHERE id = {trail.pk}")
 
 
 @pytest.mark.postgresql
