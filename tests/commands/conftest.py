@@ -1,20 +1,23 @@
-"""A service of one's own, for commands run in processes of their own."""
+"""Separate services for commands that run in their own processes."""
 
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import environment
+from tests import environment, servers
 from tests.commands.calling import Installation
+from tests.commands.serving import TOKEN, Serve, Served, start_serving, until_ready
 
 
 @pytest.fixture(scope="session")
 def _made() -> Path:
-    """The first test process that needs one makes it, and all copy it."""
+    """An installation that every test copies. The first test process that needs it makes it."""
     folder = environment.FOLDER.with_name("installation")
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -30,6 +33,30 @@ def _made() -> Path:
 
 @pytest.fixture
 def service(_made: Path, tmp_path: Path) -> Installation:
-    """Keys and an empty, migrated database (a SQLite file) under a folder of its own."""
+    """Keys and an empty, migrated SQLite database in a separate folder."""
     shutil.copytree(_made, tmp_path / "service")
     return Installation(tmp_path / "service")
+
+
+@pytest.fixture
+def serve(service: Installation) -> Iterator[Serve]:
+    """A function that starts `manage.py serve` with environment variables and waits until it is ready."""
+    started: list[Served] = []
+
+    def start(**variables: str) -> Served:
+        started.append(start_serving(service, METRICS_TOKEN=TOKEN, **variables))
+        return until_ready(started[-1])
+
+    yield start
+    for serving in started:
+        serving.kill()
+
+
+@pytest.fixture
+def scaled() -> Iterator[dict[str, str]]:
+    """Variables of a new database on the PostgreSQL of the tests, and of their Redis."""
+    url, redis_url = servers.given()
+    if not url:
+        pytest.skip("needs DATABASE_URL of PostgreSQL, and REDIS_URL")
+    with servers.database(url, f"served_{os.getpid()}") as database_url:
+        yield {"DATABASE_URL": database_url, "REDIS_URL": redis_url}

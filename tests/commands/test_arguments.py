@@ -1,4 +1,4 @@
-"""The arguments of the six commands: their order, their help, and the older form `memory_rules ACTION`."""
+"""Arguments of the memory commands, and the older form `memory_rules ACTION`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from django.core.management import CommandError, load_command_class
 
 from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
-from memory.policy.categories import SCOPES
 from tests.commands.calling import failed, run
 
 
-def parsed(command: str, *args: str) -> dict[str, Any]:
-    parser = load_command_class("memory", command).create_parser("manage.py", command)
-    return vars(parser.parse_args(args))
+def parser_of(command: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = load_command_class("memory", command).create_parser("manage.py", command)
+    return parser
+
+
+def parse(command: str, *args: str) -> dict[str, Any]:
+    return vars(parser_of(command).parse_args(args))
 
 
 def test_arguments_may_come_before_or_after_options() -> None:
@@ -26,49 +29,24 @@ def test_arguments_may_come_before_or_after_options() -> None:
         ("--category", "technical", "acme/ada", "--tag", "x", "some text"),
         ("--category", "technical", "--tag", "x", "acme/ada", "some text"),
     ):
-        found = parsed("remember", "store", *args)
+        found = parse("remember", "store", *args)
         values = [found[name] for name in ("agent", "content", "category", "tags")]
         assert values == ["acme/ada", "some text", "technical", ["x"]]
-    found = parsed("remember", "session", "acme/ada", "end", "--goal", "tea", "monday")
+    found = parse("remember", "session", "acme/ada", "end", "--goal", "tea", "monday")
     assert (found["what"], found["goal"], found["name"]) == ("end", "tea", "monday")
-    assert parsed("remember", "session", "acme/ada", "end")["name"] == ""
-    found = parsed("rules", "settings", "--yes", "acme/ada", "version", "1.1.0")
+    assert parse("remember", "session", "acme/ada", "end")["name"] == ""
+    found = parse("rules", "settings", "--yes", "acme/ada", "version", "1.1.0")
     assert (found["key"], found["value"]) == ("version", "1.1.0")
-    assert parsed("rules", "settings", "acme/ada")["key"] is None
+    assert parse("rules", "settings", "acme/ada")["key"] is None
 
 
 def test_too_many_or_too_few_arguments_are_refused() -> None:
     for args in (("--nope",), ("more",), ("more", "--json"), ("--category",)):
         with pytest.raises(CommandError):
-            parsed("remember", "store", "acme/ada", "some text", *args)
+            parse("remember", "store", "acme/ada", "some text", *args)
 
 
-# --- help
-
-
-def parser_of(old_action: str) -> argparse.ArgumentParser:
-    """The parser of the command that the older action is now."""
-    name, *action = COMMANDS[old_action].split()
-    parser: argparse.ArgumentParser = load_command_class("memory", name).create_parser("manage.py", name)
-    for each in parser._actions:
-        if action and isinstance(each, argparse._SubParsersAction):
-            return each.choices[action[0]]
-    return parser
-
-
-def test_each_argument_is_explained_and_no_two_alike() -> None:
-    for action in COMMANDS:
-        helps = [each.help for each in parser_of(action)._actions]
-        assert all(helps), action
-        assert len(set(helps)) == len(helps) or action not in ("record", "session", "topic")
-    for action in ("enable", "disable", "store", "cleanup"):
-        [category] = [each for each in parser_of(action)._actions if each.dest == "category"]
-        assert all(name in (category.help or "") for name in SCOPES)
-
-
-# --- the older form
-
-CALLS: dict[str, tuple[str, ...]] = {
+OLDER_CALLS: dict[str, tuple[str, ...]] = {
     "init": ("--json",),
     "status": ("--json",),
     "enable": ("--category", "nothing"),
@@ -88,14 +66,14 @@ CALLS: dict[str, tuple[str, ...]] = {
 }
 
 
-def test_an_action_is_handed_over_with_its_options(ada: Agent) -> None:
+def test_an_older_action_gives_the_result_of_its_command(ada: Agent) -> None:
     for action, command in COMMANDS.items():
-        older = run("memory_rules", action, "acme/ada", *CALLS[action])
-        assert older == run(*command.split(), "acme/ada", *CALLS[action])
+        older = run("memory_rules", action, "acme/ada", *OLDER_CALLS[action])
+        assert older == run(*command.split(), "acme/ada", *OLDER_CALLS[action])
         assert older.out + older.err
 
 
-def test_exit_codes_are_those_of_the_command(ada: Agent) -> None:
+def test_an_older_action_has_the_exit_codes_of_its_command(ada: Agent) -> None:
     run("memory_rules", "disable", "acme/ada")
     assert run("memory_rules", "store", "acme/ada", "tea").code == 1
     failed(run("memory_rules", "status", "acme/nobody"), 2, "acme/nobody")

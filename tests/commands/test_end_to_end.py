@@ -1,125 +1,125 @@
-"""Whole roads in processes of their own, with keys, database and environment of their own."""
+"""Commands as separate processes: signals, a missing database, encodings, a closed pipe, the demo."""
 
 from __future__ import annotations
 
 import json
-import os
+import re
 import signal
-import stat
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
-from tests.commands import scripted
-from tests.commands.calling import ROOT, Installation, Ran, failed
+from tests import comparing
+from tests.commands.calling import ROOT, Installation, failed, run
+from tests.conftest import House
 from tests.model_server import Action, ModelServer, Slow, Turn, tidy
 from tests.privacy.marker import MARKER
+from tests.refining import filler
 
 
-def lines(*rows: dict[str, Any]) -> bytes:
-    return "\n".join(json.dumps(row) for row in rows).encode()
-
-
-def made(service: Installation, model: str, ledger: bytes) -> str:
-    """An agent acme/ada with these memories; its key."""
+def create_agent(service: Installation, model: str, *contents: str) -> str:
+    """Create acme/ada with these memories. Returns its key."""
     created = service.manage("create_agent", "acme/ada", "--model", model)
-    assert created.code == 0, created
-    imported = service.manage("import_memories", "acme/ada", "-", "--json", stdin=ledger)
-    assert imported.code == 0, imported
-    assert imported.json["imported"] == len(ledger.splitlines())
+    lines = "\n".join(json.dumps({"content": content}) for content in contents)
+    imported = service.manage("import_memories", "acme/ada", "-", "--json", stdin=lines.encode())
+    assert imported.json["imported"] == len(contents)
     return str(created.json["key"])
 
 
-def exported(service: Installation, key: str, *more: str) -> list[dict[str, Any]]:
-    ran = service.manage("export_memories", "acme/ada", *more, PALIMPSEST_AGENT_KEY=key)
-    assert (ran.code, ran.err) == (0, "")
-    return [json.loads(line) for line in ran.out.splitlines()]
+def test_a_signal_closes_the_session_so_that_the_next_one_starts_at_once(service: Installation) -> None:
+    create_agent(service, "openai/scripted", *(f"{MARKER} saw {n} gulls" for n in range(10)))
+    called = threading.Event()
 
-
-def test_an_agent_refines_its_memory_with_its_own_model(service: Installation) -> None:
-    key = made(service, "openai/scripted", lines(*scripted.LEDGER))
-    with ModelServer(tidy) as server:
-        address = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any"}
-        ran = service.manage("refine", "acme/ada", "--json", **address)
-        assert (len(server.requests), server.refused) == (2, [])
-    assert (ran.code, ran.err) == (0, "")
-    assert MARKER not in ran.out
-    scripted.figures(ran.json)
-    scripted.outcome(exported(service, key, "--with-discarded"))
-    verified = service.manage("verify_audit", "acme/ada", "--json")
-    assert (verified.code, verified.json["valid"], verified.json["problems"]) == (0, True, [])
-
-
-def test_a_session_that_is_asked_to_stop_is_closed_at_once(service: Installation) -> None:
-    """Nobody waits for its lease: each of the next ones begins."""
-    made(service, "openai/scripted", lines(*scripted.LEDGER))
-    asked = threading.Event()
-
-    def thinks(_: Turn) -> Action:
-        asked.set()
+    def wait(_: Turn) -> Action:
+        called.set()
         return Slow(60)
 
-    for by in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        asked.clear()
-        with ModelServer(thinks) as server:
-            process = subprocess.Popen(
-                [sys.executable, "manage.py", "refine", "acme/ada", "--json"],
-                cwd=ROOT,
-                env=service.environment | {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            assert asked.wait(60)
-            process.send_signal(by)
+    refine = [sys.executable, "manage.py", "refine", "acme/ada", "--json"]
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        called.clear()
+        with ModelServer(wait) as server:
+            variables = service.environment | {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any"}
+            pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            process = subprocess.Popen(refine, cwd=ROOT, env=variables, text=True, **pipes)
+            assert called.wait(60)
+            process.send_signal(number)
             out, err = process.communicate(timeout=30)
-        assert (process.returncode, out, err) == (1, "", "error: interrupted\n"), by
+        assert (process.returncode, out, err) == (1, "", "error: interrupted\n"), number
     with ModelServer(tidy) as server:
-        address = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any"}
-        again = service.manage("refine", "acme/ada", "--json", **address)
-    assert (again.code, again.json["session"], again.json["outcome"]) == (0, 4, "completed")
+        model = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any"}
+        ran = service.manage("refine", "acme/ada", "--json", **model)
+    assert (ran.code, ran.json["session"], ran.json["outcome"]) == (0, 4, "completed")
     assert service.manage("verify_audit", "acme/ada").code == 0
 
 
-def test_a_service_without_tables_says_how_they_are_made(tmp_path: Path) -> None:
+def test_a_service_without_keys_or_tables_says_how_to_make_them(tmp_path: Path) -> None:
     service = Installation(tmp_path)
     failed(service.manage("verify_audit", "--all"), 2, "create_keys")
     assert service.manage("create_keys").code == 0
     failed(service.manage("verify_audit", "--all"), 2, "manage.py migrate")
 
 
-def test_results_are_utf8_and_their_reader_may_go_away(service: Installation) -> None:
-    said = f"{MARKER} 日本 – naïve 🦓"
-    more = ({"content": f"{n} {'long ' * 1_900}"} for n in range(60))
-    key = made(service, "builtin/dedupe", lines({"content": said}, *more))
-    ran = service.manage("export_memories", "acme/ada", PALIMPSEST_AGENT_KEY=key, PYTHONIOENCODING="latin-1")
-    assert (ran.code, json.loads(ran.out.splitlines()[0])["content"]) == (0, said)
-    ran = shell(service, f"{sys.executable} manage.py export_memories acme/ada | head -c 10", key)
+def test_output_is_utf8_and_a_closed_pipe_is_no_error(service: Installation) -> None:
+    text = f"{MARKER} 日本 – naïve 🦓"
+    key = {
+        "PALIMPSEST_AGENT_KEY": create_agent(
+            service, "builtin/dedupe", text, *(f"{n} {'long ' * 1_900}" for n in range(60))
+        )
+    }
+    ran = service.manage("export_memories", "acme/ada", **key, PYTHONIOENCODING="latin-1")
+    assert (ran.code, json.loads(ran.out.splitlines()[0])["content"]) == (0, text)
+    ran = service.shell("$manage export_memories acme/ada | head -c 10", **key)
     assert (ran.out, ran.err) == ('{"id": 1, ', "")
 
 
-def test_an_argument_that_is_no_text_is_a_usage_error(service: Installation) -> None:
-    failed(shell(service, f"{sys.executable} manage.py refine \"$(printf 'acme/\\377')\""), 2, "error:")
+def test_an_argument_that_is_not_utf8_is_a_usage_error(service: Installation) -> None:
+    failed(service.shell("$manage refine \"$(printf 'acme/\\377')\""), 2, "error:")
 
 
-def test_keys_stay_outside_the_data_and_are_for_their_owner_alone(service: Installation) -> None:
-    keys = service.folder / "keys"
-    assert stat.S_IMODE(keys.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(file.stat().st_mode) for file in keys.iterdir()} == {0o600}
-    assert not list((service.folder / "data").rglob("silo*"))
+def test_a_runtime_over_http_and_the_service_refine_alike(service: Installation, tmp_path: Path) -> None:
+    """With the same decisions, in several batches; tests/api/test_sessions.py has sessions of one batch."""
+    ledger = tmp_path / "ledger.jsonl"
+    with ledger.open("w") as file:
+        for number in range(60):
+            fact = f"{'Ann' if number % 2 else 'Ben'}  said on day {number % 50} that {filler(20, number % 50)}."
+            tags = ["said", f"t{number % 3}"] if number % 4 == 0 else []
+            date = f"2025-03-{number % 27 + 1:02}T09:30:00Z"
+            file.write(json.dumps({"content": fact, "created_at": date, "tags": tags}) + "\n")
+    done = comparing.compare(ledger, service.environment | {"DATABASE_URL": "", "BATCH_TOKENS": "700"})
+    assert done.differences == []
+    assert (done.memories, done.served["outcome"]) == (60, "completed")
+    counts = ("duplicates_removed", "merged", "updated", "protected")
+    assert min(done.refused, *(done.served[name] for name in counts)) > 0
+    assert done.served["tokens_after"] < done.served["tokens_before"]
+    assert service.manage("verify_audit", "--all").code == 0
 
 
-def shell(service: Installation, line: str, key: str = "") -> Ran:
-    environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
-    folders = {"VAR_DIR": str(service.folder), "KEYS_DIR": str(service.folder / "keys")}
-    done = subprocess.run(
-        ["sh", "-c", line],
-        cwd=ROOT,
-        env=environment | folders | {"PALIMPSEST_AGENT_KEY": key},
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+DEMO_LEDGER = [json.loads(line) for line in (ROOT / "refinement/demo/ledger.jsonl").read_text("utf-8").splitlines()]
+
+
+def test_the_demo_prints_the_same_report_each_time(tmp_path: Path) -> None:
+    def demo(name: str) -> str:
+        ran = Installation(tmp_path / name).manage("demo")
+        assert (ran.code, "Traceback" in ran.err) == (0, False), ran.err
+        return re.sub(r"Done in [\d.]+ seconds", "Done", ran.out)
+
+    text = demo("first")
+    assert demo("second") == text
+    for words in ("target", "floor", "exact duplicates removed", "near-duplicates merged", "constitutional"):
+        assert words in text
+    numbers = {
+        name: [int(n.replace(",", "")) for n in re.findall(rf"{name}\D+([\d,]+)\D+([\d,]+)", text)[0]]
+        for name in ("core memory, tokens", "core memories")
+    }
+    before, after = numbers["core memory, tokens"]
+    assert before > after > 0
+    assert numbers["core memories"][0] == sum(row.get("kind") != "journal" for row in DEMO_LEDGER)
+    assert f"has {len(DEMO_LEDGER):,} memories" in text
+    assert re.search(r"Audit trail \d+ entries, valid", text)
+    assert len(re.findall(r"^  \+ #\d+ \d{4}-\d\d-\d\d ", text, re.M)) == 2
+
+
+def test_the_demo_refuses_a_database_that_has_agents(house: House) -> None:
+    failed(run("demo"), 1, "already has agents")

@@ -1,10 +1,8 @@
-"""Variables that make no sense: one line that names them, and nothing of a secret."""
+"""Environment variables with bad values: one line that names the variable and shows no secret."""
 
 from __future__ import annotations
 
-import os
 import stat
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,31 +12,18 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from config import environment
-from tests.commands.calling import ROOT, Installation, failed
+from tests.commands.calling import Installation, failed
 
 BAD_DATABASES = (
-    "garbage",
-    "mysql://u:s3cret@h/db",
-    "postgres://u:s3cret@h:port/db",
-    "postgres://u:s3cret@h:99999/db",
-    "postgres://u:s3cret@h",
-    "postgres://u:s3cret@[::1/db",
-    "://u:s3cret@h/db",
-    "sqlite://s3cret/db",
+    *("garbage", "mysql://u:s3cret@h/db", "postgres://u:s3cret@h:port/db", "postgres://u:s3cret@h:99999/db"),
+    *("postgres://u:s3cret@h", "postgres://u:s3cret@[::1/db", "://u:s3cret@h/db", "sqlite://s3cret/db"),
 )
-
-
 BAD_MAIL = (
-    "s3cret",
-    "http://u:s3cret@h",
-    "smtp://",
-    "smtp://u:s3cret@h:port",
-    "smtp://u:s3cret@h:99999",
-    "smtp://h?x=s3cret",
+    *("s3cret", "http://u:s3cret@h", "smtp://"),
+    *("smtp://u:s3cret@h:port", "smtp://u:s3cret@h:99999", "smtp://h?x=s3cret"),
 )
 
-
-# A variable, what reads it, and values that it refuses.
+# A variable, the function that reads it, and values that it refuses.
 BAD: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "DATABASE_URL": (lambda name: environment.database(name, Path("none")), BAD_DATABASES),
     "REDIS_URL": (environment.redis, ("s3cret", "redis://", "redis:/s3cret", "http://s3cret", "redis://s3cret /0")),
@@ -49,7 +34,7 @@ BAD: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_value_is_told_without_its_password(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_value_is_refused_without_its_password(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read, values = BAD[name]
     for value in values:
         monkeypatch.setenv(name, value)
@@ -58,7 +43,7 @@ def test_a_bad_value_is_told_without_its_password(name: str, monkeypatch: pytest
         assert "s3cret" not in str(caught.value)
 
 
-def test_a_good_value_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_good_address_of_a_server_is_accepted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     databases = {
         "postgres://u:p%23w@h:5433/db": "db",
         "postgresql:///db": "db",
@@ -74,7 +59,7 @@ def test_a_good_value_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         assert environment.redis("REDIS_URL") == url
 
 
-def test_a_good_mail_server_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_good_mail_server_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     tls = {"EMAIL_HOST_USER": "u@h", "EMAIL_HOST_PASSWORD": "p#w", "EMAIL_USE_TLS": True}
     servers: dict[str, tuple[str, dict[str, Any]]] = {
         "": ("console", {}),
@@ -89,29 +74,24 @@ def test_a_good_mail_server_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         assert environment.email("EMAIL_URL") == expected
 
 
-def test_nobody_waits_for_ever_for_redis() -> None:
+def test_a_redis_address_gets_timeouts() -> None:
     limits = "socket_connect_timeout=3&socket_timeout=10"
     assert environment.with_timeouts("redis://h:6379/0") == f"redis://h:6379/0?{limits}"
     assert environment.with_timeouts("rediss://h?db=1") == f"rediss://h?db=1&{limits}"
     assert environment.with_timeouts("unix:///run/redis?db=1") == "unix:///run/redis?db=1"
 
 
-def test_the_data_folder_is_its_owners_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("DATABASE_URL", raising=False)
-    environment.database("DATABASE_URL", tmp_path / "var" / "db")
-    assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
-
-
-def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_empty_variable_has_its_default_and_the_data_folder_is_private(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("X", " ")
-    assert environment.text("X", "a") == "a"
-    assert environment.whole("X", 7) == 7
-    assert environment.switch("X", default=True) is True
-    assert environment.listed("X", ["b"]) == ["b"]
+    assert (environment.text("X", "a"), environment.whole("X", 7)) == ("a", 7)
+    assert (environment.switch("X", default=True), environment.listed("X", ["b"])) == (True, ["b"])
     assert environment.database("X", tmp_path / "data" / "db")["NAME"] == str(tmp_path / "data" / "db")
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
 
 
-def test_every_command_tells_it_in_one_line(service: Installation) -> None:
+def test_every_command_reports_a_bad_variable_in_one_line(service: Installation) -> None:
     rows = [
         ("check", "DATABASE_URL", BAD_DATABASES[1]),
         ("verify_audit", "EMAIL_URL", BAD_MAIL[1]),
@@ -121,8 +101,7 @@ def test_every_command_tells_it_in_one_line(service: Installation) -> None:
     for command, name, value in rows:
         ran = service.manage(command, **{name: value})
         assert failed(ran, 2, name) == ran.err.strip()
-        assert ran.err.startswith("error: ")
-        assert "s3cret" not in ran.err
+        assert (ran.err.startswith("error: "), "s3cret" in ran.err) == (True, False)
     key = service.folder / "keys" / "django"
     key.unlink()
     key.mkdir()
@@ -130,18 +109,6 @@ def test_every_command_tells_it_in_one_line(service: Installation) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("LEASE_SECONDS", "abc"), ("MODEL_CALL_SECONDS", "700")])
-def test_the_web_process_tells_it_and_gives_up(service: Installation, name: str, value: str) -> None:
-    places = {"VAR_DIR": str(service.folder), "KEYS_DIR": str(service.folder / "keys"), name: value}
-    ran = subprocess.run(
-        [sys.executable, "-c", "import config.wsgi"],
-        cwd=ROOT,
-        env={**os.environ, "DATABASE_URL": "", **places},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert ran.returncode == 3
-    assert ran.stderr.startswith("Palimpsest does not start:")
-    assert name in ran.stderr
-    assert "Traceback" not in ran.stderr
+def test_the_web_process_does_not_start_with_a_bad_variable(service: Installation, name: str, value: str) -> None:
+    ran = service.execute(sys.executable, "-c", "import config.wsgi", DATABASE_URL="", **{name: value})
+    failed(ran, 3, "Palimpsest does not start:", name)

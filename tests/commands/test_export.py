@@ -1,7 +1,10 @@
+"""export_memories with the agent's key or with a grant: lines, other formats, files."""
+
 from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -9,22 +12,37 @@ from unittest import mock
 import pytest
 from django.utils import timezone
 
+from audit.consent import Scope
 from memory.access.authentication import new_key
-from memory.models import Agent, AgentKey
+from memory.consent import grant_tokens, granted_reads, grants, redaction, removal_requests
+from memory.models import Agent, AgentKey, Membership, Memory, Person
 from memory.transfer.export_formats import EXPORTS
 from memory.writing import operations
 from tests import steps
+from tests.admin.reading import asking, granted, reads
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.privacy.marker import MARKER
+from tests.steps import ME, fresh
 
 KEYS = ["id", "kind", "category", "scope", "project", "tags", "origin", "created_at", "tokens", "constitutional"]
+KEYS += ["content"]
+WRONG_GRANT = "error: The token does not belong to a grant in force for this agent.\n"
 
 
-def export(monkeypatch: pytest.MonkeyPatch, key: str | None, *more: str) -> Ran:
-    monkeypatch.delenv("PALIMPSEST_AGENT_KEY", raising=False)
-    if key is not None:
-        monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
+@pytest.fixture(autouse=True)
+def _empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PALIMPSEST_AGENT_KEY", "PALIMPSEST_GRANT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def key(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent's key is in the environment."""
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
+
+
+def export(*more: str) -> Ran:
     return run("export_memories", "acme/ada", *more)
 
 
@@ -33,145 +51,215 @@ def rows(ran: Ran) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ran.out.splitlines()]
 
 
-def test_a_line_has_exactly_the_promised_keys(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps.remember(house.ada, f"{MARKER} tea", tags=["a", "b"], category="contextual", project="site")
-    [row] = rows(export(monkeypatch, house.ada_key))
-    assert list(row) == [*KEYS, "content"]
+def ids(ran: Ran) -> list[int]:
+    return [row["id"] for row in rows(ran)]
+
+
+def test_a_line_has_exactly_the_documented_keys(ada: Agent, key: None) -> None:
+    steps.remember(ada, f"{MARKER} tea", tags=["a", "b"], category="contextual", project="site")
+    [row] = rows(export())
+    assert list(row) == KEYS
     assert (row["id"], row["kind"], row["scope"], row["project"]) == (1, "core", "project", "site")
     assert (row["tags"], row["tokens"], row["constitutional"]) == (["a", "b"], 5, False)
     assert row["content"] == f"{MARKER} tea"
     for name in ("origin", "created_at"):
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z", row[name])
+    steps.remember(ada, f"{MARKER} milk", category="contextual", project="site")
+    operations.consolidate(ada, [1, 2], f"{MARKER} both", ME)
+    found = rows(export("--with-discarded"))
+    assert [list(row) for row in found] == [[*KEYS, "discarded_at", "superseded_by"]] * 3
+    assert [(row["superseded_by"], bool(row["discarded_at"])) for row in found] == [(3, True), (3, True), (None, False)]
 
 
-def test_lines_are_in_order_of_id_only_active_and_its_own(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_the_agents_active_memories_in_order(house: House, key: None) -> None:
     steps.remember(house.bob, f"{MARKER} of bob")
-    assert export(monkeypatch, house.ada_key).out == ""
+    assert export().out == ""
     numbers = steps.remember(house.ada, *(f"{MARKER} {n}" for n in range(12)))
-    operations.discard(house.ada, [3], steps.ME)
-    Agent.objects.filter(pk=house.ada.pk).update(memory_enabled=False)  # switched off, it can still be taken away
-    assert [row["id"] for row in rows(export(monkeypatch, house.ada_key))] == [n for n in numbers if n != 3]
+    operations.discard(house.ada, [3], ME)
+    Agent.objects.filter(pk=house.ada.pk).update(memory_enabled=False)  # an export works while memory is off
+    assert ids(export()) == [n for n in numbers if n != 3]
     assert AgentKey.objects.get(agent=house.ada).last_used_at is not None
     assert AgentKey.objects.get(agent=house.bob).last_used_at is None
 
 
-def test_with_discarded_adds_them_and_two_keys(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps.remember(house.ada, f"{MARKER} one", f"{MARKER} two")
-    operations.consolidate(house.ada, [1, 2], f"{MARKER} both", steps.ME)
-    out = rows(export(monkeypatch, house.ada_key, "--with-discarded"))
-    assert [list(row) for row in out] == [[*KEYS, "content", "discarded_at", "superseded_by"]] * 3
-    assert [row["superseded_by"] for row in out] == [3, 3, None]
-    assert [bool(row["discarded_at"]) for row in out] == [True, True, False]
-
-
-def test_text_is_written_as_it_is_on_one_line(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_exported_unchanged_on_one_line(ada: Agent, key: None) -> None:
     text = f'{MARKER} 日本 "quoted"\n{{"id": 9, "content": "forged"}}\u2028\x85\x1c end'
-    steps.remember(house.ada, text)
-    ran = export(monkeypatch, house.ada_key)
-    assert ran.out.count("\n") == 1
-    assert json.loads(ran.out)["content"] == text
-    assert "日本" in ran.out
+    steps.remember(ada, text)
+    ran = export()
+    assert (ran.out.count("\n"), json.loads(ran.out)["content"], "日本" in ran.out) == (1, text, True)
 
 
-def test_every_wrong_key_gets_the_same_answer(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_wrong_key_gets_the_same_error(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     steps.remember(house.ada, f"{MARKER} of ada")
-    unknown = new_key(AgentKey, 1)[2]
-    form, ours, secret = house.ada_key.split("_", 2)
-    wrong: dict[str, str | None] = {
-        "missing": None,
+    prefix, number, secret = house.ada_key.split("_", 2)
+    wrong = {
         "empty": "",
         "another agent's": house.bob_key,
-        "unknown": unknown,
-        "a wrong secret": f"{form}_{ours}_{secret[::-1]}",
-        "no secret": f"{form}_{ours}_",
-        "a prefix": f"{form}_{ours}",
+        "unknown": new_key(AgentKey, 1)[2],
+        "a wrong secret": f"{prefix}_{number}_{secret[::-1]}",
+        "no secret": f"{prefix}_{number}",
         "malformed": "sesame",
-        "not ascii": f"{form}_{ours}_é" + secret,
-        "another form": house.ada_key.replace("pal_", "pat_"),
+        "not ascii": f"{prefix}_{number}_é" + secret,
+        "another type": house.ada_key.replace("pal_", "pat_"),
         "upper case": house.ada_key.upper(),
-        "spaced": f" {house.ada_key} ",
+        "with spaces": f" {house.ada_key} ",
         "very long": "pal_" + "x" * 100_000,
     }
-    answers = {}
+    missing = export()
+    failed(missing, 2, "PALIMPSEST_AGENT_KEY")
     for name, key in wrong.items():
-        ran = export(monkeypatch, key)
-        failed(ran, 2, "PALIMPSEST_AGENT_KEY")
-        assert MARKER not in ran.err
-        answers[name] = ran.err
-    AgentKey.objects.filter(prefix=ours).update(revoked_at=timezone.now())
-    answers["revoked"] = export(monkeypatch, house.ada_key).err
-    assert set(answers.values()) == {answers["missing"]}
+        monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
+        assert export() == missing, name
+    AgentKey.objects.filter(prefix=number).update(revoked_at=timezone.now())
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
+    assert export() == missing
 
 
-def test_a_key_row_put_in_by_sql_opens_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row moved from one agent to another, or copied, is worth nothing: its MAC names the agent."""
-    AgentKey.objects.filter(agent=house.bob).update(agent=house.ada)
-    failed(export(monkeypatch, house.bob_key), 2, "PALIMPSEST_AGENT_KEY")
-
-
-def test_a_broken_seal_names_the_record_and_fails(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps.remember(house.ada, f"{MARKER} one")
-    from memory.models import Memory
-
-    sealed = bytes(steps.row(house.ada, 1).sealed)
-    Memory.objects.filter(agent=house.ada).update(sealed=sealed[:-1] + bytes([sealed[-1] ^ 1]))
-    failed(export(monkeypatch, house.ada_key), 1, "Record 1", "cannot be decrypted")
-
-
-# --- other formats, and into files
-
-
-def test_each_format_is_printed_or_written_where_it_is_told(
-    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    steps.remember(house.ada, f"{MARKER} tea", category="credentials", tags=["service:pier"])
+def test_each_format_is_printed_or_written_to_a_private_file(ada: Agent, key: None, tmp_path: Path) -> None:
+    steps.remember(ada, f"{MARKER} tea", category="credentials", tags=["service:pier"])
     for name, each in EXPORTS.items():
         to = tmp_path / f"out{each.ending}"
-        ran = export(monkeypatch, house.ada_key, "--format", name, "--to", str(to))
+        ran = export("--format", name, "--to", str(to))
         assert (ran.code, ran.out) == (0, "")
         if name == "markdown":
             assert (to / "memory/private/credentials/pier-key.md").read_text("utf-8").count(f"{MARKER} tea") == 1
             assert (to / "memory-rules/settings.json").stat().st_mode & 0o777 == 0o600
             continue
         assert to.stat().st_mode & 0o777 == 0o600
-        printed = export(monkeypatch, house.ada_key, "--format", name)
-        assert f"{MARKER} tea" in printed.out
-        if name != "letta":  # which says when it was written
-            assert to.read_text("utf-8") == printed.out
+        printed = export("--format", name).out
+        assert f"{MARKER} tea" in printed
+        if name != "letta":  # it has the time of the export
+            assert to.read_text("utf-8") == printed
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"out{each.ending}" for each in EXPORTS.values())
 
 
-def test_what_a_format_loses_is_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps.remember(house.ada, f"{MARKER} tea", f"{MARKER} rum", tags=["a"])
-    ran = export(monkeypatch, house.ada_key, "--format", "axe")
-    assert "warning: 2 memories: tags are not exported\n" in ran.err
-    assert MARKER not in ran.err
-    assert export(monkeypatch, house.ada_key, "--format", "mem0").err == ""
-
-
 @pytest.mark.parametrize("name", ["jsonl", "markdown"])
-def test_a_path_that_will_not_do_is_told_and_nothing_is_left(
-    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
-    steps.remember(house.ada, f"{MARKER} tea")
-    (tmp_path / "there").write_text("mine")
+def test_an_unusable_path_is_refused_and_no_file_is_left(ada: Agent, key: None, tmp_path: Path, name: str) -> None:
+    steps.remember(ada, f"{MARKER} tea")
+    existing = tmp_path / "there"
+    existing.write_text("mine")
     for to, problem in (("there", "exists already"), ("no/such", "cannot be written")):
-        ran = export(monkeypatch, house.ada_key, "--format", name, "--to", str(tmp_path / to))
-        failed(ran, 2, f"to: {problem}")
-    assert [path.name for path in tmp_path.iterdir()] == ["there"]
-    assert (tmp_path / "there").read_text() == "mine"
+        failed(export("--format", name, "--to", str(tmp_path / to)), 2, f"to: {problem}")
+    assert ([*tmp_path.iterdir()], existing.read_text()) == ([existing], "mine")
 
 
-def test_a_folder_of_files_wants_a_path(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed(export(monkeypatch, house.ada_key, "--format", "markdown"), 2, "to: must name the new folder")
-    failed(export(monkeypatch, house.ada_key, "--format", "axe", "--with-discarded"), 2, "only for jsonl")
+def test_options_that_do_not_fit_the_format_are_refused(ada: Agent, key: None) -> None:
+    failed(export("--format", "markdown"), 2, "to: must name the new folder")
+    failed(export("--format", "axe", "--with-discarded"), 2, "only for jsonl")
 
 
-def test_an_export_that_breaks_off_leaves_no_file(
-    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    steps.remember(house.ada, f"{MARKER} tea")
+def test_an_export_that_fails_leaves_no_file(ada: Agent, key: None, tmp_path: Path) -> None:
+    steps.remember(ada, f"{MARKER} tea")
     with mock.patch("memory.transfer.formats.mem0.own_fields", side_effect=OSError(28, "No space left on device")):
-        ran = export(monkeypatch, house.ada_key, "--format", "mem0", "--to", str(tmp_path / "out"))
-    failed(ran, 2, "No space left on device")
+        failed(export("--format", "mem0", "--to", str(tmp_path / "out")), 2, "No space left on device")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def pat(house: House) -> Person:
+    """An auditor. The agent has three memories."""
+    person = Person.objects.create_user("pat@acme.test", None)
+    Membership.objects.create(person=person, tenant=house.ada.tenant, role="auditor")
+    steps.remember(house.ada, *(f"{MARKER} {thing}" for thing in ("tea", "milk", "sugar")), tags=["kitchen"])
+    return person
+
+
+def token(agent: Agent, pat: Person, *scope: Any, **more: Any) -> str:
+    return grant_tokens.make(fresh(agent), granted(agent, pat, *scope, **more), asking(pat))
+
+
+def request_of(token: str) -> int:
+    return int(token.split("_")[2])
+
+
+def test_a_grant_exports_the_same_and_is_recorded(house: House, pat: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
+    by_key = export()
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+    grant = token(house.ada, pat)
+    assert export("--grant", grant) == by_key
+    assert ids(by_key) == [1, 2, 3]
+    assert reads(house.ada) == [{"request": request_of(grant), "memories": [1, 2, 3]}]
+    assert steps.problems(house.ada) == []
+
+
+def test_the_option_and_the_grant_take_precedence(house: House, pat: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALIMPSEST_GRANT", token(house.ada, pat))
+    assert ids(export()) == [1, 2, 3]
+    for wrong in ("palg_1_1_x", ""):
+        assert failed(export("--grant", wrong), 2) + "\n" == WRONG_GRANT
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
+    assert ids(export())[:3] == [1, 2, 3]
+    assert len(reads(house.ada)) == 2
+    monkeypatch.setenv("PALIMPSEST_GRANT", "")
+    assert ids(export())[:3] == [1, 2, 3]
+    assert len(reads(house.ada)) == 2, "an empty variable is no grant"
+
+
+def test_a_grant_reads_pages_until_it_is_revoked(house: House, pat: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.remember(house.ada, *(f"{MARKER} {n}" for n in range(130)))
+    grant = token(house.ada, pat)
+    assert ids(export("--grant", grant)) == list(range(1, 134))
+    assert [len(read["memories"]) for read in reads(house.ada)] == [100, 33]
+    read_page = granted_reads.memories
+
+    def read_and_revoke(*arguments: Any) -> Any:
+        page = read_page(*arguments)
+        grants.revoke(fresh(house.ada), request_of(grant), ME)
+        return page
+
+    monkeypatch.setattr(granted_reads, "memories", read_and_revoke)
+    ran = export("--grant", grant)
+    assert (ran.code, len(ran.out.splitlines())) == (1, 100)
+    assert "You have no grant in force here." in ran.err
+
+
+def test_a_grant_exports_its_scope_and_nothing_redacted(house: House, pat: Person) -> None:
+    operations.discard(house.ada, [2], ME)
+    grant = token(house.ada, pat, Scope("memories", numbers=(1, 2)))
+    assert ids(export("--grant", grant)) == [1]
+    assert ids(export("--grant", grant, "--with-discarded")) == [1, 2]
+    assert [read["memories"] for read in reads(house.ada)] == [[1], [1, 2]]
+    request = removal_requests.ask_redaction(fresh(house.ada), [2], ME, reason="request 17")
+    redaction.redact(fresh(house.ada), request.number, ME)
+    assert ids(export("--grant", token(house.ada, pat), "--with-discarded"))[:2] == [1, 3]
+
+
+def test_a_grant_of_audit_entries_is_refused(house: House, pat: Person) -> None:
+    operations.revise(house.ada, 3, ME, content=f"{MARKER} brown sugar", session=7)
+    for scope in (Scope("session", session=7), Scope("entries", first=1, last=3)):
+        failed(export("--grant", token(house.ada, pat, scope)), 2, "grant: covers entries of the trail", "page")
+    assert reads(house.ada) == []
+
+
+def test_every_wrong_grant_gets_the_same_error(house: House, pat: Person, time_machine: Any) -> None:
+    """tests/unit/test_grant_tokens.py has more of them."""
+    grant = token(house.ada, pat, seconds=900)
+    other = Person.objects.create_user("bo@globex.test", None)
+    Membership.objects.create(person=other, tenant=house.bob.tenant, role="auditor")
+    altered = grant[:-8] + grant[-8:][::-1]
+    for wrong in ("sesame", token(house.bob, other), altered, house.ada_key, f"{grant}é", grant * 1_000):
+        assert failed(export(f"--grant={wrong}"), 2) + "\n" == WRONG_GRANT
+    assert run("export_memories", "globex/bob", "--grant", grant).err == WRONG_GRANT
+    assert ids(export("--grant", grant)) == [1, 2, 3]
+    time_machine.move_to(timezone.now() + timedelta(seconds=901))
+    assert export("--grant", grant).err == WRONG_GRANT
+    assert len(reads(house.ada)) == 1
+
+
+def test_a_revoked_grant_is_refused_even_if_there_is_nothing_to_read(house: House, pat: Person) -> None:
+    grant = token(house.ada, pat)
+    operations.discard(house.ada, [1, 2, 3], ME)
+    assert export("--grant", grant).out == ""
+    grants.revoke(fresh(house.ada), request_of(grant), ME)
+    assert export("--grant", grant).err == WRONG_GRANT
+
+
+def test_a_read_that_cannot_be_decrypted_is_an_error(
+    house: House, pat: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Memory.objects.filter(agent=house.ada, number=1).update(sealed=bytes(steps.row(house.ada, 2).sealed))
+    failed(export("--grant", token(house.ada, pat)), 1, "cannot be decrypted")
+    assert reads(house.ada) == []
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
+    failed(export(), 1, "Record 1", "cannot be decrypted")

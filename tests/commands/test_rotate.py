@@ -1,6 +1,9 @@
+"""rotate_silo_keys: every silo is wrapped by the newest key, and no memory changes."""
+
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,6 @@ from django.conf import settings as django_settings
 from config import keyfiles
 from config import keyring as module
 from config.keyring import keyring
-from memory.management.commands import rotate_silo_keys
 from memory.models import Agent, Memory
 from memory.silo import keys
 from memory.silo.silo import forget_unwrapped
@@ -23,29 +25,24 @@ pytestmark = pytest.mark.database
 
 
 @pytest.fixture(autouse=True)
-def folder(settings: Any, tmp_path: Path) -> Path:
-    """The suite's keys, copied, so that more can be put beside them."""
+def folder(settings: Any, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the tests' keys, to which a test can add others."""
     for name in keyfiles.NAMES:
-        shutil.copy(Path(django_settings.KEYS_DIR) / name, tmp_path / name)  # its mode, too
+        shutil.copy(Path(django_settings.KEYS_DIR) / name, tmp_path / name)  # with its mode
     settings.KEYS_DIR = tmp_path
-    return tmp_path
+    yield tmp_path
+    forget_keys()
 
 
-def add_key() -> None:
-    """As an operator does it. The keyring is loaded once a process, so the process begins anew here."""
-    assert run("create_keys", "--add-silo-key").code == 0
-    begin_anew()
-
-
-def begin_anew() -> None:
+def forget_keys() -> None:
+    """As in a new process: the keyring is loaded once in a process."""
     module._load.cache_clear()
     forget_unwrapped()
 
 
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Any:
-    yield
-    begin_anew()
+def add_key() -> None:
+    assert run("create_keys", "--add-silo-key").code == 0
+    forget_keys()
 
 
 def rotate() -> Ran:
@@ -54,114 +51,114 @@ def rotate() -> Ran:
     return ran
 
 
-def wrapped_by() -> set[str]:
-    return {keys.wrapping_key_id(bytes(w)) for w in Agent.objects.values_list("wrapped_key", flat=True)}
+def newest() -> str:
+    return keyring().silo[0].id
+
+
+def wrapping_ids() -> set[str]:
+    return {keys.wrapping_key_id(bytes(wrapped)) for wrapped in Agent.objects.values_list("wrapped_key", flat=True)}
 
 
 @pytest.fixture
-def told(house: House) -> House:
+def filled(house: House) -> House:
     steps.remember(house.ada, f"{MARKER} one")
     steps.remember(house.bob, f"{MARKER} two")
     return house
 
 
-def both_open(house: House) -> bool:
-    return steps.says(house.ada, 1).content == f"{MARKER} one" and steps.says(house.bob, 1).content == f"{MARKER} two"
+def contents(house: House) -> list[str]:
+    return [steps.says(agent, 1).content for agent in (house.ada, house.bob)]
 
 
-def test_a_rotation_rewraps_every_key_and_touches_no_memory(told: House) -> None:
+CONTENTS = [f"{MARKER} one", f"{MARKER} two"]
+
+
+def test_a_rotation_rewraps_every_key_and_changes_no_memory(filled: House) -> None:
     ran = rotate()
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == f"0 keys rewrapped; silo key {keyring().silo[0].id} now opens every silo\n"
+    assert ran.out == f"0 keys rewrapped; silo key {newest()} now opens every silo\n"
     add_key()
-    assert wrapped_by() != {keyring().silo[0].id}
-    assert both_open(told)
-    steps.remember(told.ada, f"{MARKER} more")
+    assert wrapping_ids() != {newest()}
+    assert contents(filled) == CONTENTS
+    steps.remember(filled.ada, f"{MARKER} more")
     before = list(Memory.objects.order_by("pk").values())
-    ran = rotate()
-    assert ran.out == f"2 keys rewrapped; silo key {keyring().silo[0].id} now opens every silo\n"
-    assert wrapped_by() == {keyring().silo[0].id}
+    assert rotate().out == f"2 keys rewrapped; silo key {newest()} now opens every silo\n"
+    assert wrapping_ids() == {newest()}
     assert list(Memory.objects.order_by("pk").values()) == before
-    assert both_open(told)
-    assert steps.problems(told.ada) == []
+    assert contents(filled) == CONTENTS
+    assert steps.problems(filled.ada) == []
 
 
-def test_rotating_twice_retires_the_first_key(told: House, folder: Path) -> None:
-    first = keyring().silo[0].id
-    add_key()
-    rotate()
-    add_key()
+def test_after_two_rotations_the_first_key_is_not_needed(filled: House, folder: Path) -> None:
+    first = newest()
+    for _ in range(2):
+        add_key()
+        rotate()
     assert len(keyring().silo) == 3
-    rotate()
     (folder / "silo").write_text((folder / "silo").read_text().split()[0] + "\n")
-    begin_anew()
-    assert {key.id for key in keyring().silo} == wrapped_by() != {first}
-    assert both_open(told)
+    forget_keys()
+    assert {key.id for key in keyring().silo} == wrapping_ids() != {first}
+    assert contents(filled) == CONTENTS
 
 
-def test_an_interrupted_rotation_is_taken_up_again(told: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_rotation_is_completed_by_the_next(filled: House, monkeypatch: pytest.MonkeyPatch) -> None:
     add_key()
     rewrap, done = keys.rewrap, []
 
-    def stops(agent_id: int, wrapped: bytes) -> bytes:
+    def interrupt_second(agent_id: int, wrapped: bytes) -> bytes:
         if done:
             raise KeyboardInterrupt
         done.append(agent_id)
         return rewrap(agent_id, wrapped)
 
     with monkeypatch.context() as patch:
-        patch.setattr(keys, "rewrap", stops)
+        patch.setattr(keys, "rewrap", interrupt_second)
         failed(run("rotate_silo_keys"), 1, "interrupted")
-    assert len(wrapped_by()) == 2
-    assert both_open(told)
+    assert len(wrapping_ids()) == 2
+    assert contents(filled) == CONTENTS
     assert rotate().out.startswith("1 keys rewrapped")
-    assert wrapped_by() == {keyring().silo[0].id}
-    assert both_open(told)
+    assert wrapping_ids() == {newest()}
+    assert contents(filled) == CONTENTS
 
 
-def test_a_key_changed_meanwhile_is_left_alone(told: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rotation_keeps_erased_agents_erased(filled: House, monkeypatch: pytest.MonkeyPatch) -> None:
     add_key()
     rewrap = keys.rewrap
 
-    def erased_meanwhile(agent_id: int, wrapped: bytes) -> bytes:
+    def erase_and_rewrap(agent_id: int, wrapped: bytes) -> bytes:
         Agent.objects.filter(pk=agent_id).update(wrapped_key=b"")
         return rewrap(agent_id, wrapped)
 
-    monkeypatch.setattr(rotate_silo_keys.keys, "rewrap", erased_meanwhile)
-    assert rotate().out.startswith("0 keys rewrapped")
-    assert {bytes(w) for w in Agent.objects.values_list("wrapped_key", flat=True)} == {b""}
+    Agent.objects.filter(pk=filled.bob.pk).update(wrapped_key=b"")
+    with monkeypatch.context() as patch:
+        patch.setattr(keys, "rewrap", erase_and_rewrap)
+        assert rotate().out.startswith("0 keys rewrapped")
+    assert {bytes(wrapped) for wrapped in Agent.objects.values_list("wrapped_key", flat=True)} == {b""}
 
 
-def test_an_erased_silo_is_passed_by(told: House) -> None:
-    Agent.objects.filter(pk=told.bob.pk).update(wrapped_key=b"")
+def test_an_altered_or_swapped_key_stops_the_rotation_and_is_named(filled: House) -> None:
     add_key()
-    assert rotate().out.startswith("1 keys rewrapped")
+    wrapped = bytes(steps.fresh(filled.ada).wrapped_key)
+    for altered in (wrapped[:-1] + bytes([wrapped[-1] ^ 1]), steps.fresh(filled.bob).wrapped_key):
+        Agent.objects.filter(pk=filled.ada.pk).update(wrapped_key=altered)
+        failed(run("rotate_silo_keys"), 1, f"agent {filled.ada.pk}", "cannot be decrypted")
 
 
-def test_an_altered_key_or_another_agents_stops_it_and_is_named(told: House) -> None:
-    add_key()
-    wrapped = bytes(steps.fresh(told.ada).wrapped_key)
-    for altered in (wrapped[:-1] + bytes([wrapped[-1] ^ 1]), steps.fresh(told.bob).wrapped_key):
-        Agent.objects.filter(pk=told.ada.pk).update(wrapped_key=altered)
-        failed(run("rotate_silo_keys"), 1, f"agent {told.ada.pk}", "cannot be decrypted")
-
-
-def test_a_running_process_finds_a_key_that_was_added_since(told: House, folder: Path) -> None:
-    """The keyring here is the one from before; another process, with the new one, has rotated."""
+def test_a_running_process_finds_a_key_that_another_process_added(filled: House, folder: Path) -> None:
     before = keyring().silo
     keyfiles.prepend_key(folder, "silo")
-    newest = module._load.__wrapped__(*module._named()).silo[0]
+    added = module._load.__wrapped__(*module._named()).silo[0]
     for agent in Agent.objects.all():
-        fresh = keys._wrap(newest, agent.pk, keys.unwrap(agent.pk, bytes(agent.wrapped_key)))
-        Agent.objects.filter(pk=agent.pk).update(wrapped_key=fresh)
+        wrapped = keys._wrap(added, agent.pk, keys.unwrap(agent.pk, bytes(agent.wrapped_key)))
+        Agent.objects.filter(pk=agent.pk).update(wrapped_key=wrapped)
     forget_unwrapped()
     assert keyring().silo == before
-    assert both_open(told)
-    assert keyring().silo == (newest, *before)
+    assert contents(filled) == CONTENTS
+    assert keyring().silo == (added, *before)
 
 
-def test_an_unknown_key_does_not_cost_a_process_the_keys_it_has(told: House, folder: Path) -> None:
+def test_a_process_keeps_its_keys_if_the_file_is_gone(filled: House, folder: Path) -> None:
     assert keyring().silo
     (folder / "silo").unlink()
     assert module.silo_key("00000000") is None
-    assert both_open(told)
+    assert contents(filled) == CONTENTS

@@ -1,33 +1,35 @@
+"""verify_audit: output, exit codes, exported heads. tests/unit/test_verify_*.py have each kind of attack."""
+
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
 
 from audit import guards
+from memory.consent import redaction, removal_requests
 from memory.models import Agent
-from memory.writing import operations
-from tests import steps
+from tests import steps, tampering
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import drop_guards
 from tests.privacy.marker import MARKER
 
 pytestmark = pytest.mark.database
+AGENT_MISSING = "the agent of this trail is missing"
 
 
 @pytest.fixture
 def trail(ada: Agent) -> Agent:
-    """Entries 1 and 2 make ada; 3 to 7 are these."""
+    """An agent with five entries; the first two create it and its key."""
     for word in ("one", "two", "three"):
         steps.remember(ada, f"{MARKER} {word}")
-    operations.revise(ada, 1, steps.ME, content=f"{MARKER} won")
-    operations.discard(ada, [2], steps.ME)
     return ada
 
 
-def tampered(*statements: str) -> None:
-    """As somebody who owns the database would: the guards taken away, put back afterwards."""
+def tamper(*statements: str) -> None:
+    """Run SQL as the owner of the database would: without the triggers, which are restored afterwards."""
     drop_guards()
     with connection.cursor() as cursor:
         for statement in statements:
@@ -35,122 +37,117 @@ def tampered(*statements: str) -> None:
     guards.restore_triggers()
 
 
+def alter_entry(agent: Agent) -> str:
+    return f"UPDATE audit_auditentry SET actor_label = 'mallory' WHERE agent_id = {agent.pk}"
+
+
 def verify(*args: str) -> Ran:
     return run("verify_audit", *(args or ("acme/ada",)))
 
 
-def test_a_whole_trail(trail: Agent) -> None:
+def problems(ran: Ran) -> list[dict[str, Any]]:
+    assert (ran.code, ran.err, ran.json["valid"]) == (1, "", False)
+    return list(ran.json["problems"])
+
+
+def test_a_valid_trail(trail: Agent) -> None:
     ran = verify("acme/ada", "--json")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out == '{"valid": true, "agents": 1, "entries": 7, "problems": []}\n'
-    assert verify().out == "1 trail, 7 entries: valid\n"
+    assert (ran.code, ran.out) == (0, '{"valid": true, "agents": 1, "entries": 5, "problems": []}\n')
+    assert (ran.err, verify().out) == ("", "1 trail, 5 entries: valid\n")
+    assert verify("--all", "--json").json == {"valid": True, "agents": 2, "entries": 7, "problems": []}
 
 
-def test_all_trails(trail: Agent) -> None:
-    assert verify("--all", "--json").json == {"valid": True, "agents": 2, "entries": 9, "problems": []}
+def test_verify_audit_needs_one_agent_or_all(ada: Agent) -> None:
+    for arguments in (["--json"], ["acme/ada", "--all"]):
+        failed(verify(*arguments), 2, "--all")
 
 
-@pytest.mark.parametrize("args", [["--json"], ["acme/ada", "--all"]])
-def test_one_agent_or_all_must_be_named(args: list[str], ada: Agent) -> None:
-    failed(verify(*args), 2, "--all")
-
-
-# What is done to ada's trail → the first bad entry.
-ENTRY = "WHERE seq = 5 AND agent_id = {ada}"
-
-
-def test_a_missing_guard_is_found(trail: Agent) -> None:
+def test_a_missing_trigger_is_a_problem(trail: Agent) -> None:
     drop_guards("audit_change")
     try:
-        ran = verify("acme/ada", "--json")
+        problem = problems(verify("acme/ada", "--json"))[0]["problem"]
     finally:
         guards.restore_triggers()
-    assert ran.code == 1
-    assert "trigger" in ran.json["problems"][0]["problem"]
-    assert "manage.py migrate" in ran.json["problems"][0]["problem"]
+    assert ("trigger" in problem, "manage.py migrate" in problem) == (True, True)
 
 
-def test_another_tenants_trouble_is_not_ours(trail: Agent, bob: Agent) -> None:
-    tampered(f"UPDATE audit_auditentry SET actor_label = 'mallory' WHERE agent_id = {bob.pk}")
+def test_a_problem_of_another_agent_is_reported_only_by_all(trail: Agent, bob: Agent) -> None:
+    tamper(alter_entry(bob))
     assert verify("acme/ada").code == 0
-    assert verify("--all", "--json").json["problems"][0]["agent"] == "globex/bob"
+    assert problems(verify("--all", "--json"))[0]["agent"] == "globex/bob"
 
 
-def test_a_trail_whose_agent_is_gone_is_found(trail: Agent, bob: Agent) -> None:
-    tampered(
-        f"DELETE FROM memory_agentkey WHERE agent_id = {bob.pk}",
-        f"DELETE FROM memory_agent WHERE id = {bob.pk}",
-    )
-    ran = verify("--all", "--json")
-    assert ran.code == 1
-    assert ran.json["problems"] == [{"agent": "globex/bob", "seq": 1, "problem": "the agent of this trail is missing"}]
-
-
-def test_an_orphan_without_its_first_entry_is_found(trail: Agent, bob: Agent) -> None:
+@pytest.mark.parametrize(
+    "rest_of_trail", ["seq > 0", "seq > 1", "FALSE"], ids=["whole trail", "without entry 1", "changes only"]
+)
+def test_a_trail_without_its_agent_is_a_problem(trail: Agent, bob: Agent, rest_of_trail: str) -> None:
     steps.remember(bob, MARKER)
-    tampered(
-        f"DELETE FROM audit_auditentry WHERE agent_id = {bob.pk} AND seq = 1",
-        f"DELETE FROM memory_memory WHERE agent_id = {bob.pk}",
-        f"DELETE FROM memory_agentkey WHERE agent_id = {bob.pk}",
+    tables = ("memory_memory", "memory_agentkey")
+    tamper(
+        f"DELETE FROM audit_auditentry WHERE agent_id = {bob.pk} AND NOT ({rest_of_trail})",
+        *(f"DELETE FROM {table} WHERE agent_id = {bob.pk}" for table in tables),
         f"DELETE FROM memory_agent WHERE id = {bob.pk}",
     )
-    assert [p["agent"] for p in verify("--all", "--json").json["problems"]] == ["globex/bob"]
-    tampered(f"DELETE FROM audit_auditentry WHERE agent_id = {bob.pk}")
-    assert [p["problem"] for p in verify("--all", "--json").json["problems"]] == ["the agent of this trail is missing"]
-
-
-# What is done to ada's rows, which SQLite lets be → the entry named.
-ILL_TYPED: dict[str, tuple[str, int]] = {
-    "a time": (f"UPDATE audit_auditentry SET at = 'garbage' {ENTRY}", 5),
-    "a snapshot": (f"UPDATE audit_change SET after = 'zz' {ENTRY}", 5),
-    "a memory's digest": ("UPDATE memory_memory SET digest = 'zz' WHERE number = 3 AND agent_id = {ada}", 0),
-    "a counter": ("UPDATE memory_agent SET core_tokens = 'zz' WHERE id = {ada}", 0),
-    "the head": ("UPDATE memory_agent SET audit_seq = 'zz' WHERE id = {ada}", 0),
-    "how often": ("UPDATE memory_agent SET refine_every = 'zz' WHERE id = {ada}", 0),
-}
+    found = problems(verify("--all", "--json"))
+    if rest_of_trail == "seq > 0":
+        assert found == [{"agent": "globex/bob", "seq": 1, "problem": AGENT_MISSING}]
+    elif rest_of_trail == "seq > 1":
+        assert [problem["agent"] for problem in found] == ["globex/bob"]
+    else:
+        assert [problem["problem"] for problem in found] == [AGENT_MISSING]
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("name", ILL_TYPED)
-def test_a_value_of_a_wrong_type_is_found_and_ends_nothing(name: str, trail: Agent, bob: Agent) -> None:
-    statement, first = ILL_TYPED[name]
-    tampered(
-        statement.format(ada=trail.pk), f"UPDATE audit_auditentry SET actor_label = 'mallory' WHERE agent_id = {bob.pk}"
-    )
-    ran = verify("--all", "--json")
-    assert (ran.code, ran.err) == (1, "")
-    problems = ran.json["problems"]
-    assert (problems[0]["agent"], problems[0]["seq"]) == ("acme/ada", first)
-    assert any("wrong type or form" in problem["problem"] for problem in problems)
-    assert "globex/bob" in {problem["agent"] for problem in problems}
-    assert MARKER not in ran.out
-    assert "zz" not in ran.out
-    named = verify("acme/ada", "--json")
-    assert (named.code, named.err, named.json["agents"]) == (1, "", 1)
+def test_a_value_of_a_wrong_type_is_a_problem_and_other_agents_are_verified(trail: Agent, bob: Agent) -> None:
+    """tests/unit/test_verify_forms.py has the columns of the other tables."""
+    tamper(alter_entry(bob))
+    for column in ("core_tokens", "audit_seq", "refine_every"):
+        value = Agent.objects.values_list(column, flat=True).get(pk=trail.pk)
+        tamper(f"UPDATE memory_agent SET {column} = 'zz' WHERE id = {trail.pk}")
+        ran = verify("--all", "--json")
+        found = problems(ran)
+        assert (found[0]["agent"], found[0]["seq"]) == ("acme/ada", 0)
+        assert any("wrong type or form" in problem["problem"] for problem in found)
+        assert "globex/bob" in {problem["agent"] for problem in found}
+        assert (MARKER in ran.out, "zz" in ran.out) == (False, False)
+        problems(verify("acme/ada", "--json"))
+        tamper(f"UPDATE memory_agent SET {column} = '{value}' WHERE id = {trail.pk}")
 
 
 @pytest.mark.postgresql
-def test_an_agent_whose_row_cannot_be_loaded_ends_nothing(trail: Agent, bob: Agent) -> None:
-    tampered(f"UPDATE memory_agent SET due_at = 'infinity' WHERE id = {trail.pk}")
-    [problem] = verify("--all", "--json").json["problems"]
+def test_an_agent_whose_row_cannot_be_loaded_is_a_problem(trail: Agent, bob: Agent) -> None:
+    tamper(f"UPDATE memory_agent SET due_at = 'infinity' WHERE id = {trail.pk}")
+    [problem] = problems(verify("--all", "--json"))
     assert (problem["agent"], "wrong type or form" in problem["problem"]) == ("acme/ada", True)
-    assert verify("acme/ada", "--json").json["problems"] == [problem]
+    assert problems(verify("acme/ada", "--json")) == [problem]
 
 
-def test_an_audit_key_that_is_not_in_the_keyring_is_named(trail: Agent, settings: Any) -> None:
-    from config.keyfiles import new_key
-
-    settings.AUDIT_KEY = new_key()
-    ran = verify("acme/ada", "--json")
-    assert ran.code == 1
-    assert "not in the keyring" in ran.json["problems"][0]["problem"]
-
-
-def test_many_problems_are_counted_and_a_hundred_shown(trail: Agent) -> None:
+def test_of_many_problems_a_hundred_are_printed(trail: Agent) -> None:
     steps.remember(trail, *(f"{MARKER} {n}" for n in range(150)))
-    tampered(f"UPDATE memory_memory SET project = 'other' WHERE agent_id = {trail.pk} AND number > 3")
+    tamper(f"UPDATE memory_memory SET project = 'other' WHERE agent_id = {trail.pk} AND number > 3")
     ran = verify()
-    assert ran.code == 1
-    assert len(ran.out.splitlines()) == 101
-    assert ran.out.splitlines()[-1].endswith("150 problems")
-    assert len(verify("acme/ada", "--json").json["problems"]) == 100
+    lines = ran.out.splitlines()
+    assert (ran.code, len(lines), lines[-1].endswith("150 problems")) == (1, 101, True)
+    assert len(problems(verify("acme/ada", "--json"))) == 100
+
+
+def test_exported_heads_prove_a_trail(past: Agent, tmp_path: Path) -> None:
+    """A redaction is valid. Heads of another agent prove nothing. A trail rewritten with the audit key is found."""
+    guards.restore_triggers()
+    every, only_bob = (tmp_path / name for name in ("every.json", "bob.json"))
+    every.write_text(run("audit_heads").out)
+    only_bob.write_text(run("audit_heads", "globex/bob").out)
+    failed_run, valid = (verify(name, "--heads", str(only_bob)) for name in ("acme/ada", "globex/bob"))
+    assert (failed_run.code, "has no trail of acme/ada" in failed_run.err) == (2, True)
+    assert (valid.code, "compared with 1 head: valid" in valid.out) == (0, True)
+    request = removal_requests.ask_redaction(past, [3], steps.PERSON, reason="request 17")
+    redaction.redact(past, request.number, steps.ME)
+    assert [verify(target, "--heads", str(every)).code for target in ("acme/ada", "--all")] == [0, 0]
+    drop_guards()
+    tampering.entries(past).filter(seq=5).update(actor_label="mallory")
+    tampering.rechain(past, 1, tampering.real_key())
+    guards.restore_triggers()
+    assert verify("--all").code == 0
+    ran = verify("--all", "--heads", str(every))
+    assert (ran.code, tampering.SECRET in ran.out) == (1, False)
+    assert ran.out.startswith(f"acme/ada entry {tampering.LAST}: replaced"), ran.out

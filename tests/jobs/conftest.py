@@ -12,8 +12,8 @@ from tests.model_server import ModelServer
 
 
 @pytest.fixture(scope="session")
-def given() -> None:
-    """PostgreSQL and Redis, as the service is run with several workers."""
+def databases() -> None:
+    """The tests have PostgreSQL and Redis."""
     if not servers.given()[0]:
         pytest.skip("needs DATABASE_URL of PostgreSQL, and REDIS_URL")
 
@@ -30,7 +30,7 @@ def model_server(model: SlowModel) -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def fleet(given: None, model_server: ModelServer, tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet on PostgreSQL and Redis, whose agents have a slow model. It has no worker yet."""
-    with new_fleet(tmp_path, OPENAI_BASE_URL=model_server.openai_url) as made:
-        yield made
+def fleet(databases: None, model_server: ModelServer, tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet without workers, whose agents have a slow model."""
+    with new_fleet(tmp_path, OPENAI_BASE_URL=model_server.openai_url) as fleet:
+        yield fleet

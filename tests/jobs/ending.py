@@ -1,4 +1,4 @@
-"""How a test of a fleet ends: every agent refined, and nothing wrong."""
+"""The end of each test of a fleet: every agent is refined, and nothing is wrong."""
 
 from __future__ import annotations
 
@@ -10,62 +10,62 @@ from tests.jobs import inside
 from tests.jobs.fleet import Fleet
 
 
-def refine_all(fleet: Fleet, meanwhile: Callable[[], bool] = lambda: True, seconds: float = 90) -> None:
-    """Tend the fleet, and look round as the schedules do, until every agent is refined and `meanwhile`, which is called
-    over and over, is done as well."""
-    next_look = 0.0
+def refine_all(fleet: Fleet, disturb: Callable[[], bool] = lambda: True, seconds: float = 90) -> None:
+    """Supervise the fleet and run the schedules until every agent is refined. `disturb` is called again and again until
+    it returns true."""
+    next_sweep = 0.0
 
     def is_done() -> bool:
-        nonlocal next_look
-        is_ready = meanwhile()
-        if time.monotonic() < next_look:
+        nonlocal next_sweep
+        has_disturbed = disturb()
+        if time.monotonic() < next_sweep:
             return False
-        next_look = time.monotonic() + 1
-        return _look_round(fleet) and is_ready
+        next_sweep = time.monotonic() + 1
+        return _sweep(fleet) and has_disturbed
 
-    fleet.until(is_done, seconds, tended=True)
+    fleet.until(is_done, seconds, supervised=True)
 
 
-def _look_round(fleet: Fleet) -> bool:
-    """Whether every agent is refined."""
+def _sweep(fleet: Fleet) -> bool:
+    """Run the schedules. Returns whether every agent is refined."""
     fleet.do(inside.let_time_pass)
-    fleet.do(inside.look_round)
-    now = fleet.do(inside.standing)
-    return bool(now["refined"] == now["agents"] and not now["due"] and not now["open"])
+    fleet.do(inside.queue_schedules)
+    counts = fleet.do(inside.counts)
+    return bool(counts["refined"] == counts["agents"] and not counts["due"] and not counts["open"])
 
 
-def wrong_with(fleet: Fleet, told: dict[str, Any]) -> list[str]:
-    """What is not as it should be after all that, in words: something waits for ever, a worker does not end when it is
-    asked to, a session or an edit is amiss, the trail does not verify, or a memory's words are in a log."""
-    waits = _waits(fleet)
-    fleet.until(lambda: all(worker.is_ready for worker in fleet.workers), tended=True)
+def find_problems(fleet: Fleet) -> tuple[dict[str, Any], list[str]]:
+    """Stop the fleet. Returns figures, and problems: an endless wait, a worker that does not end, a wrong session or
+    edit, an invalid trail, content in a log."""
+    waits = _endless_waits(fleet)
+    fleet.until(lambda: all(worker.is_ready for worker in fleet.workers), supervised=True)
     ends = [f"a worker ended with code {code}" for code in fleet.stop() if code]
-    told |= fleet.do(inside.told)
+    figures = fleet.do(inside.report)
     verified = fleet.installation.manage("verify_audit", "--all", **fleet.environment)
     trail = verified.out.splitlines() if verified.code else []
-    edits = [f"{told[what]} edits {what}" for what in ("lost", "doubled") if told[what]]
-    return [*waits, *ends, *told.pop("wrong"), *edits, *trail, *(f"a memory's words: {log}" for log in fleet.leaks())]
+    edits = [f"{figures[name]} edits {name}" for name in ("lost", "doubled") if figures[name]]
+    content = [f"content of a memory: {log}" for log in fleet.leaks()]
+    return figures, [*waits, *ends, *figures.pop("problems"), *edits, *trail, *content]
 
 
-def _waits(fleet: Fleet) -> list[str]:
-    next_look = time.monotonic() + 1
+def _endless_waits(fleet: Fleet) -> list[str]:
+    next_sweep = time.monotonic() + 1
 
     def is_over() -> bool:
-        nonlocal next_look
-        now = fleet.do(inside.standing)
-        if (now["waiting"] or now["queued"]) and time.monotonic() > next_look:
-            next_look = time.monotonic() + 1
-            _look_round(fleet)
-        return not (now["waiting"] or now["queued"])
+        nonlocal next_sweep
+        counts = fleet.do(inside.counts)
+        if (counts["waiting"] or counts["queued"]) and time.monotonic() > next_sweep:
+            next_sweep = time.monotonic() + 1
+            _sweep(fleet)
+        return not (counts["waiting"] or counts["queued"])
 
     try:
-        fleet.until(is_over, 30, tended=True)
+        fleet.until(is_over, 30, supervised=True)
     except TimeoutError:
-        return [f"something waits for ever: {fleet.do(inside.standing)}"]
+        return [f"an endless wait: {fleet.do(inside.counts)}"]
     return []
 
 
-def is_clean(fleet: Fleet) -> bool:
-    wrong = wrong_with(fleet, {})
-    assert wrong == [], f"{wrong}\n{fleet.said()}"
-    return True
+def assert_clean(fleet: Fleet) -> None:
+    _, problems = find_problems(fleet)
+    assert problems == [], f"{problems}\n{fleet.last_log_lines()}"

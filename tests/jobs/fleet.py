@@ -1,7 +1,6 @@
-"""A fleet: several `manage.py worker` of one service, on PostgreSQL and Redis of its own, tended as a supervisor does.
+"""A fleet: several `manage.py worker` of one service, on their own PostgreSQL database and Redis.
 
-What a test wants of the service itself it has done in processes that are inside it (`Fleet.do`): the tests' own Django
-has another database and no Redis.
+The tests' own Django has another database and no Redis, so functions of `tests.jobs.inside` run in separate processes.
 """
 
 from __future__ import annotations
@@ -28,56 +27,47 @@ from tests.privacy.marker import MARKER
 P = ParamSpec("P")
 T = TypeVar("T")
 
-AT_WORK = 2  # processes of a worker that carry out tasks
-QUICK = {
-    "QUEUE_WORKERS": str(AT_WORK),
-    "LEASE_SECONDS": "8",
-    "MODEL_CALL_SECONDS": "5",
-    "STOP_SECONDS": "2",
-    "OPENAI_API_KEY": "any",
-}
+TASK_PROCESSES = 2  # the processes of a worker that run tasks
+QUICK = {"QUEUE_WORKERS": str(TASK_PROCESSES), "OPENAI_API_KEY": "any"}
+QUICK |= {"LEASE_SECONDS": "8", "MODEL_CALL_SECONDS": "5", "STOP_SECONDS": "2"}
 
 
 class Worker:
-    """`manage.py worker` and its processes: a group of their own."""
+    """`manage.py worker` and its processes, which are a process group."""
 
     def __init__(self, environment: dict[str, str], log: Path) -> None:
         self.log = log
-        self.told_to_end: float | None = None
-        with log.open("wb") as written:
+        self.signalled_at: float | None = None  # when its supervisor ended its remaining processes
+        command = [sys.executable, "manage.py", "worker"]
+        with log.open("wb") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "worker"],
-                cwd=ROOT,
-                env=environment,
-                stdout=written,
-                stderr=written,
-                start_new_session=True,
+                command, cwd=ROOT, env=environment, stdout=file, stderr=file, start_new_session=True
             )
 
     @property
     def is_ready(self) -> bool:
-        return len(self.parts()["works"]) == AT_WORK
+        return len(self.parts()["works"]) == TASK_PROCESSES
 
     def parts(self) -> dict[str, list[int]]:
-        """Its processes by what they do. They are started in this order: those that work, the one that files results,
-        the one that fetches tasks."""
+        """Its processes by role. The guard starts those that work, then the one that files results, then the one that
+        fetches tasks."""
         guards = _children(self.process.pid)
-        rest = sorted(_children(guards[0])) if guards else []
-        rest = rest if len(rest) == AT_WORK + 2 else []
+        others = sorted(_children(guards[0])) if guards else []
+        others = others if len(others) == TASK_PROCESSES + 2 else []
         return {
             "first": [self.process.pid],
             "guards": guards,
-            "works": rest[:AT_WORK],
-            "files": rest[AT_WORK : AT_WORK + 1],
-            "fetches": rest[AT_WORK + 1 :],
+            "works": others[:TASK_PROCESSES],
+            "files": others[TASK_PROCESSES : TASK_PROCESSES + 1],
+            "fetches": others[TASK_PROCESSES + 1 :],
         }
 
-    def signal_group(self, what: signal.Signals) -> None:
+    def signal_group(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, what)
+            os.killpg(self.process.pid, number)
 
-    def is_gone(self) -> bool:
-        """Whether nothing of its group is left."""
+    def has_ended(self) -> bool:
+        """Whether no process of its group is left."""
         self.process.poll()
         try:
             os.killpg(self.process.pid, 0)
@@ -92,55 +82,55 @@ class Fleet:
         self.environment = self.installation.environment | variables
         self.workers: list[Worker] = []
         self.logs: list[Path] = []
-        self.codes: list[int] = []  # with which workers ended that were replaced
-        self.last_word: Callable[[], signal.Signals] = lambda: signal.SIGTERM  # to what is left of a worker that died
-        self._inside = ProcessPoolExecutor(2, get_context("spawn"), _enter, (self.environment,))
+        self.exit_codes: list[int] = []  # of workers that were replaced
+        self.choose_signal: Callable[[], signal.Signals] = lambda: signal.SIGTERM  # for the rest of a dead worker
+        self._inside = ProcessPoolExecutor(2, get_context("spawn"), _set_up_django, (self.environment,))
 
     def do(self, act: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Have a function of `tests.jobs.inside` run inside the service."""
-        return self._inside.submit(_connected, partial(act, *args, **named)).result(120)
+        """Run a function of `tests.jobs.inside` in the service."""
+        return self._inside.submit(_with_connection, partial(act, *args, **named)).result(120)
 
     def do_twice(self, act: Callable[P, T], *args: P.args, **named: P.kwargs) -> list[T]:
-        """The same, in two processes at once."""
-        both = [self._inside.submit(_connected, partial(act, *args, **named)) for _ in range(2)]
+        """Run it in two processes at the same time."""
+        both = [self._inside.submit(_with_connection, partial(act, *args, **named)) for _ in range(2)]
         return [each.result(120) for each in both]
 
-    def start(self, count: int = 1, **more: str) -> None:
-        new = [self._new(**more) for _ in range(count)]
+    def start(self, count: int = 1, **variables: str) -> None:
+        new = [self._new(**variables) for _ in range(count)]
         self.workers += new
         self.until(lambda: all(worker.is_ready for worker in new))
 
-    def _new(self, **more: str) -> Worker:
+    def _new(self, **variables: str) -> Worker:
         self.logs.append(self.installation.folder / f"worker{len(self.logs)}.log")
-        return Worker(self.environment | more, self.logs[-1])
+        return Worker(self.environment | variables, self.logs[-1])
 
-    def tend(self) -> None:
-        """What a supervisor does: end what is left of a worker that died, then start another in its place."""
+    def supervise(self) -> None:
+        """End the remaining processes of a dead worker, then start another worker."""
         for place, worker in enumerate(self.workers):
             if worker.process.poll() is None:
                 continue
-            if worker.is_gone():
-                self.codes.append(worker.process.returncode)
+            if worker.has_ended():
+                self.exit_codes.append(worker.process.returncode)
                 self.workers[place] = self._new()
-            elif worker.told_to_end is None:
-                worker.told_to_end = time.monotonic()
-                worker.signal_group(self.last_word())
-            elif time.monotonic() - worker.told_to_end > 10:
+            elif worker.signalled_at is None:
+                worker.signalled_at = time.monotonic()
+                worker.signal_group(self.choose_signal())
+            elif time.monotonic() - worker.signalled_at > 10:
                 worker.signal_group(signal.SIGKILL)
 
-    def until(self, so: Callable[[], bool], seconds: float = 60, tended: bool = False) -> None:
-        def look() -> bool:
-            if tended:
-                self.tend()
-            return so()
+    def until(self, condition: Callable[[], bool], seconds: float = 60, supervised: bool = False) -> None:
+        def check() -> bool:
+            if supervised:
+                self.supervise()
+            return condition()
 
         try:
-            servers.until(look, seconds=seconds)
+            servers.until(check, seconds=seconds)
         except TimeoutError:
-            raise TimeoutError(f"not within {seconds} seconds:\n{self.said()}") from None
+            raise TimeoutError(f"not within {seconds} seconds:\n{self.last_log_lines()}") from None
 
     def stop(self) -> list[int]:
-        """Ask the workers to end, and wait; their exit codes."""
+        """Stop the workers and wait. Returns their exit codes."""
         for worker in self.workers:
             worker.process.terminate()
         return [worker.process.wait(60) for worker in self.workers]
@@ -151,19 +141,17 @@ class Fleet:
             worker.process.wait()
         self._inside.shutdown()
 
-    def said(self, lines: int = 8) -> str:
-        """The last lines of the log of each worker that lives."""
+    def last_log_lines(self, lines: int = 8) -> str:
         return "\n".join("\n".join(worker.log.read_text().splitlines()[-lines:]) for worker in self.workers)
 
     def leaks(self) -> list[str]:
-        """Logs in which the words of a memory are."""
+        """Logs that contain the text of a memory."""
         return [leak.where for leak in leaks.find_in_files(self.logs, MARKER)]
 
 
 @contextmanager
 def new_fleet(folder: Path, database_url: str = "", redis_url: str = "", **variables: str) -> Iterator[Fleet]:
-    """A service without workers. It has a database of its own on the suite's PostgreSQL, and a Redis of its own, unless
-    it is given others."""
+    """A service without workers, with a new database and a new Redis if no address is passed."""
     with ExitStack() as stack:
         if database_url:
             _migrate(database_url)
@@ -179,28 +167,28 @@ def new_fleet(folder: Path, database_url: str = "", redis_url: str = "", **varia
 
 @cache
 def _migrated() -> str:
-    """The database of which each fleet's is a copy, kept until the tests are over."""
-    name, kept = f"fleets_{os.getpid()}", ExitStack()
-    url = kept.enter_context(servers.database(servers.given()[0], name))
-    atexit.register(kept.close)
+    """The database that each fleet copies. It is dropped when the tests end."""
+    name, stack = f"fleets_{os.getpid()}", ExitStack()
+    url = stack.enter_context(servers.database(servers.given()[0], name))
+    atexit.register(stack.close)
     _migrate(url)
     return name
 
 
 def _migrate(database_url: str) -> None:
-    made = Installation(environment.FOLDER).manage("migrate", "--verbosity", "0", DATABASE_URL=database_url)
-    assert made.code == 0, made
+    ran = Installation(environment.FOLDER).manage("migrate", "--verbosity", "0", DATABASE_URL=database_url)
+    assert ran.code == 0, ran
 
 
-def _enter(environment: dict[str, str]) -> None:
+def _set_up_django(environment: dict[str, str]) -> None:
     os.environ.update(environment | {"DJANGO_SETTINGS_MODULE": "config.settings"})
     import django
 
     django.setup()
 
 
-def _connected(act: Callable[[], T]) -> T:
-    """Do it with a connection that lives, also after the server was restarted."""
+def _with_connection(act: Callable[[], T]) -> T:
+    """Call it with a working connection, also after a restart of the server."""
     from django.db import close_old_connections
 
     close_old_connections()

@@ -1,4 +1,4 @@
-"""`manage.py serve` with ten writers while its processes are killed by SIGKILL: nothing is lost or doubled.
+"""The processes of `manage.py serve` are killed with SIGKILL while ten clients store: nothing is lost or doubled.
 
 A few kills in every run; `KILLS=60 SEED=7 python -m pytest -s --timeout 0 tests/jobs/test_serve_kills.py` for more.
 """
@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,9 +23,9 @@ import pytest
 from tests import servers
 from tests.commands.calling import Installation
 from tests.commands.conftest import _made as _made
+from tests.commands.conftest import scaled as scaled
 from tests.commands.conftest import service as service
-from tests.commands.test_serve import Served, _children, served, until_ready
-from tests.commands.test_serve import scaled as scaled
+from tests.commands.serving import Served, children_of, start_serving, until_ready
 from tests.privacy.marker import MARKER
 
 pytestmark = pytest.mark.database
@@ -38,158 +37,146 @@ QUICK = {"LEASE_SECONDS": "8", "MODEL_CALL_SECONDS": "5", "STOP_SECONDS": "2", "
 
 
 class Supervised:
-    """The service, which is started again when it has ended, and its agents' keys."""
+    """A service that is started again when it has ended, and the keys of its agents."""
 
     def __init__(self, installation: Installation, variables: dict[str, str]) -> None:
         self._installation, self._variables = installation, variables
         self.logs = ""
         self.restarts = -1
-        self.serving = self._started()
-        self.keys = [self._created(f"acme/a{number}") for number in range(AGENTS)]
+        self.serving = self._start()
+        names = (f"acme/a{number}" for number in range(AGENTS))
+        self.keys = [self.manage("create_agent", name, "--model", "builtin/dedupe").json["key"] for name in names]
 
-    def _started(self) -> Served:
+    def _start(self) -> Served:
         self.restarts += 1
-        return until_ready(served(self._installation, **self._variables))
+        return until_ready(start_serving(self._installation, **self._variables))
 
-    def _created(self, name: str) -> str:
-        made = self._installation.manage("create_agent", name, "--model", "builtin/dedupe", **self._variables)
-        assert made.code == 0, made
-        return str(made.json["key"])
+    def manage(self, *command: str, **more: str) -> Any:
+        ran = self._installation.manage(*command, **self._variables, **more)
+        assert ran.code == 0, ran
+        return ran
 
-    def tend(self) -> None:
+    def restart_if_ended(self) -> None:
         if self.serving.process.poll() is not None:
             self.logs += self.serving.log.read_text()
-            self.serving = self._started()
+            self.serving = self._start()
 
     def victims(self) -> list[int]:
         """The web processes, and all processes of the worker."""
         children = self.serving.children()
-        web, worker = _children(children.get("web", 0)), children.get("worker", 0)
-        guards = _children(worker)
-        return [*web, *web, worker, *guards, *(pid for guard in guards for pid in _children(guard))]
+        web, worker = children_of(children.get("web", 0)), children.get("worker", 0)
+        guards = children_of(worker)
+        pids = [*web, *web, worker, *guards, *(pid for guard in guards for pid in children_of(guard))]
+        return [pid for pid in pids if pid]
 
     def exported(self, agent: int) -> list[str]:
-        """The contents of an agent's memories, without what the service wrote itself."""
-        key = self.keys[agent]
-        ran = self._installation.manage(
-            "export_memories", f"acme/a{agent}", "--with-discarded", PALIMPSEST_AGENT_KEY=key, **self._variables
-        )
-        assert ran.code == 0, ran.err
+        """The contents of an agent's memories, without the notices of the service."""
+        key = {"PALIMPSEST_AGENT_KEY": self.keys[agent]}
+        ran = self.manage("export_memories", f"acme/a{agent}", "--with-discarded", **key)
         contents = [json.loads(line)["content"] for line in ran.out.splitlines()]
         return [content for content in contents if content.startswith(MARKER)]
 
-    def verified(self) -> int:
-        return self._installation.manage("verify_audit", "--all", **self._variables).code
-
 
 class Writer:
-    """Writes one memory after the other, each again until the service has said that it is stored."""
+    """Stores one memory after the other. It repeats a request until the service confirms it."""
 
-    def __init__(self, service: Supervised, number: int, seed: int) -> None:
-        self._service, self._dice = service, random.Random(seed * 100 + number)
+    def __init__(self, service: Supervised, number: int) -> None:
+        self._service, self._random = service, random.Random(SEED * 100 + number)
         self.agent = number % AGENTS
         self.stored: list[str] = []
         self.longest_wait = 0.0  # seconds, until one memory was stored
 
-    def work(self, ended: threading.Event) -> None:
+    def write(self, ended: threading.Event) -> None:
         while not ended.is_set():
-            said = f"{MARKER} {self._dice.getrandbits(128):032x} {self._dice.getrandbits(128):032x}"
-            self._until_stored(said)
-            self.stored.append(said)
+            content = f"{MARKER} {self._random.getrandbits(128):032x} {self._random.getrandbits(128):032x}"
+            self._store(content)
+            self.stored.append(content)
             if len(self.stored) % 20 == 0:
                 with suppress(httpx.HTTPError):
                     self._post("refinement-sessions", {"driver": "server"})
 
-    def _until_stored(self, said: str) -> None:
-        began, last = time.monotonic(), ""
-        while time.monotonic() < began + PATIENCE:
+    def _store(self, content: str) -> None:
+        start, last = time.monotonic(), ""
+        while time.monotonic() < start + PATIENCE:
             try:
-                answer = self._post("memories", {"content": said}, {"Idempotency-Key": said[-64:].replace(" ", "")})
-                if answer.status_code in (200, 201):
-                    self.longest_wait = max(self.longest_wait, time.monotonic() - began)
+                key = {"Idempotency-Key": content[-64:].replace(" ", "")}
+                response = self._post("memories", {"content": content}, key)
+                if response.status_code in (200, 201):
+                    self.longest_wait = max(self.longest_wait, time.monotonic() - start)
                     return
-                assert answer.status_code in (409, 503), answer.text
-                last = answer.text
-            except httpx.HTTPError as failure:
-                last = repr(failure)
+                assert response.status_code in (409, 503), response.text
+                last = response.text
+            except httpx.HTTPError as error:
+                last = repr(error)
             time.sleep(0.2)
-        raise TimeoutError(f"the service stores nothing any more: {last}")
+        raise TimeoutError(f"the service stores nothing: {last}")
 
     def _post(self, path: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> httpx.Response:
-        key = self._service.keys[self.agent]
-        return httpx.post(
-            f"http://{self._service.serving.address}/api/v1/{path}",
-            json=body,
-            headers={"Authorization": f"Bearer {key}"} | (headers or {}),
-            timeout=20,
-        )
+        headers = {"Authorization": f"Bearer {self._service.keys[self.agent]}"} | (headers or {})
+        url = f"http://{self._service.serving.address}/api/v1/{path}"
+        return httpx.post(url, json=body, headers=headers, timeout=20)
 
 
 @contextmanager
-def supervising(service: Installation, variables: dict[str, str]) -> Iterator[Supervised]:
+def supervise(service: Installation, variables: dict[str, str]) -> Iterator[Supervised]:
     supervised = Supervised(service, QUICK | variables)
     try:
         yield supervised
     finally:
-        rest = supervised.serving.everyone()
-        for pid in (supervised.serving.process.pid, *rest):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        supervised.serving.process.wait()
+        supervised.serving.kill()
 
 
-def kill(supervised: Supervised, dice: random.Random) -> int:
-    """Kill processes of the service at random moments; how many."""
-    killed = 0
+def kill(supervised: Supervised) -> int:
+    """Kill processes at random moments. Returns the number of kills."""
+    rng, killed = random.Random(SEED), 0
     while killed < KILLS:
-        time.sleep(dice.uniform(0.2, 2))
-        supervised.tend()
-        victims = [pid for pid in supervised.victims() if pid]
-        if victims:
+        time.sleep(rng.uniform(0.2, 2))
+        supervised.restart_if_ended()
+        if victims := supervised.victims():
             with suppress(ProcessLookupError):
-                os.kill(dice.choice(victims), signal.SIGKILL)
+                os.kill(rng.choice(victims), signal.SIGKILL)
                 killed += 1
     return killed
 
 
 @pytest.mark.sqlite
-def test_on_sqlite(service: Installation) -> None:
-    with supervising(service, {}) as supervised:
-        loses_and_doubles_nothing(supervised)
+def test_kills_lose_and_double_nothing_on_sqlite(service: Installation) -> None:
+    with supervise(service, {}) as supervised:
+        assert_nothing_is_lost_or_doubled(supervised)
 
 
 @pytest.mark.postgresql
-def test_on_postgresql_and_redis(service: Installation, scaled: dict[str, str]) -> None:
+def test_kills_lose_and_double_nothing_on_postgresql_and_redis(service: Installation, scaled: dict[str, str]) -> None:
     assert service.manage("migrate", "--verbosity", "0", **scaled).code == 0
-    with servers.redis_server() as redis, supervising(service, scaled | {"REDIS_URL": redis.url}) as supervised:
-        loses_and_doubles_nothing(supervised)
+    with servers.redis_server() as redis, supervise(service, scaled | {"REDIS_URL": redis.url}) as supervised:
+        assert_nothing_is_lost_or_doubled(supervised)
 
 
-def loses_and_doubles_nothing(supervised: Supervised) -> None:
+def assert_nothing_is_lost_or_doubled(supervised: Supervised) -> None:
     ended = threading.Event()
-    writers = [Writer(supervised, number, SEED) for number in range(WRITERS)]
+    writers = [Writer(supervised, number) for number in range(WRITERS)]
     with ThreadPoolExecutor(WRITERS) as pool:
-        working = [pool.submit(writer.work, ended) for writer in writers]
+        futures = [pool.submit(writer.write, ended) for writer in writers]
         try:
-            killed = kill(supervised, random.Random(SEED))
+            killed = kill(supervised)
         finally:
             ended.set()
-        while not all(each.done() for each in working):
-            supervised.tend()
+        while not all(future.done() for future in futures):
+            supervised.restart_if_ended()
             time.sleep(0.2)
-        for each in working:
-            each.result()
-    supervised.tend()
+        for future in futures:
+            future.result()
+    supervised.restart_if_ended()
     assert supervised.serving.stop() in (0, 1)
-    stored = [
-        {said for writer in writers if writer.agent == agent for said in writer.stored} for agent in range(AGENTS)
-    ]
+    stored: list[set[str]] = [set() for _ in range(AGENTS)]
+    for writer in writers:
+        stored[writer.agent].update(writer.stored)
     found = [Counter(supervised.exported(agent)) for agent in range(AGENTS)]
-    lost = sum(len(said - set(there)) for said, there in zip(stored, found, strict=True))
-    doubled = sum(times > 1 for there in found for times in there.values())
-    figures = {"kills": killed, "stored": sum(map(len, stored)), "restarts": supervised.restarts, "seed": SEED}
-    figures["longest_wait"] = round(max(writer.longest_wait for writer in writers))
-    print(json.dumps(figures))
-    assert (lost, doubled) == (0, 0)
-    assert supervised.verified() == 0
-    assert MARKER not in supervised.logs + Path(supervised.serving.log).read_text()
+    report = {"kills": killed, "stored": sum(map(len, stored)), "restarts": supervised.restarts, "seed": SEED}
+    report["longest_wait"] = round(max(writer.longest_wait for writer in writers))
+    print(json.dumps(report))
+    lost = [contents - set(counted) for contents, counted in zip(stored, found, strict=True)]
+    doubled = [content for counted in found for content, times in counted.items() if times > 1]
+    assert (sum(map(len, lost)), len(doubled)) == (0, 0)
+    supervised.manage("verify_audit", "--all")
+    assert MARKER not in supervised.logs + supervised.serving.log.read_text()

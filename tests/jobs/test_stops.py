@@ -1,4 +1,4 @@
-"""A worker is asked to end: by its first process it lets sessions end, by its group it closes them."""
+"""Stops and kills of a worker: its sessions end, are closed, or are taken over."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import signal
 import pytest
 
 from tests.jobs import inside
-from tests.jobs.ending import is_clean, refine_all
+from tests.jobs.ending import assert_clean, refine_all
 from tests.jobs.fleet import Fleet, Worker
 from tests.jobs.scripted import SlowModel
 
 pytestmark = pytest.mark.postgresql
+COMPLETED, OPEN = ("completed", ""), ("open", "")
+STOPPED, ABANDONED = ("incomplete", "worker_stopped"), ("abandoned", "lease_expired")
 
 
 @pytest.fixture
@@ -20,70 +22,67 @@ def model() -> SlowModel:
     return SlowModel(shortest=1, longest=1.5)
 
 
-def at_work(fleet: Fleet, model: SlowModel, seconds_to_stop: int = 30, agents: int = 2) -> Worker:
-    """One worker, in the midst of two sessions."""
-    fleet.do(inside.furnish, agents)
-    fleet.start(STOP_SECONDS=str(seconds_to_stop))
-    fleet.do(inside.look_round)
-    fleet.until(lambda: len({whose for whose, _, _ in model.calls}) == 2)
+def start_two_sessions(fleet: Fleet, model: SlowModel, stop_seconds: int = 30, agents: int = 2) -> Worker:
+    """Start one worker and wait until it is in two sessions."""
+    fleet.do(inside.create_agents, agents)
+    fleet.start(STOP_SECONDS=str(stop_seconds))
+    fleet.do(inside.queue_schedules)
+    fleet.until(lambda: len({agent for agent, _, _ in model.calls}) == 2)
     return fleet.workers[0]
 
 
-def ended(fleet: Fleet) -> list[tuple[str, str]]:
+def outcomes(fleet: Fleet) -> list[tuple[str, str]]:
     return [(session["outcome"], session["reason"]) for session in fleet.do(inside.sessions)]
 
 
-STOPPED, ABANDONED = ("incomplete", "worker_stopped"), ("abandoned", "lease_expired")
+def assert_both_are_refined_again(fleet: Fleet) -> None:
+    assert fleet.do(inside.counts)["due"] == 2
+    refine_all(fleet)
+    assert_clean(fleet)
 
 
-def test_sessions_that_outlast_the_stop_are_closed_and_are_another_s_at_once(fleet: Fleet, model: SlowModel) -> None:
-    worker = at_work(fleet, model, seconds_to_stop=1)
+def test_sessions_that_outlast_the_stop_are_closed_and_their_agents_are_due(fleet: Fleet, model: SlowModel) -> None:
+    worker = start_two_sessions(fleet, model, stop_seconds=1)
     for _ in range(5):
-        fleet.do(inside.look_round)
+        fleet.do(inside.queue_schedules)
     worker.process.terminate()
-    fleet.until(lambda: ended(fleet) == [STOPPED] * 2)
-    fleet.until(worker.is_gone, 20)
-    assert fleet.do(inside.standing)["due"] == 2
-    refine_all(fleet)
-    assert is_clean(fleet)
-    assert ended(fleet) == [STOPPED, ("completed", "")] * 2
+    fleet.until(lambda: outcomes(fleet) == [STOPPED] * 2)
+    fleet.until(worker.has_ended, 20)
+    assert_both_are_refined_again(fleet)
+    assert outcomes(fleet) == [STOPPED, COMPLETED] * 2
 
 
-def test_asked_by_its_group_it_closes_sessions_at_once(fleet: Fleet, model: SlowModel) -> None:
-    worker = at_work(fleet, model)
+def test_sigterm_to_the_group_closes_sessions_at_once(fleet: Fleet, model: SlowModel) -> None:
+    worker = start_two_sessions(fleet, model)
     worker.signal_group(signal.SIGTERM)
-    fleet.until(lambda: ended(fleet) == [STOPPED] * 2, 5)
-    fleet.until(worker.is_gone, 10)
-    assert fleet.do(inside.standing)["due"] == 2
-    refine_all(fleet)
-    assert is_clean(fleet)
+    fleet.until(lambda: outcomes(fleet) == [STOPPED] * 2, 5)
+    fleet.until(worker.has_ended, 10)
+    assert_both_are_refined_again(fleet)
 
 
-def test_asked_by_its_first_process_it_lets_sessions_end_and_begins_nothing_new(fleet: Fleet, model: SlowModel) -> None:
-    """Though others stand in line, and tasks have been fetched."""
-    parts = at_work(fleet, model, agents=4).parts()
-    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in parts["works"]] == [10, 10], "who refines yields to others"
-    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in parts["first"] + parts["guards"]] == [0, 0]
+def test_sigterm_to_the_first_process_lets_sessions_end_and_starts_no_other(fleet: Fleet, model: SlowModel) -> None:
+    """Although other agents wait, and tasks are fetched."""
+    parts = start_two_sessions(fleet, model, agents=4).parts()
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    priorities = {name: {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids} for name, pids in parts.items()}
+    assert priorities["works"] == {own + 10}, "sessions have a low priority"
+    assert priorities["first"] == priorities["guards"] == {own}
     assert fleet.stop() == [0]
-    assert ended(fleet) == [("completed", "")] * 2
+    assert outcomes(fleet) == [COMPLETED] * 2
     refine_all(fleet)
-    assert is_clean(fleet)
+    assert_clean(fleet)
 
 
-def test_its_first_process_killed_all_of_it_ends_and_others_go_on(fleet: Fleet, model: SlowModel) -> None:
-    worker = at_work(fleet, model)
+def test_a_kill_of_the_first_process_lets_sessions_end(fleet: Fleet, model: SlowModel) -> None:
+    worker = start_two_sessions(fleet, model)
     worker.process.kill()
-    fleet.until(worker.is_gone, 20)
-    assert ended(fleet) == [("completed", "")] * 2
-    assert is_clean(fleet)
+    fleet.until(worker.has_ended, 20)
+    assert outcomes(fleet) == [COMPLETED] * 2
+    assert_clean(fleet)
 
 
-def test_killed_its_agents_are_another_s_when_the_lease_is_over(fleet: Fleet, model: SlowModel) -> None:
-    at_work(fleet, model).signal_group(signal.SIGKILL)
-    assert ended(fleet) == [("open", "")] * 2
-    fleet.until(
-        lambda: fleet.do(inside.close_stale) == "closed" and ended(fleet) == [("abandoned", "lease_expired")] * 2
-    )
-    assert fleet.do(inside.standing)["due"] == 2
-    refine_all(fleet)
-    assert is_clean(fleet)
+def test_agents_of_a_killed_worker_are_due_when_the_leases_expire(fleet: Fleet, model: SlowModel) -> None:
+    start_two_sessions(fleet, model).signal_group(signal.SIGKILL)
+    assert outcomes(fleet) == [OPEN] * 2
+    fleet.until(lambda: fleet.do(inside.close_stale) == "closed" and outcomes(fleet) == [ABANDONED] * 2)
+    assert_both_are_refined_again(fleet)

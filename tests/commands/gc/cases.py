@@ -1,4 +1,4 @@
-"""81 cases of the original program (seed 001), played to the real command against a real model server."""
+"""The 81 cases of the original program (seed 001), played to the real command with a real model server."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from audit.trail import Actor
 from memory.agents import lifecycle
 from memory.models import Agent
 from tests.commands.calling import Ran
-from tests.model_server import Action, Cut, ModelServer, Raw, Slow, Status, Turn
+from tests.model_server import Action, Cut, ModelServer, Raw, Received, Slow, Status, Turn
 
 ME = Actor.operator("tests")
-WHOLE: dict[str, Any] = json.loads((Path(__file__).parents[2] / "data" / "gc_cases.json").read_text())
-CASES: list[dict[str, Any]] = WHOLE["cases"]
-PROMPT: str = WHOLE["system_prompt"]
+_DATA: dict[str, Any] = json.loads((Path(__file__).parents[2] / "data" / "gc_cases.json").read_text())
+CASES: list[dict[str, Any]] = _DATA["cases"]
+PROMPT: str = _DATA["system_prompt"]
 RENAMED = {"AXE_OPENAI_BASE_URL": "OPENAI_BASE_URL", "AXE_OLLAMA_BASE_URL": "OLLAMA_BASE_URL"}
 ENTRY = re.compile(r"## (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\n(\*\*Task:\*\* .*\n\*\*Result:\*\* (?:.*\n)*?)\n(?=## |\Z)")
 
 
-class Played:
-    """The model server as the case has it."""
+class CaseModel:
+    """The model server of a case."""
 
     def __init__(self, case: dict[str, Any], files: dict[str, Path]) -> None:
         self.replies = case["llm_sequence"] if case.get("llm_sequence") else None
@@ -31,9 +31,9 @@ class Played:
 
     def __call__(self, turn: Turn) -> Action:
         reply = self.replies[turn.number] if self.replies else self.reply
-        assert reply is not None, "no call may be made"
+        assert reply is not None, "this case makes no call"
         if reply.get("during"):
-            self._meanwhile(reply["during"])
+            self._append(reply["during"])
         action = self._action(reply, turn)
         return Slow(reply["delay_s"], then=action) if reply.get("delay_s") else action
 
@@ -43,16 +43,16 @@ class Played:
         if reply["status"] != 200:
             return Status(reply["status"], reply.get("headers") or {}, reply.get("body_text", ""))
         if reply.get("content") is not None:
-            return Raw(json.dumps(wrapped(reply["content"], turn.protocol)).encode())
+            return Raw(json.dumps(response_body(reply["content"], turn.protocol)).encode())
         return Raw(reply["body_text"].encode())
 
-    def _meanwhile(self, during: dict[str, Any]) -> None:
-        path = self.files[during["agent"]]
-        with path.open("ab") as other:
-            other.write(base64.b64decode(during["append_b64"]))
+    def _append(self, during: dict[str, Any]) -> None:
+        """Another program writes to the log during the call."""
+        with self.files[during["agent"]].open("ab") as file:
+            file.write(base64.b64decode(during["append_b64"]))
 
 
-def wrapped(content: str, protocol: str) -> dict[str, Any]:
+def response_body(content: str, protocol: str) -> dict[str, Any]:
     if protocol == "openai":
         return {"choices": [{"message": {"role": "assistant", "content": content}, "finish_reason": "stop"}]}
     if protocol == "anthropic":
@@ -60,42 +60,35 @@ def wrapped(content: str, protocol: str) -> dict[str, Any]:
     return {"message": {"role": "assistant", "content": content}, "done": True, "done_reason": "stop"}
 
 
-def made(agent: dict[str, Any], path: str = "") -> tuple[Agent, str]:
+def create(agent: dict[str, Any], path: str = "") -> tuple[Agent, str]:
     memory = agent["memory"] or {"enabled": False, "last_n": 0, "max_entries": 0}
-    row, key = lifecycle.create(
-        "acme",
-        agent["name"],
-        model="builtin/dedupe",
-        actor=ME,
-        memory_enabled=memory["enabled"],
-        last_n=memory["last_n"],
-        max_entries=memory["max_entries"],
-        memory_path=path,
-    )
+    limits = {"memory_enabled": memory["enabled"], "last_n": memory["last_n"], "max_entries": memory["max_entries"]}
+    values = {"model": "builtin/dedupe", "memory_path": path} | limits
+    row, key = lifecycle.create("acme", agent["name"], actor=ME, **values)
     Agent.objects.filter(pk=row.pk).update(model=agent["model"])
     return row, key
 
 
-def file_for(agent: dict[str, Any], folder: Path) -> Path:
+def write_file(agent: dict[str, Any], folder: Path) -> Path:
+    """Write the agent's memory file, if the case has one. Returns its path."""
     own = (agent["memory"] or {}).get("path", "").replace("{TMP}", str(folder))
     path = Path(own) if own else folder / "memory" / f"{agent['name']}.md"
     path.parent.mkdir(parents=True, exist_ok=True)
-    how = agent.get("memory_file") or {}
     if agent.get("memory_file_bytes_b64") is not None:
         path.write_bytes(base64.b64decode(agent["memory_file_bytes_b64"]))
-    if "mode" in how:
-        path.chmod(int(how["mode"], 8))
+    if mode := (agent.get("memory_file") or {}).get("mode"):
+        path.chmod(int(mode, 8))
     return path
 
 
-def set_up(case: dict[str, Any], server: ModelServer, settings: Any) -> None:
-    working = {"OPENAI_API_KEY": "any", "ANTHROPIC_API_KEY": "any", "OPENAI_BASE_URL": server.openai_url}
-    working |= {"ANTHROPIC_BASE_URL": server.anthropic_url, "OLLAMA_BASE_URL": server.ollama_url}
-    for name, value in (case.get("env") or {}).items():
-        ours = RENAMED.get(name, name)
-        closed = "http://127.0.0.1:9" + ("/v1" if ours == "OPENAI_BASE_URL" else "")
-        working[ours] = "" if value is None else value.replace("{CLOSED}", closed)
-    for name, value in working.items():
+def configure(case: dict[str, Any], server: ModelServer, settings: Any) -> None:
+    values = {"OPENAI_API_KEY": "any", "ANTHROPIC_API_KEY": "any", "OPENAI_BASE_URL": server.openai_url}
+    values |= {"ANTHROPIC_BASE_URL": server.anthropic_url, "OLLAMA_BASE_URL": server.ollama_url}
+    for original, value in (case.get("env") or {}).items():
+        name = RENAMED.get(original, original)
+        closed = "http://127.0.0.1:9" + ("/v1" if name == "OPENAI_BASE_URL" else "")
+        values[name] = "" if value is None else value.replace("{CLOSED}", closed)
+    for name, value in values.items():
         setattr(settings, name, value)
     settings.MODEL_CALL_SECONDS = 5
 
@@ -105,29 +98,33 @@ def lines_of(text: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else [*lines[:-1], lines[-1] + "{NO-EOL}"]
 
 
-def hold(case: dict[str, Any], ran: Ran, calls: int) -> None:
-    expected = case["expect"]
-    assert ran.code in (expected["exit"], *(expected.get("exit_also_ok") or case.get("exit_also_ok") or ())), ran
-    assert lines_of(ran.out) == expected["stdout_lines"], ran.err
-    if expected.get("stderr_contains"):
-        for words in expected["stderr_contains"]:
+def expected_requests(case: dict[str, Any]) -> list[dict[str, Any]]:
+    expect = case["expect"]
+    return expect.get("llm_requests") or ([expect["llm_request"]] if expect.get("llm_request") else [])
+
+
+def assert_result(case: dict[str, Any], ran: Ran, calls: int) -> None:
+    expect = case["expect"]
+    assert ran.code in (expect["exit"], *(expect.get("exit_also_ok") or case.get("exit_also_ok") or ())), ran
+    assert lines_of(ran.out) == expect["stdout_lines"], ran.err
+    if expect.get("stderr_contains"):
+        for words in expect["stderr_contains"]:
             assert words in ran.err
     else:
-        assert lines_of(ran.err) == expected["stderr_lines"]
-    assert calls == expected["llm_calls"]
+        assert lines_of(ran.err) == expect["stderr_lines"]
+    assert calls == expect["llm_calls"]
 
 
-def hold_request(wanted: dict[str, Any], body: dict[str, Any], log: str) -> None:
-    assert body["model"] == wanted["model"]
+def assert_request(expected: dict[str, Any], received: Received, log: str) -> None:
+    body = received.body
+    assert body["model"] == expected["model"]
     options = body.get("options", body)
-    assert options["temperature"] == wanted["temperature"]
-    assert options.get("num_predict", options.get("max_tokens")) == wanted["max_tokens"]
+    assert options["temperature"] == expected["temperature"]
+    assert options.get("num_predict", options.get("max_tokens")) == expected["max_tokens"]
     assert "tools" not in body
-    [*_, user] = body["messages"]
     system = body["system"] if "system" in body else body["messages"][0]["content"]
-    assert said(system) == PROMPT
-    assert said(user["content"]) == log
+    assert [_text(system), _text(body["messages"][-1]["content"])] == [PROMPT, log]
 
 
-def said(content: Any) -> str:
+def _text(content: Any) -> str:
     return content if isinstance(content, str) else "".join(block["text"] for block in content)
