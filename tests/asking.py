@@ -1,7 +1,5 @@
 """Requests for access, and grants, without the admin."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from audit.consent import Person, Scope, Standing

@@ -4,8 +4,6 @@ A script behind a model's server decides from its input only. If one way had ano
 way, the results would differ.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

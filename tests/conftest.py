@@ -1,7 +1,5 @@
 """For all tests: the test database, two tenants, no network, and no access to real keys."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

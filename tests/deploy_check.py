@@ -3,8 +3,6 @@
 It runs in processes and a folder of its own, with new keys. It does not touch the checkout.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Second factors for tests."""
 
-from __future__ import annotations
-
 import secrets
 
 from django_otp.oath import TOTP

@@ -5,8 +5,6 @@ It is in memory where Linux has space there, because tests commit thousands of t
 Workers of pytest-xdist inherit the environment and share the keys. Each has its own database.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The queue's tasks: list them, and run them without a worker process."""
 
-from __future__ import annotations
-
 import pydoc
 from typing import Any
 

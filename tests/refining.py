@@ -1,7 +1,5 @@
 """Common steps of refinement tests: open a session, call its tools, and check that a refusal changes nothing."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """SQL statements that try to change or remove rows of tables whose rows stay forever."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from django.db import connection

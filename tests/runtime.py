@@ -1,7 +1,5 @@
 """An agent's runtime. It uses the API and a model's server, and imports nothing of the project."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """PostgreSQL and Redis for one test: a database beside the suite's, or a server that the test stops and starts."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

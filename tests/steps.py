@@ -1,7 +1,5 @@
 """Common steps of tests: edits and reads, with the product's own functions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any

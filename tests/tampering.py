@@ -1,7 +1,5 @@
 """Attacks on a trail by SQL, and the problems that verification finds. The suite's conftest loads it for `past`."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

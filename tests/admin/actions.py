@@ -1,7 +1,5 @@
 """Send admin actions as the admin's forms do, and read the responses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.messages import get_messages

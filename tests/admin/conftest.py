@@ -1,7 +1,5 @@
 """People of two tenants, and clients that are signed in as them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Requests and grants to read an agent's memories, and the pages of a grant."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A person's own account: the password, the second factor, and what a change of either ends."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Admin actions: who may run them, by button and by forged form, and what they change."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from datetime import timedelta

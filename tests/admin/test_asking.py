@@ -1,7 +1,5 @@
 """The form that requests access to an agent's memories."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Agents that owners and admins set up, their keys, and the settings that only the agent's side accepts."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """Invitations: a link creates one complete person, once, and only as it was made."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

@@ -1,7 +1,5 @@
 """The overview, and what a new service shows: figures of a person's tenants, next steps, and texts of empty lists."""
 
-from __future__ import annotations
-
 import itertools
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """People, memberships and tenants: owners manage their tenant's, superusers manage all."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlencode
 

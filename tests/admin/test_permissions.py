@@ -1,7 +1,5 @@
 """Who may open and send each form. A row of another tenant gets the response of a missing one."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reading under a grant: who reads, what they see, how long, and what the trail keeps."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Requests to remove content, and proposals: a person makes and withdraws them, and the agent's side decides."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The admin shows only rows of a person's tenants, and never the content of a memory."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from typing import Any

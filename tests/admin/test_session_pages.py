@@ -1,7 +1,5 @@
 """What the admin shows of a refinement session: its figures, and whether it was rolled back."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Signing in needs both factors. Errors do not tell which one is wrong. The database holds nothing to sign in with."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The Time Machine's page: it shows a preview, and rolls back only what the preview showed."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from typing import Any

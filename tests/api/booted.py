@@ -1,7 +1,5 @@
 """The service's gunicorn settings, and a line from each worker that has started. Only gunicorn imports this module."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

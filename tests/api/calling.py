@@ -1,7 +1,5 @@
 """Calls of the API, with a key, a body and a response."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The callers: the runtimes of ada and bob, who belong to two tenants, and a program of each tenant."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

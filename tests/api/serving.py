@@ -1,7 +1,5 @@
 """The running service: gunicorn with two workers, on the test's database."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The queries of a request: one for the key with its agent and tenant, then those of the operation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

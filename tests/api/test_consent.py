@@ -1,7 +1,5 @@
 """Consent and removals over the API: what the agent's side sees and decides."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

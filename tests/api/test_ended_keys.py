@@ -1,7 +1,5 @@
 """A key that is revoked during its request, while the body arrives or while the request waits for the lock."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

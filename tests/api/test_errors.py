@@ -1,7 +1,5 @@
 """Errors of the API: one form, stable codes, the field's name, no quoted value, and never a 500. The rate limit."""
 
-from __future__ import annotations
-
 import io
 import time
 from typing import Any

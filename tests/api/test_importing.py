@@ -1,7 +1,5 @@
 """Import of other systems' files over the API: stored whole or refused, and an error quotes nothing of the file."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

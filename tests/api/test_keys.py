@@ -1,7 +1,5 @@
 """Which key may call which address, for each kind of key of two tenants. The schema lists the addresses."""
 
-from __future__ import annotations
-
 import pytest
 from drf_spectacular.generators import SchemaGenerator
 

@@ -1,7 +1,5 @@
 """Memories: stored, read, revised, discarded, restored, found."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 

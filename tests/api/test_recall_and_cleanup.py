@@ -1,7 +1,5 @@
 """The context block, retrieval and cleanup over the API."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recording over the API: only the agent's side records, once per key, and no response repeats the content."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Memory rules over the API: the agent's key reads them, and no key changes them (seed 004)."""
 
-from __future__ import annotations
-
 from memory.agents import rule_changes
 from memory.policy.settings_document import DEFAULTS
 from tests.api.calling import Caller

@@ -1,7 +1,5 @@
 """An agent's run log over the API: runs come in, and reports go only to the agent."""
 
-from __future__ import annotations
-
 import fcntl
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The OpenAPI schema: complete, equal to the committed file, and with a page that loads nothing from elsewhere."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

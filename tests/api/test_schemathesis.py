@@ -5,8 +5,6 @@ The suite runs a few seconds with one seed. `SCHEMATHESIS_SECONDS=600` runs for 
 of key, with seeds from the clock. It prints the seeds, and `SCHEMATHESIS_SEED` sets the first one.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable

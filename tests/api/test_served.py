@@ -1,8 +1,6 @@
 """Requests over a real connection: broken, oversized and unusual ones get an API error or are refused by gunicorn.
 No response is a 5xx, and the worker answers the next request."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import socket

@@ -1,7 +1,5 @@
 """Sessions that the runtime drives: the same Knife, limits and lease; nothing happens after a session's end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Clients that send half a request, or read their response slowly, do not block others."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import socket

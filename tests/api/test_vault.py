@@ -1,7 +1,5 @@
 """The vault over the API: its differences, and the path of a memory's file or the reason why there is none."""
 
-from __future__ import annotations
-
 import fcntl
 import time
 from pathlib import Path

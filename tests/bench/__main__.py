@@ -7,8 +7,6 @@ names a server, or one on 127.0.0.1:5432 lets us in. Every bench runs on each in
 It measures, so it ends with 0 whatever the figures; with --check it ends with 1 when a target is missed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

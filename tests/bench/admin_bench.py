@@ -1,7 +1,5 @@
 """The admin's first page and its lists, over very many agents: queries, milliseconds, and how they grow."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Agents for the benches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -6,8 +6,6 @@ drift cancels. Every client keeps its connection for a round and asks for one th
 limited. Milliseconds are what a client waits.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

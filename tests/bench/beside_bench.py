@@ -13,8 +13,6 @@ answered. Agents are due by their date alone: nobody is refined between, however
 BENCH_WORKER_NICE=10 the workers yield to the others, as under `nice -n 10`.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -4,8 +4,6 @@ Its result is printed as JSON; of a bench's `run`, each figure is printed on a l
 KEYS_DIR and VAR_DIR, which `python -m tests.bench` sets.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -5,8 +5,6 @@
 FILE is JSON Lines, as for an import; without one, 200 memories are made up.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

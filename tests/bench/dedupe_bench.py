@@ -3,8 +3,6 @@
 Tokens are the heuristic's (characters / 4, rounded up per memory). Then: how time grows with the number of texts.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

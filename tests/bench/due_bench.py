@@ -4,8 +4,6 @@ Then the sweep, which puts those that are due in line, fairly by tenant, and wak
 and all of them; its time, its statements and how far its resident peak lies above what its process held before.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Iterator, Sequence

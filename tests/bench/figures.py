@@ -1,7 +1,5 @@
 """What a bench measured, and how it is shown."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass

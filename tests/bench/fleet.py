@@ -5,8 +5,6 @@ merge, one rewrite, one deletion and one protection, and says that it is done: t
 a session.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

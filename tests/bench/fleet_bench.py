@@ -5,8 +5,6 @@ Real `manage.py worker`s, the queue in Redis on PostgreSQL (a server of the benc
 the distance to it with one worker process, and with more it is what the machine and the database leave of their gain.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import time

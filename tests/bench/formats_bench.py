@@ -2,8 +2,6 @@
 That is the peak resident size of a process that does one thing alone, for few and for ten times as many (`VmHWM`:
 `ru_maxrss` is never less than that of the process that started it)."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

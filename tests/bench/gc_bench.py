@@ -6,8 +6,6 @@ stand the figures of the program it comes from, of files of the same size (seed 
 not measured here.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

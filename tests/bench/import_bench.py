@@ -1,7 +1,5 @@
 """Import 10,000 memories (`memory.transfer.formats.jsonl`), beside the same rows by plain SQL in batches."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The session was shown 1,000 memories (as many as fit a batch of short ones); the
 search has the edits of the other tools before it to catch up with. Calls of all tools take turns.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import statistics

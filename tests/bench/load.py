@@ -4,8 +4,6 @@ A client is a thread that writes requests made beforehand to a socket and reads 
 itself is measured beside what it measures (`tests/bench/api_bench.py`).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import socket

@@ -1,8 +1,6 @@
 """How much memory an import takes: peak resident size of the process (`VmHWM`) beyond what it had after a first
 import of 1,000, each number of memories in an agent of its own and the numbers rising, so that a peak is a new one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.bench import texts

@@ -1,7 +1,5 @@
 """Where the benches run: databases and keys of their own, gone when they are done."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """How many statements each verb sends, for 2 memories and for 200."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from django.db import connection

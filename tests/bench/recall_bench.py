@@ -5,8 +5,6 @@ for which one of the first k memories found shares evidence with the question. B
 finds when it is asked directly.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from itertools import count

@@ -3,8 +3,6 @@
 Each cell is the median; the spread of the runs stands behind it. A target counts as met when every run met it.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

@@ -4,8 +4,6 @@ What retrieval adds is who is seen from a project, the factor for recency, and o
 and questions are those of the search bench.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Callable, Iterator

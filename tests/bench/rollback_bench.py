@@ -1,8 +1,6 @@
 """Rollbacks beside the edits they take back, which are discards: made one by one, an entry each, and undone as all
 there is since an entry; and made in one entry, and undone as that one."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -6,8 +6,6 @@ Recall at k: the share of all questions for which one of the first k memories fo
 Cold: to index opened memories of 20 words and answer one query; what decryption takes comes on top.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

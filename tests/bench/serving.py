@@ -1,7 +1,5 @@
 """Web servers for a bench: gunicorn as `make serve` starts it, two workers, on a free port of the loopback."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -6,8 +6,6 @@ the tools and messages of every request, in the order in which a provider reads 
 of a request's prompt is, byte for byte, the beginning of the request before it: what a provider's prompt cache serves.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import time

@@ -3,8 +3,6 @@
 Prints its port. What it is sent costs it next to nothing, so that what a client takes is the client's.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -4,8 +4,6 @@ Most of their nouns are of 20,000 invented ones, by Zipf's law as in real text: 
 word would be in every tenth memory, and search would be nothing like the real thing.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Scripts for `tests/model_server.py`, which runs them in a process without Django."""
 
-from __future__ import annotations
-
 from tests.model_server import Action, Slow, Turn, tidy
 
 SECONDS = 2.0  # of silence

@@ -4,8 +4,6 @@ A million calls of a verb would take a quarter of an hour. What is written here 
 to the MACs, the snapshots and the agent's row: `replay.problems` finds nothing, and the benches see to that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import islice

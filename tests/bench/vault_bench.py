@@ -5,8 +5,6 @@ stands the rate without, in the same run: they take turns, so that whatever else
 has no target: without files a memory of it takes less time than one file's way to the disk.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

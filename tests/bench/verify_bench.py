@@ -1,7 +1,5 @@
 """Verifying long trails, an entry a change: entries a second, and how far the memory it takes grows with the trail."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`remember`, one durable transaction each, beside plain SQL; in turns, so that drift of the machine cancels."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime

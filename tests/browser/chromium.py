@@ -1,7 +1,5 @@
 """The machine's own Chromium, without its background requests."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The real service, a real browser, and windows that fail a test for every error in them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any

@@ -1,7 +1,5 @@
 """Example data: two tenants whose agents have memories, sessions, a rollback, and requests in several states."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

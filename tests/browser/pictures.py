@@ -3,8 +3,6 @@
 For a new page, add a line to tests/browser/places.py.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every page: its name, and its address with the example data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

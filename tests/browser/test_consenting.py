@@ -1,7 +1,5 @@
 """Consent and invitations from start to end, in the browsers of both people."""
 
-from __future__ import annotations
-
 import base64
 import re
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """Managing an agent in a browser: protect a memory, refine, roll back, pause. No page shows content."""
 
-from __future__ import annotations
-
 import pytest
 from django.urls import reverse
 from playwright.sync_api import expect

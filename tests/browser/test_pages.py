@@ -1,7 +1,5 @@
 """Every page is usable: on a desktop and on a phone, in light and in dark colours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

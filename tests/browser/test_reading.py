@@ -1,7 +1,5 @@
 """Reading under a grant in a browser: content leaves the page when the grant ends or the reader comes back."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

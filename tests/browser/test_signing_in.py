@@ -1,7 +1,5 @@
 """Signing in and out in a browser, also by keyboard only."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

@@ -1,7 +1,5 @@
 """A person's way through the pages, by links and buttons. Every page must be usable and show no content."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from playwright.sync_api import Locator, Page, expect

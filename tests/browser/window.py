@@ -1,7 +1,5 @@
 """A browser window on the service, with a size and colours. It records errors and checks that pages are usable."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Run the service's commands as a shell does: arguments as text in; exit code, output and errors out."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

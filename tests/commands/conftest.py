@@ -1,7 +1,5 @@
 """Separate services for commands that run in their own processes."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

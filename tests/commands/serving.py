@@ -1,7 +1,5 @@
 """`manage.py serve` with real processes, and requests to it."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

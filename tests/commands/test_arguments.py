@@ -1,7 +1,5 @@
 """Arguments of the memory commands, and the older form `memory_rules ACTION`."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -1,7 +1,5 @@
 """create_agent, create_keys and create_superuser: the results, and refusals that create nothing."""
 
-from __future__ import annotations
-
 import base64
 import os
 import pty

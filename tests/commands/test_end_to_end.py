@@ -1,7 +1,5 @@
 """Commands as separate processes: signals, a missing database, encodings, a closed pipe, the demo."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Environment variables with bad values: one line that names the variable and shows no secret."""
 
-from __future__ import annotations
-
 import stat
 import sys
 from collections.abc import Callable

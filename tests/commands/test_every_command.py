@@ -1,7 +1,5 @@
 """Behaviour that every command shares: keys, errors, missing triggers, closed outputs (40-api, Commands)."""
 
-from __future__ import annotations
-
 import socket
 import sqlite3
 from collections.abc import Callable

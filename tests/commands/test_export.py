@@ -1,7 +1,5 @@
 """export_memories with the agent's key or with a grant: lines, other formats, files."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import timedelta

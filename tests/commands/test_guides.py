@@ -1,7 +1,5 @@
 """The command blocks of README.md and of the guides work, in the order of the page, on a new service."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

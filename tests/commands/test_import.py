@@ -1,7 +1,5 @@
 """import_memories: JSON Lines, files of other systems, pipes, and what is refused."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

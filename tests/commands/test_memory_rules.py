@@ -1,7 +1,5 @@
 """Memory rules between processes: the silo and the vault (seed 004)."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """refine: figures, exit codes, dry runs, and all agents that are due."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

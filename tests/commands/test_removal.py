@@ -1,7 +1,5 @@
 """redact and erase_agent: one side requests, the other agrees, and the content is gone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """rollback: previews, options and refusals. tests/property/test_time_machine.py rolls back random histories."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

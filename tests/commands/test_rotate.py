@@ -1,7 +1,5 @@
 """rotate_silo_keys: every silo is wrapped by the newest key, and no memory changes."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

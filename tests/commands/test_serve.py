@@ -1,7 +1,5 @@
 """`manage.py serve` with real processes: requests, refinement, dead processes, stops."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """verify_audit: output, exit codes, exported heads. tests/unit/test_verify_*.py have each kind of attack."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pages behind a steward's link: what they display, and that a visit decides nothing and each link decides once."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from itertools import product
 from typing import Any

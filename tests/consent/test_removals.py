@@ -1,7 +1,5 @@
 """The page behind a steward's link about a removal: what it displays, and that it removes once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A steward, the links in the steward's mail, and the pages behind them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.test import Client

@@ -1,7 +1,5 @@
 """Repositories for the tests of git history."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The figures of a history by plain git, for comparison. Nothing here uses the product."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Repositories of any length, made by `git fast-import` and always the same; commits; and analyses."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """The command `project analyze_git`, and the analysis as a part of `project init`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

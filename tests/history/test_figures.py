@@ -1,7 +1,5 @@
 """Every figure of an analysis equals the figure that plain git computes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from datetime import date

@@ -1,7 +1,5 @@
 """The facts that commit messages contain: type, breaking change, security fix, decision."""
 
-from __future__ import annotations
-
 import pytest
 
 from memory.git_history.messages import read, without_trailers

@@ -1,7 +1,5 @@
 """Unusual repositories: bare, shallow, empty, detached, with submodules or worktrees, damaged, hostile; and limits."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The text of a history's memory: the fields of its template within 800 tokens, and what it leaves out."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An analysis is stored as one memory for each project, which is updated by later analyses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The end of each test of a fleet: every agent is refined, and nothing is wrong."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

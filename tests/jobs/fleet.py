@@ -3,8 +3,6 @@
 The tests' own Django has another database and no Redis, so functions of `tests.jobs.inside` run in separate processes.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal

@@ -1,7 +1,5 @@
 """Functions that run in a process of the service (`tests.jobs.fleet.Fleet.do`): set up, change and look up."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from datetime import timedelta

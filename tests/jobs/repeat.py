@@ -5,8 +5,6 @@
 Each run is a line of the table, which is printed and appended to the file.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

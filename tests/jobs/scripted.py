@@ -4,8 +4,6 @@ The model looks only at the ledger, and leaves what an earlier session merged, r
 agent gets the same edits (`EDITS`), no matter how often its sessions are killed.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

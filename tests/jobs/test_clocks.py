@@ -1,7 +1,5 @@
 """The system clock is set forward or back by hours while agents are refined or wait."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Workers refine agents while tasks repeat, Redis is emptied, PostgreSQL restarts, or the model does not answer."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

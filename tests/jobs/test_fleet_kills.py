@@ -3,8 +3,6 @@
 A few kills in every run; `python -m tests.jobs.repeat 20` for the figures in docs/internals/reliability.md.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The files that docs/how-to/operate.md refers to work with the service, and migrations keep its promises."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -3,8 +3,6 @@
 A few kills in every run; `KILLS=60 SEED=7 python -m pytest -s --timeout 0 tests/jobs/test_serve_kills.py` for more.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Stops and kills of a worker: its sessions end, are closed, or are taken over."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -5,8 +5,6 @@
 The exit code is 1 when a figure is above its limit.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

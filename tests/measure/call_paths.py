@@ -11,8 +11,6 @@ run is measured, when all caches are filled. Counted are:
 The figures of a rollback are those of its view: the middleware that loads and saves the HTTP session is left out.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Read the product's Python files and count them: code lines, functions, import cycles."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

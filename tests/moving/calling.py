@@ -1,7 +1,5 @@
 """A project's folder with files of other systems, and the commands that an operator runs there."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from unittest import mock

@@ -1,7 +1,5 @@
 """Folders with files of other systems, and the memories that are found there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pieces of another system's memory, and what a plan and a migration make of them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The commands `detect` and `migrate`, and steps 8 to 10 of `init`, as an operator runs them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

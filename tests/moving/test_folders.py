@@ -1,7 +1,5 @@
 """Folders with long, large, linked and strangely named files: which memories are found, and why others are not."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass, field

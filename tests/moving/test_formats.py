@@ -1,7 +1,5 @@
 """Texts that are split, front matter, exports in unusual forms, and files of any bytes."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """The reader of large JSON files returns one entry at a time, or refuses the file."""
 
-from __future__ import annotations
-
 import io
 import json
 import tracemalloc

@@ -1,7 +1,5 @@
 """A plan states which memory each piece becomes. A migration stores all or nothing, and is rolled back as one."""
 
-from __future__ import annotations
-
 import tracemalloc
 from datetime import UTC, datetime
 from unittest import mock

@@ -1,7 +1,5 @@
 """A folder is searched, then read: sources, symlinks, tags, dates, and files that change between search and read."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tracemalloc

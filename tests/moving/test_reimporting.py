@@ -1,7 +1,5 @@
 """A changed folder is imported again: texts in parts, renamed files, entries without ids, and redacted texts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

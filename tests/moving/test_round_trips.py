@@ -1,7 +1,5 @@
 """An export that is imported again gives the same memories, except for the losses that the writer reports."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections import Counter

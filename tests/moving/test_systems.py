@@ -1,7 +1,5 @@
 """The files of each system are read as the tables (`systems/*/expected.json`) state, and imported by the commands."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from datetime import datetime

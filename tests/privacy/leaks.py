@@ -6,8 +6,6 @@ and in zlib, gzip, bz2, xz and lzma streams, which may be incomplete or encoded 
 path such as `base64>zlib>text`.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import bz2

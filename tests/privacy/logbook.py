@@ -1,7 +1,5 @@
 """A copy of the log: every record of every logger down to DEBUG, in the format of the service."""
 
-from __future__ import annotations
-
 import copy
 import io
 import logging

@@ -4,8 +4,6 @@ A test that stores memories begins their texts with MARKER. A test that looks fo
 begins with it too. After the suite, `tests.privacy.plugin` looks for MARKER in everything that remains.
 """
 
-from __future__ import annotations
-
 import secrets
 
 MARKER = "ZEBRAq7xk2m9vw"

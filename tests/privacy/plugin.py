@@ -5,8 +5,6 @@ at its end, and its log, which contains all that the suite logged. A leak fails 
 failure names the file and the form, never the text.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

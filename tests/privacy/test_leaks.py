@@ -1,7 +1,5 @@
 """The search for the marker: it finds each form in bytes, logs, rows and database files, and nothing in other bytes."""
 
-from __future__ import annotations
-
 import base64
 import bz2
 import gzip

@@ -3,8 +3,6 @@
 The search leaves out what may contain it: requests to a model, an export, and responses to the agent's own side.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle

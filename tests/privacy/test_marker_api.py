@@ -1,8 +1,6 @@
 """Every operation of the API with marked memories, queries, bodies and headers: only the agent's own side receives the
 marker. The list of operations comes from the schema, so an operation without a row here fails."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

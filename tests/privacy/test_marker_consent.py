@@ -1,7 +1,5 @@
 """A steward's link: the mail and the pages contain no content, and of a token only its MAC is stored."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

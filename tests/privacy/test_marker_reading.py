@@ -1,7 +1,5 @@
 """Reading under a grant: the marker is on the pages with the content, and nowhere else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Recordings and the memories of other systems are in the silo and nowhere else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

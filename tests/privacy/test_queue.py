@@ -1,7 +1,5 @@
 """The queue leaks nothing of a marked memory: tasks, their results, mail and metrics."""
 
-from __future__ import annotations
-
 from threading import Lock
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Everything that may contain a marker, collected during a test and searched at its end."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Helpers for the tests of recording and of its settings."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest import mock
 

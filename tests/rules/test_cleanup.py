@@ -1,7 +1,5 @@
 """Cleanup: what it suggests, in which order, and that only the agent's side discards, by number (seed 004)."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The command `cleanup`: a list for everybody; questions at a terminal, or numbers in scripts, with the agent's key."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest

@@ -1,7 +1,5 @@
 """The command `rules`: status, settings, and consent before anything is turned on (seed 004)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

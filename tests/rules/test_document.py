@@ -1,7 +1,5 @@
 """The settings document of memory rules: defaults, validation, unknown keys, and the changes it reports (seed 004)."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Categories that are off: nothing of them is written or read, and only a person changes the rules (seed 004)."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Masking replaces secrets and leaves other text unchanged (seed 004, sensitive_data_masking)."""
 
-from __future__ import annotations
-
 import json
 import time
 import timeit

@@ -1,7 +1,5 @@
 """What seed 004 requires of switches, consent, retention and neutrality. The whole table is in tests/rules/musts.md."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta

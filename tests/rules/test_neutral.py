@@ -1,7 +1,5 @@
 """Licence notices and brands are removed. Text about licences and brands stays (seed 004)."""
 
-from __future__ import annotations
-
 import time
 
 from memory.masking.neutral import neutral, neutral_whole

@@ -1,7 +1,5 @@
 """Notices of overdue memories: a worker sends them, seldom and without content, unless a setting forbids it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

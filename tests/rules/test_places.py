@@ -1,7 +1,5 @@
 """Folders and file names of a vault: the seed's tree, and names that every file system accepts (seed 004)."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from pathlib import PurePosixPath

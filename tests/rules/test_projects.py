@@ -1,7 +1,5 @@
 """The project of an operation: from the request, the settings, the git remote or the folder (seed 004)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Workers end recorded sessions in which nothing was recorded for half an hour."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How often a memory was recalled: shown in the ledger and in the admin, and erased with the agent."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any

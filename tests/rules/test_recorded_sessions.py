@@ -1,7 +1,5 @@
 """Recorded sessions: when one begins and ends, and what its memory contains (seed 004, "Session Memory")."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Barrier

@@ -1,7 +1,5 @@
 """Recording of interactions: what the settings allow, what is stored, and what is refused (seed 004)."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The commands `record`, `session`, `topic` and `recall`: results, refusals and questions (seed 004)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

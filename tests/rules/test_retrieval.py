@@ -1,7 +1,5 @@
 """Retrieval: what is visible from a project, ranking, the search settings, the block, and the recall counts."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Structured memories: the sections of a text can be read back, whatever the sections contain."""
 
-from __future__ import annotations
-
 from time import perf_counter
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Concurrent changes of rules turn nothing on that nobody agreed to. Weaker protection needs the agent's key."""
 
-from __future__ import annotations
-
 import builtins
 import json
 from collections.abc import Callable

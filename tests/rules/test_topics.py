@@ -1,7 +1,5 @@
 """Topic memories: one for each topic of a project, which grows with the topic (seed 004, "Topic Memory")."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The report of what a merge or a rewrite leaves out."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Trimming and appending a memory file (seed 001, requirements 1.1 to 1.3 and section 7.2)."""
 
-from __future__ import annotations
-
 import os
 import tracemalloc
 from pathlib import Path

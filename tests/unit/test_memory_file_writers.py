@@ -1,7 +1,5 @@
 """A memory file while other programs write to it, and after a failure or a kill."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

@@ -1,7 +1,5 @@
 """/metrics: only for the operator, the same from every process, and without names."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """Every test that the documentation and the table of requirements name exists."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

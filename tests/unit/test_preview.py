@@ -1,7 +1,5 @@
 """The dry run of a refinement: figures, without a model call and without a change."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The first messages to the model of a session."""
 
-from __future__ import annotations
-
 from memory.models import Agent
 from refinement import prompts
 from refinement.models import Mode

@@ -1,7 +1,5 @@
 """A person or a tenant proposes another model or steward. The agent's side accepts or declines."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

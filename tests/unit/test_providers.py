@@ -1,7 +1,5 @@
 """The circuit breaker of models and providers. After a pause, one caller tries whether they answer again."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The SQL statements of every verb: the same few for 2 memories as for 200."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Which tasks can be queued, when a transaction queues them, and that no content is kept."""
 
-from __future__ import annotations
-
 import logging
 from datetime import timedelta
 from types import SimpleNamespace

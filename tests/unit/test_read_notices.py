@@ -1,7 +1,5 @@
 """The notice that tells an agent of a person's read says whether the grant still lasts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any

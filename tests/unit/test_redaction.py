@@ -1,7 +1,5 @@
 """Redaction: what it removes, what it keeps, and that nothing restores a redacted memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

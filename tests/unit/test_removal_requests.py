@@ -1,7 +1,5 @@
 """Requests to remove content. They need a reason, and only the agent's side decides them, once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

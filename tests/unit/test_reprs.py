@@ -1,7 +1,5 @@
 """A `repr` can end up in logs and error reports, so it shows no content."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

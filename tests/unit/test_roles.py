@@ -1,7 +1,5 @@
 """People, their roles in tenants, and their permissions."""
 
-from __future__ import annotations
-
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction

@@ -1,7 +1,5 @@
 """Prepared statements of PostgreSQL, while another process migrates the database."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import psycopg

@@ -1,7 +1,5 @@
 """When agents are due, and the date that a closed session sets."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

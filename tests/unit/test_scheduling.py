@@ -1,7 +1,5 @@
 """Which waiting agent a worker takes next: fair between tenants, within limits of tenants and providers."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A session: opening, lease, ending, and its notice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A session over several batches: limits of the session, and the summaries of its batches."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sealing and opening. Only its own agent opens a seal, at its own place, unaltered."""
 
-from __future__ import annotations
-
 import base64
 import json
 import pickle

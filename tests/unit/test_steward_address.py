@@ -1,7 +1,5 @@
 """A steward's address has one meaning for people, for the service and for every mail server."""
 
-from __future__ import annotations
-
 from email.utils import parseaddr
 
 import pytest

@@ -1,7 +1,5 @@
 """What each verb of the store writes and refuses. tests/property/test_store.py tries random calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any

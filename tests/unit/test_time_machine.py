@@ -1,7 +1,5 @@
 """Rollbacks: what they restore, what they refuse, and what the trail records."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

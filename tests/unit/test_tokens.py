@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from pytest_django import Settings
 

@@ -1,7 +1,5 @@
 """The schemas of the Knife's tools, and the answers to invalid arguments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

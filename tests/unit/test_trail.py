@@ -1,7 +1,5 @@
 """Appending an entry: inside the edit's transaction, with a time that never goes back."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

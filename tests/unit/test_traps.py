@@ -1,7 +1,5 @@
 """Failures of other memory systems that must not happen here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A session is marked as rolled back when none of its changes is in effect."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Changes by SQL to an agent's memories, counters, row and keys are found; and what verifying does not report."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Every attack by SQL on an entry of a trail, or on its changes, is found. The first problem names the entry."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """A redacted trail verifies. What SQL puts back into it or removes from it is found."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A commit that need not wait for the disk, and the commits after it, which do."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection, transaction
 

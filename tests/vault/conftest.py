@@ -1,7 +1,5 @@
 """An agent with a vault. Transactions really end, because files are written after a commit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Fixtures for commands: a git repository, an agent without a vault whose key is in the environment, and its vault."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

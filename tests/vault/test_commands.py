@@ -1,7 +1,5 @@
 """The commands `init`, `store` and `show`, run by an operator or with the agent's key."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faults of the disk, and strange files: edits stand, faults are reported, and a repair fixes the vault."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

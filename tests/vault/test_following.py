@@ -1,7 +1,5 @@
 """The files of an edit exist when it returns. They have the structure of the seed, and show no secrets (seed 004)."""
 
-from __future__ import annotations
-
 import re
 import stat
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The commands `index` and `status`, and the index pages."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

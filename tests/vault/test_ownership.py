@@ -1,7 +1,5 @@
 """Where a vault may be, and the names of its files. Its folder belongs to one agent: a mark in it says which."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

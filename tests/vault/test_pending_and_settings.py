@@ -1,7 +1,5 @@
 """A file that cannot be written stays pending, and delays no other. Changed settings change existing files."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time

@@ -1,7 +1,5 @@
 """A redaction and an erasure remove text from all files of the vault."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A file names its memory whatever the memory's text is. Text that a person writes into a file changes no memory."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Differences between a vault and its silo: each is found and repaired, and no text of either is lost."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

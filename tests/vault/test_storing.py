@@ -1,7 +1,5 @@
 """The seed's "Memory Storage Process" with a vault, step by step. A confirmed file exists (seed 004)."""
 
-from __future__ import annotations
-
 import json
 import stat
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Helpers for the tests of vaults: the files of a folder, its differences, and requests to remove memories."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any

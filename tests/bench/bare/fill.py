@@ -1,7 +1,5 @@
 """Fill the bare project anew: `fill` of a process whose settings are `tests.bench.bare.settings`."""
 
-from __future__ import annotations
-
 import secrets
 
 from django.db import connection, transaction

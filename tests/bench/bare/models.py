@@ -1,7 +1,5 @@
 """An owner with a token, what it remembers, and what was done."""
 
-from __future__ import annotations
-
 import hashlib
 
 from django.db import models

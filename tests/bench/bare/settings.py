@@ -1,7 +1,5 @@
 """Settings of the bare project: the service's own database options, and nothing that could slow it."""
 
-from __future__ import annotations
-
 from config import settings as ours
 
 SECRET_KEY = "bare"

@@ -1,7 +1,5 @@
 """The views, and their addresses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db import transaction

@@ -1,7 +1,5 @@
 """The notes' full-text rows, in plain SQL."""
 
-from __future__ import annotations
-
 import re
 
 from django.db import connection

@@ -1,7 +1,5 @@
 """The 81 cases of the original program (seed 001), played to the real command with a real model server."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

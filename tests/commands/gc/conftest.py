@@ -1,7 +1,5 @@
 """Agents with a log, and a model server that analyses it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

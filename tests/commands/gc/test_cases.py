@@ -1,7 +1,5 @@
 """The original program's cases, with a memory file, and with a journal and its agent's key or without (seed 001)."""
 
-from __future__ import annotations
-
 import base64
 import os
 import re

@@ -1,7 +1,5 @@
 """`gc` with a memory file: the tests of seed 001, section 7.3, with their names; names, models, providers and files."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

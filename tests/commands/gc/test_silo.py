@@ -1,7 +1,5 @@
 """`gc` of a log in the journal: who can read the analysis, what is sent, and changes during the call."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
