@@ -217,8 +217,8 @@ def _require_all_storable(value: object, path: str, levels: int) -> None:
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return the differences between two stored documents, for an audit entry: the new value of each changed setting.
-    For a changed unknown key, only the path of its outermost object is listed, with null. At most MAX_NAMED unknown keys
-    are listed; the others are counted."""
+    For a changed unknown key, only the path of its outermost object is listed, with null. At most MAX_NAMED unknown
+    keys are listed. The others are counted."""
     known, unknown = _changed(before, after)
     names = sorted(path[:MAX_NAME] for path in unknown)
     named: dict[str, Any] = dict.fromkeys(names[:MAX_NAMED])

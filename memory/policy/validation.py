@@ -92,7 +92,7 @@ _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"  # Hangul fillers: invisible letters
 
 
 def checked_tags(tags: object) -> tuple[str, ...]:
-    """Return the tags in order, without duplicates. There can be 256 tags of 64 characters each. Raises Invalid."""
+    """Return the tags in order, without duplicates. Raises Invalid if there are too many, or if a tag is too long."""
     if isinstance(tags, str) or not isinstance(tags, Sequence):
         raise Invalid("tags", "must be a list of strings")
     kept: dict[str, None] = {}
@@ -131,7 +131,8 @@ def checked_project(project: object, field: str = "project", *, is_known: bool =
     if project and (not _PROJECT.match(project) or ".." in project):
         raise Invalid(
             field,
-            "must have 1 to 100 letters, digits or . _ / @ -, must start with a letter or digit, and must not have '..'",
+            "must have 1 to 100 letters, digits or . _ / @ -, must start with a letter or digit, "
+            "and must not contain '..'",
         )
     if project and not is_known and looks_secret(project):
         raise Invalid(field, "looks like a secret, but project names are stored unencrypted: use another name")

@@ -56,7 +56,7 @@ def _core(agent: Agent, since: datetime) -> QuerySet[Memory]:
 
 
 def _touched(agent: Agent, since: datetime, *operations: str) -> QuerySet[Change, Any]:
-    """Return the numbers of the memories that the agent itself edited since then, with these operations and outside
+    """Return the numbers of the memories that the agent itself edited after `since`, with these operations and outside
     sessions."""
     entries = AuditEntry.objects.filter(OWN_EDITS, agent_id=agent.pk, at__gte=since, operation__in=operations)
     return Change.objects.filter(agent_id=agent.pk, seq__in=entries.values("seq")).values("number")

@@ -35,8 +35,8 @@ def remember(
 ) -> Edited:
     """Store all of these new memories, or none if there is an error. They are at the end of the result's `memories`.
 
-    `besides` maps numbers of existing memories that refer to the new memories to their new contents. `detail` is added
-    to the audit entry, unencrypted. Raises Invalid, MemoryDisabled.
+    `besides` has the new contents of existing memories that refer to the new memories. Its keys are the numbers of the
+    existing memories. `detail` is added to the audit entry, unencrypted. Raises Invalid, MemoryDisabled.
     """
     drafts = [draft.checked() for draft in drafts]
     with edits.begin(agent, operation, actor) as edit:
@@ -93,8 +93,8 @@ def revise(
 
 
 def _refer(edit: Edit, besides: Mapping[int, str], silo: Silo) -> None:
-    """Set the new contents of memories that refer to other memories. A memory does not change if it is constitutional or
-    discarded, or if its new content would be too long."""
+    """Set the new contents of memories that refer to other memories. A memory does not change if it is constitutional
+    or discarded, or if its new content would be too long."""
     for memory in edit.take(list(besides)):
         content = besides[memory.number]
         if memory.discarded_at is None and not memory.constitutional and len(content) <= MAX_CONTENT:
