@@ -121,7 +121,8 @@ class PersonRequired(MemoryFault):
 
 
 class NotConfirmed(MemoryFault):
-    """Somebody turned off a switch in the meantime. The change would turn it on again, and the person did not agree."""
+    """Somebody turned off a switch in the meantime. The change would turn it on, and the person did not agree to
+    that."""
 
     code = "not_agreed"
 
@@ -145,7 +146,7 @@ class AlreadyExists(MemoryFault):
 
 
 class DiscardShare(MemoryFault):
-    """The agent discards or rewrites too many memories within 24 hours (`memory/writing/daily_limit.py`)."""
+    """The agent would discard or rewrite too many memories within 24 hours (`memory/writing/daily_limit.py`)."""
 
     code = "discard_share"
 
@@ -165,7 +166,7 @@ class KeyRejected(MemoryFault):
 
 
 class AgentConsentRequired(MemoryFault):
-    """Only the agent's side (the runtime or the steward) can do this, and the caller is somebody else."""
+    """Only the agent's side (the runtime or the steward) can do this. The caller is not on the agent's side."""
 
     code = "agents_side"
 
@@ -276,7 +277,7 @@ class NotOpen(MemoryFault):
 
 
 class NotGranted(MemoryFault):
-    """No active grant allows this."""
+    """No active grant covers the memories or the entry that the person wants to read."""
 
     code = "not_granted"
 
@@ -288,7 +289,7 @@ class InvalidLink(MemoryFault):
 
 
 class NotAllowed(MemoryFault):
-    """The person does not have permission for this."""
+    """The person does not have the permission for this action."""
 
     code = "not_allowed"
 

@@ -17,8 +17,8 @@ HIDDEN = "\ufffc"  # replaces each character that no pattern may match
 
 
 def _word(name: str, *, rest: str = "") -> str:
-    """Return a pattern for a name that has no letter before it, and no letter after it and `rest`. The pattern begins
-    with the name itself, so that the search is fast."""
+    """Return a pattern for a name and `rest`, without a letter before and after them. The pattern begins with the name,
+    so that the search is fast."""
     return rf"{name}(?<![a-z]{name}){rest}(?![a-z])"
 
 
@@ -72,7 +72,7 @@ _QUOTED = re.compile(
 )
 _BARE = re.compile(  # a value without quotes, up to a space or the start of something else
     rf"""(?:
-        (?! & (?: amp; | quot; | [\w.-]+= )                      # the next field of an address
+        (?! & (?: amp; | quot; | [\w.-]+= )                      # the next field of a URL
           | [,;] [ \w.-]{{0,30}} [=:]                            # the next pair
           | \\+ [nrt"'] | </ )                                   # a line end or a quote in a string, the next tag
         [^\s'"`|{HIDDEN}]
@@ -107,7 +107,7 @@ _PLACEHOLDER = re.compile(
     r"""\.{3} | … | [xX*•.#_?-]+ \Z                                # ..., xxxx, ****
     | [<\[{(] | &lt;                                             # <your password>
     | \#[0-9a-fA-F]{3,8} \Z                                      # a colour
-    | (?: ~ | \.{1,2} )? (?: /[\w.-]+ )+ /? \Z | .*://           # a path, an address
+    | (?: ~ | \.{1,2} )? (?: /[\w.-]+ )+ /? \Z | .*://           # a path, a URL
     | \$[({] | \$[A-Za-z_]\w* (?: \Z | [,;:/] )                  # $PASSWORD
     | %[A-Z_]{2,40}% \Z | %[sdr(]                                # %PASSWORD%, %s
     | !\d | !(?: vault | secret | ref | sub | env | include )\b  # tags of YAML
@@ -122,7 +122,8 @@ _NAMED = re.compile(  # the name of another secret: api_key=apiKeyFromFile
 _MEMBER = r"(?:(?:\.|::|->|\?\.)[A-Za-z_]\w{0,60})"
 _CODE = re.compile(rf"[$@%&!]?[A-Za-z_]\w{{0,60}}{_MEMBER}{{0,8}}(?:[(\[<{{]|(?<=\.)\Z)")  # f(…
 _DOTTED = re.compile(rf"[A-Za-z_]\w{{0,60}}{_MEMBER}{{1,8}}")  # settings.password
-_TEMPLATE = re.compile(r"\$?\{\{[^{}\n]{0,200}\}\}|\$\{[^{}\n]{0,200}\}|\$\([^()\n]{0,200}\)")  # and shell defaults
+# Templates, and default values of shells.
+_TEMPLATE = re.compile(r"\$?\{\{[^{}\n]{0,200}\}\}|\$\{[^{}\n]{0,200}\}|\$\([^()\n]{0,200}\)")
 _KIND_OF = re.compile(r"[A-Za-z]{1,10}[-_ ]?\d{1,5}(?:[-_]\w{1,8})?|\d+(?:[.:-]\d+)*[A-Za-z]{0,5}")  # RS256, 30min
 _CONSTANT = re.compile(r"[A-Z]{2,30}\d?(?:_[A-Z]{1,30}\d?){1,8}")
 _HUMPS = re.compile(r"[A-Z]?[a-z]{0,30}(?:[A-Z]{1,5}[a-z]{2,30}){1,6}")  # camelCase

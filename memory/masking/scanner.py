@@ -16,7 +16,7 @@ from memory.masking import pairs, tokens
 from memory.masking.pairs import HIDDEN, Span
 
 PLACE = re.compile(r"\[masked: [^\[\]\n]{1,60}\]")
-_PASSES = 5  # masking a secret can reveal another
+_PASSES = 5  # masking one secret can reveal another secret
 _SHORT = 8  # characters: a shorter secret is found again only as a whole word
 _AGAIN = 200  # only this many secrets are searched for again in all texts
 # "İ" is in this table because it has two characters in lower case.

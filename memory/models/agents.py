@@ -11,12 +11,12 @@ from django.db.models import Q
 
 from memory.models.tenants import RefinementLimits, Tenant
 
-# Letters of any script; `memory.agents.lifecycle` refuses capitals.
+# This allows letters of every script. `memory.agents.lifecycle` refuses capital letters.
 AGENT_SLUG = RegexValidator(r"^[^\W_](?:[\w-]{0,62}[^\W_])?\Z", "lower-case letters, digits, '-' and '_', 1 to 64")
 
 
 class DueReason(models.TextChoices):
-    """Why an agent's refinement is due."""
+    """The reason why an agent's refinement is due."""
 
     WEEKLY = "weekly"
     OVER_BUDGET = "over_budget"
@@ -28,7 +28,7 @@ class DueReason(models.TextChoices):
 class Agent(RefinementLimits):
     """An AI agent: its settings, its wrapped data key, and the counters that the write path updates.
 
-    The members of its tenant can see it. They cannot read the content of its silo.
+    The members of its tenant can see it. To read the content of its silo, they need a grant.
     """
 
     tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="agents")
@@ -98,7 +98,7 @@ class Agent(RefinementLimits):
     duplicate_tokens = models.PositiveBigIntegerField(default=0, editable=False)
     high_water_tokens = models.PositiveBigIntegerField(default=0, editable=False)
 
-    # The last entry of its trail: number, MAC and time.
+    # The last entry of the agent's trail: its number, MAC and time.
     audit_seq = models.PositiveBigIntegerField(default=0, editable=False)
     audit_mac = models.BinaryField(default=b"", max_length=32, editable=False)
     audit_at = models.DateTimeField(null=True, editable=False)

@@ -38,7 +38,7 @@ class Person(AbstractBaseUser):
     """A person who signs in to the admin. Superusers, and owners of the person's tenants, can see the person.
 
     Memberships decide what a person may do (`memory.access.roles`). A superuser cannot read more memories than other
-    people. A person who occurs in the trail is never deleted.
+    people. A person who appears in the trail is never deleted.
     """
 
     email = models.EmailField(max_length=254, unique=True, help_text="in lower case; used to sign in")
@@ -62,7 +62,7 @@ class Person(AbstractBaseUser):
     is_staff = property(attrgetter("is_active"))
 
     def _get_session_auth_hash(self, secret: Any = None) -> str:
-        """A MAC that is stored in each session. A new password, address or generation ends the person's sessions."""
+        """Return a MAC that each session stores. A new password, address or generation ends the person's sessions."""
         state = f"{self.password}/{self.generation}/{self.email}"
         return salted_hmac("palimpsest.session", state, secret=secret, algorithm="sha256").hexdigest()
 

@@ -29,5 +29,5 @@ DEFAULT_PROJECT = "default-project"
 
 
 def default_category(project: str) -> str:
-    """The category of a memory that is stored without one."""
+    """Return the category of a memory that is stored without a category."""
     return "contextual" if project else "behavioral"

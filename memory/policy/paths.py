@@ -102,8 +102,8 @@ def file_name(number: int, title: str = "") -> str:
 
 
 def name_of(number: int, category: str, title: str, rules: Mapping[str, Any]) -> str:
-    """Return the name of a memory's file. The title is part of the name only if it is a date or if the setting
-    `readable_names` is on, and never if the file is sealed."""
+    """Return the name of a memory's file. The title is part of the name if the title is a date, or if the setting
+    `readable_names` is on. The name of a sealed file never contains the title."""
     has_title = category in DATED or settings_document.value(rules, settings_document.READABLE_NAMES)
     return file_name(number, title if has_title and not is_private(category, rules) else "")
 

@@ -1,4 +1,4 @@
-"""Identifies the project of a folder, and says which memories are visible from a project."""
+"""Identifies the project of a folder, and decides which memories are visible from a project."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def is_on(kept: Mapping[str, Any], *path: str) -> bool:
 
 
 def closed_categories(kept: Mapping[str, Any]) -> frozenset[str]:
-    """The categories that are off."""
+    """Return the categories that are off."""
     if "memory_rules" not in kept:  # the common case
         return frozenset()
     return frozenset(name for name in SCOPES if not is_on(kept, "categories", name, "enabled"))

@@ -18,8 +18,8 @@ _SECTIONS = (_PARENTS | {path.rpartition(".")[0] for path in _PARENTS}) - {""}
 
 
 def similar(key: str) -> str:
-    """Return the path of the setting that is similar to the key, or "". The last part of the path is enough if only one
-    setting has it."""
+    """Return the path of the setting that is similar to the key, or "". The key can be only the last part of a path, if
+    that part occurs in only one path."""
     if not key or len(key) > _LONGEST:
         return ""
     ending = [path for path in _ALL if path.endswith(f".{key}")]
@@ -37,7 +37,8 @@ def hint(key: str) -> str:
 
 
 def mistyped(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return pairs: an unknown key of the document, and the setting or group of settings that it is similar to."""
+    """Return the unknown keys of a document that are similar to a setting or to a group of settings. Each key is in a
+    pair with the path of that setting or group."""
     unknown = ((".".join(keys), value) for keys, value, default in values(document, SETTINGS) if default is NOTHING)
     found = ((key, _like(key, _SECTIONS) if isinstance(value, Mapping) else similar(key)) for key, value in unknown)
     return list(islice((each for each in found if each[1]), _MOST))

@@ -1,4 +1,4 @@
-"""Validates memories before a row is locked or a content is sealed. Some checks are also used for settings.
+"""Validates memories before their agent is locked and their content is sealed. Some checks also validate settings.
 
 Each check raises Invalid. The error gives the field and what is allowed, and never quotes the invalid value.
 """
@@ -40,8 +40,8 @@ class Draft:
     is_checked: bool = False
 
     def checked(self) -> Draft:
-        """Validate the draft and return it with defaults. A checked draft is returned unchanged, because an import
-        checks each draft earlier, to give the line in its error. Raises Invalid."""
+        """Validate the draft and return it with defaults. A draft that is already checked is returned unchanged. (An
+        import checks each draft earlier, so that an error can contain the line.) Raises Invalid."""
         if self.is_checked:
             return self
         if self.kind not in _KINDS:

@@ -57,13 +57,14 @@ def indented(opened: Opened) -> str:
 
 def left_out(memories: int, tokens: int) -> str:
     """Return the last line of a block, which says how many memories and tokens are left out."""
-    return f"({memories:,} memories of {tokens:,} tokens are left out here.)"
+    return f"({memories:,} memories with {tokens:,} tokens in total are left out here.)"
 
 
 def etag(
     agent: Agent, *, max_tokens: int | None, form: str, project: str | None = None, now: datetime | None = None
 ) -> str:
-    """Compute the ETag of a block from the agent's last audit entry and the first day of the journal, without a query."""
+    """Compute the ETag of a block from the agent's last audit entry and the first day of the journal, without a
+    query."""
     since = _journal_since(now or timezone.now()).date()
     state = f"{agent.pk}/{agent.audit_seq}/{agent.memory_enabled}/{since}/{max_tokens}/{form}"
     state += "" if project is None else f"/{project}"
@@ -106,7 +107,7 @@ def _of_others(agent: Agent, project: str) -> Q:
 
 
 def _journal_since(now: datetime) -> datetime:
-    """Return the moment at which the journal of a block begins: midnight, so that it moves only once a day."""
+    """Return the moment at which the journal of a block begins. It is always midnight, so it changes once a day."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return today - timedelta(days=settings.CONTEXT_JOURNAL_DAYS)
 

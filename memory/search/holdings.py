@@ -26,7 +26,7 @@ _PER_TERM = 330
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A memory to index. Its `repr` does not show the content, so that logs do not contain the content."""
+    """A memory to index. The `repr` does not show its content, so that logs never contain content."""
 
     number: int
     text: str = field(repr=False)
@@ -90,7 +90,8 @@ def _fingerprint(document: Document) -> int:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Pause garbage collection while an index is filled. It would find nothing, and take a fifth of the time."""
+    """Pause garbage collection while an index is filled. The collection would find nothing, and would take a fifth of
+    the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -101,7 +102,8 @@ def _collection_paused() -> Iterator[None]:
 
 
 class Holdings:
-    """The memories of one index. For each term except stop words, the sorted numbers of its memories are listed."""
+    """The memories of one index. For each term that is not a stop word, there is a sorted list of the memories that
+    contain it."""
 
     def __init__(self, language: str) -> None:
         self.language = language

@@ -70,8 +70,8 @@ class Index:
     ) -> list[Hit]:
         """Return the documents that match a query, best first. Documents with equal scores are in order of number.
 
-        A document must contain at least one of the words, and more of them raise its score. It must contain each
-        `"phrase"` and have each `tag:NAME`, and must not contain the word of a `-word`. All other text is taken
+        Words are combined with OR: a document that contains more of them has a higher score. A document must contain
+        each `"phrase"`, must have each `tag:NAME`, and must not contain the word of a `-word`. All other text is taken
         literally. No query raises an error. A query without words and phrases lists all allowed documents, newest
         first, with score 0. A query that has only punctuation finds nothing.
 

@@ -1,4 +1,4 @@
-"""Removes a template's headings, labels and empty fields from a memory's text, for search and for prompts."""
+"""Removes the headings, labels and empty fields of templates from the texts of memories, for search and prompts."""
 
 from __future__ import annotations
 

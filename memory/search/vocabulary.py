@@ -92,11 +92,12 @@ class Vocabulary(dict[str, int]):
         self._free.append(term)
 
     def starting_with(self, character: str) -> set[int]:
-        """Return the terms that begin with a CJK character: its pairs, and the character alone as the last of a series."""
+        """Return the terms that begin with a CJK character: pairs of characters, or the character alone."""
         return {self.terms[stem] for stem in self._families.get(character, ())}
 
     def relatives(self, word: str) -> list[int]:
-        """Return the terms with a longer or shorter form of the word's stem (counsel, counselor), most frequent first."""
+        """Return terms that are related to the word, most frequent first. Their stems are the word's stem with a few
+        more or fewer letters at the end (counsel, counselor)."""
         stem = self.stem(word)
         family = () if is_cjk(stem) else self._families.get(_family(stem), ())
         if len(family) > _LARGEST_FAMILY:

@@ -71,7 +71,8 @@ def _pairs(found: str) -> list[str]:
 
 
 def without_tails(words: list[str]) -> list[str]:
-    """Return the words without the single character at the end of a CJK series. The pair before contains it already."""
+    """Return the words without the single characters that end a series of CJK characters. The pair before such a
+    character already contains it."""
     return [word for before, word in zip(["", *words], words, strict=False) if not _is_tail(before, word)]
 
 

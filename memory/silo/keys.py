@@ -30,8 +30,7 @@ def new_wrapped_key(agent_id: int) -> bytes:
 
 
 def rewrap(agent_id: int, wrapped: bytes) -> bytes:
-    """Return the data key wrapped by the newest key-encryption key. A key that is already wrapped by it is not
-    changed."""
+    """Return the data key, wrapped by the newest key-encryption key. If `wrapped` already is, it does not change."""
     newest = keyring().silo[0]
     if wrapping_key_id(wrapped) == newest.id:
         return wrapped

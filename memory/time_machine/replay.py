@@ -66,8 +66,8 @@ def _label(agent_id: int) -> str:
 
 
 def _tail(agent: Agent) -> Iterator[Problem]:
-    """Check that the trail ends with the last entry that the agent's row has. This finds entries that were removed from
-    the end of the trail, or inserted there."""
+    """Check that the trail's last entry is the last entry in the agent's row. This check finds entries that were
+    removed from the end of the trail, or inserted there."""
     last = AuditEntry.objects.filter(agent_id=agent.pk).order_by("-seq").values_list("seq", "mac", "at").first()
     seq, mac, at = (whole(last[0]), binary(last[1]), last[2]) if last else (0, b"", None)
     if seq < whole(agent.audit_seq):
@@ -164,7 +164,7 @@ def _keys(agent: Agent) -> Iterator[Problem]:
     """
     operations = (Operation.KEY_ISSUED, Operation.KEY_REVOKED)
     entries = AuditEntry.objects.filter(agent_id=agent.pk, operation__in=operations).order_by("seq")
-    in_trail: dict[str, tuple[int, bool, Any]] = {}  # prefix → entry, handed out, when revoked
+    in_trail: dict[str, tuple[int, bool, Any]] = {}  # prefix → issuing entry, whether handed out, when revoked
     for seq, operation, at, detail in entries.values_list("seq", "operation", "at", "detail"):
         issued, handed_out, _ = in_trail.get(detail["prefix"], (whole(seq), bool(detail.get("handed_out")), None))
         in_trail[detail["prefix"]] = issued, handed_out, at if operation == Operation.KEY_REVOKED else None

@@ -33,7 +33,7 @@ __all__ = ["What", "preview", "roll_back"]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a rollback, or of its preview. The tokens are the tokens of core memory."""
+    """The figures of a rollback, or of its preview. All numbers of tokens are about core memory."""
 
     undid: dict[str, Any]
     head: int  # the agent's last entry before the rollback
@@ -213,7 +213,7 @@ def _nothing(agent: Agent, entries: Sequence[int]) -> errors.NothingToUndo:
 
 
 def _conflicts(agent: Agent, plan: _Plan, undoing: set[int]) -> dict[int, list[int]]:
-    """Map each memory to the later entries that conflict. These entries changed its state, and are not undone.
+    """Map each memory to the later entries that conflict: they changed the memory's state, and are not undone.
 
     Digests of whole states are compared. So an edit that was itself rolled back is not a conflict.
     """
@@ -238,7 +238,7 @@ def _conflicts(agent: Agent, plan: _Plan, undoing: set[int]) -> dict[int, list[i
 
 
 def _figures(agent: Agent, what: What, plan: _Plan, entry: int | None = None) -> Figures:
-    """Count the figures from the states of the memories before and after the rollback."""
+    """Compute the figures from the states of the memories before and after the rollback."""
     counts: Any = dict.fromkeys(("restored", "discarded", "rewritten", "protection_changed"), 0)
     tokens = agent.core_tokens
     for change in plan.changes:

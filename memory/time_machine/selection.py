@@ -22,7 +22,7 @@ from memory.models import Agent
 
 @dataclass(frozen=True, slots=True)
 class What:
-    """What a rollback undoes."""
+    """The part of the trail that a rollback undoes."""
 
     kind: str  # entry | session | import | since_entry | moment
     at: int | datetime
@@ -57,7 +57,7 @@ def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
 
     For a session or an import, the second list also has the entries that are already undone. Otherwise a memory could
     get a state from the middle of the session or import. For everything since an entry or a moment, the two lists are
-    the same range. There is no later entry, so there is no conflict.
+    the same range. Then there is no later entry, so there is no conflict.
 
     Raises UnknownEntry, SessionRunning, AlreadyUndone.
     """

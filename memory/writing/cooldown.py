@@ -11,7 +11,8 @@ GROWTH_PERCENT = 10  # growth that ends the cool-down early
 
 
 def begin(agent: Agent, at: datetime, tokens: int) -> None:
-    """Begin a cool-down. `tokens` is the size of core memory. If a failure already caused a longer wait, it stays."""
+    """Begin a cool-down. `tokens` is the size of core memory. A longer wait that a failure caused does not
+    change."""
     if agent.failures_in_a_row and agent.quiet_until is not None and agent.quiet_until > at + QUIET:
         return
     agent.quiet_until = at + QUIET

@@ -35,7 +35,7 @@ class Weight(NamedTuple):
 
     @classmethod
     def of(cls, memory: Memory) -> Weight | None:
-        """Return the weight of a memory. It is None for a discarded memory, because that adds nothing."""
+        """Return the weight of a memory, or None for a discarded memory, which adds nothing to the counters."""
         if memory.discarded_at is not None:
             return None
         group = Group(bytes(memory.digest), memory.category, memory.scope, memory.project)

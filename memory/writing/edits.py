@@ -134,8 +134,8 @@ class Edit:
         return memory
 
     def finish(self, *, always: bool = False) -> Edited:
-        """Write the memories, the counters and the audit entry. If no memory changed, nothing is written, except if
-        `always` is true: then the entry is written."""
+        """Write the memories, the counters and the audit entry. If no memory changed, nothing is written. With
+        `always`, the audit entry is written in every case."""
         memories = tuple(self._touched.values())
         if not memories and not always:
             return Edited(None, (), self.agent)

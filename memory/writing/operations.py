@@ -33,7 +33,7 @@ def remember(
     besides: Mapping[int, str] | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> Edited:
-    """Store all of these new memories, or none if there is an error. They are at the end of the result's `memories`.
+    """Store new memories. If there is an error, none is stored. The new memories are at the end of the result's list.
 
     `besides` has the new contents of existing memories that refer to the new memories. Its keys are the numbers of the
     existing memories. `detail` is added to the audit entry, unencrypted. Raises Invalid, MemoryDisabled.
@@ -225,7 +225,7 @@ def promote(agent: Agent, one: int | Memory, actor: Actor, *, session: int | Non
 def trim(agent: Agent, keep: int, actor: Actor, *, upto: int | None = None) -> Edited:
     """Discard all run entries of the journal except the newest `keep` entries.
 
-    Constitutional entries stay, and do not count as one of the newest. Entries with a number above `upto` stay, too.
+    Constitutional entries stay, and are not counted. Entries with a number above `upto` stay, too.
     """
     if keep < 0:
         raise errors.Invalid("keep", "must be 0 or more")
