@@ -117,7 +117,7 @@ def require_names(tags: Iterable[str], field: str = "tags") -> None:
 def checked_service(name: str, field: str = "service") -> str:
     """Return the name of a service, for the name of a credential's file. Raises Invalid if it looks like a secret."""
     if looks_secret(name):
-        raise Invalid(field, "looks like a secret, but it becomes a file name. Give the service that needs the secret")
+        raise Invalid(field, "looks like a secret, but it becomes a file name. Give the name of its service")
     return name
 
 

@@ -24,7 +24,7 @@ _LOSING = (Operation.REVISED, Operation.DISCARDED, Operation.CONSOLIDATED)
 
 
 def require(agent: Agent, memories: Iterable[Memory], now: datetime) -> None:
-    """Raise DiscardShare if an edit of these memories exceeds the limit. The caller must have locked the agent's row."""
+    """Raise DiscardShare if an edit of these memories exceeds the limit. The agent's row must be locked already."""
     lifted = agent.discard_share_lifted_until
     if lifted is not None and now < lifted:
         return
