@@ -308,7 +308,7 @@ class MailNotSent(MemoryFault):
     def __init__(self) -> None:
         super().__init__(
             "This agent has a steward, who decides with a link that the service mails. At present, mail is printed to "
-            "the console, where the operator can read that link. Ask the operator to set EMAIL_URL, for example to "
+            "the console, where the operator can read that link. Ask the operator to set EMAIL_URL, such as "
             "smtp+tls://USER:PASSWORD@HOST:587."
         )
 

@@ -84,7 +84,7 @@ def _names(agent: Agent) -> Iterator[Problem]:
     entries = AuditEntry.objects.filter(agent_id=agent.pk)
     others = entries.exclude(tenant_id=agent.tenant_id, agent_label=agent.label).order_by("seq")
     for seq in others.values_list("seq", flat=True)[:1]:
-        yield Problem(agent.label, whole(seq), "altered: the tenant or the agent's name in this entry is wrong")
+        yield Problem(agent.label, whole(seq), "the tenant or the agent's name in this entry is wrong")
 
 
 def _states(agent: Agent) -> Iterator[Problem]:

@@ -59,7 +59,7 @@ def test_constitutional_memories_stay_whatever_they_weigh(runtime: Caller, past:
     assert numbers(runtime) == ([1, 3], [5], 0, 0)
     steps.protect(past, 1, 4)
     assert numbers(runtime, "&max_tokens=0") == ([1], [4], 2, 20)
-    assert b"2 memories of 20 tokens are left out" in runtime.get("context?max_tokens=0").content
+    assert b"2 memories with 20 tokens in total are left out" in runtime.get("context?max_tokens=0").content
 
 
 def test_a_memory_cannot_pose_as_another(runtime: Caller, ada: Agent) -> None:
