@@ -11,7 +11,7 @@ MAX_LISTED = 20  # the most conflicts that one error lists
 
 
 class MemoryFault(DomainError):
-    """The base of this app's errors. (`MemoryError` is a built-in of Python.)"""
+    """The base class of this app's errors. (The name `MemoryError` is already used by Python.)"""
 
     code = "memory"
 
@@ -21,7 +21,7 @@ class Invalid(InvalidField, MemoryFault):
 
 
 class NumbersError(MemoryFault):
-    """The base of errors that refuse an edit because of some memories. `numbers` has the numbers of these memories."""
+    """The base class of errors that refuse an edit because of some memories. `numbers` has their numbers."""
 
     what = "Refused"
 

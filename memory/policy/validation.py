@@ -81,7 +81,7 @@ def checked_content(content: object, field: str = "content", most: int = MAX_CON
 
 
 def checked_words(text: object, field: str) -> str:
-    """Return a text for people as one line. It must have at least one visible letter or digit. Raises Invalid."""
+    """Return a text that people read, as one line. It must have a visible letter or digit. Raises Invalid."""
     words = " ".join(checked_content(text, field).split())
     if not any(character.isalnum() and character not in _BLANK_LETTERS for character in words):
         raise Invalid(field, "must have a letter or a digit")
@@ -115,7 +115,7 @@ def require_names(tags: Iterable[str], field: str = "tags") -> None:
 
 
 def checked_service(name: str, field: str = "service") -> str:
-    """Return the name of a service, for the name of a credential's file. Raises Invalid if it looks like a secret."""
+    """Return the name of a service, which becomes a file name. Raises Invalid if the name looks like a secret."""
     if looks_secret(name):
         raise Invalid(field, "looks like a secret, but it becomes a file name. Give the name of its service")
     return name

@@ -74,8 +74,8 @@ def etag(
 def read(
     agent: Agent, *, max_tokens: int | None = None, project: str | None = None, now: datetime | None = None
 ) -> Context:
-    """Return the block. Only the agent's side may have it. With `project`, only memories that are visible from that
-    project are in the block.
+    """Return the block of memories for a prompt. Only the agent's side may read it. With `project`, the block has only
+    memories that are visible from that project.
 
     Raises Invalid. While memory is off, raises MemoryDisabled instead of returning an empty block.
     """

@@ -27,10 +27,11 @@ class Hit:
 
 
 class Index:
-    """A full-text index of documents, which have numbers.
+    """A full-text index of numbered documents.
 
     The stems in an index are content. So an index is never stored or pickled, and the words of a removed document do
-    not stay in it. `language` is the name of a Snowball stemmer. Words of other languages match only in the same form.
+    not stay in it. `language` is the name of a Snowball stemmer. A word of another language matches only its exact
+    form.
 
     Searches may run concurrently. `extend` and `remove` need exclusive access.
     """
@@ -75,8 +76,8 @@ class Index:
         literally. No query raises an error. A query without words and phrases lists all allowed documents, newest
         first, with score 0. A query that has only punctuation finds nothing.
 
-        `boost` takes an origin date and returns a factor. The scores of the best `3 * limit` results, but at least of
-        the best 30, are multiplied by it.
+        `boost` takes an origin date and returns a factor. This factor multiplies the scores of the best `3 * limit`
+        results, or of the best 30 results if that is more.
         """
         if limit < 1:
             return []

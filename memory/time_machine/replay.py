@@ -1,4 +1,4 @@
-"""Verifies an agent. If its audit entries are replayed from the first, the result must be its memories and counters."""
+"""Verifies an agent. If its audit entries are replayed from the start, the result must be its memories and counters."""
 
 from __future__ import annotations
 

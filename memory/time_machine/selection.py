@@ -1,6 +1,6 @@
 """Selects the entries that a rollback undoes, and computes which entries are already undone.
 
-The undone entries are computed from the rollbacks in the trail. They are not marked, because the trail never changes.
+The undone entries are computed from the rollbacks in the trail. They are not marked, because an entry never changes.
 """
 
 from __future__ import annotations

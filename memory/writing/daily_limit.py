@@ -62,7 +62,7 @@ def _touched(agent: Agent, since: datetime, *operations: str) -> QuerySet[Change
 
 
 def _count_at(agent: Agent, since: datetime) -> int:
-    """Count the core memories that were active at `since`. Memories that were restored after it do not count."""
+    """Count the core memories that were active at `since`. Memories that were restored after `since` do not count."""
     active = Q(discarded_at__isnull=True) | Q(discarded_at__gte=since)
     restored = _touched(agent, since, Operation.RESTORED)
     return _core(agent, since).filter(active).exclude(number__in=restored).count()
