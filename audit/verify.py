@@ -290,7 +290,7 @@ def _entry_problems(
 ALTERED = "altered: it is not as it was written, or does not follow the right entry"
 WIPED = "wiped: a sealed body is missing, but its digest is there"
 EXCHANGED = "altered: a sealed body is not the one that was written"
-RETURNED = "inserted: a redacted body is there again"
+RETURNED = "inserted: a redacted body exists again"
 
 
 def _snapshot_problem(

@@ -15,7 +15,7 @@ class MemoryConfig(AppConfig):
         from memory.vault import writer
         from memory.writing.signals import edited
 
-        # Discarded memories are kept for ever (seed 003, Clarifications): no road removes a row.
+        # Discarded memories are kept permanently, so nothing may delete the row of a memory.
         register(Guard("memory_memory", ("DELETE",), ("agent_id", "number")))
         edited.connect(cache.note_edit, dispatch_uid="memory.search")
         edited.connect(writer.sync_after_commit, dispatch_uid="memory.vault")

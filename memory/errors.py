@@ -1,4 +1,4 @@
-"""The errors of this app. No message quotes the content of a memory."""
+"""The errors of the memory app. No error message quotes the content of a memory."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from datetime import datetime, timedelta
 
 from config.errors import USAGE, ConfigurationError, DomainError, InvalidField
 
-MAX_LISTED = 20  # conflicts that one error lists
+MAX_LISTED = 20  # the most conflicts that one error lists
 
 
 class MemoryFault(DomainError):
-    """The base of this app's errors. (`MemoryError` is a built-in of Python.)"""
+    """The base class of this app's errors. (The name `MemoryError` is already used by Python.)"""
 
     code = "memory"
 
 
 class Invalid(InvalidField, MemoryFault):
-    """A value that cannot be stored. The message names the field, the problem, and what is allowed."""
+    """The value of a field cannot be stored. The message gives the field, the problem, and what is allowed."""
 
 
 class NumbersError(MemoryFault):
-    """An edit that is refused because of some memories: `numbers`."""
+    """The base class of errors that refuse an edit because of some memories. `numbers` has their numbers."""
 
     what = "Refused"
 
@@ -47,48 +47,48 @@ class Constitutional(NumbersError):
 
 class Stale(NumbersError):
     code = "stale_memory"
-    what = "Changed since you read them"
+    what = "These memories have changed since you read them"
 
 
 class CoreMemoryRequired(NumbersError):
     code = "not_core"
-    what = "Not core memories"
+    what = "These memories are not core memories"
 
 
 class MixedScope(NumbersError):
-    """A consolidation of memories of different scopes or projects."""
+    """Memories of different scopes or projects cannot be consolidated."""
 
     code = "mixed_scope"
-    what = "In another scope or project than the first memory"
+    what = "These memories have another scope or project than the first memory"
 
 
 class DuplicateNumbers(NumbersError):
     code = "repeated"
-    what = "Named more than once"
+    what = "Given more than once"
 
 
 class Private(NumbersError):
-    """Memories that refinement leaves out: credentials, keys and sensitive memories."""
+    """The edit changes memories that are never refined: credentials, keys and sensitive memories."""
 
     code = "private_category"
     what = "Credentials, keys and sensitive memories are never refined"
 
 
 class Notice(NumbersError):
-    """The service's own notices to the agent."""
+    """The edit changes a notice that the service wrote to the agent."""
 
     code = "notice"
     what = "Notices of the service cannot be changed"
 
 
 class ProtectionRefused(MemoryFault):
-    """This caller cannot protect memories, or not at this time."""
+    """This caller can never protect memories, or cannot do it at this time."""
 
     code = "protection_refused"
 
 
 class ProtectionFull(MemoryFault):
-    """An agent can protect memories up to half of its budget."""
+    """The protected memories would have more tokens than half of the agent's budget."""
 
     code = "protection_full"
 
@@ -104,7 +104,7 @@ class MemoryDisabled(MemoryFault):
 
 
 class CategoryDisabled(MemoryFault):
-    """A category that is off. Its memories are neither written nor read."""
+    """The category is off. While it is off, no memory of this category can be written or read."""
 
     code = "category_disabled"
 
@@ -121,20 +121,21 @@ class PersonRequired(MemoryFault):
 
 
 class NotConfirmed(MemoryFault):
-    """The change turns on a switch that the person did not agree to, because somebody turned it off meanwhile."""
+    """Somebody turned off a switch in the meantime. The change would turn it on, and the person did not agree to
+    that."""
 
     code = "not_agreed"
 
     def __init__(self, paths: Sequence[str]) -> None:
         super().__init__(
-            f"Nothing was changed. The change also turns on {', '.join(paths)}, which somebody turned off meanwhile. "
-            "Look at the settings and try again."
+            f"Nothing was changed. In the meantime, somebody turned off {', '.join(paths)}, and your change would turn "
+            "this on again. Look at the settings and try again."
         )
         self.paths = tuple(paths)
 
 
 class NotFound(MemoryFault):
-    """The object is missing, or the caller has no access to it. The message is the same for both."""
+    """The object does not exist, or the caller has no access to it. The message is the same in both cases."""
 
     code = "not_found"
     exit_code = USAGE
@@ -145,32 +146,33 @@ class AlreadyExists(MemoryFault):
 
 
 class DiscardShare(MemoryFault):
-    """The daily limit of memories that are discarded or rewritten outside sessions (memory/writing/daily_limit.py)."""
+    """The agent would discard or rewrite too many memories within 24 hours (`memory/writing/daily_limit.py`)."""
 
     code = "discard_share"
 
     def __init__(self, allowed: int) -> None:
         super().__init__(
-            f"At most {allowed:,} core memories can be discarded or rewritten within 24 hours outside sessions. Run a "
-            "refinement session, wait, or lift the limit on the agent's side (discard_share_lifted_until)."
+            f"Outside refinement sessions, an agent can discard or rewrite at most {allowed:,} core memories within 24 "
+            "hours. Run a refinement session, wait, or ask the agent's side to lift the limit "
+            "(discard_share_lifted_until)."
         )
 
 
 class KeyRejected(MemoryFault):
-    """A key that is malformed, unknown, revoked, or of another agent."""
+    """The key is malformed, unknown or revoked, or it belongs to another agent."""
 
     code = "key_rejected"
     exit_code = USAGE
 
 
 class AgentConsentRequired(MemoryFault):
-    """Only the agent's side can do this, and the caller is not on it."""
+    """Only the agent's side (the runtime or the steward) can do this. The caller is not on the agent's side."""
 
     code = "agents_side"
 
 
 class SealBroken(MemoryFault):
-    """A sealed record cannot be opened: the key is wrong, or the record was changed or moved."""
+    """Sealed data cannot be decrypted: the key is wrong, or the data was changed or moved to another place."""
 
     code = "seal_broken"
 
@@ -188,20 +190,20 @@ class Erased(SiloKeyMissing):
 
 
 class Redacted(NumbersError):
-    """Memories whose content was removed permanently."""
+    """The content of these memories was removed permanently."""
 
     code = "redacted"
     what = "Redacted permanently"
 
 
 class RequestNotFound(MemoryFault):
-    """There is no open request with this number. It does not exist, or was already decided."""
+    """The request with this number does not exist, or it was already decided."""
 
     code = "no_request"
 
 
 class ConsentRequired(MemoryFault):
-    """Only the agent's side (a runtime with its key, or its steward) can agree to this request or decline it."""
+    """Only the agent's side (the runtime with its key, or the steward) can agree to this request or decline it."""
 
     code = "consent_needed"
 
@@ -225,7 +227,7 @@ class TrailChanged(MemoryFault):
 
 
 class AlreadyUndone(MemoryFault):
-    """This was already rolled back."""
+    """The entry, session or import was already rolled back."""
 
     code = "already_undone"
 
@@ -235,7 +237,7 @@ class NothingToUndo(MemoryFault):
 
 
 class Conflict(MemoryFault):
-    """Later entries changed the same memories. `conflicts` maps a memory to these entries."""
+    """Later entries changed the same memories. `conflicts` maps the number of each memory to its later entries."""
 
     code = "conflict"
 
@@ -250,13 +252,13 @@ class Conflict(MemoryFault):
 
 
 class AlreadyRequested(MemoryFault):
-    """The person already has an open request to this agent."""
+    """The person already has a request to this agent that is not decided yet."""
 
     code = "already_asked"
 
 
 class TooManyRequests(MemoryFault):
-    """Too many requests and proposals within 24 hours, by one person or to one agent."""
+    """A person made, or an agent received, too many requests and proposals within 24 hours."""
 
     code = "too_many_asked"
 
@@ -269,13 +271,13 @@ class TooManyRequests(MemoryFault):
 
 
 class NotOpen(MemoryFault):
-    """The request, grant or session is over, or was already decided."""
+    """The request, grant or session does not exist, has ended, or was already decided."""
 
     code = "not_open"
 
 
 class NotGranted(MemoryFault):
-    """No active grant covers this."""
+    """No active grant covers the memories or the entry that the person wants to read."""
 
     code = "not_granted"
 
@@ -287,7 +289,7 @@ class InvalidLink(MemoryFault):
 
 
 class NotAllowed(MemoryFault):
-    """The person does not have permission for this."""
+    """The person does not have the permission for this action."""
 
     code = "not_allowed"
 
@@ -299,14 +301,15 @@ class LastOwner(MemoryFault):
 
 
 class MailNotSent(MemoryFault):
-    """Mail is printed to the console, where others than the steward can read a consent link."""
+    """Mail is printed to the console, so other people than the steward could read a consent link."""
 
     code = "mail_not_sent"
 
     def __init__(self) -> None:
         super().__init__(
-            "This agent has a steward, who decides by a link in a letter. Mail now goes to the console, where the "
-            "operator can read that link. Ask the operator to set EMAIL_URL, such as smtp+tls://USER:PASSWORD@HOST:587."
+            "This agent has a steward, who decides with a link that the service mails. At present, mail is printed to "
+            "the console, where the operator can read that link. Ask the operator to set EMAIL_URL, such as "
+            "smtp+tls://USER:PASSWORD@HOST:587."
         )
 
 
@@ -317,17 +320,17 @@ class FileFault(MemoryFault):
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
-        self.reason = reason or "not as it should be"
+        self.reason = reason or "unexpected state"
 
 
 class FileOutsideRoots(FileFault):
-    """A file outside the folders of VAULT_ROOTS."""
+    """The file is outside the folders in VAULT_ROOTS."""
 
     code = "memory_file_elsewhere"
 
 
 class NotAFile(FileFault):
-    """Something else has the name of a file: a folder, a symlink or a pipe. It is left alone."""
+    """There is a folder, a symlink or a pipe at the path of a file. The service does not change it."""
 
 
 class VaultBusy(FileFault):

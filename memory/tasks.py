@@ -8,11 +8,11 @@ from memory.mail import letters, link_letters
 
 @task
 def tell_steward(agent_id: int, seq: int, whose: int, tried: int = 0) -> str:
-    """Send a letter about a change."""
+    """Send the steward a letter about a change."""
     return letters.post(letters.send, TELL_STEWARD, agent_id, seq, whose, tried=tried)
 
 
 @task
 def ask_steward(agent_id: int, seq: int, tried: int = 0) -> str:
-    """Send a consent link. Each attempt creates a new link, so no token is stored."""
+    """Send the steward a consent link. Each attempt creates a new link, so no token is stored."""
     return letters.post(link_letters.send, ASK_STEWARD, agent_id, seq, tried=tried)

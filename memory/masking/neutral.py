@@ -1,7 +1,7 @@
 """Remove licence notices and the signatures of tools from text.
 
-A notice is removed from its line, and other text in the line stays. A sentence about a licence, a tool or a person
-stays.
+Only the notice is removed from a line; other text in the line stays. An ordinary sentence about a licence, a tool or a
+person stays, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOOLS = (
     r"gpt-?\d[\w.]{0,10}|jules|langchain|llamaindex|"
     r"openai(?: codex)?|opencode|openhands|replit agent|roo code|tabnine|windsurf"
 )
-# Names that people and other things also have.
+# Names of tools that are also names of people or of other things.
 _SHARED = frozenset(("aider", "amp", "claude", "cline", "codex", "cursor", "devin", "gemini", "jules"))
 _MAKERS = "anthropic|openai|cursor|cognition|devin|aider|windsurf|codeium|all-hands|openhands"
 _LEAD = r"[ \t>#*/_;|-]{0,20}"  # quotes, comments, bullets, emphasis
@@ -41,7 +41,7 @@ _NOTICE = re.compile(
     r"SPDX-(?:License-Identifier:[^?\n]{1,100}?|FileCopyrightText:[^?\n]{1,160}?)(?=[ \t]{0,3}(?:\*/|-->|\n|\Z))",
     re.IGNORECASE,
 )
-# Where a notice begins: at the start of its line, after a sentence, in parentheses or a comment, or with an emoji.
+# A notice begins at the start of a line, after a sentence, in parentheses, in a comment, or with an emoji.
 _BEFORE = re.compile(
     rf"(?P<edge>(?P<start>\A{_LEAD})|[.!?)\]>][*_]{{0,2}}[ \t]{{1,3}})?"
     r"(?P<cut>(?:[ \t][|–—-][ \t]{1,3}|\(|[ \t](?:#|//|/\*|--)[ \t]{0,3})?"
@@ -50,13 +50,13 @@ _BEFORE = re.compile(
 _ASKED = re.compile(
     r"\b(?:add|append|include|omit|put|remove|use|write|with|without|no|the|an?|any|every|like|says?)\s\Z"
 )
-# Where it ends: with its line, or with a sentence.
+# A notice ends at the end of a line or of a sentence.
 _AFTER = re.compile(
     r"[.!*_)]{0,6}(?:[ \t]{0,3}(?:\*/|-->))?[ \t]{0,6}\Z|"
     r"[*_]{0,2}(?:[.!][*_)]{0,3}(?=[ \t])|\)[.]?)|(?P<goes_on>[*_]{0,2})"
 )
-_PASSES = 5  # after a notice is removed, another can end the line
-# A line that names the owner, and the next one, which names the licence.
+_PASSES = 5  # after one notice is removed, another notice can be at the end of the line
+# A line with the owner, and a following line with the licence.
 _OWNED = re.compile(
     rf"^{_LEAD}(?:copyright[ \t]{{0,3}}(?:\(c\)|©|(?=\d{{4}}))|\(c\)|©)[ \t]{{0,3}}\w[^?\n]{{0,120}}\n"
     rf"(?:[ \t\r]{{0,9}}\n){{0,3}}{_LEAD}(?:all rights reserved|"
@@ -65,7 +65,7 @@ _OWNED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 
-# The header of a file: lines of comments, one after another, that name the owner and the licence.
+# The header of a file: consecutive comment lines that contain the owner and the licence.
 _IN_COMMENT = re.compile(r"[ \t]*(?:#(?![#!])|//|--|;|\*|/\*)")
 _OWNER = re.compile(r"copyright|\(c\)|©|spdx-", re.IGNORECASE)
 _TERMS = re.compile(
@@ -77,7 +77,7 @@ _HEADER = range(3, 60)  # lines of a header
 
 
 def neutral(text: str) -> str:
-    """Return the text without notices, "" if nothing is left. A text without notices is unchanged."""
+    """Return the text without notices, or "" if nothing is left. A text that has no notices does not change."""
     for _ in range(_PASSES):
         before, text = text, _without_some(text)
         if text == before:
@@ -86,7 +86,7 @@ def neutral(text: str) -> str:
 
 
 def neutral_whole(text: str) -> str:
-    """Do the same, but return a text that has only notices unchanged."""
+    """Return the text without notices. A text that consists only of notices does not change."""
     return neutral(text) or text
 
 
@@ -112,7 +112,7 @@ def _headers(lines: list[str]) -> set[int]:
 
 
 def _without_notices(line: str) -> str:
-    """Return the line without its notices, "" if nothing is left."""
+    """Return the line without its notices, or "" if nothing is left."""
     body = line.rstrip("\r\n")
     parts, at = [], 0
     for found in _NOTICE.finditer(body):

@@ -1,5 +1,5 @@
-"""Find secrets by the name next to them: `DB_PASSWORD=…`, `api_key: …`, `"client_secret": "…"`, `<password>…`, and "my
-password is …".
+"""Find secrets by the name next to the secret: `DB_PASSWORD=…`, `api_key: …`, `"client_secret": "…"`, `<password>…`,
+and "my password is …".
 
 Placeholders, types, variables, code and descriptions ("password: required") are not secrets.
 """
@@ -17,12 +17,13 @@ HIDDEN = "\ufffc"  # replaces each character that no pattern may match
 
 
 def _word(name: str, *, rest: str = "") -> str:
-    """The pattern of a name with no letter before it and after its rest. It begins with the name itself, so that the
-    search is fast."""
+    """Return a pattern for a name and `rest`, without a letter before and after them. The pattern begins with the name,
+    so that the search is fast."""
     return rf"{name}(?<![a-z]{name}){rest}(?![a-z])"
 
 
-# Names in lower case. Any value of a sure name is a secret; the value of a weak name must look like a token.
+# Names in lower case. After a sure name, every value is a secret. After a weak name, a value is a secret only if it
+# looks like a token.
 _SURE = "|".join(
     (
         *("passwd", "password", "passwort", r"pass[ _-]?phrase", "passcode", "pwd", _word("pw"), _word("psk")),
@@ -36,14 +37,14 @@ _WEAK = "|".join(
     (
         *(rf"{whose}[ _.-]?(?:access[ _-]?)?key" for whose in _KEYS.split()),
         *("secret", "token(?<!tiktoken)", "credential", "_auth(?![a-z])", "-auth(?![a-z])", "sess(?:ion)?_?id"),
-        *(r"key(?<=[?&]key)(?==)", r"sig(?:nature)?(?==)"),  # in the query of an address
+        *(r"key(?<=[?&]key)(?==)", r"sig(?:nature)?(?==)"),  # in the query of a URL
         *(_word("pass"), _word("pin", rest="(?: code)?"), _word("otp")),
     )
 )
 _NAME = re.compile(f"{_SURE}|{_WEAK}")
 _IS_SURE = re.compile(_SURE)
 _IS = r"[ \t]{1,4} (?: is | was | ist | es | est | é ) (?: [ \t] now )?"
-_TAIL = re.compile(  # what stands between a name and its value
+_TAIL = re.compile(  # the text between a name and its value
     rf"""(?: s | es )?                                                # passwords
     (?: _?\d{{1,2}} | _(?: base | prod | production | live | staging | test | dev | ci | new | old | value ) )?
     _{{0,2}}
@@ -71,7 +72,7 @@ _QUOTED = re.compile(
 )
 _BARE = re.compile(  # a value without quotes, up to a space or the start of something else
     rf"""(?:
-        (?! & (?: amp; | quot; | [\w.-]+= )                      # the next field of an address
+        (?! & (?: amp; | quot; | [\w.-]+= )                      # the next field of a URL
           | [,;] [ \w.-]{{0,30}} [=:]                            # the next pair
           | \\+ [nrt"'] | </ )                                   # a line end or a quote in a string, the next tag
         [^\s'"`|{HIDDEN}]
@@ -79,12 +80,13 @@ _BARE = re.compile(  # a value without quotes, up to a space or the start of som
     re.VERBOSE,
 )
 _PHRASE = re.compile(r"[a-z]{1,20}(?: [a-z]{1,20}){3,23}")
-_ENDS = re.compile(r"[.,;:!?)\]}>*]*[ \t]*(?:\Z|[\n\r)\]}|<'\"`*\\&,;]|[\w.-]{1,20} ?[=:])")  # behind a value
+_ENDS = re.compile(r"[.,;:!?)\]}>*]*[ \t]*(?:\Z|[\n\r)\]}|<'\"`*\\&,;]|[\w.-]{1,20} ?[=:])")  # what can follow a value
 _TRAILING = ".,;:!?)]}>*"
 
 # --- values
 
-# Words that are not a secret alone, because they describe one or are code. Those of the second part form sentences.
+# One of these words alone is not a secret. The words in the first list describe a secret, or they are code. The words
+# in the second list occur in sentences.
 _WORDS_ALONE = (
     "absent all argon2 argon2id base64 bcrypt bool boolean bytes char clear compromised correct default different "
     "disabled empty enabled expired false field file generated hash hashed hidden incorrect input int integer "
@@ -105,7 +107,7 @@ _PLACEHOLDER = re.compile(
     r"""\.{3} | … | [xX*•.#_?-]+ \Z                                # ..., xxxx, ****
     | [<\[{(] | &lt;                                             # <your password>
     | \#[0-9a-fA-F]{3,8} \Z                                      # a colour
-    | (?: ~ | \.{1,2} )? (?: /[\w.-]+ )+ /? \Z | .*://           # a path, an address
+    | (?: ~ | \.{1,2} )? (?: /[\w.-]+ )+ /? \Z | .*://           # a path, a URL
     | \$[({] | \$[A-Za-z_]\w* (?: \Z | [,;:/] )                  # $PASSWORD
     | %[A-Z_]{2,40}% \Z | %[sdr(]                                # %PASSWORD%, %s
     | !\d | !(?: vault | secret | ref | sub | env | include )\b  # tags of YAML
@@ -120,7 +122,8 @@ _NAMED = re.compile(  # the name of another secret: api_key=apiKeyFromFile
 _MEMBER = r"(?:(?:\.|::|->|\?\.)[A-Za-z_]\w{0,60})"
 _CODE = re.compile(rf"[$@%&!]?[A-Za-z_]\w{{0,60}}{_MEMBER}{{0,8}}(?:[(\[<{{]|(?<=\.)\Z)")  # f(…
 _DOTTED = re.compile(rf"[A-Za-z_]\w{{0,60}}{_MEMBER}{{1,8}}")  # settings.password
-_TEMPLATE = re.compile(r"\$?\{\{[^{}\n]{0,200}\}\}|\$\{[^{}\n]{0,200}\}|\$\([^()\n]{0,200}\)")  # and shell defaults
+# Templates, and default values of shells.
+_TEMPLATE = re.compile(r"\$?\{\{[^{}\n]{0,200}\}\}|\$\{[^{}\n]{0,200}\}|\$\([^()\n]{0,200}\)")
 _KIND_OF = re.compile(r"[A-Za-z]{1,10}[-_ ]?\d{1,5}(?:[-_]\w{1,8})?|\d+(?:[.:-]\d+)*[A-Za-z]{0,5}")  # RS256, 30min
 _CONSTANT = re.compile(r"[A-Z]{2,30}\d?(?:_[A-Z]{1,30}\d?){1,8}")
 _HUMPS = re.compile(r"[A-Z]?[a-z]{0,30}(?:[A-Z]{1,5}[a-z]{2,30}){1,6}")  # camelCase
@@ -130,7 +133,7 @@ _SIGN = re.compile(  # inside, at the end, or at the start
 
 
 def is_opaque(value: str) -> bool:
-    """Whether the value is no word: it has letters and digits, a sign inside, or mixed case."""
+    """Whether the value does not look like a word: it has letters and digits, a sign inside, or mixed case."""
     if value.isdigit():
         return len(value) >= 4
     is_mixed = not (value[1:].islower() or value.isupper() or _HUMPS.fullmatch(value))
@@ -146,7 +149,7 @@ def _has_both(value: str) -> bool:
 
 
 class _Pair(NamedTuple):
-    """A name, and what stands between it and its value."""
+    """A name, and the text between the name and its value."""
 
     name: str
     is_sure: bool
@@ -154,7 +157,7 @@ class _Pair(NamedTuple):
 
     @property
     def is_shell(self) -> bool:
-        """It is a variable of a shell: `DB_PASSWORD=`."""
+        """Whether the name is a variable of a shell, such as `DB_PASSWORD=`."""
         return self.tail["sign"] == "=" and not self.tail["gap"] and self.name.isupper()
 
 
@@ -232,8 +235,8 @@ def _is_weak_secret(pair: _Pair, value: str) -> bool:
 
 
 def _is_token(value: str, least: int = 20) -> bool:
-    """Whether the value looks like a token, and not like a word, a type, a date or a constant. A value of letters alone
-    is one from `least` letters on."""
+    """Whether the value looks like a token, and not like a word, a type, a date or a constant. A value that has only
+    letters must have at least `least` letters."""
     is_other = value.isdigit() or _KIND_OF.fullmatch(value) or _CONSTANT.fullmatch(value)
     is_long = len(value) >= least and (value.islower() or value.isupper())
     return len(value) >= 8 and not is_other and (is_opaque(value) or (value.isalpha() and is_long))

@@ -1,7 +1,7 @@
 """Mask secrets in text.
 
-`tokens` finds secrets by their form, `pairs` by the name next to them. A secret that is found in one place is masked in
-all places.
+The module `tokens` finds secrets by their form. The module `pairs` finds secrets by the name next to them. If a secret
+is found in one place, it is masked in all places.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from memory.masking import pairs, tokens
 from memory.masking.pairs import HIDDEN, Span
 
 PLACE = re.compile(r"\[masked: [^\[\]\n]{1,60}\]")
-_PASSES = 5  # masking a secret can reveal another
+_PASSES = 5  # masking one secret can reveal another secret
 _SHORT = 8  # characters: a shorter secret is found again only as a whole word
-_AGAIN = 200  # secrets that are searched for again in all texts
-# The last one is two characters in lower case.
+_AGAIN = 200  # only this many secrets are searched for again in all texts
+# "İ" is in this table because it has two characters in lower case.
 _PLAIN = dict.fromkeys("“”„‟«»", '"') | dict.fromkeys("‘’‚‛", "'") | {"İ": "i"}
-_ESCAPED = tuple('"\\/bfnrtu')  # what follows a backslash in JSON
+_ESCAPED = tuple('"\\/bfnrtu')  # the characters that can follow a backslash in JSON
 
 
 def masked(text: str) -> tuple[str, int]:
@@ -31,8 +31,8 @@ def masked(text: str) -> tuple[str, int]:
 
 
 def masked_together(texts: Sequence[str]) -> tuple[list[str], int]:
-    """Mask several texts. A secret that is found in one text is masked in all. Masking is repeated until nothing more
-    is found, so that masking a masked text changes nothing."""
+    """Mask several texts. A secret that is found in one text is masked in all texts. Masking is repeated until nothing
+    more is found. So if a masked text is masked again, it does not change."""
     done, count = list(texts), 0
     for _ in range(_PASSES):
         found = _find(done)
@@ -44,7 +44,7 @@ def masked_together(texts: Sequence[str]) -> tuple[list[str], int]:
 
 
 def holds_token(text: str) -> bool:
-    """Return whether the text has a secret. A text with a secret is not stored as an unencrypted name."""
+    """Return whether the text contains a secret. A name that contains a secret must not be stored unencrypted."""
     return masked(text)[1] > 0
 
 
@@ -78,8 +78,8 @@ def _find(texts: Iterable[str]) -> list[list[Span]]:
 
 
 def _view(text: str) -> tuple[str, Sequence[int]]:
-    """Return the text as a reader sees it, without invisible characters, and the index in `text` of each character.
-    Masked places are hidden."""
+    """Return the text as a reader sees it, without invisible characters, and the position of each character in `text`.
+    Each character of a masked place is replaced by HIDDEN."""
     text = PLACE.sub(lambda found: HIDDEN * len(found[0]), text.replace(HIDDEN, "\ufffd"))
     if text.isascii():
         return text, range(len(text))
@@ -89,7 +89,7 @@ def _view(text: str) -> tuple[str, Sequence[int]]:
 
 @lru_cache(maxsize=4096)
 def _plain(letter: str) -> str:
-    """Return the plain form of a wide letter, an unusual space or a quote; "" for an invisible character."""
+    """Return the plain form of a wide letter, an unusual space or a quote. Returns "" for an invisible character."""
     if unicodedata.category(letter) == "Cf":
         return ""
     plain = _PLAIN.get(letter) or unicodedata.normalize("NFKC", letter)
@@ -97,7 +97,8 @@ def _plain(letter: str) -> str:
 
 
 def _is_distinctive(secret: str) -> bool:
-    """Return whether the secret is unlikely to mean anything else in another place. A single word may."""
+    """Return whether the secret is so special that the same text in another place is probably the same secret. A short
+    or ordinary word is not."""
     return len(secret) >= (_SHORT if " " in secret else 4) and (" " in secret or pairs.is_opaque(secret))
 
 
@@ -113,7 +114,7 @@ def _find_again(view: str, secrets: dict[str, str]) -> Iterator[Span]:
 
 
 def _merge(spans: Iterable[Span]) -> list[Span]:
-    """Merge overlapping spans. The kind is that of the first."""
+    """Merge overlapping spans. A merged span has the kind of the first span."""
     merged: list[Span] = []
     for begin, end, kind in sorted(spans):
         if merged and begin < merged[-1][1]:

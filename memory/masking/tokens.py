@@ -1,8 +1,8 @@
 """Find secrets by their form: keys and tokens of known services, private-key blocks, `Authorization` headers and
 passwords in URLs.
 
-The patterns come from the plugins of detect-secrets. Nothing else of the library runs: no settings, no files, no
-network. Every pattern has a limited reach, so the time is linear.
+Many patterns come from the plugins of detect-secrets. Only these patterns of the library are used: no settings, no
+files, no network. Every pattern matches only a limited number of characters, so the time is linear.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from detect_secrets.plugins.base import BasePlugin, RegexBasedDetector
 
 from memory.masking.pairs import HIDDEN, Span, is_opaque, is_placeholder
 
-# Unused plugins. Public addresses are not secrets. Two plugins find words (`keyJobs.run`), npm matches the rest of the
-# line, and four are slow on rows of spaces. The patterns below and `pairs` find the same secrets.
+# The plugins that are not used. Public IP addresses are not secrets. Two plugins match ordinary words (`keyJobs.run`).
+# The plugin for npm matches the rest of the line. Four plugins are slow on long series of spaces. The patterns below
+# and `pairs` find the same secrets.
 _UNUSED = {
     *("ArtifactoryDetector", "BasicAuthDetector", "CloudantDetector", "IbmCloudIamDetector", "IbmCosHmacDetector"),
     *("IPPublicDetector", "JwtTokenDetector", "NpmDetector", "PrivateKeyDetector", "SoftlayerDetector"),
@@ -28,12 +29,12 @@ _PLUGINS = [
     for _, plugin in sorted(_CLASSES.items())
     if issubclass(plugin, RegexBasedDetector) and plugin.__name__ not in _UNUSED
 ]
-_WINDOW, _OVERLAP = 600, 150  # characters that a plugin gets at once
+_WINDOW, _OVERLAP = 600, 150  # the characters of a part of a text, and the characters that two parts have in common
 _RUN = re.compile(r"\S{14}")  # every token has at least this many characters without a space
 _REST = re.compile(r"[A-Za-z0-9_+/=-]*")  # the rest of a token, if a plugin matches only its beginning
 _WHOLE = 20  # characters; a shorter group is only the prefix of the secret
 
-# Prefixes of tokens that no plugin knows, or whose newer tokens are longer.
+# Prefixes of tokens that no plugin knows, or that are longer today than a plugin expects.
 _PREFIXES = (  # noqa: SIM905  a list takes a line for each
     "pal_ palt_ github_pat_ glffct- sk- rk- sk_ rk_ gsk_ csk- pplx- r8_ nvapi- tvly- pcsk_ xai- jina_ lsv2_ PMAK- "
     "xkeysib- EZAK EZTK lin_api_ lin_oauth_ NRAK- HRKU- tskey- shippo_live_ dapi dp.pt. dp.st. dt0c01. npm_ pypi- "
@@ -49,7 +50,7 @@ _T = "[A-Za-z0-9_.=+/~-]"  # a character of a token
 _BEGINS = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _KEY_BEGIN = r"(?:-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d:)"
 _KEY_END = r"(?:-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC:[^\n]{0,200})"
-_JSON = r"\"\s{0,9}[,:}\]]"  # the end of a JSON string, and of a block in it
+_JSON = r"\"\s{0,9}[,:}\]]"  # the end of a JSON string, where a key block in the string ends, too
 _BREAK = r"(?:\s|>|\\[nr]){1,20}"
 _KEY_LINES = (  # a key block without an end
     rf"(?:{_BREAK}(?:[A-Z][\w-]{{2,20}}: [^\n\\\"]{{1,80}}|[A-Za-z0-9+/=]{{16,}}))*"
@@ -102,8 +103,8 @@ def find(view: str) -> Iterator[Span]:
 
 
 def _find_by(plugin: RegexBasedDetector, view: str) -> Iterator[Span]:
-    """Yield what a plugin finds. It sees a long text in overlapping parts, because some patterns are slow on long
-    texts."""
+    """Yield the secrets that a plugin finds. The plugin gets a long text in overlapping parts, because some patterns
+    are slow on long texts."""
     for pattern in plugin.denylist:
         done = 0
         for start in range(0, max(len(view) - _OVERLAP, 1), _WINDOW - _OVERLAP):

@@ -13,12 +13,12 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='agent',
             name='context_tokens',
-            field=models.PositiveIntegerField(blank=True, help_text='of the log, that gc sends; empty: all', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text='how many tokens of the log gc sends to the model; empty: all', null=True),
         ),
         migrations.AlterField(
             model_name='agent',
             name='discard_share_lifted_until',
-            field=models.DateTimeField(blank=True, help_text='until then there is no daily limit of discarded and rewritten memories', null=True),
+            field=models.DateTimeField(blank=True, help_text='until this moment, discarding and rewriting memories has no daily limit', null=True),
         ),
         migrations.AlterField(
             model_name='agent',
@@ -33,27 +33,27 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='agent',
             name='last_n',
-            field=models.PositiveIntegerField(db_default=0, default=0, help_text='entries that gc keeps; 0: max_entries'),
+            field=models.PositiveIntegerField(db_default=0, default=0, help_text='entries that gc keeps; 0: see max_entries'),
         ),
         migrations.AlterField(
             model_name='agent',
             name='max_entries',
-            field=models.PositiveIntegerField(db_default=0, default=0, help_text='the same if last_n is 0; 0: all'),
+            field=models.PositiveIntegerField(db_default=0, default=0, help_text='how many entries gc keeps if last_n is 0; 0: all'),
         ),
         migrations.AlterField(
             model_name='agent',
             name='max_seconds',
-            field=models.PositiveIntegerField(blank=True, help_text='wall time in seconds', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text='the most seconds of wall time', null=True),
         ),
         migrations.AlterField(
             model_name='agent',
             name='max_steps',
-            field=models.PositiveIntegerField(blank=True, help_text='responses of the model', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text='the most responses of the model', null=True),
         ),
         migrations.AlterField(
             model_name='agent',
             name='refinement_prompt',
-            field=models.TextField(blank=True, help_text='added after the safety rules'),
+            field=models.TextField(blank=True, help_text='added to the prompt, after the safety rules'),
         ),
         migrations.AlterField(
             model_name='agent',
@@ -63,17 +63,17 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='authenticator',
             name='last_step',
-            field=models.BigIntegerField(default=-1, help_text='of the last code, which cannot be used again'),
+            field=models.BigIntegerField(default=-1, help_text='the time step of the last code; it cannot be used again'),
         ),
         migrations.AlterField(
             model_name='authenticator',
             name='proof',
-            field=models.BinaryField(help_text='a MAC, made by the service', max_length=32),
+            field=models.BinaryField(help_text='a MAC that the service made', max_length=32),
         ),
         migrations.AlterField(
             model_name='cleanupdecision',
             name='is_kept',
-            field=models.BooleanField(help_text='kept, not discarded'),
+            field=models.BooleanField(help_text='true if the memory was kept, false if it was discarded'),
         ),
         migrations.AlterField(
             model_name='cleanupdecision',
@@ -98,22 +98,22 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='importedpiece',
             name='file_digest',
-            field=models.BinaryField(help_text='keyed; of the project and the file', max_length=32),
+            field=models.BinaryField(help_text='a keyed digest of the project and the file', max_length=32),
         ),
         migrations.AlterField(
             model_name='importedpiece',
             name='number',
-            field=models.PositiveBigIntegerField(help_text='the number of its memory; null if it was not imported', null=True),
+            field=models.PositiveBigIntegerField(help_text='the number of the imported memory; null if nothing was imported', null=True),
         ),
         migrations.AlterField(
             model_name='importedpiece',
             name='source_digest',
-            field=models.BinaryField(help_text='keyed; of the project, the file and the place in it', max_length=32),
+            field=models.BinaryField(help_text='a keyed digest of project, file and place in the file', max_length=32),
         ),
         migrations.AlterField(
             model_name='importedpiece',
             name='text_digest',
-            field=models.BinaryField(help_text='keyed; of the text in the file', max_length=32),
+            field=models.BinaryField(help_text='a keyed digest of the text in the file', max_length=32),
         ),
         migrations.AlterField(
             model_name='importedpiece',
@@ -163,22 +163,22 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='tenant',
             name='max_seconds',
-            field=models.PositiveIntegerField(blank=True, help_text='wall time in seconds', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text='the most seconds of wall time', null=True),
         ),
         migrations.AlterField(
             model_name='tenant',
             name='max_steps',
-            field=models.PositiveIntegerField(blank=True, help_text='responses of the model', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text='the most responses of the model', null=True),
         ),
         migrations.AlterField(
             model_name='tenant',
             name='month_tokens',
-            field=models.PositiveBigIntegerField(blank=True, help_text='for its sessions, in a calendar month (UTC)', null=True, verbose_name='model tokens a month'),
+            field=models.PositiveBigIntegerField(blank=True, help_text='the most tokens in a calendar month (UTC)', null=True, verbose_name='model tokens a month'),
         ),
         migrations.AlterField(
             model_name='tenant',
             name='sessions_at_once',
-            field=models.PositiveIntegerField(blank=True, help_text='sessions of workers; 0: no limit', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text='how many sessions workers may run at the same time; 0: no limit', null=True),
         ),
         migrations.AlterField(
             model_name='vault',
@@ -188,7 +188,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='vaultfile',
             name='digest',
-            field=models.BinaryField(help_text='keyed; of its bytes, to detect edits by hand', max_length=32),
+            field=models.BinaryField(help_text='a keyed digest of the file, to detect manual edits', max_length=32),
         ),
         migrations.AlterField(
             model_name='vaultfile',
@@ -203,7 +203,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='vaultfile',
             name='sealed_path',
-            field=models.BinaryField(help_text='relative to the vault; sealed, because it may quote content'),
+            field=models.BinaryField(help_text='the sealed path in the vault; it can contain words of the content'),
         ),
         migrations.AlterField(
             model_name='vaultfile',

@@ -11,12 +11,12 @@ from django.db.models import Q
 
 from memory.models.tenants import RefinementLimits, Tenant
 
-# Letters of any script; `memory.agents.lifecycle` refuses capitals.
+# This allows letters of every script. `memory.agents.lifecycle` refuses capital letters.
 AGENT_SLUG = RegexValidator(r"^[^\W_](?:[\w-]{0,62}[^\W_])?\Z", "lower-case letters, digits, '-' and '_', 1 to 64")
 
 
 class DueReason(models.TextChoices):
-    """Why an agent's refinement is due."""
+    """The reason why an agent's refinement is due."""
 
     WEEKLY = "weekly"
     OVER_BUDGET = "over_budget"
@@ -28,7 +28,7 @@ class DueReason(models.TextChoices):
 class Agent(RefinementLimits):
     """An AI agent: its settings, its wrapped data key, and the counters that the write path updates.
 
-    People of its tenant can see it. Only the agent can read the content of its silo.
+    The members of its tenant can see it. To read the content of its silo, they need a grant.
     """
 
     tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="agents")
@@ -38,13 +38,13 @@ class Agent(RefinementLimits):
     # Set by the agent's side.
     model = models.CharField(max_length=200, help_text="provider/model-name")
     system_prompt = models.TextField(blank=True)
-    refinement_prompt = models.TextField(blank=True, help_text="added after the safety rules")
+    refinement_prompt = models.TextField(blank=True, help_text="added to the prompt, after the safety rules")
     language = models.CharField(max_length=32, default="english", help_text="the language of its memories, for search")
     steward = models.EmailField(blank=True, help_text="the person who decides for the agent")
     is_steward_only = models.BooleanField(default=False, help_text="only the steward, not the runtime, can consent")
 
     discard_share_lifted_until = models.DateTimeField(
-        null=True, blank=True, help_text="until then there is no daily limit of discarded and rewritten memories"
+        null=True, blank=True, help_text="until this moment, discarding and rewriting memories has no daily limit"
     )
 
     # Switches
@@ -55,45 +55,55 @@ class Agent(RefinementLimits):
     budget_tokens = models.PositiveIntegerField(default=8_000)
     target_tokens = models.PositiveIntegerField(default=5_000)
     retention = models.DecimalField(max_digits=3, decimal_places=2, default=Decimal("0.75"))
-    refine_every = models.DurationField(null=True, blank=True, default=timedelta(days=7), help_text="empty: off")
+    refine_every = models.DurationField(
+        null=True, blank=True, default=timedelta(days=7), help_text="empty: no regular refinement"
+    )
     due_at = models.DateTimeField(null=True, blank=True)
     due_reason = models.CharField(max_length=12, choices=DueReason.choices, default=DueReason.WEEKLY)
-    # The cool-down after a session that leaves the agent over its budget: until a moment, or until it has this size.
+    # The cool-down after a session or rollback that leaves the agent over its budget. It ends at `quiet_until`, or
+    # earlier if core memory reaches `quiet_below_tokens`.
     quiet_until = models.DateTimeField(null=True, blank=True)
     quiet_below_tokens = models.PositiveBigIntegerField(null=True, blank=True)
     failures_in_a_row = models.PositiveIntegerField(default=0)
     last_refined_at = models.DateTimeField(null=True, blank=True)
 
-    # Its log of runs, and how much of it `gc` keeps
-    memory_path = models.CharField(max_length=1_000, blank=True, default="", db_default="", help_text="empty: journal")
-    last_n = models.PositiveIntegerField(default=0, db_default=0, help_text="entries that gc keeps; 0: max_entries")
-    max_entries = models.PositiveIntegerField(default=0, db_default=0, help_text="the same if last_n is 0; 0: all")
+    # The agent's log of runs, and how much of the log `gc` keeps
+    memory_path = models.CharField(
+        max_length=1_000, blank=True, default="", db_default="", help_text="the file for the log; empty: the journal"
+    )
+    last_n = models.PositiveIntegerField(default=0, db_default=0, help_text="entries that gc keeps; 0: see max_entries")
+    max_entries = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="how many entries gc keeps if last_n is 0; 0: all"
+    )
     context_tokens = models.PositiveIntegerField(
-        null=True, blank=True, help_text="of the log, that gc sends; empty: all"
+        null=True, blank=True, help_text="how many tokens of the log gc sends to the model; empty: all"
     )
 
-    rules = models.TextField(blank=True, default="", db_default="", editable=False)  # what differs from the defaults
-    vault_path = models.CharField(max_length=1_000, blank=True, default="", db_default="", help_text="empty: no vault")
-    # The silo's data key, wrapped by a key-encryption key; empty once erased.
+    # The settings that differ from the defaults.
+    rules = models.TextField(blank=True, default="", db_default="", editable=False)
+    vault_path = models.CharField(
+        max_length=1_000, blank=True, default="", db_default="", help_text="the folder of the vault; empty: no vault"
+    )
+    # The silo's data key, wrapped by a key-encryption key. It is empty after an erasure.
     wrapped_key = models.BinaryField(default=b"", editable=False)
 
-    # Counters, kept by the write path (memory/writing/operations.py) and checked by verify_audit
+    # Counters. The write path updates them (memory/writing/operations.py), and verify_audit checks them.
     next_number = models.PositiveBigIntegerField(default=1, editable=False)
     core_count = models.PositiveBigIntegerField(default=0, editable=False)
     core_tokens = models.PositiveBigIntegerField(default=0, editable=False)
     journal_count = models.PositiveBigIntegerField(default=0, editable=False)
     constitutional_count = models.PositiveBigIntegerField(default=0, editable=False)
     constitutional_tokens = models.PositiveBigIntegerField(default=0, editable=False)
-    # Tokens of exact duplicates among core memories, and the largest size that core memory ever had without them.
+    # The tokens of exact duplicates in core memory, and the largest size that core memory ever had without duplicates.
     duplicate_tokens = models.PositiveBigIntegerField(default=0, editable=False)
     high_water_tokens = models.PositiveBigIntegerField(default=0, editable=False)
 
-    # The last entry of its trail: number, MAC and time.
+    # The last entry of the agent's trail: its number, MAC and time.
     audit_seq = models.PositiveBigIntegerField(default=0, editable=False)
     audit_mac = models.BinaryField(default=b"", max_length=32, editable=False)
     audit_at = models.DateTimeField(null=True, editable=False)
 
-    # Whether this object is the row that `edits.locked` locked, in its transaction.
+    # Whether this object is the row that `edits.locked` yielded, while the row is locked.
     is_locked = False
 
     class Meta:
@@ -119,13 +129,13 @@ class Agent(RefinementLimits):
 
     @property
     def label(self) -> str:
-        """tenant/agent, as in commands."""
+        """The name of the agent in commands: `tenant/agent`."""
         return f"{self.tenant.slug}/{self.slug}"
 
 
 class ApiKey(models.Model):
-    """A program's key. Only its MAC is stored, made with the keyring's pepper. Revoked keys stay, because the trail
-    names keys by their prefix."""
+    """The key of a program. Only a MAC of the key is stored, which is made with the keyring's pepper. The rows of
+    revoked keys are not deleted, because the trail contains the prefixes of keys."""
 
     prefix = models.CharField(max_length=12, unique=True)
     mac = models.BinaryField(max_length=32)
@@ -145,11 +155,13 @@ class AgentKey(ApiKey):
     """A runtime's key to the silo of one agent."""
 
     agent = models.ForeignKey(Agent, models.PROTECT, related_name="keys")
-    # Issued by an operator or a tenant, who may still have it. After the first other key, a tenant can issue no more.
+    # Whether an operator or a tenant issued the key, and may still have a copy. After the agent's side has issued a
+    # key, a tenant can issue no more keys.
     is_handed_out = models.BooleanField(default=False)
 
 
 class TenantKey(ApiKey):
-    """A program's key for a tenant's agents: their metadata and settings, but no content."""
+    """A program's key for a tenant. It gives access to the metadata and settings of the tenant's agents, but not to
+    content."""
 
     tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="keys")

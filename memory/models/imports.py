@@ -6,8 +6,8 @@ from django.db import models
 
 
 class HistoryAnalysis(models.Model):
-    """The last analysis of a project's git history: its head, its limits and parts, and the memory it wrote. A history
-    with the same head is not analyzed again."""
+    """The newest analysis of a project's git history: the newest commit, the limits and parts of the analysis, and the
+    memory that has the result. If none of these has changed, the history is not analyzed again."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     project = models.CharField(max_length=100)
@@ -25,15 +25,17 @@ class HistoryAnalysis(models.Model):
 
 
 class ImportedPiece(models.Model):
-    """A part of another system's memory that was imported, or that a person decided not to import. Keyed digests
-    identify it, so that a second migration imports nothing twice, and nothing that was redacted."""
+    """A part of another system's memory that was imported, or that a person decided not to import.
+
+    Keyed digests identify each part. So a later migration imports no part a second time, and no part that was redacted.
+    """
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
-    source_digest = models.BinaryField(max_length=32, help_text="keyed; of the project, the file and the place in it")
-    file_digest = models.BinaryField(max_length=32, help_text="keyed; of the project and the file")
-    text_digest = models.BinaryField(max_length=32, help_text="keyed; of the text in the file")
+    source_digest = models.BinaryField(max_length=32, help_text="a keyed digest of project, file and place in the file")
+    file_digest = models.BinaryField(max_length=32, help_text="a keyed digest of the project and the file")
+    text_digest = models.BinaryField(max_length=32, help_text="a keyed digest of the text in the file")
     number = models.PositiveBigIntegerField(
-        null=True, help_text="the number of its memory; null if it was not imported"
+        null=True, help_text="the number of the imported memory; null if nothing was imported"
     )
     version = models.PositiveBigIntegerField(default=0, help_text="the version of that memory after the migration")
 

@@ -47,15 +47,16 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
         return self.filter(kind=Kind.JOURNAL)
 
     def numbered(self, numbers: Iterable[int]) -> Self:
-        """The memories with these numbers. There is no limit on their count."""
+        """Return the memories with these numbers. The list of numbers can have any length."""
         return self.filter(number__among=list(numbers))
 
 
 class Memory(models.Model):
-    """A memory, with sealed content. Its agent can read it, and a person with a grant. Rows are never deleted.
+    """A memory with sealed content. Its agent can read it. A person can read it only with a grant. Rows are never
+    deleted.
 
-    `number` is its id within its agent. `version` is the number of the last audit entry that changed it. Only
-    memory/writing writes these rows.
+    `number` identifies the memory within its agent. `version` is the number of the last audit entry that changed the
+    memory. Only memory/writing writes these rows.
     """
 
     agent = models.ForeignKey(Agent, models.PROTECT, related_name="memories", db_index=False)
@@ -111,9 +112,10 @@ class Memory(models.Model):
 
 
 class Creation(models.Model):
-    """The result of a request with an Idempotency-Key, kept for a day to answer a repeated request.
+    """The result of a request with the header `Idempotency-Key`. It is kept for a day, to answer a repeated request.
 
-    `key` and `fingerprint` are keyed digests of the header and of the body under the agent's own data key.
+    `key` is a digest of the header, and `fingerprint` is a digest of the body. Both digests are keyed with the agent's
+    data key.
     """
 
     agent = models.ForeignKey(Agent, models.CASCADE, related_name="+")
@@ -131,7 +133,7 @@ class Creation(models.Model):
 
 
 class Recall(models.Model):
-    """How often retrieval returned a memory."""
+    """The number of times that retrieval returned a memory."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     number = models.PositiveBigIntegerField(help_text="the number of the memory")
@@ -152,7 +154,7 @@ class CleanupDecision(models.Model):
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     number = models.PositiveBigIntegerField(help_text="the number of the memory")
     category = models.CharField(max_length=20)
-    is_kept = models.BooleanField(help_text="kept, not discarded")
+    is_kept = models.BooleanField(help_text="true if the memory was kept, false if it was discarded")
     at = models.DateTimeField()
 
     class Meta:

@@ -1,4 +1,4 @@
-"""People who sign in to the admin: their second factor, their memberships, their invitations."""
+"""People who sign in to the admin, with their second factors, memberships and invitations."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from memory.models.tenants import Tenant
 
 
 class People(BaseUserManager["Person"]):
-    """Finds people by their address, in any case."""
+    """Creates people and finds them by their address. Upper and lower case do not matter."""
 
     def get_by_natural_key(self, username: str | None) -> Person:
         return self.get(email=(username or "").strip().casefold())
 
     def create_user(self, email: str, password: str | None = None, **values: Any) -> Person:
-        """Create a person, who can sign in after a password and a second factor are set. Raises ValidationError."""
+        """Create a person. The person can sign in after a password and a second factor are set. Raises
+        ValidationError."""
         person = self.model(email=email.strip().casefold(), **values)
         person.set_password(password)
         person.clean_fields()
@@ -34,9 +35,11 @@ class People(BaseUserManager["Person"]):
 
 
 class Person(AbstractBaseUser):
-    """A person who signs in to the admin. Owners of their tenants and superusers can see them. Memberships decide what
-    they may do (`memory.access.roles`); a superuser cannot read more than others. A person whom the trail names is
-    never deleted."""
+    """A person who signs in to the admin. Superusers, and owners of the person's tenants, can see the person.
+
+    Memberships decide what a person may do (`memory.access.roles`). A superuser cannot read more memories than other
+    people. A person who appears in the trail is never deleted.
+    """
 
     email = models.EmailField(max_length=254, unique=True, help_text="in lower case; used to sign in")
     name = models.CharField(max_length=200, blank=True)
@@ -55,28 +58,29 @@ class Person(AbstractBaseUser):
     def __str__(self) -> str:
         return self.email
 
-    # Every active person may open the admin, which shows only what their roles allow.
+    # Every active person may open the admin. It shows only what the person's roles allow.
     is_staff = property(attrgetter("is_active"))
 
     def _get_session_auth_hash(self, secret: Any = None) -> str:
-        """A MAC that is stored in each session. A new password, address or generation ends the person's sessions."""
+        """Return a MAC that each session stores. A new password, address or generation ends the person's sessions."""
         state = f"{self.password}/{self.generation}/{self.email}"
         return salted_hmac("palimpsest.session", state, secret=secret, algorithm="sha256").hexdigest()
 
 
-class Authenticator(ThrottlingMixin, Device):  # type: ignore[misc]  # it has no types
-    """A person's second factor. Its secret is derived from their address, `seed` and the pepper
-    (`memory.accounts.people`), so that a database dump does not contain it and a row inserted with SQL is useless."""
+class Authenticator(ThrottlingMixin, Device):  # type: ignore[misc]  # the library has no types
+    """A person's second factor. Its secret is derived from the person's address, `seed` and the pepper
+    (`memory.accounts.people`). So a database dump does not contain the secret, and a row that was inserted with SQL is
+    useless."""
 
     user = models.OneToOneField(Person, models.CASCADE, related_name="authenticator")
     seed = models.BinaryField(max_length=16)
     pepper_id = models.CharField(max_length=8)
-    proof = models.BinaryField(max_length=32, help_text="a MAC, made by the service")
-    last_step = models.BigIntegerField(default=-1, help_text="of the last code, which cannot be used again")
+    proof = models.BinaryField(max_length=32, help_text="a MAC that the service made")
+    last_step = models.BigIntegerField(default=-1, help_text="the time step of the last code; it cannot be used again")
     made_at = models.DateTimeField(auto_now_add=True)
 
     def get_throttle_factor(self) -> int:
-        """Seconds to wait after the first wrong code. Each further wrong code doubles them."""
+        """Return the seconds to wait after the first wrong code. Each further wrong code doubles the waiting time."""
         return 1
 
 
@@ -104,8 +108,8 @@ class Membership(models.Model):
 
 
 class Invitation(models.Model):
-    """A link that makes its recipient a member of a tenant, once. Owners of the tenant and superusers can see it. `mac`
-    authenticates the token, which is not stored, and all columns except the last."""
+    """A link that makes its recipient a member of a tenant. It works only once. Superusers and owners of the tenant can
+    see it. `mac` authenticates the token and all columns except `used_at`. The token itself is not stored."""
 
     prefix = models.CharField(max_length=12, unique=True)
     mac = models.BinaryField(max_length=32)

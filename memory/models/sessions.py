@@ -1,4 +1,4 @@
-"""Recorded sessions: conversations of a person and an agent."""
+"""Recorded sessions: conversations between a person and an agent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class RecordedSession(models.Model):
-    """A session in which a conversation is recorded, in one project. This is not a refinement session."""
+    """A session in which a conversation in one project is recorded. It is not a refinement session."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     name = models.CharField(max_length=64)

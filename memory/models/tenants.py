@@ -9,28 +9,32 @@ SLUG = RegexValidator(r"^[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?\Z", "lower-case l
 
 
 class RefinementLimits(models.Model):
-    """Limits of a refinement session. Null means the tenant's limit, and then the service's default."""
+    """Limits of a refinement session. If an agent's limit is null, the tenant's limit applies. If the tenant's limit is
+    null, too, the service's default applies."""
 
-    max_changes = models.PositiveIntegerField(null=True, blank=True, help_text="memories discarded or rewritten")
-    max_steps = models.PositiveIntegerField(null=True, blank=True, help_text="responses of the model")
+    max_changes = models.PositiveIntegerField(null=True, blank=True, help_text="the most discards and rewrites")
+    max_steps = models.PositiveIntegerField(null=True, blank=True, help_text="the most responses of the model")
     max_searches = models.PositiveIntegerField(null=True, blank=True)
     max_failed_calls = models.PositiveIntegerField(null=True, blank=True)
-    max_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="wall time in seconds")
-    max_model_tokens = models.PositiveBigIntegerField(null=True, blank=True, help_text="prompt and completion tokens")
+    max_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="the most seconds of wall time")
+    max_model_tokens = models.PositiveBigIntegerField(null=True, blank=True, help_text="tokens of prompts and replies")
 
     class Meta:
         abstract = True
 
 
 class Tenant(RefinementLimits):
-    """An organization. Every agent belongs to exactly one. Only its own people can see it."""
+    """An organization. Every agent belongs to exactly one tenant. Only superusers and members of the tenant can see
+    it."""
 
     slug = models.CharField(max_length=64, unique=True, validators=[SLUG])
     name = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    sessions_at_once = models.PositiveIntegerField(null=True, blank=True, help_text="sessions of workers; 0: no limit")
+    sessions_at_once = models.PositiveIntegerField(
+        null=True, blank=True, help_text="how many sessions workers may run at the same time; 0: no limit"
+    )
     month_tokens = models.PositiveBigIntegerField(
-        "model tokens a month", null=True, blank=True, help_text="for its sessions, in a calendar month (UTC)"
+        "model tokens a month", null=True, blank=True, help_text="the most tokens in a calendar month (UTC)"
     )
 
     def __str__(self) -> str:

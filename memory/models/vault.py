@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Vault(models.Model):
-    """The state of an agent's vault. The folder is the agent's `vault_path`."""
+    """The state of an agent's vault. The field `vault_path` of the agent has the folder of the vault."""
 
     agent = models.OneToOneField("memory.Agent", models.PROTECT, primary_key=True, related_name="vault")
     seq = models.PositiveBigIntegerField(default=0, help_text="the last entry that the files include")
@@ -22,15 +22,15 @@ class VaultFile(models.Model):
 
     class State(models.TextChoices):
         THERE = "there"
-        SET_ASIDE = "set_aside"  # below .discarded/
+        SET_ASIDE = "set_aside"  # the file is in the folder .discarded/
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     number = models.PositiveBigIntegerField(help_text="the number of the memory")
     version = models.PositiveBigIntegerField(help_text="the memory's version, when the file was written")
     rules_version = models.CharField(max_length=20, help_text="the version of the memory rules in the file")
     state = models.CharField(max_length=9, choices=State.choices)
-    sealed_path = models.BinaryField(help_text="relative to the vault; sealed, because it may quote content")
-    digest = models.BinaryField(max_length=32, help_text="keyed; of its bytes, to detect edits by hand")
+    sealed_path = models.BinaryField(help_text="the sealed path in the vault; it can contain words of the content")
+    digest = models.BinaryField(max_length=32, help_text="a keyed digest of the file, to detect manual edits")
 
     class Meta:
         constraints = [

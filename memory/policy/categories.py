@@ -1,4 +1,4 @@
-"""The categories of memories, and where each is stored."""
+"""The categories of memories, and the scope of each category."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SCOPES: dict[str, str] = {
 
 NAMES = ", ".join(SCOPES)
 
-# Never sent to a model that refines or analyzes, and never merged.
+# Memories of these categories are never sent to a model that refines or analyzes, and are never merged.
 UNREFINED = frozenset({"credentials", "keys", "sensitive"})
 
-NAMED_BY_SERVICE = ("credentials", "keys")  # their files are named after a service, from a tag
+NAMED_BY_SERVICE = ("credentials", "keys")  # a tag has the name of a service, which becomes the file's name
 
 DEFAULT_PROJECT = "default-project"
 
 
 def default_category(project: str) -> str:
-    """The category of a memory that is stored without one."""
+    """Return the category of a memory that is stored without a category."""
     return "contextual" if project else "behavioral"

@@ -1,4 +1,4 @@
-"""A system check: TOKEN_COUNTER names a counter that is available."""
+"""A system check: the token counter in TOKEN_COUNTER must be available."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The path of a memory's file in a vault, from its category, project and title.
+"""Computes the path of a memory's file in a vault from the memory's category, project and title.
 
-A part of a path never has a separator, is never `.` or `..`, and is never too long for a file system. Two parts never
-differ only in case or in Unicode form.
+A part of a path never contains a separator, is never `.` or `..`, and is never too long for a file system. Two parts
+never differ only in upper and lower case, or only in their Unicode form.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FOLDERS = {
     "session": "sessions",
     "topic": "topics",
     "user_interaction": "interactions",
-}  # others: the category
-LONGEST = 80  # bytes of a name without its ending; with a number in front it stays far below 255
-DATED = ("session", "user_interaction")  # categories with a date as title
+}  # the folders of other categories have the category's name
+LONGEST = 80  # the most bytes of a name, so that the name with a number and an ending has far fewer than 255 bytes
+DATED = ("session", "user_interaction")  # categories in which the title is a date
 _DIGESTED = re.compile(r"-[0-9a-f]{8}\Z")
 _NOT_PLAIN = re.compile(r"(?:[^\w.]|_)+")
 # Names of devices on Windows, with any ending.
@@ -33,9 +33,9 @@ _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|\Z)")
 
 
 def plain(text: str) -> str:
-    """A text as a part of a path: words in lower case, joined by hyphens. "" if nothing is left.
+    """Turn a text into a part of a path: words in lower case, joined by hyphens. Returns "" if there are no words.
 
-    A name that is too long is cut and gets a digest of the text, so that two long texts get different names.
+    A name that is too long is cut, and a digest of the text is added. So two long texts have different names.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     name = _NOT_PLAIN.sub("-", unicodedata.normalize("NFC", folded)).strip("-.")
@@ -46,8 +46,9 @@ def plain(text: str) -> str:
 
 
 def folder_of_project(project: str) -> str:
-    """A project's folder. If the id cannot be a folder name unchanged, the folder gets a digest of the id: `Acme` is in
-    `acme-37036cd8`. So does an id that looks as if it ended in a digest, to avoid collisions."""
+    """Return the name of a project's folder. It is the project's id, if that is a safe name. Otherwise a digest of the
+    id is added: the folder of `Acme` is `acme-37036cd8`. An id that ends like such a digest gets a digest, too, so that
+    two projects never have the same folder."""
     name, mark = plain(project), f"-{_digest(project)}"
     is_unchanged = name == project and not _DIGESTED.search(name)
     return name if is_unchanged or name.endswith(mark) else f"{name}{mark}".lstrip("-")
@@ -58,7 +59,8 @@ def _digest(text: str) -> str:
 
 
 def location(category: str, rules: Mapping[str, Any]) -> str:
-    """Common, private or project, from the setting storage_location. A private category is always private."""
+    """Return where a category is stored: in common, private or project, as the setting `storage_location` says. Private
+    categories are always stored in private."""
     if SCOPES[category] == PRIVATE:
         return PRIVATE
     found: str = settings_document.value(rules, f"memory_rules.categories.{category}.storage_location")
@@ -66,12 +68,12 @@ def location(category: str, rules: Mapping[str, Any]) -> str:
 
 
 def is_private(category: str, rules: Mapping[str, Any]) -> bool:
-    """Whether the files of this category are sealed, and named without words of their content."""
+    """Whether the files of this category are sealed. The name of a sealed file has no words of the content."""
     return location(category, rules) == PRIVATE
 
 
 def folder(category: str, project: str, rules: Mapping[str, Any]) -> PurePosixPath:
-    """The folder of a memory's file, below the base path."""
+    """Return the folder of a memory's file, relative to the base path."""
     name, where = FOLDERS.get(category, category), location(category, rules)
     if where == PROJECT:
         return PurePosixPath(PROJECTS, folder_of_project(project or DEFAULT_PROJECT), name)
@@ -79,33 +81,35 @@ def folder(category: str, project: str, rules: Mapping[str, Any]) -> PurePosixPa
 
 
 def credential_name(service: str, project: str = "", kind: str = "key") -> str:
-    """`openai-api-key.md`, or `project-a-aws-key.md` for a credential of one project. "" without a service."""
+    """Return the file name of a credential, such as `openai-api-key.md`, or `project-a-aws-key.md` if the credential
+    belongs to one project. Returns "" without a service."""
     parts = [plain(part) for part in (folder_of_project(project) if project else "", service, kind)]
     if not parts[1]:
         return ""
     if parts[1].endswith(f"-{parts[2]}") or parts[1] == parts[2]:
-        parts.pop()  # the service already names the kind
+        parts.pop()  # the service already ends with the kind
     return plain("-".join(part for part in parts if part)) + ".md"
 
 
 def dated(at: datetime) -> str:
-    """The title of the file of a recording or session."""
+    """Return the title for the file of a recording or a session: its date and time."""
     return f"{at:%Y-%m-%d-%H%M%S}"
 
 
 def file_name(number: int, title: str = "") -> str:
-    """`000123-green-tea.md`: the memory's number and the title."""
+    """Return a file name from a memory's number and title, such as `000123-green-tea.md`."""
     return "-".join(part for part in (f"{number:06}", plain(title)) if part) + ".md"
 
 
 def name_of(number: int, category: str, title: str, rules: Mapping[str, Any]) -> str:
-    """The name of a memory's file. It has the title only if that is a date, or with the setting readable_names."""
+    """Return the name of a memory's file. The title is part of the name if the title is a date, or if the setting
+    `readable_names` is on. The name of a sealed file never contains the title."""
     has_title = category in DATED or settings_document.value(rules, settings_document.READABLE_NAMES)
     return file_name(number, title if has_title and not is_private(category, rules) else "")
 
 
 def index_of(path: PurePosixPath) -> PurePosixPath:
-    """The index page that lists a file: its project's, the one of private files, or the global one."""
+    """Return the index page that lists a file: the page of its project, of all private files, or of the vault."""
     if path.parts[0] == PROJECTS:
         return PurePosixPath(*path.parts[:2], INDEX)
     return PurePosixPath(PRIVATE, INDEX) if path.parts[0] == PRIVATE else PurePosixPath(INDEX)

@@ -1,4 +1,4 @@
-"""Identifies the project of a folder, and says which memories are visible from a project."""
+"""Identifies the project of a folder, and decides which memories are visible from a project."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._/@-]+")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What identifies a project: an environment variable, the git remote, the folder."""
+    """The values that can identify a project: an environment variable, the git remote, and the folder."""
 
     override: str = ""
     remote: str = ""
@@ -30,8 +30,8 @@ class Surroundings:
 
 
 def identify(around: Surroundings, rules: Mapping[str, Any] | None = None) -> str:
-    """The id of the current project. The environment comes first, then the setting, the remote and the folder. Raises
-    Invalid if the id in the environment or the setting is invalid."""
+    """Return the id of the current project. The environment variable is used first, then the setting, the git remote
+    and the folder. Raises Invalid if the id in the environment variable or in the setting is invalid."""
     rules = rules or {}
     explicit = {VARIABLE: around.override, settings_document.PROJECT_ID: settings_document.project_id(rules)}
     for field, name in explicit.items():
@@ -46,7 +46,8 @@ def identify(around: Surroundings, rules: Mapping[str, Any] | None = None) -> st
 
 
 def of_remote(url: str) -> str:
-    """Host and path of a git remote, without credentials, port and `.git`. "" if it is local or not a URL."""
+    """Return the host and path of a git remote, without credentials, port and `.git`. Returns "" if the remote is a
+    local path or not a URL."""
     host, path = _split(url.strip())
     path = "/".join(part for part in unquote(path).split("/") if part.strip(".")).removesuffix(".git")
     return _fit(f"{host.lower()}/{path}") if host and path else ""
@@ -69,9 +70,9 @@ def of_directory(path: str) -> str:
 
 
 def _fit(text: str) -> str:
-    """The text as a valid project id, or ""."""
+    """Turn a text into a valid project id. Returns "" if this is not possible."""
     plain = re.sub(r"\.{2,}", ".", _UNFIT.sub("-", text)).strip("-._/@")[:100].rstrip("-._/@")
-    if not plain and any(letter.isalnum() for letter in text):  # in another script
+    if not plain and any(letter.isalnum() for letter in text):  # the text is in another script
         plain = f"project-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
     try:
         return checked_project(plain)
@@ -80,7 +81,8 @@ def _fit(text: str) -> str:
 
 
 def seen_from(rules: Mapping[str, Any], project: str) -> dict[str, frozenset[str]] | None:
-    """By category, the projects whose memories are visible from this one. None, or a missing category, means all."""
+    """Map each category to the projects whose memories are visible from this project. If a category is missing, or the
+    result is None, the memories of all projects are visible."""
     if not settings_document.is_on(rules, "project_support", "enabled"):
         return None
     own = frozenset({project} if project not in ("", DEFAULT_PROJECT) else {"", DEFAULT_PROJECT})

@@ -1,7 +1,7 @@
 """An agent's memory rules, as a typed settings document (settings.json): its keys, types and defaults.
 
-The database stores only what differs from the defaults, and unknown keys. The API and the commands show the complete
-document. The master switch is a column of the agent's row, because each edit checks it.
+The database stores only values that differ from the defaults, and unknown keys. The API and the commands show the
+complete document. The master switch is a column of the agent's row, because every edit checks it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Keys = tuple[str, ...]  # the path of a value
 DEFAULTS: Document = json.loads((Path(__file__).parent / "defaults.json").read_text("utf-8"))
 PROJECT_ID = "memory_rules.project_support.project_id"
 READABLE_NAMES = "storage.readable_names"
-OURS: Mapping[str, Any] = {PROJECT_ID: "", READABLE_NAMES: False}  # our own settings
+OURS: Mapping[str, Any] = {PROJECT_ID: "", READABLE_NAMES: False}  # settings that are not in defaults.json
 MASTER = "memory_rules.enabled"
 VERSION: str = DEFAULTS["version"]
-MAX_BYTES = 20_000  # of a document as JSON: it is read with each agent's row
-MAX_LEVELS = 10  # of nested unknown values
-MAX_NAMED, MAX_NAME = 20, 80  # unknown keys that an audit entry names, and characters of each
+MAX_BYTES = 20_000  # the most bytes of a document as JSON; the document is read with each agent's row
+MAX_LEVELS = 10  # the most levels to which unknown values can be nested
+MAX_NAMED, MAX_NAME = 20, 80  # the most unknown keys in an audit entry, and the most characters of each key
 NOTHING = object()
 
 
@@ -36,8 +36,8 @@ NOTHING = object()
 
 
 def values(document: Mapping[str, Any], known: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any, Any]]:
-    """Yield the keys, the value and the default of each setting. An unknown key counts as one value, even if that is an
-    object."""
+    """Yield the path, the value and the default of each setting in `document`. An unknown key is yielded as one value,
+    even if its value is an object."""
     for name, inner in document.items():
         default = known.get(name, NOTHING)
         if isinstance(default, Mapping) and isinstance(inner, Mapping):
@@ -87,14 +87,14 @@ PATHS = {".".join(keys): default for keys, default, _ in values(SETTINGS, SETTIN
 
 
 def whole(kept: Mapping[str, Any], *, enabled: bool) -> Document:
-    """The complete document: the stored values, and the defaults for the rest."""
+    """Return the complete document: the stored values, and the defaults of all other settings."""
     document = _merged(DEFAULTS, kept)
     document["memory_rules"]["enabled"] = enabled
     return document
 
 
 def value(kept: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path, such as memory_rules.cleanup_guidance_days. Raises Invalid for an unknown path."""
+    """Return the value at a path such as memory_rules.cleanup_guidance_days. Raises Invalid for an unknown path."""
     for document in (kept, SETTINGS):
         found = _at(document, path)
         if found is not NOTHING and not isinstance(found, dict):
@@ -106,19 +106,19 @@ def value(kept: Mapping[str, Any], path: str) -> Any:
 
 
 def is_on(kept: Mapping[str, Any], *path: str) -> bool:
-    """Whether a switch below memory_rules is on."""
+    """Whether a switch in the section memory_rules is on."""
     return value(kept, ".".join(("memory_rules", *path))) is True
 
 
 def closed_categories(kept: Mapping[str, Any]) -> frozenset[str]:
-    """The categories that are off."""
+    """Return the categories that are off."""
     if "memory_rules" not in kept:  # the common case
         return frozenset()
     return frozenset(name for name in SCOPES if not is_on(kept, "categories", name, "enabled"))
 
 
 def project_id(kept: Mapping[str, Any]) -> str:
-    """The configured project; "" if it is not set."""
+    """Return the project id in the settings, or "" if it is not set."""
     found: str = value(kept, PROJECT_ID)
     return found
 
@@ -127,7 +127,7 @@ def project_id(kept: Mapping[str, Any]) -> str:
 
 
 def read(text: bytes) -> Document:
-    """Parse a document from a file. Raises Invalid, which quotes nothing."""
+    """Parse a settings document from the bytes of a file. Raises Invalid. The error does not quote the file."""
     try:
         found = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
@@ -136,7 +136,7 @@ def read(text: bytes) -> Document:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> Document:
-    """Refuse duplicate keys, because JSON silently uses the last one."""
+    """Refuse duplicate keys, because the JSON parser would use the last value without a warning."""
     if len(dict(pairs)) < len(pairs):
         raise Invalid("settings", "has the same key twice in one object")
     return dict(pairs)
@@ -149,8 +149,8 @@ def _required(document: object) -> Document:
 
 
 def checked(document: object) -> Document:
-    """Validate a document. Returns what to store, without the master switch. Raises Invalid, which names the first
-    invalid key."""
+    """Validate a document. Returns the values to store, without the master switch. Raises Invalid for the first invalid
+    key."""
     submitted = _required(document)
     _require_room(submitted)
     for keys, value, default in values(submitted, SETTINGS):
@@ -167,10 +167,10 @@ def checked(document: object) -> Document:
 
 
 def with_value(kept: Mapping[str, Any], path: str, text: str) -> Document:
-    """The document with one setting changed. `text` is typed at a command line: true, 5, some text, a JSON list. Other
-    settings are not validated again. Raises Invalid."""
+    """Return the document with one changed setting. `text` is the value that a person typed in a command: true, 5, some
+    text, or a JSON list. Other settings are not validated again. Raises Invalid."""
     if path not in PATHS or path == MASTER:
-        raise Invalid(path[:200], "is not a setting" if path != MASTER else "is set by enable and disable")
+        raise Invalid(path[:200], "is not a setting" if path != MASTER else "is set by the commands enable and disable")
     value = _read(PATHS[path], text)
     _check_value(value, PATHS[path], path)
     _require_all_storable(value, path, MAX_LEVELS)
@@ -181,7 +181,8 @@ def with_value(kept: Mapping[str, Any], path: str, text: str) -> Document:
 
 
 def _read(default: object, text: str) -> object:
-    """The text itself for a text setting, otherwise its value as JSON. Invalid JSON fails the check that follows."""
+    """Return the text itself for a text setting, and the parsed JSON for other settings. Invalid JSON is returned as
+    text, which the next check refuses."""
     if isinstance(default, str):
         return text
     try:
@@ -194,7 +195,7 @@ def _require_room(document: Document) -> None:
     try:
         size = len(
             json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
-        )  # fails for half a surrogate pair
+        )  # this fails if the document contains half of a surrogate pair
     except (TypeError, ValueError, RecursionError):
         raise Invalid("settings", "must be JSON: objects, lists, strings, numbers, true, false and null") from None
     if size > MAX_BYTES:
@@ -215,23 +216,24 @@ def _require_all_storable(value: object, path: str, levels: int) -> None:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The differences between two stored documents, for an audit entry: the new value by path. Of unknown keys only the
-    outermost name, with null. At most MAX_NAMED of them are named, and the rest are counted."""
+    """Return the differences between two stored documents, for an audit entry: the new value of each changed setting.
+    For a changed unknown key, only the path of its outermost object is listed, with null. At most MAX_NAMED unknown
+    keys are listed. The others are counted."""
     known, unknown = _changed(before, after)
     names = sorted(path[:MAX_NAME] for path in unknown)
     named: dict[str, Any] = dict.fromkeys(names[:MAX_NAMED])
     more = {"other keys": len(names) - MAX_NAMED} if len(names) > MAX_NAMED else {}
-    return named | more | known  # a known setting wins over an unknown key of the same name
+    return named | more | known  # a known setting replaces an unknown key with the same path
 
 
 def switched_on(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """The paths of the switches that are on in `after` but not in `before`."""
+    """Return the paths of the switches that are on in `after` but not in `before`."""
     known, _ = _changed(before, after)
     return [path for path, value in known.items() if path.endswith(".enabled") and value is True]
 
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The settings that differ, with their new values, and the paths of unknown keys that differ."""
+    """Return the settings that differ, with their new values, and the paths of the unknown keys that differ."""
     was, now = (_as_json(_merged(DEFAULTS, kept)) for kept in (before, after))
     changed = sorted(keys for keys in {*was, *now} if was.get(keys) != now.get(keys))
     known = {keys for keys, _, _ in values(DEFAULTS, DEFAULTS)}
@@ -240,7 +242,7 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[
 
 
 def _as_json(document: Document) -> dict[Keys, str]:
-    """The values as JSON, where 1 differs from true."""
+    """Return each value as JSON, because 1 and true differ in JSON but are equal in Python."""
     return {keys: json.dumps(value, sort_keys=True) for keys, value, _ in values(document, DEFAULTS)}
 
 
@@ -288,5 +290,5 @@ def _text_problem(value: object, path: str) -> str:
     if path == "version" and not _SEMANTIC.match(value):
         return "must be three numbers, such as 1.0.0"
     if path == "storage.base_path" and not value.strip():
-        return "must name a folder"
+        return "must be the path of a folder"
     return "" if len(value) <= 1_000 and value.isprintable() else "must be at most 1,000 printable characters"

@@ -9,16 +9,17 @@ from typing import Any
 
 from memory.policy.settings_document import MASTER, NOTHING, PATHS, SETTINGS, values
 
-_ALIKE = 0.8  # similarity from 0 to 1; 0.8 allows a different letter or two
-_LONGEST = 200  # characters of a key; longer keys are not compared
-_MOST = 20  # suggestions for a document
+_ALIKE = 0.8  # similarity from 0 to 1; 0.8 allows one or two different letters
+_LONGEST = 200  # keys with more characters are not compared
+_MOST = 20  # the most suggestions for one document
 _ALL = [path for path in PATHS if path != MASTER]
 _PARENTS = {path.rpartition(".")[0] for path in _ALL}
 _SECTIONS = (_PARENTS | {path.rpartition(".")[0] for path in _PARENTS}) - {""}
 
 
 def similar(key: str) -> str:
-    """The setting that is similar to the key, or "". The last part of a path is enough if only one setting has it."""
+    """Return the path of the setting that is similar to the key, or "". The key can be only the last part of a path, if
+    that part occurs in only one path."""
     if not key or len(key) > _LONGEST:
         return ""
     ending = [path for path in _ALL if path.endswith(f".{key}")]
@@ -31,12 +32,13 @@ def similar(key: str) -> str:
 
 
 def hint(key: str) -> str:
-    """A sentence to add to the error about a key, or ""."""
+    """Return a question to add to the error about an unknown key, or ""."""
     return f". Did you mean {found}?" if (found := similar(key)) else ""
 
 
 def mistyped(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The unknown keys of a document that are similar to a setting or to a group of settings, each with that one."""
+    """Return the unknown keys of a document that are similar to a setting or to a group of settings. Each key is in a
+    pair with the path of that setting or group."""
     unknown = ((".".join(keys), value) for keys, value, default in values(document, SETTINGS) if default is NOTHING)
     found = ((key, _like(key, _SECTIONS) if isinstance(value, Mapping) else similar(key)) for key, value in unknown)
     return list(islice((each for each in found if each[1]), _MOST))

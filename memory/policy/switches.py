@@ -1,7 +1,7 @@
-"""Checks an agent's switches. Every edit and every read of memories uses them.
+"""Checks an agent's switches. Every edit and every read of memories calls these checks.
 
-The master switch is a column of the agent's row. The switch of each category is in its rules. Nothing here turns a
-switch on.
+The master switch is a column of the agent's row. The switches of the categories are in the agent's memory rules. No
+function of this module turns a switch on.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _NONE: frozenset[str] = frozenset()
 
 
 def rules_of(agent: Agent) -> Mapping[str, Any]:
-    """The agent's settings that differ from the defaults."""
+    """Return the agent's settings that differ from the defaults."""
     return _read(agent.rules)[0] if agent.rules else {}
 
 
 def closed(agent: Agent) -> frozenset[str]:
-    """The categories that are off."""
+    """Return the categories that are off for this agent."""
     return _read(agent.rules)[1] if agent.rules else _NONE
 
 
@@ -43,7 +43,8 @@ def require_on(agent: Agent) -> None:
 
 
 def hidden(agent: Agent) -> Q:
-    """A filter for memories that cannot be read: those in categories that are off, except the service's notices."""
+    """Return a filter for memories that cannot be read because their category is off. The service's notices can always
+    be read."""
     return Q(category__in=closed(agent)) & ~Q(source=Source.SYSTEM)
 
 
@@ -63,8 +64,8 @@ def require_open(agent: Agent, categories: Iterable[str]) -> None:
 
 
 def require(agent: Agent, category: str) -> None:
-    """Raise MemoryDisabled or CategoryDisabled if this category cannot store memories. Call it before expensive work.
-    The write path checks again."""
+    """Raise MemoryDisabled or CategoryDisabled if no memory of this category can be stored. Call this before expensive
+    work. The write path checks the switches again."""
     if not agent.memory_enabled:
         raise MemoryDisabled
     require_open(agent, [category])

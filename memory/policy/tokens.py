@@ -18,7 +18,7 @@ class TokenCounterMissing(ConfigurationError):
 
 
 def count(text: str) -> int:
-    """The tokens of `text`, by the counter in TOKEN_COUNTER. Raises TokenCounterMissing."""
+    """Return the number of tokens in `text`, by the counter that TOKEN_COUNTER sets. Raises TokenCounterMissing."""
     return _counter(settings.TOKEN_COUNTER)(text)
 
 
@@ -44,7 +44,8 @@ def _tiktoken(name: str) -> Callable[[str], int]:
     except Exception as failure:  # noqa: BLE001  any error of requests or tiktoken during the download
         raise TokenCounterMissing(
             f"The tiktoken encoding {name} is not in the cache folder ({folder or 'TIKTOKEN_CACHE_DIR is not set'}) "
-            f"and the download failed ({type(failure).__name__}). On a machine with network, set TIKTOKEN_CACHE_DIR, "
-            f"run: python -c \"import tiktoken; tiktoken.get_encoding('{name}')\", and copy that folder here."
+            f"and the download failed ({type(failure).__name__}). On a machine with internet access, set "
+            f"TIKTOKEN_CACHE_DIR and run: python -c \"import tiktoken; tiktoken.get_encoding('{name}')\". "
+            "Then copy the cache folder to this machine."
         ) from None
     return lambda text: len(encoding.encode_ordinary(text))

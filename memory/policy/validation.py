@@ -1,6 +1,6 @@
-"""Validates memories before anything is locked or sealed. Settings use some of the same checks.
+"""Validates memories before their agent is locked and their content is sealed. Some checks also validate settings.
 
-Each check raises Invalid, which names the field and what is allowed, and quotes nothing.
+Each check raises Invalid. The error gives the field and what is allowed, and never quotes the invalid value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memory.models import Kind, Source
 from memory.policy.categories import DEFAULT_PROJECT, NAMED_BY_SERVICE, NAMES, PROJECT, SCOPES, default_category
 
 MAX_CONTENT = 10_000  # characters
-MAX_TAGS = 256  # a merge has the tags of all its sources
+MAX_TAGS = 256  # many, because a merged memory has the tags of all its sources
 MAX_TAG = 64  # characters
 _KINDS, _SOURCES = tuple(Kind.values), tuple(Source.values)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -27,7 +27,7 @@ _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/@-]{0,99}\Z")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Draft:
-    """A memory to store. `checked` validates and completes it."""
+    """A memory to store. `checked` validates the draft and adds defaults."""
 
     content: str
     kind: str = Kind.CORE
@@ -36,12 +36,12 @@ class Draft:
     tags: Sequence[str] = ()
     origin: datetime | None = None
     source: str = Source.AGENT
-    is_project_known: bool = False  # the project exists already, so its name was checked
+    is_project_known: bool = False  # the project exists already, so its name was checked earlier
     is_checked: bool = False
 
     def checked(self) -> Draft:
-        """The draft with defaults. A checked draft is returned unchanged: an import checks each line early, to name it
-        in the error. Raises Invalid."""
+        """Validate the draft and return it with defaults. A draft that is already checked is returned unchanged. (An
+        import checks each draft earlier, so that an error can contain the line.) Raises Invalid."""
         if self.is_checked:
             return self
         if self.kind not in _KINDS:
@@ -61,7 +61,7 @@ class Draft:
 
 
 def scope_of(category: object) -> str:
-    """The scope of a category. Raises Invalid for an unknown category."""
+    """Return the scope of a category. Raises Invalid for an unknown category."""
     scope = SCOPES.get(category) if isinstance(category, str) else None
     if scope is None:
         raise Invalid("category", f"is unknown. Use one of: {NAMES}")
@@ -69,7 +69,7 @@ def scope_of(category: object) -> str:
 
 
 def checked_content(content: object, field: str = "content", most: int = MAX_CONTENT) -> str:
-    """Text of 1 to `most` characters. It is not trimmed. Raises Invalid."""
+    """Return the content if it is a text of 1 to `most` characters. The text is not trimmed. Raises Invalid."""
     if not isinstance(content, str):
         raise Invalid(field, "must be text")
     if not content.strip():
@@ -81,7 +81,7 @@ def checked_content(content: object, field: str = "content", most: int = MAX_CON
 
 
 def checked_words(text: object, field: str) -> str:
-    """Text for people, on one line, with at least one visible letter or digit. Raises Invalid."""
+    """Return a text that people read, as one line. It must have a visible letter or digit. Raises Invalid."""
     words = " ".join(checked_content(text, field).split())
     if not any(character.isalnum() and character not in _BLANK_LETTERS for character in words):
         raise Invalid(field, "must have a letter or a digit")
@@ -92,7 +92,7 @@ _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"  # Hangul fillers: invisible letters
 
 
 def checked_tags(tags: object) -> tuple[str, ...]:
-    """Up to 256 tags of up to 64 characters, in order, without duplicates. Raises Invalid."""
+    """Return the tags in order, without duplicates. Raises Invalid if there are too many, or if a tag is too long."""
     if isinstance(tags, str) or not isinstance(tags, Sequence):
         raise Invalid("tags", "must be a list of strings")
     kept: dict[str, None] = {}
@@ -107,7 +107,7 @@ def checked_tags(tags: object) -> tuple[str, ...]:
 
 
 def require_names(tags: Iterable[str], field: str = "tags") -> None:
-    """Raise Invalid if a tag that names a credential's file looks like a secret."""
+    """Raise Invalid if a tag looks like a secret and would become the name of a credential's file."""
     for tag in tags:
         name, _, value = tag.partition(":")
         if name in ("service", "credential"):
@@ -115,14 +115,14 @@ def require_names(tags: Iterable[str], field: str = "tags") -> None:
 
 
 def checked_service(name: str, field: str = "service") -> str:
-    """A name for a credential's file. Raises Invalid if it looks like the credential itself."""
+    """Return the name of a service, which becomes a file name. Raises Invalid if the name looks like a secret."""
     if looks_secret(name):
-        raise Invalid(field, "looks like a secret, but it is used as a file name: say what the secret is for")
+        raise Invalid(field, "looks like a secret, but it becomes a file name. Give the name of its service")
     return name
 
 
 def checked_project(project: object, field: str = "project", *, is_known: bool = False) -> str:
-    """A project's id, or "". It is stored unencrypted, so it must not look like a secret, unless it exists already.
+    """Return a project's id, or "". The id is stored unencrypted, so a new id must not look like a secret.
 
     Raises Invalid.
     """
@@ -130,7 +130,9 @@ def checked_project(project: object, field: str = "project", *, is_known: bool =
         raise Invalid(field, "must be text")
     if project and (not _PROJECT.match(project) or ".." in project):
         raise Invalid(
-            field, "must be 1 to 100 letters, digits or . _ / @ -, start with a letter or digit, without '..'"
+            field,
+            "must have 1 to 100 letters, digits or . _ / @ -, must start with a letter or digit, "
+            "and must not contain '..'",
         )
     if project and not is_known and looks_secret(project):
         raise Invalid(field, "looks like a secret, but project names are stored unencrypted: use another name")
@@ -139,7 +141,7 @@ def checked_project(project: object, field: str = "project", *, is_known: bool =
 
 @lru_cache(maxsize=4096)
 def looks_secret(name: str) -> bool:
-    """Whether masking finds a secret in the name. Cached, because the same names come often."""
+    """Whether masking finds a secret in the name. The result is cached, because the same names are checked often."""
     from memory.masking.scanner import holds_token  # slow to import
 
     return holds_token(name)
@@ -152,9 +154,9 @@ def checked_origin(origin: object) -> datetime:
 
 
 def parse_moment(field: str, text: Any) -> datetime:
-    """Parse a moment in ISO 8601. The default time zone is UTC. Raises Invalid."""
+    """Parse a date and time in ISO 8601. The default time zone is UTC. Raises Invalid."""
     moment = None
-    with suppress(TypeError, ValueError):  # the error quotes the text
+    with suppress(TypeError, ValueError):  # Python's error would quote the text
         moment = datetime.fromisoformat(text)
     if moment is None:
         raise Invalid(field, "is not a date and time in ISO 8601, such as 2026-02-01T09:30:00Z")
@@ -171,6 +173,6 @@ def _in_utc(field: str, moment: datetime) -> datetime:
 def require_storable(field: str, text: str) -> None:
     """Raise Invalid for text that a database cannot store."""
     if "\0" in text:
-        raise Invalid(field, "holds a NUL character, which cannot be stored")
+        raise Invalid(field, "contains a NUL character, which cannot be stored")
     if not text.isascii() and _SURROGATE.search(text):
-        raise Invalid(field, "holds half a surrogate pair, which is not a character")
+        raise Invalid(field, "contains half of a surrogate pair, which is not a character")

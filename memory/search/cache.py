@@ -1,7 +1,7 @@
-"""The cache of search indexes of this process. The least recently used index is dropped first.
+"""The cache of search indexes in this process. The least recently used index is dropped first.
 
-An index is built on first use and then updated with the changes since the last audit entry it has seen. It is never
-stored. The agent's wrapped key is part of the cache key, so an index is not used after a rotation or an erasure.
+An index is built when it is first used. Each later search adds the changes since the index's last audit entry. An index
+is never stored. The agent's wrapped key is part of the cache key, so no index is used after a rotation or an erasure.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _BYTES_PER_MB = 1_000_000
 @dataclass(slots=True)
 class _Held:
     index: Index
-    seen: int = 0  # the last audit entry that it contains
+    seen: int = 0  # the last audit entry whose changes the index contains
     lock: RLock = field(default_factory=RLock)
 
 
 class _Edited(local):
-    """The agents that this thread edits in an open transaction, with its outermost block."""
+    """The agents that this thread edits in its current transaction, each with that transaction's outermost block."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, object] = {}
@@ -44,15 +44,15 @@ _edited = _Edited()
 
 
 def note_edit(*, agent: Agent, **_: object) -> None:
-    """Receives `edited`. Until the transaction ends, it gets an index of its own.
+    """Receive the signal `edited`. Until this transaction ends, its searches of this agent do not use the cache.
 
-    The transaction may be rolled back, and the cached index must not contain its changes then.
+    The transaction may still be rolled back, so the cached index must not contain its changes.
     """
     _edited.blocks[agent.pk] = _block()
 
 
 def _block() -> object:
-    """The outermost block of this thread's transaction, without the block of a test case."""
+    """Return the outermost `atomic` block of this thread's transaction. The block of a test case does not count."""
     blocks = transaction.get_connection().atomic_blocks
     return next((block for block in blocks if not block._from_testcase), None)
 
@@ -63,7 +63,7 @@ _lock = Lock()
 
 @contextmanager
 def reader(agent: Agent) -> Iterator[Index]:
-    """An agent's index, up to date and locked, for one search."""
+    """Yield an agent's index for one search. The index is up to date and locked."""
     held = _hold(agent)
     try:
         with held.lock:
@@ -74,7 +74,7 @@ def reader(agent: Agent) -> Iterator[Index]:
 
 
 def forget(agent_id: int | None = None) -> None:
-    """Drop all indexes of this process, or those of one agent."""
+    """Drop all indexes of this process, or only the indexes of one agent."""
     with _lock:
         for place in [place for place in _held if agent_id in (None, place[0])]:
             del _held[place]
@@ -94,16 +94,16 @@ def _hold(agent: Agent) -> _Held:
 
 
 def _update(agent: Agent, held: _Held) -> None:
-    """Update the index. If another process has redacted a memory, build it again, because it contains its words."""
+    """Update the index. If a memory was redacted in another process, rebuild the index without the memory's words."""
     if not _add_changes(agent, held):
         held.index, held.seen = Index(agent.language), 0
         _add_changes(agent, held)
 
 
 def _add_changes(agent: Agent, held: _Held) -> bool:
-    """Add the changes after `seen`. False if a changed memory is redacted.
+    """Add the changes after `held.seen` to the index. Returns False if one of the changed memories is redacted.
 
-    An agent's versions are committed in order, so no earlier change can be missed.
+    An agent's entries are committed in order of their numbers, so no earlier change can be missed.
     """
     changed = Memory.objects.of(agent).filter(version__gt=held.seen)
     if held.seen and not changed.exists():
@@ -119,7 +119,7 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
                     held.index.remove(row[_NUMBER])
             held.index.extend(_document(silo, row) for row in batch if row[_DISCARDED_AT] is None)
             seen = batch[-1][_VERSION]
-    # Only now: memories of one edit have the same version, and after an error all of them must be read again.
+    # `seen` changes only here. All memories of one edit have the same version, so after an error all are read again.
     held.seen = seen
     return True
 
@@ -135,7 +135,7 @@ def _document(silo: Silo, row: Sequence[Any]) -> Document:
 _WHERE = ("kind", "category", "project")
 _COLUMNS = ("number", "sealed", "origin", *_WHERE, "discarded_at", "version", "redacted_at", "source")
 _NUMBER, _DISCARDED_AT, _VERSION, _REDACTED_AT = 0, 6, 7, 8
-_ROWS = 2_000  # rows held at a time
+_ROWS = 2_000  # the rows that are loaded at the same time
 
 
 def _limit_size() -> None:

@@ -1,7 +1,7 @@
-"""An agent's memory as a block for its prompt: core memories, then the journal of the last days.
+"""Builds the block of memories for an agent's prompt: core memories, then the journal of the last days.
 
-`max_tokens` first leaves out the oldest journal entries, then the oldest core memories, but never constitutional ones.
-The block says how many memories and tokens are left out.
+If the block exceeds `max_tokens`, the oldest journal entries are left out first, and then the oldest core memories.
+Constitutional memories are never left out. The block says how many memories and tokens are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Line = tuple[Memory, Opened]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Context:
-    """The memories of the block, oldest first, and how many are left out."""
+    """The memories in the block, oldest first, and the number of memories and tokens that are left out."""
 
     core: tuple[Line, ...]
     journal: tuple[Line, ...]
@@ -51,19 +51,20 @@ class Context:
 
 
 def indented(opened: Opened) -> str:
-    """A memory's content. Its further lines are indented, so that none looks like another memory."""
+    """Return a memory's content. All lines after the first are indented, so that no line looks like a new memory."""
     return "\n  ".join(opened.content.splitlines())
 
 
 def left_out(memories: int, tokens: int) -> str:
-    """The line of a block about the memories that are left out."""
-    return f"({memories:,} memories of {tokens:,} tokens are left out here.)"
+    """Return the last line of a block, which says how many memories and tokens are left out."""
+    return f"({memories:,} memories with {tokens:,} tokens in total are left out here.)"
 
 
 def etag(
     agent: Agent, *, max_tokens: int | None, form: str, project: str | None = None, now: datetime | None = None
 ) -> str:
-    """The ETag of a block, from the last audit entry and the first day of the journal. It needs no query."""
+    """Compute the ETag of a block from the agent's last audit entry and the first day of the journal, without a
+    query."""
     since = _journal_since(now or timezone.now()).date()
     state = f"{agent.pk}/{agent.audit_seq}/{agent.memory_enabled}/{since}/{max_tokens}/{form}"
     state += "" if project is None else f"/{project}"
@@ -73,9 +74,10 @@ def etag(
 def read(
     agent: Agent, *, max_tokens: int | None = None, project: str | None = None, now: datetime | None = None
 ) -> Context:
-    """The block, for the agent's side only. With `project`, it has only memories that can be seen from that project.
+    """Return the block of memories for a prompt. Only the agent's side may read it. With `project`, the block has only
+    memories that are visible from that project.
 
-    Raises Invalid, and MemoryDisabled instead of returning an empty block.
+    Raises Invalid. While memory is off, raises MemoryDisabled instead of returning an empty block.
     """
     if not agent.memory_enabled:
         raise MemoryDisabled
@@ -98,20 +100,24 @@ def read(
 
 
 def _of_others(agent: Agent, project: str) -> Q:
-    """A filter for memories that cannot be seen from a project."""
+    """Return a filter for the memories that are not visible from a project."""
     seen = seen_from(switches.rules_of(agent), checked_project(project, is_known=True)) or {}
     others = (Q(category=category) & ~Q(project__in=projects) for category, projects in seen.items())
     return reduce(or_, others, Q(pk__in=[]))
 
 
 def _journal_since(now: datetime) -> datetime:
-    """Midnight, so that an unchanged block stays the same for a day."""
+    """Return the moment at which the journal of a block begins. It is always midnight, so it changes once a day."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return today - timedelta(days=settings.CONTEXT_JOURNAL_DAYS)
 
 
 def _within(memories: Sequence[Memory], max_tokens: int | None) -> list[Memory]:
-    """The memories that fit, in order. Constitutional ones stay; then the newest core and journal memories."""
+    """Return the memories that fit into `max_tokens`, in order.
+
+    All constitutional memories stay. The remaining tokens are used for the newest core memories, then for the newest
+    journal memories.
+    """
     if max_tokens is None:
         return list(memories)
     room = max_tokens - sum(memory.tokens for memory in memories if memory.constitutional)

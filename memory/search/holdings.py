@@ -1,4 +1,4 @@
-"""The data of an index: for each memory, its terms in order and metadata for filters, but no text."""
+"""The data of a search index: each memory's terms in order, and its metadata for filters, but no text."""
 
 import gc
 from array import array
@@ -13,10 +13,11 @@ from itertools import islice
 from memory.search.vocabulary import BETWEEN, Vocabulary
 from memory.search.words import name_key, split
 
-# Each step runs over so many documents before the next step. That takes a third less time than document by document.
+# Each step processes this many documents before the next step. If each document went through all steps alone, indexing
+# would take 50 % more time.
 _BATCH = 1_000
 
-# Bytes, measured with tracemalloc over memories of 5 to 200 words (CPython 3.11 and 3.13).
+# Sizes in bytes, measured with tracemalloc for memories of 5 to 200 words (CPython 3.11 and 3.13).
 _PER_MEMORY = 348
 _PER_POSITION = 4
 _PER_POSTING = 12
@@ -25,7 +26,7 @@ _PER_TERM = 330
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A memory to index. Its `repr` does not show content, so that it does not get into logs."""
+    """A memory to index. The `repr` does not show its content, so that logs never contain content."""
 
     number: int
     text: str = field(repr=False)
@@ -38,7 +39,7 @@ class Document:
 
 
 def packed(terms: Iterable[int]) -> bytes:
-    """Terms in order, as four bytes each. Bytes, unlike an array, cost nothing in garbage collection."""
+    """Pack the terms into bytes, in order, four bytes for each. Unlike an array, bytes need no garbage collection."""
     return array("I", terms).tobytes()
 
 
@@ -50,9 +51,9 @@ def _words(document: Document) -> list[str]:
 
 
 def holds_run(held: bytes, sought: bytes) -> bool:
-    """Whether the sought terms follow one another in the held terms."""
+    """Whether the terms in `sought` occur directly one after another in `held`."""
     place = held.find(sought)
-    # The bytes can also match across two terms.
+    # The bytes can also match in the middle of a term. Such a match does not count.
     while place >= 0 and place % _PER_POSITION:
         place = held.find(sought, place + 1)
     return place >= 0
@@ -89,7 +90,8 @@ def _fingerprint(document: Document) -> int:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Pause garbage collection while an index is filled: it finds nothing and takes a fifth of the time."""
+    """Pause garbage collection while an index is filled. The collection would find nothing, and would take a fifth of
+    the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -100,7 +102,8 @@ def _collection_paused() -> Iterator[None]:
 
 
 class Holdings:
-    """The memories of one index and, for each term except stop words, the sorted numbers of the memories with it."""
+    """The memories of one index. For each term that is not a stop word, there is a sorted list of the memories that
+    contain it."""
 
     def __init__(self, language: str) -> None:
         self.language = language
@@ -109,8 +112,8 @@ class Holdings:
     def _reset(self) -> None:
         self.vocabulary = Vocabulary(self.language)
         self.by_number: dict[int, Holding] = {}
-        self.lengths: dict[int, int] = {}  # number of distinct terms without stop words, by memory
-        self.repeats: dict[int, dict[int, int]] = {}  # term → memory → count, if more than one
+        self.lengths: dict[int, int] = {}  # memory → number of its distinct terms, without stop words
+        self.repeats: dict[int, dict[int, int]] = {}  # term → memory → how often it has the term, if more than once
         self.total_length = 0
         self._positions = 0
         self._highest = -1
@@ -119,7 +122,7 @@ class Holdings:
         return len(self.by_number)
 
     def extend(self, documents: Iterable[Document]) -> None:
-        """Add documents. A document replaces an earlier one with its number."""
+        """Add documents. A document replaces an earlier document with the same number."""
         remaining = iter(documents)
         with _collection_paused():
             while batch := {document.number: document for document in islice(remaining, _BATCH)}:
@@ -170,7 +173,7 @@ class Holdings:
                 self.repeats.setdefault(term, {})[number] = times
 
     def remove(self, number: int) -> None:
-        """Remove a memory and every word and stem that only it has. An unknown number is ignored."""
+        """Remove a memory, and all words and stems that no other memory has. An unknown number is ignored."""
         holding = self.by_number.pop(number, None)
         if holding is None:
             return
@@ -197,12 +200,13 @@ class Holdings:
             self.vocabulary.drop(term)
 
     def numbers_with(self, terms: Iterable[int]) -> dict[int, list[int]]:
-        """Term → the sorted numbers of the memories with it."""
+        """Map each term to the sorted numbers of the memories that contain the term."""
         postings, last_stop = self.vocabulary.postings, self.vocabulary.last_stop
         return {term: postings[term] if term > last_stop else self._look_for(term) for term in terms}
 
     def _look_for(self, stop_term: int) -> list[int]:
-        # Half of all words are stop words, but queries rarely need them. So they are searched, not listed.
+        # Half of all words are stop words, but queries rarely need them. So there is no list of the memories that
+        # contain a stop word, and all memories are searched for it.
         sought = packed((stop_term,))
         return sorted(number for number, holding in self.by_number.items() if holds_run(holding.packed, sought))
 

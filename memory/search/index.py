@@ -11,11 +11,12 @@ from memory.search.ranking import RELATIVE_WEIGHT, Ranking, Terms, best_first
 from memory.search.selection import EVERYTHING, Filters, readings, select
 from memory.search.words import split, without_tails
 
-# Only so many distinct words of a query, the rarest ones, are used for ranking.
+# The most distinct words of a query that are used for ranking. If there are more, the rarest are used.
 WORD_LIMIT = 64
 _FIRST_LOOK = 50
 _BOOSTED = 30
-# Additional results that are ranked at first, because filters remove some; or half of the wanted, if that is more.
+# Filters remove some results. So at first, this many additional results are ranked, or half of the wanted results if
+# that is more.
 _SPARE = 16
 
 
@@ -26,10 +27,11 @@ class Hit:
 
 
 class Index:
-    """A full-text index of documents by number.
+    """A full-text index of numbered documents.
 
-    Its stems are content, so it is never stored or pickled, and a removed document leaves no word behind. `language` is
-    the name of a Snowball stemmer. Words of other languages match only as they are written.
+    The stems in an index are content. So an index is never stored or pickled, and the words of a removed document do
+    not stay in it. `language` is the name of a Snowball stemmer. A word of another language matches only its exact
+    form.
 
     Searches may run concurrently. `extend` and `remove` need exclusive access.
     """
@@ -41,15 +43,18 @@ class Index:
         return len(self._holdings)
 
     def __reduce__(self) -> str:
-        raise TypeError("A search index is unencrypted content and cannot be pickled")
+        raise TypeError("A search index contains unencrypted content, so it cannot be pickled")
 
     @property
     def bytes_used(self) -> int:
-        """An estimate of the memory used, in bytes, within about 25 %. It takes constant time."""
+        """Estimate the used memory in bytes, in constant time. The error is at most about 25 %."""
         return self._holdings.bytes_used
 
     def extend(self, documents: Iterable[Document]) -> None:
-        """Add documents. A document replaces an earlier one with its number. Ascending numbers are fastest."""
+        """Add documents. A document replaces an earlier document with the same number.
+
+        Adding documents is fastest in ascending order of their numbers.
+        """
         self._holdings.extend(documents)
 
     def remove(self, number: int) -> None:
@@ -64,14 +69,15 @@ class Index:
         boost: Callable[[datetime], float] | None = None,
         limit: int = 10,
     ) -> list[Hit]:
-        """The documents that match a query, best first; equal scores by number.
+        """Return the documents that match a query, best first. Documents with equal scores are in order of number.
 
-        Words are ORed and ranked. A document must contain each `"phrase"`, must not contain `-word`, and must have each
-        `tag:NAME`. All other text is literal; no query raises. An empty query, or one with only tags and exclusions,
-        lists all documents that the filters allow, newest first, with score 0. Punctuation alone finds nothing.
+        Words are combined with OR: a document that contains more of them has a higher score. A document must contain
+        each `"phrase"`, must have each `tag:NAME`, and must not contain the word of a `-word`. All other text is taken
+        literally. No query raises an error. A query without words and phrases lists all allowed documents, newest
+        first, with score 0. A query that has only punctuation finds nothing.
 
-        `boost` returns a factor of the score for an origin date. It is applied to the best three times `limit`
-        results, at least 30.
+        `boost` takes an origin date and returns a factor. This factor multiplies the scores of the best `3 * limit`
+        results, or of the best 30 results if that is more.
         """
         if limit < 1:
             return []
@@ -107,9 +113,9 @@ class Index:
         return [Hit(number, score) for score, number in ordered[:limit]]
 
     def _best(self, ranking: Ranking, query: Query, filters: Filters, wanted: int) -> list[tuple[float, int]]:
-        """At least the `wanted` best allowed (score, number).
+        """Return the best allowed memories as (score, number): at least `wanted`, if there are so many.
 
-        Most filters allow most memories. So first the best of all are ranked and then filtered, which is faster.
+        Most filters allow most memories. So it is faster to rank all memories first, and to filter only the best.
         """
         if filters.any() and not query.restricts:
             most = wanted + max(_SPARE, wanted // 2)
@@ -120,7 +126,7 @@ class Index:
         return ranking.best(wanted, select(self._holdings, query, filters, ranking.terms))
 
     def _words(self, query: Query) -> dict[str, set[int]]:
-        """The words for ranking, with their terms. Stop words count only if there are no others."""
+        """Return the words for ranking, with their terms. Stop words are used only if the query has no other words."""
         vocabulary = self._holdings.vocabulary
         words = dict.fromkeys(word for part in (query.text, *query.phrases) for word in without_tails(split(part)))
         telling = [word for word in words if not vocabulary.is_stop(word)]
@@ -131,7 +137,7 @@ class Index:
         return {word: terms for word, terms in by_word.items() if word in kept}
 
     def _commonness(self, terms: set[int]) -> tuple[bool, int]:
-        """A sort key: the rarest words first, and words that no document has last."""
+        """Return a sort key. It puts the rarest words first. Words that no document has come after all others."""
         return not terms, sum(len(self._holdings.vocabulary.postings[term]) for term in terms)
 
     def _terms(self, words: dict[str, set[int]]) -> Terms:

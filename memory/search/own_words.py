@@ -1,4 +1,4 @@
-"""Leaves out a template's headings, labels and empty fields from a memory's text, for search and for prompts."""
+"""Removes the headings, labels and empty fields of templates from the texts of memories, for search and prompts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ABSENT = re.compile(rf"(?:- )?(?:\*\*)?{ABSENT}(?:\*\*)?(?::[^\n]*)?\s*\Z")
 
 
 def own_text(text: str, category: str) -> str:
-    """The text that a memory is searched by, without the template."""
+    """Return the text of a memory without its template. Search uses only this text."""
     if category not in templates.OF and "## " not in text:
         return text
     known, headings = labels.all_of(category), sections.names(category)
@@ -32,7 +32,7 @@ def _own(text: str, known: frozenset[str], headings: frozenset[str]) -> Iterator
 
 
 def without_empty_fields(text: str, category: str) -> str:
-    """The text for a prompt, without empty fields and sections that have only such fields."""
+    """Return the text of a memory for a prompt. Empty fields, and sections that have only empty fields, are removed."""
     if category not in templates.OF or ABSENT not in text:
         return text
     kept = "".join(line for line, _, is_fenced in sections.parsed(text) if is_fenced or not _ABSENT.match(line))

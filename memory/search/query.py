@@ -1,16 +1,16 @@
-"""Parses a search query. Every string is a query: text that is not an operator is literal."""
+"""Parses a search query. Every string is a valid query: text that is not an operator is taken literally."""
 
 import re
 from dataclasses import dataclass
 
-# Characters of a query that are read. A longer one is pasted text, whose beginning is enough.
+# The most characters of a query that are used. A longer query is pasted text, and its beginning is enough.
 QUERY_LIMIT = 16_384
 
 _PIECE = re.compile(
     r"""
-    (?P<minus> (?<!\S) - (?=["\w]) )?       # -word, where a word begins; a lone dash or --flag is text
+    (?P<minus> (?<!\S) - (?=["\w]) )?       # -word at the start of a word; a single dash or --flag is text
     (?: (?P<tag> (?<!\w) tag: (?=[^\s]) )?  # tag:NAME or tag:"NAME OF WORDS"
-        (?: (?<!\w) " (?P<quoted> [^"]* ) " # "a phrase"; a quote after a word (5" pipe) or without its pair is text
+        (?: (?<!\w) " (?P<quoted> [^"]* ) " # "a phrase"; a quote after a word (5" pipe) or without an end is text
         |   (?P<plain> [^\s"]+ | " )
         )
     )
@@ -21,7 +21,7 @@ _PIECE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Words for ranking, phrases and tags that a memory must have, and those that it must not have."""
+    """The parts of a query: words for ranking, and the phrases and tags that a memory must have or must not have."""
 
     text: str
     phrases: tuple[str, ...]
@@ -35,7 +35,7 @@ class Query:
 
 
 def parse(query: str) -> Query:
-    """`words`, `"quoted phrases"`, `-word`, `-"phrase"`, `tag:NAME`, `-tag:NAME`; never raises."""
+    """Parse `words`, `"quoted phrases"`, `-word`, `-"phrase"`, `tag:NAME` and `-tag:NAME`. Never raises an error."""
     parts: dict[str, list[str]] = {"text": [], "phrases": [], "without": [], "tags": [], "without_tags": []}
     for piece in _PIECE.finditer(query[:QUERY_LIMIT]):
         quoted, plain = piece["quoted"], piece["plain"]

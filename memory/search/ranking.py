@@ -1,4 +1,4 @@
-"""Ranks by BM25, with a small bonus for query words that are near each other."""
+"""Ranks memories by BM25, with a small bonus if words of the query are near each other."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
@@ -8,28 +8,29 @@ from math import inf, log
 
 from memory.search.holdings import Holdings
 
-# Chosen with the five LoCoMo ledgers (tests/bench/search_bench.py). The exact values matter little: a change by half
-# costs less than 0.01 of recall at 1, 5, 10 or 20. They are lower than the usual 1.2 and 0.75, because memories are
-# single facts, so repetition and length say little. A bonus for recent memories lowered recall at 1.
+# These values were chosen with the five LoCoMo ledgers (tests/bench/search_bench.py). The exact values matter little:
+# if one changes by half, recall at 1, 5, 10 or 20 falls by less than 0.01. K1 and B are lower than the usual 1.2 and
+# 0.75, because a memory is a single fact: repetition and length say little. A bonus for recent memories lowered recall
+# at 1, so there is no such bonus.
 K1 = 0.4
 B = 0.3
 RELATIVE_WEIGHT = 0.5
 NEAR_WEIGHT = 0.5
 NEAR_WORDS = 5
 
-# Nearness reorders only the best so many. The number is fixed, so that a larger limit only adds results.
+# Nearness reorders only this many of the best memories. The number is fixed, so that a larger limit only adds results.
 _REORDERED = 50
-# Words of a memory that are compared for nearness.
+# Only this many words of a memory are checked for nearness.
 _LOOKED_AT = 4_096
 
 Terms = dict[int, float]
 
 
 class Ranking:
-    """Scores memories for a query's terms (term → weight).
+    """Scores memories by a query's terms. `terms` maps each term to its weight.
 
-    Sums are computed in an order that depends only on content (rare terms first, then by stem). So equal memories give
-    exactly equal scores.
+    The parts of a score are always added in the same order: rare terms first, and equally rare terms by stem. So equal
+    memories have exactly equal scores.
     """
 
     def __init__(self, holdings: Holdings, terms: Terms) -> None:
@@ -49,7 +50,10 @@ class Ranking:
         return self._scales
 
     def best(self, wanted: int, allowed: Collection[int] | None = None) -> list[tuple[float, int]]:
-        """At least the `wanted` best allowed (score, number), best first; equal scores by number."""
+        """Return the best allowed memories as (score, number), best first: at least `wanted`, if there are so many.
+
+        Memories with equal scores are in order of number.
+        """
         scores = self._scores(wanted, allowed)
         if len(scores) > 4 * wanted:
             floor = _nth(scores, wanted)
@@ -62,7 +66,7 @@ class Ranking:
         left = sum(self._bound(term) for term in self._scales)
         for term, scale in self._scales.items():
             numbers = self._numbers[term]
-            # When the remaining terms cannot bring a new memory among the best, only the best are looked up for them.
+            # If the remaining terms cannot bring a new memory among the best, only the best are scored for these terms.
             if wanted <= len(scores) < 2 * len(numbers):
                 floor = _nth(scores, wanted)
                 if among is scores or left < floor:
@@ -82,12 +86,13 @@ class Ranking:
             scores[number] = known(number, 0.0) + scale * part
 
     def _bound(self, term: int) -> float:
-        """More than any memory can score for a term (the margin is for rounding)."""
+        """Return a value that is higher than any memory's score for a term. It includes a margin for rounding."""
         most = max(self._holdings.repeats.get(term, {0: 1}).values())
         return self._scales[term] * _saturated(most, 0.0) * 1.000001
 
     def nearest_first(self, ranked: list[tuple[float, int]], words: list[int]) -> list[tuple[float, int]]:
-        """Lifts, among the first of the ranked, memories where neighbouring query words stand near each other."""
+        """Reorder the best of the ranked memories. A memory moves up if neighbouring words of the query are near each
+        other in it."""
         pairs = [pair for pair in pairwise(words) if pair[0] != pair[1]]
         if not pairs:
             return ranked
@@ -104,7 +109,7 @@ class Ranking:
 
 
 class _ByLength(dict[int, float]):
-    """length → the weight of one occurrence of a term in a memory of that length."""
+    """Maps the length of a memory to the weight of a term that occurs once in the memory."""
 
     def __init__(self, mean: float) -> None:
         super().__init__()
@@ -150,7 +155,7 @@ def _places(terms: Iterable[int], pairs: list[tuple[int, int]]) -> dict[int, lis
 
 
 def _gap(ones: Sequence[int], others: Sequence[int]) -> float:
-    """The smallest distance between two sorted lists of places."""
+    """Return the smallest distance between a place in `ones` and a place in `others`. Both lists are sorted."""
     if not ones or not others:
         return inf
     return min(abs(one - others[place]) for one in ones for place in _neighbours(others, one))

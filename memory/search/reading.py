@@ -1,6 +1,6 @@
-"""Reads an agent's own memories: one, a list, or by search.
+"""Reads an agent's own memories: single memories, a list, or the results of a search.
 
-While memory or a category is off, its memories are not read.
+While memory is off, nothing can be read. While a category is off, the memories of this category cannot be read.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from memory.writing.operations import refuse
 
 
 def one(agent: Agent, number: int) -> Read:
-    """Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
+    """Return one memory. Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
     [read] = several(agent, [number])
     return read
 
 
 def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
-    """These memories, in order of number. Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
+    """Return these memories, in order of number. Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
     switches.require_on(agent)
     found = edits.fetch(agent, sorted(numbers))
     switches.require_readable(agent, found)
@@ -37,7 +37,7 @@ def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
 
 
 def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read]:
-    """The next memories by number, without redacted ones. Raises MemoryDisabled."""
+    """Return the next memories after number `after`, without redacted memories. Raises MemoryDisabled."""
     switches.require_on(agent)
     rows = Memory.objects.of(agent).filter(number__gt=after, redacted_at__isnull=True)
     rows = rows.exclude(switches.hidden(agent)) if switches.closed(agent) else rows
@@ -63,9 +63,9 @@ def search(
     limit: int = 10,
     boost: Callable[[datetime], float] | None = None,
 ) -> list[Read]:
-    """The memories that match a query, best first. Every text is a valid query. Raises MemoryDisabled.
+    """Return the memories that match a query, best first. Every text is a valid query. Raises MemoryDisabled.
 
-    `boost` returns a factor of the score for an origin date.
+    `boost` takes a memory's origin date and returns a factor for its score.
     """
     switches.require_on(agent)
     filters = replace(filters, without=switches.closed(agent) | filters.without)

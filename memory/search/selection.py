@@ -1,4 +1,4 @@
-"""Selects the memories that a query and filters allow: by phrases, exclusions, tags and metadata."""
+"""Selects the memories that a query and filters allow, by phrases, exclusions, tags and metadata."""
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,22 +10,26 @@ from memory.search.query import Query
 from memory.search.vocabulary import Vocabulary
 from memory.search.words import is_cjk, name_key, split
 
-Phrase = Sequence[set[int]]  # for each word, its possible terms
+Phrase = Sequence[set[int]]  # for each word of the phrase, the terms that the word can mean
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters for a search or a list; None allows all. `since` and `until` are inclusive limits of the origin date."""
+    """Filters for a search or a list. A filter that is None allows all memories.
+
+    `since` and `until` are inclusive limits of the origin date.
+    """
 
     kind: str | None = None
     category: str | None = None
     project: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-    # Only for a list, because a search has only active memories.
+    # These two are only for a list, because a search finds only active memories.
     constitutional: bool | None = None
     discarded: bool | None = False
-    # Only for a search: tags, excluded categories, allowed projects by category, and whether notices are included.
+    # These are only for a search: tags, excluded categories, the allowed projects of each category, and whether notices
+    # are included.
     tags: Sequence[str] = ()
     without: frozenset[str] = frozenset()
     projects: Mapping[str, frozenset[str]] | None = None
@@ -52,7 +56,7 @@ EVERYTHING = Filters()
 
 
 def readings(vocabulary: Vocabulary, word: str) -> set[int]:
-    """The possible terms of a query's word. A single CJK character means every pair that begins with it."""
+    """Return the terms that a word of a query can mean. A single CJK character means all pairs that begin with it."""
     if len(word) == 1 and is_cjk(word):
         return vocabulary.starting_with(word)
     term = vocabulary.find(word)
@@ -60,7 +64,10 @@ def readings(vocabulary: Vocabulary, word: str) -> set[int]:
 
 
 def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[int] | None) -> set[int] | None:
-    """The allowed memories among those with a ranked term (or among all). None: all are allowed."""
+    """Return the memories that the query and the filters allow, or None if all memories are allowed.
+
+    If the terms in `ranked` are given, the result may leave out memories that have none of these terms.
+    """
     phrases, without = (_phrases(holdings.vocabulary, texts) for texts in (query.phrases, query.without))
     if not (query.restricts or filters.any()):
         return None
@@ -82,7 +89,7 @@ def _phrases(vocabulary: Vocabulary, texts: Iterable[str]) -> list[Phrase]:
 
 
 def _start(holdings: Holdings, phrases: list[Phrase], ranked: Iterable[int] | None) -> Iterable[int]:
-    """A small set of memories that contains every result."""
+    """Return a small set of memories that contains all results."""
     candidates = [_holding_any(holdings, word) for phrase in phrases for word in phrase]
     if ranked is not None:
         candidates.append(_holding_any(holdings, set(ranked)))
@@ -90,7 +97,7 @@ def _start(holdings: Holdings, phrases: list[Phrase], ranked: Iterable[int] | No
 
 
 def _holding_any(holdings: Holdings, terms: set[int]) -> Sequence[int] | set[int] | None:
-    """The memories with one of the terms. None if finding them costs more than it saves."""
+    """Return the memories that have one of the terms, or None if finding them takes more time than it saves."""
     if any(term <= holdings.vocabulary.last_stop for term in terms):
         return None
     postings = list(holdings.numbers_with(terms).values())
@@ -114,7 +121,7 @@ def _matching(holdings: Holdings, phrase: Phrase, among: set[int]) -> Iterable[i
 
 
 def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int]) -> list[int]:
-    """Those of these memories that contain the phrase."""
+    """Return the memories among `numbers` that contain the phrase."""
     by_number = holdings.by_number
     if all(len(word) == 1 for word in phrase):
         sought = packed(term for word in phrase for term in word)

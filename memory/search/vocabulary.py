@@ -1,28 +1,28 @@
-"""The terms of one silo: each word's stem, numbered."""
+"""The terms of one silo. A term is the number of a word's stem."""
 
 from memory.search.words import is_cjk, stemmer, stop_words
 
-# A word before each tag, which no text contains, so that no phrase matches across text and tag.
+# This word is put before each tag. No text contains it, so a phrase cannot match the end of a text and a tag together.
 BETWEEN = ""
 
 _LONGEST_STEMMED = 40
-_FAMILY_LETTERS = 4  # related stems begin with the same letters, at least so many
-_LONGEST_ENDING = 4  # and one has at most so many letters more
+_FAMILY_LETTERS = 4  # related stems begin with this many equal letters, or with more
+_LONGEST_ENDING = 4  # the longer of two related stems has at most this many letters more
 _MOST_RELATIVES = 8
-_LARGEST_FAMILY = 2_000  # a larger family has generated names, not related words
+_LARGEST_FAMILY = 2_000  # a larger family consists of generated names, not of related words
 
 
 class Vocabulary(dict[str, int]):
-    """word → term. `vocabulary[word]` adds an unknown word; `find` does not.
+    """Maps words to terms. `vocabulary[word]` adds an unknown word; `find` does not add it.
 
-    Terms up to `last_stop` are stop words, unstemmed, and the separator of tags. `drop` removes a term without
-    memories, so that no word stays after the last memory with its stem.
+    The terms up to `last_stop` are the separator of tags and the stop words, which have no stem. `drop` removes a term
+    that no memory has any more. So no word of a removed memory stays in the vocabulary.
     """
 
     def __init__(self, language: str) -> None:
         super().__init__()
         self._stem = stemmer(language)
-        self._spellings: dict[int, list[str]] = {}  # the words of a term, without its stem
+        self._spellings: dict[int, list[str]] = {}  # term → its words, except the stem itself
         self._families: dict[str, set[str]] = {}
         self._free: list[int] = []
         self.terms: dict[str, int] = {}
@@ -63,7 +63,7 @@ class Vocabulary(dict[str, int]):
         return word if len(word) > _LONGEST_STEMMED else self._stem(word) or word
 
     def find(self, word: str) -> int | None:
-        """The term of a word, if a memory has it."""
+        """Return the term of a word, or None if the word is unknown."""
         term = self.get(word)
         return self.terms.get(self.stem(word)) if term is None else term
 
@@ -71,7 +71,7 @@ class Vocabulary(dict[str, int]):
         return 0 < self.get(word, 0) <= self.last_stop
 
     def forget_spellings(self, term: int) -> None:
-        """Remove the words of a term. Words that are still in use are added again when they occur."""
+        """Remove the words of a term. A word that memories still contain is added again when it is used."""
         for word in (self.stems[term], *self._spellings.pop(term, ())):
             if self.get(word) == term:  # a stem can itself be a word with another stem: agreed → agre, agre → agr
                 del self[word]
@@ -92,11 +92,12 @@ class Vocabulary(dict[str, int]):
         self._free.append(term)
 
     def starting_with(self, character: str) -> set[int]:
-        """The terms that begin with a CJK character: its pairs and, at the end of a run, the character itself."""
+        """Return the terms that begin with a CJK character: pairs of characters, or the character alone."""
         return {self.terms[stem] for stem in self._families.get(character, ())}
 
     def relatives(self, word: str) -> list[int]:
-        """Terms with a longer or shorter stem of this word (counsel, counselor), most frequent first."""
+        """Return terms that are related to the word, most frequent first. Their stems are the word's stem with a few
+        more or fewer letters at the end (counsel, counselor)."""
         stem = self.stem(word)
         family = () if is_cjk(stem) else self._families.get(_family(stem), ())
         if len(family) > _LARGEST_FAMILY:

@@ -1,6 +1,6 @@
-"""Splits text into words: NFKC, casefold, Unicode words. A run of CJK characters becomes overlapping pairs.
+"""Splits normalized and casefolded text into words. A series of CJK characters becomes overlapping pairs.
 
-It also has the stop words (stopwords.toml) and the stemmer of each language.
+This module also has the stop words (stopwords.toml) and the stemmer of each language.
 """
 
 import re
@@ -16,7 +16,8 @@ _CJK = (
     "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
 )
-# Python's \w has no combining marks. Without them, Hindi, Thai or pointed Hebrew words are split at every vowel.
+# Python's \w does not match combining marks. Without them, words in Hindi, Thai or pointed Hebrew would be split at
+# every vowel.
 _MARKS = "".join(
     chr(code)
     for block in (range(0x0300, 0x20D0), range(0xA66F, 0xAC00))
@@ -36,17 +37,18 @@ _PLAIN = (
     "\u2010-\u2027\u2030-\u203d\u20a0-\u20a7\u20a9-\u20bf\u2190-\u21ff\u2600-\u2775\u2794-\u27bf\U0001f300-\U0001faff"
 )
 _beyond_plain = re.compile(f"[^{_PLAIN}]").search
-# Lowers ASCII letters, keeps casefolded Latin-1 letters and digits, and replaces all others by a blank.
+# This table makes ASCII letters lower case, keeps casefolded Latin-1 letters and digits, and replaces all other
+# characters with a space.
 _TABLE = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(256))
 
 
 def split(text: str) -> list[str]:
-    """The words of a text, in order.
+    """Return the words of a text, in order.
 
-    In a CJK run, each character starts a word: the pair with the next one, or the last character itself. So phrases
-    match word by word.
+    Each CJK character starts a word: the character together with the next one or, at the end of a series, the character
+    alone. So phrases can be compared word by word.
     """
-    # For simple text, which is most text, a byte table gives the same words three times faster than the expressions.
+    # Most text is simple. For simple text, a byte table gives the same words three times faster than the expressions.
     if text.isascii():
         return text.encode().translate(_TABLE).decode().split()
     if not _beyond_plain(text):
@@ -55,7 +57,7 @@ def split(text: str) -> list[str]:
 
 
 def split_any(text: str) -> list[str]:
-    # Casefolding can undo the normalization, so it is repeated.
+    # Casefolding can undo the normalization, so the text is normalized again.
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     if not _has_cjk(text):
         return _find_words(text)
@@ -69,7 +71,8 @@ def _pairs(found: str) -> list[str]:
 
 
 def without_tails(words: list[str]) -> list[str]:
-    """The words without the last single character of a CJK run, which the pair before it contains."""
+    """Return the words without the single characters that end a series of CJK characters. The pair before such a
+    character already contains it."""
     return [word for before, word in zip(["", *words], words, strict=False) if not _is_tail(before, word)]
 
 
@@ -82,27 +85,27 @@ def is_cjk(word: str) -> bool:
 
 
 def name_key(name: str) -> str:
-    """The normalized form of a tag. Two tags with the same form are the same tag."""
+    """Return the normalized form of a tag. Two tags with the same normalized form are the same tag."""
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).split())
 
 
 OTHER = "other"  # a language without a stemmer
 LANGUAGES = (frozenset(Stemmer.algorithms()) - {"porter", "dutch_porter"}) | {
     OTHER
-}  # these two are older versions of others
+}  # these two are older versions of other stemmers
 
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """The most common words, which say nothing about a memory."""
+    """Return the most common words of a language. They say nothing about a memory."""
     lists: dict[str, str] = tomllib.loads(Path(__file__).with_name("stopwords.toml").read_text("utf-8"))
     return frozenset(lists.get(language, "").casefold().split())
 
 
 def stemmer(language: str) -> Callable[[str], str]:
-    """The Snowball stemmer of a language. For an unknown language, it returns words unchanged."""
+    """Return the Snowball stemmer of a language. For an unknown language, the result returns each word unchanged."""
     if language not in Stemmer.algorithms():
         return str
-    # Without the stemmer's cache: the vocabulary has all stems, and a cache would keep removed content.
+    # The stemmer's own cache is off: the vocabulary already has all stems, and a cache would keep removed content.
     stem: Callable[[str], str] = Stemmer.Stemmer(language, 0).stemWord
     return stem

@@ -1,4 +1,4 @@
-"""System check of the silos: their keys are in the keyring."""
+"""A system check: the keys of all silos must be in the keyring."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from memory.silo import keys
 
 @register(Tags.database, deploy=True)
 def silos_open(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Try one agent for each key-encryption key. A missing key is an error, so the service does not start.
+    """Unwrap the data key of one agent for each key-encryption key. If a key-encryption key is missing, this is an
+    error, and the service does not start.
 
     A broken data key is only a warning, because it affects one agent.
     """
@@ -35,7 +36,8 @@ def _unopenable() -> list[CheckMessage]:
 
 
 def _one_agent_per_key() -> list[tuple[int, bytes]]:
-    """An agent for each key-encryption key. The first bytes of a wrapped key have the id of that key."""
+    """Return an agent and its wrapped data key for each key-encryption key. The first bytes of a wrapped key contain
+    the id of the key-encryption key."""
     if "memory_agent" not in connection.introspection.table_names():
         return []
     with connection.cursor() as cursor:

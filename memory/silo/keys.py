@@ -1,6 +1,6 @@
-"""Data keys: each agent has one, stored wrapped (encrypted) by a key-encryption key of the keyring.
+"""Data keys. Each agent has one data key. It is stored wrapped (encrypted) by a key-encryption key of the keyring.
 
-A wrapped key is: version byte | id of the key-encryption key (8 bytes, ASCII) | nonce, ciphertext and tag.
+The format of a wrapped key: version byte | id of the key-encryption key (8 bytes, ASCII) | nonce, ciphertext and tag.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ID_END = 9  # version byte and key id
 
 
 def new_wrapped_key(agent_id: int) -> bytes:
-    """A new data key for an agent, wrapped by the newest key-encryption key."""
+    """Create a data key for an agent. Returns it wrapped by the newest key-encryption key."""
     return _wrap(keyring().silo[0], agent_id, secrets.token_bytes(32))
 
 
 def rewrap(agent_id: int, wrapped: bytes) -> bytes:
-    """The data key, wrapped by the newest key-encryption key."""
+    """Return the data key, wrapped by the newest key-encryption key. If `wrapped` already is, it does not change."""
     newest = keyring().silo[0]
     if wrapping_key_id(wrapped) == newest.id:
         return wrapped
@@ -42,15 +42,16 @@ def wrapping_key_id(wrapped: bytes) -> str:
 
 
 def wrapped_by(key_id: str) -> int:
-    """The number of data keys that this key-encryption key wraps."""
+    """Count the data keys that are wrapped by this key-encryption key."""
     begins = Func(F("wrapped_key"), 1, ID_END, function="SUBSTR", output_field=BinaryField())
     return Agent.objects.annotate(begins=begins).filter(begins=VERSION + key_id.encode("ascii")).count()
 
 
 def unwrap(agent_id: int, wrapped: bytes) -> bytes:
-    """The agent's data key.
+    """Return the agent's data key.
 
-    Raises SiloKeyMissing (the key is not in the keyring), SealBroken (altered, or another agent's) or Erased.
+    Raises SiloKeyMissing if the key-encryption key is not in the keyring. Raises SealBroken if `wrapped` was altered or
+    belongs to another agent. Raises Erased if it is empty.
     """
     if not wrapped:
         raise Erased(f"The silo of agent {agent_id} was erased. It can no longer be read or changed.")
@@ -59,8 +60,8 @@ def unwrap(agent_id: int, wrapped: bytes) -> bytes:
     if key is None:
         raise SiloKeyMissing(
             f"The silo of agent {agent_id} is wrapped by key {key_id}, which is not in the keyring. "
-            "Restore that key from its backup (SILO_KEYS, or the silo file in KEYS_DIR). After a change of "
-            "SILO_KEYS, restart the service."
+            "Restore that key from its backup (SILO_KEYS, or the silo file in KEYS_DIR). If you change SILO_KEYS, "
+            "restart the service."
         )
     try:
         nonce, sealed = wrapped[ID_END : ID_END + NONCE_BYTES], wrapped[ID_END + NONCE_BYTES :]
@@ -72,7 +73,7 @@ def unwrap(agent_id: int, wrapped: bytes) -> bytes:
 
 
 def derive(secret: bytes, purpose: bytes) -> bytes:
-    """A 256-bit subkey for one purpose (HKDF-SHA256)."""
+    """Derive a 256-bit subkey for one purpose from `secret` (HKDF-SHA256)."""
     return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"palimpsest/" + purpose).derive(secret)
 
 

@@ -1,12 +1,12 @@
-"""The silo: encrypts and decrypts an agent's memories. No other module does.
+"""The silo encrypts and decrypts an agent's memories. No other module encrypts or decrypts memories.
 
-A sealed memory is one byte string with two seals, one for the content and one for the tags. So tags can be merged
-without decrypting content:
+A sealed memory is one byte string with two seals: one of the content and one of the tags. So tags can be merged without
+decrypting the content. The format of a sealed memory is:
 
     version (1 byte) | length of the content's seal (4 bytes) | content's seal | tags' seal (empty for no tags)
 
-A seal is AES-256-GCM: a random 12-byte nonce, ciphertext and 16-byte tag. Associated data binds it to agent, memory
-and field.
+A seal is encrypted with AES-256-GCM. It has a random 12-byte nonce, the ciphertext and a 16-byte tag. Associated data
+binds a seal to its agent, memory and field.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from memory.models import Agent, Memory
 from memory.silo.keys import NONCE_BYTES, VERSION, derive, unwrap
 
 CONTENT, TAGS = "content", "tags"
-CACHED = 1024  # silos that this process keeps unwrapped
+CACHED = 1024  # the most silos that this process keeps in its cache
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Opened:
-    """The decrypted content of a memory. Its `repr` does not show it, so that it does not get into logs."""
+    """The decrypted content and tags of a memory. The `repr` does not show them, so that logs do not contain them."""
 
     content: str
     tags: tuple[str, ...]
@@ -43,14 +43,14 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Read:
-    """A memory with its content. `score` is that of a search, otherwise 0."""
+    """A memory with its decrypted content. `score` is its score in a search. Without a search it is 0."""
 
     memory: Memory
     opened: Opened
     score: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The memory in the form of the API and of JSON output."""
+        """Return the memory in the format of the API and of JSON output."""
         memory = self.memory
         return {
             "id": memory.number,
@@ -71,7 +71,7 @@ class Read:
 
 
 class Silo:
-    """A capability to encrypt and decrypt for one agent. Get it from `for_agent`."""
+    """Encrypts and decrypts the memories of one agent. Get an instance from `for_agent`."""
 
     __slots__ = ("_aead", "_agent_id", "_digest_key")
 
@@ -82,10 +82,10 @@ class Silo:
 
     @classmethod
     def for_agent(cls, agent: Agent) -> Silo:
-        """The silo of an agent, for work on that agent's behalf. It is cached.
+        """Return the silo of an agent, from the cache if possible. Use it only for work on that agent's behalf.
 
         The wrapped key is part of the cache key, so a rotation or an erasure takes effect at once in every process.
-        Raises SiloKeyMissing (the key is not in the keyring), SealBroken (altered, or another agent's) or Erased.
+        Raises SiloKeyMissing, SealBroken and Erased, as `unwrap` does.
         """
         place = (agent.pk, bytes(agent.wrapped_key))
         with _lock:
@@ -100,25 +100,25 @@ class Silo:
         return silo
 
     def digest(self, content: str) -> bytes:
-        """A keyed digest, to find equal contents without decrypting them."""
+        """Return a keyed digest of a content. With digests, equal contents can be found without decryption."""
         return hmac.digest(self._digest_key, content.encode(), "sha256")
 
     def digest_of_file(self, data: bytes) -> bytes:
-        """A keyed digest of a file in the vault. Without the key, nobody can test a guess of its content."""
+        """Return a keyed digest of a file in the vault. Without the key, nobody can check a guess about the content."""
         return hmac.digest(self._digest_key, b"file\0" + data, "sha256")
 
     def seal(self, number: int, content: str, tags: Sequence[str]) -> bytes:
         return self._with_tags(number, self.seal_data(CONTENT, number, content.encode()), tags)
 
     def retag(self, number: int, sealed: bytes, tags: Sequence[str]) -> bytes:
-        """The sealed memory with other tags. The content is not decrypted."""
+        """Return the sealed memory with other tags. The content is not decrypted."""
         return self._with_tags(number, self._parts(number, sealed)[0], tags)
 
     def open(self, memory: Memory) -> Opened:
         return self.open_sealed(memory.number, bytes(memory.sealed))
 
     def open_sealed(self, number: int, sealed: bytes) -> Opened:
-        """Raises SealBroken, naming the memory."""
+        """Decrypt a sealed memory. Raises SealBroken, which contains the number of the memory."""
         content, tags = self._parts(number, sealed)
         return Opened(self.open_data(CONTENT, number, content).decode(), self._open_tags(number, tags))
 
@@ -126,22 +126,23 @@ class Silo:
         return self._open_tags(memory.number, self._parts(memory.number, bytes(memory.sealed))[1])
 
     def seal_text(self, field: str, number: int, text: str) -> bytes:
-        """Seal other content, such as the note of an entry or a session's summaries; `number` is that of its object."""
+        """Seal another text, such as the note of an entry or the summaries of a session. `number` is the number of the
+        entry or session."""
         return self.seal_data(field, number, text.encode())
 
     def open_text(self, field: str, number: int, sealed: bytes) -> str:
         return self.open_data(field, number, sealed).decode()
 
     def seal_data(self, field: str, number: int, data: bytes) -> bytes:
-        """Seal bytes, such as those of a file."""
+        """Seal bytes, such as the content of a file."""
         nonce = os.urandom(NONCE_BYTES)
         place = (
             VERSION + struct.pack(">QQ", self._agent_id, number) + field.encode()
-        )  # so that it cannot be decrypted in another place
+        )  # so that the sealed bytes cannot be decrypted in another place
         return nonce + self._aead.encrypt(nonce, data, place)
 
     def open_data(self, field: str, number: int, sealed: bytes) -> bytes:
-        """Raises SealBroken if the bytes were altered or sealed for another place."""
+        """Decrypt sealed bytes. Raises SealBroken if the bytes were altered or were sealed for another place."""
         place = VERSION + struct.pack(">QQ", self._agent_id, number) + field.encode()
         try:
             return self._aead.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], place)
@@ -149,7 +150,7 @@ class Silo:
             raise self._broken(number) from None
 
     def _with_tags(self, number: int, content: bytes, tags: Sequence[str]) -> bytes:
-        """A sealed memory from the seal of its content and these tags."""
+        """Return a sealed memory that consists of a seal of the content and these tags. The tags are sealed here."""
         sealed_tags = self.seal_data(TAGS, number, _encode(list(tags)).encode()) if tags else b""
         return VERSION + struct.pack(">I", len(content)) + content + sealed_tags
 
@@ -157,7 +158,7 @@ class Silo:
         return tuple(json.loads(self.open_data(TAGS, number, sealed))) if sealed else ()
 
     def _parts(self, number: int, sealed: bytes) -> tuple[bytes, bytes]:
-        """(seal of the content, seal of the tags). Raises SealBroken if the form is wrong."""
+        """Return the seal of the content and the seal of the tags. Raises SealBroken if the format is wrong."""
         if sealed[:1] != VERSION or len(sealed) < 5:
             raise self._broken(number)
         end = 5 + struct.unpack(">I", sealed[1:5])[0]
@@ -167,7 +168,7 @@ class Silo:
 
     def _broken(self, number: int) -> SealBroken:
         return SealBroken(
-            f"Record {number} of agent {self._agent_id} cannot be decrypted: wrong key, or it was altered."
+            f"Record {number} of agent {self._agent_id} cannot be decrypted: the key is wrong, or it was altered."
         )
 
 
@@ -176,7 +177,7 @@ _lock = Lock()
 
 
 def forget_unwrapped(agent_id: int | None = None) -> None:
-    """Remove all silos, or those of one agent, from the cache of this process."""
+    """Remove all silos, or only the silo of one agent, from the cache of this process."""
     with _lock:
         for place in [place for place in _silos if agent_id in (None, place[0])]:
             del _silos[place]

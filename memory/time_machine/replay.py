@@ -1,4 +1,4 @@
-"""Verifies an agent: its audit entries, replayed from the start, must give exactly its memories and counters."""
+"""Verifies an agent. If its audit entries are replayed from the start, the result must be its memories and counters."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from memory.models import Agent, AgentKey, Memory
 from memory.writing.counters import recount
 from memory.writing.edits import snapshot
 
-History = tuple[int, Iterator[tuple[Any, ...]]]  # a memory's number and its changes (`_OF_A_CHANGE`), in order
+History = tuple[int, Iterator[tuple[Any, ...]]]  # the number of a memory, and its changes (`_OF_A_CHANGE`) in order
 
 
 def problems_of(agent_id: int) -> Iterator[Problem]:
-    """The problems of an agent, in a consistent read while others write."""
+    """Yield the problems of an agent. All reads see the same state, even while other processes write."""
     with consistent_reads():
         yield from _problems_of(agent_id)
 
 
 def _problems_of(agent_id: int) -> Iterator[Problem]:
-    """The problems of an agent whose row may be unreadable."""
+    """Yield the problems of an agent. An agent's row that cannot be read is a problem, too."""
     with ill_formed() as found:
         agent = Agent.objects.select_related("tenant").filter(pk=agent_id).first()
     if found:
@@ -51,14 +51,14 @@ def _problems_of(agent_id: int) -> Iterator[Problem]:
 
 
 def problems(agent: Agent) -> Iterator[Problem]:
-    """The problems of an agent's trail and memories: chain, history of each memory, counters and keys."""
+    """Yield the problems of an agent's trail and memories: its chain, the history of each memory, counters and keys."""
     yield from chain(agent.pk, agent.label)
     for check in (_tail, _names, _states, _counters, _high_water, _keys, _data_key, _access):
         yield from tolerant(agent.label, check(agent))
 
 
 def _label(agent_id: int) -> str:
-    """The agent's label, if it can be read."""
+    """Return the agent's label or, if that cannot be read, the number of its row."""
     with ill_formed():
         for names in Agent.objects.filter(pk=agent_id).values_list("tenant__slug", "slug"):
             return "/".join(names)
@@ -66,24 +66,25 @@ def _label(agent_id: int) -> str:
 
 
 def _tail(agent: Agent) -> Iterator[Problem]:
-    """The last entry must be the one in the agent's row. Removed or inserted last entries do not fit it."""
+    """Check that the trail's last entry is the last entry in the agent's row. This check finds entries that were
+    removed from the end of the trail, or inserted there."""
     last = AuditEntry.objects.filter(agent_id=agent.pk).order_by("-seq").values_list("seq", "mac", "at").first()
     seq, mac, at = (whole(last[0]), binary(last[1]), last[2]) if last else (0, b"", None)
     if seq < whole(agent.audit_seq):
-        yield Problem(agent.label, seq + 1, f"truncated: entries up to {agent.audit_seq} were written")
+        yield Problem(agent.label, seq + 1, f"truncated: the last entry must be {agent.audit_seq}")
     elif seq > agent.audit_seq:
-        problem = f"inserted: the agent's row names {agent.audit_seq} as its last entry"
+        problem = f"inserted: the last entry must be {agent.audit_seq}, as in the agent's row"
         yield Problem(agent.label, agent.audit_seq + 1, problem)
     elif (seq, mac, at) != (agent.audit_seq, binary(agent.audit_mac), agent.audit_at):
-        yield Problem(agent.label, seq, f"altered: not the entry the agent's row names as its last, {agent.audit_seq}")
+        yield Problem(agent.label, seq, "altered: this entry differs from the last entry in the agent's row")
 
 
 def _names(agent: Agent) -> Iterator[Problem]:
-    """Every entry must have the agent's tenant and label, which never change."""
+    """Check that every entry has the agent's tenant and label. An agent's tenant and label never change."""
     entries = AuditEntry.objects.filter(agent_id=agent.pk)
     others = entries.exclude(tenant_id=agent.tenant_id, agent_label=agent.label).order_by("seq")
     for seq in others.values_list("seq", flat=True)[:1]:
-        yield Problem(agent.label, whole(seq), "written for another tenant, or under another name, than the agent has")
+        yield Problem(agent.label, whole(seq), "the tenant or the agent's name in this entry is wrong")
 
 
 def _states(agent: Agent) -> Iterator[Problem]:
@@ -105,22 +106,24 @@ _OF_A_CHANGE = ("number", "seq", "before_digest", "after_digest")
 
 
 def _side_by_side(agent: Agent, rows: Iterator[Memory], histories: Iterator[History]) -> Iterator[Problem]:
-    """Compare rows with histories, in order of number. Only one memory is loaded at a time."""
+    """Compare the rows of memories with their histories, in order of number. Only one memory is loaded at a time."""
     row = next(rows, None)
     for number, history in histories:
         while row is not None and row.number < whole(number):
             yield Problem(agent.label, 0, f"memory {row.number} is not in the trail")
             row = next(rows, None)
-        seq, left = 0, None  # the last change, and the digest it left the memory with
+        seq, left = 0, None  # the last change, and the digest of the memory after that change
         for _, seq, before, after in history:
             if binary_or_none(before) != left:
-                yield Problem(agent.label, seq, f"memory {number} is not as the entry before left it")
+                yield Problem(
+                    agent.label, seq, f"memory {number} was changed between the previous entry and this entry"
+                )
             left = binary_or_none(after)
         if row is None or row.number != number:
             yield Problem(agent.label, seq, f"memory {number} is missing")
             continue
         if row.version != seq or not _is_left(agent, row, left):
-            yield Problem(agent.label, seq, f"memory {number} is not as this entry left it")
+            yield Problem(agent.label, seq, f"memory {number} differs from its state after this entry")
         row = next(rows, None)
     while row is not None:
         yield Problem(agent.label, 0, f"memory {row.number} is not in the trail")
@@ -128,7 +131,8 @@ def _side_by_side(agent: Agent, rows: Iterator[Memory], histories: Iterator[Hist
 
 
 def _is_left(agent: Agent, row: Memory, digest: bytes | None) -> bool:
-    """Whether a row is as its last change left it. Compare digests or, for a redacted memory, the snapshot."""
+    """Whether a row still has the state after its last change. Digests or, for a redacted memory, snapshots are
+    compared."""
     row.sealed, row.digest = binary(row.sealed), binary(row.digest)
     state = snapshot(row)
     if trail.has_body(state):
@@ -145,7 +149,7 @@ def _counters(agent: Agent) -> Iterator[Problem]:
 
 
 def _high_water(agent: Agent) -> Iterator[Problem]:
-    """The high-water mark must be the maximum over all entries."""
+    """Check that the high-water mark is the maximum of all entries."""
     entries = AuditEntry.objects.filter(agent_id=agent.pk)
     highest = whole(entries.aggregate(highest=Max("distinct_tokens", default=0))["highest"])
     if whole(agent.high_water_tokens) != highest:
@@ -154,13 +158,13 @@ def _high_water(agent: Agent) -> Iterator[Problem]:
 
 
 def _keys(agent: Agent) -> Iterator[Problem]:
-    """The agent's keys must be those that the trail issued and has not revoked.
+    """Check that the agent's keys are as the trail says: which keys were issued, and which were revoked.
 
-    A key that SQL inserted or reactivated opens the silo to an attacker.
+    With a key that was inserted or reactivated by SQL, an attacker could read the silo.
     """
     operations = (Operation.KEY_ISSUED, Operation.KEY_REVOKED)
     entries = AuditEntry.objects.filter(agent_id=agent.pk, operation__in=operations).order_by("seq")
-    in_trail: dict[str, tuple[int, bool, Any]] = {}  # prefix → entry, handed out, when revoked
+    in_trail: dict[str, tuple[int, bool, Any]] = {}  # prefix → issuing entry, whether handed out, when revoked
     for seq, operation, at, detail in entries.values_list("seq", "operation", "at", "detail"):
         issued, handed_out, _ = in_trail.get(detail["prefix"], (whole(seq), bool(detail.get("handed_out")), None))
         in_trail[detail["prefix"]] = issued, handed_out, at if operation == Operation.KEY_REVOKED else None
@@ -170,25 +174,23 @@ def _keys(agent: Agent) -> Iterator[Problem]:
         if prefix not in in_trail:
             yield Problem(agent.label, 0, f"inserted: the agent key {prefix} is not in the trail")
         elif prefix not in rows:
-            yield Problem(agent.label, in_trail[prefix][0], f"missing: the agent key {prefix}, issued by this entry")
+            yield Problem(agent.label, in_trail[prefix][0], f"missing: the agent key {prefix} of this entry")
         elif tuple(rows[prefix]) != in_trail[prefix][1:]:
-            yield Problem(
-                agent.label, in_trail[prefix][0], f"altered: the agent key {prefix} is not as the trail has it"
-            )
+            yield Problem(agent.label, in_trail[prefix][0], f"altered: the agent key {prefix} differs from the trail")
 
 
 def _data_key(agent: Agent) -> Iterator[Problem]:
-    """An erased silo must have no data key, and every other silo must have one."""
+    """Check that an erased silo has no data key, and that every other silo has a data key."""
     erased = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.ERASED).order_by("-seq")
     by = next(iter(erased.values_list("seq", flat=True)[:1]), None)
     if by is not None and agent.wrapped_key:
-        yield Problem(agent.label, whole(by), "inserted: the data key that this entry destroyed is there again")
+        yield Problem(agent.label, whole(by), "inserted: the data key that this entry destroyed exists again")
     if by is None and not agent.wrapped_key:
         yield Problem(agent.label, 0, "missing: the data key does not exist, but no entry destroyed it")
 
 
 def _access(agent: Agent) -> Iterator[Problem]:
-    """The rows of access requests must agree with the trail."""
+    """Check that the rows of access requests agree with the trail."""
     in_trail = {
         number: columns(standing, agent.tenant_id, agent.label) for number, standing in standings(agent.pk).items()
     }
@@ -197,8 +199,8 @@ def _access(agent: Agent) -> Iterator[Problem]:
     }
     for number in sorted(in_trail.keys() | rows.keys()):
         if number not in rows:
-            yield Problem(agent.label, number, "missing: the access request that this entry made")
+            yield Problem(agent.label, number, "missing: the access request that this entry created")
         elif number not in in_trail:
             yield Problem(agent.label, 0, f"inserted: the access request {whole(number)} is not in the trail")
         elif any(rows[number][name] != value for name, value in in_trail[number].items()):
-            yield Problem(agent.label, number, "altered: the access request is not as the trail has it")
+            yield Problem(agent.label, number, "altered: the access request differs from the trail")

@@ -1,10 +1,10 @@
 """The Time Machine: rolls back an entry, a session, an import, or everything since an entry or a moment.
 
-It reads no content: it copies sealed snapshots from the trail into the rows. A rollback is one edit, in one
-transaction, and one audit entry, which names the entries it undoes. It can be rolled back itself.
+It decrypts no content: it copies sealed snapshots from the trail into the rows. A rollback is one edit in one
+transaction. Its audit entry lists the entries that it undoes. A rollback can itself be rolled back.
 
-Each memory that the undone entries changed gets its state from before the first of them. A memory that they created is
-discarded. A redacted memory and a notice about a read do not change.
+A memory that was changed by the undone entries gets its state from before the first of these entries. A memory that was
+created by them is discarded. Redacted memories, and notices about reads, do not change.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["What", "preview", "roll_back"]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a rollback, or of its preview. Tokens are those of core memory."""
+    """The figures of a rollback, or of its preview. All numbers of tokens are about core memory."""
 
     undid: dict[str, Any]
-    head: int  # the agent's last entry before it
+    head: int  # the agent's last entry before the rollback
     entry: int | None  # None for a preview
     restored: int
     discarded: int
@@ -44,11 +44,11 @@ class Figures:
     protection_changed: int
     tokens_before: int
     tokens_after: int
-    conflicts: tuple[tuple[int, tuple[int, ...]], ...]  # memory, and the later entries that changed it
-    constitutional: tuple[int, ...]  # changed by it, and constitutional now
-    redacted: tuple[int, ...]  # these do not change
-    rests: bool  # the agent exceeds its budget afterwards, and a cool-down begins (`memory.writing.cooldown`)
-    refused: str = ""  # in a preview: the code of the error that `roll_back` raises
+    conflicts: tuple[tuple[int, tuple[int, ...]], ...]  # each has a memory, and the later entries that changed it
+    constitutional: tuple[int, ...]  # memories that the rollback changes and that are constitutional now
+    redacted: tuple[int, ...]  # memories that do not change, because they are redacted
+    rests: bool  # the rollback makes the agent exceed its budget, so a cool-down begins (`memory.writing.cooldown`)
+    refused: str = ""  # in a preview: the code of the error that `roll_back` would raise
 
     @property
     def applied(self) -> bool:
@@ -56,7 +56,7 @@ class Figures:
 
 
 class _Change(NamedTuple):
-    """A memory to change: its current snapshot, the snapshot to restore, and the values to set."""
+    """A memory to change, with its current snapshot, the snapshot to restore, and the values to set."""
 
     memory: Memory
     now: bytes
@@ -66,12 +66,12 @@ class _Change(NamedTuple):
 
 @dataclass(slots=True)
 class _Plan:
-    """The entries to undo, and the changes for that."""
+    """The entries to undo, and the changes of memories that undo them."""
 
     entries: Sequence[int]
     changes: list[_Change]
     redacted: tuple[int, ...]
-    conflicts: dict[int, list[int]] = field(default_factory=dict)  # number → later entries that touched it
+    conflicts: dict[int, list[int]] = field(default_factory=dict)  # memory's number → the later entries that changed it
 
 
 def preview(
@@ -82,7 +82,7 @@ def preview(
     force: bool = False,
     include_constitutional: bool = False,
 ) -> Figures:
-    """The figures of a rollback, without changing anything. `refused` says whether `roll_back` raises an error.
+    """Return the figures of a rollback without changing anything. `refused` has the error that `roll_back` would raise.
 
     Raises UnknownEntry, SessionRunning, AlreadyUndone, NothingToUndo, Redacted, Erased.
     """
@@ -108,11 +108,12 @@ def roll_back(
     reason: str = "",
     head: int | None = None,
 ) -> Figures:
-    """Roll back, in one transaction and one entry. It also works while memory is off.
+    """Roll back `what` in one transaction, with one audit entry. This works even while memory is off.
 
-    `skip_conflicts` does not change memories that later entries changed; `force` restores them anyway. In both cases
-    the entries count as undone. `reason` is stored. A constitutional memory changes only with `include_constitutional`
-    and a reason. `head` is that of a preview: if the trail has grown since, the rollback is refused.
+    If later entries changed the same memories, there is a conflict: `skip_conflicts` leaves these memories unchanged,
+    and `force` restores them anyway. In both cases the entries count as undone. `reason` is stored in the audit entry.
+    A constitutional memory changes only with `include_constitutional` and a reason. `head` is the head that a preview
+    returned: if the trail has grown since the preview, the rollback is refused.
 
     Raises UnknownEntry, SessionRunning, AlreadyUndone, NothingToUndo, Redacted, Conflict,
     Constitutional, TrailChanged, Invalid, Erased.
@@ -150,7 +151,7 @@ def roll_back(
 
 
 def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool) -> _Plan:
-    """The plan of a rollback at `at`, which is when memories created since are discarded."""
+    """Plan a rollback. `at` becomes the discard date of the memories that the undone entries created."""
     edits.require_key(agent)
     entries, since = entries_of(agent, what)
     memories = _touched(agent, since)
@@ -179,7 +180,8 @@ def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool
 
 
 def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
-    """The memories that these entries changed. `then` is the snapshot from before the first of them.
+    """Return the memories that these entries changed. Each memory gets an attribute `then`: its snapshot from before
+    the first of these entries.
 
     Raises UnknownMemory for memories whose rows were removed by SQL.
     """
@@ -189,7 +191,7 @@ def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
     else:
         undone = changes.filter(seq__among=list(entries))
     reads = AuditEntry.objects.filter(READS, agent_id=agent.pk, changes__gt=0)
-    notices = changes.filter(seq__in=reads.values("seq"))  # otherwise a reader could hide the notice from the agent
+    notices = changes.filter(seq__in=reads.values("seq"))  # these stay, so that no reader can hide them from the agent
     first = undone.filter(number=OuterRef("number")).order_by("seq")
     touched = undone.exclude(number__in=notices.values("number"))
     count = touched.order_by().values("agent_id").annotate(count=Count("number", distinct=True))
@@ -202,7 +204,8 @@ def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
 
 
 def _nothing(agent: Agent, entries: Sequence[int]) -> errors.NothingToUndo:
-    """The error if the entries changed no memory. It mentions a trimmed memory file, which is not in the silo."""
+    """Return the error for entries that changed no memory. If they trimmed the memory file, which is not in the silo,
+    the error says that the file cannot be restored."""
     trims = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.TRIMMED, changes=0)
     is_file = trims.filter(seq__among=list(entries)).exists()
     file = " A trimmed memory file cannot be restored." if is_file else ""
@@ -210,9 +213,9 @@ def _nothing(agent: Agent, entries: Sequence[int]) -> errors.NothingToUndo:
 
 
 def _conflicts(agent: Agent, plan: _Plan, undoing: set[int]) -> dict[int, list[int]]:
-    """By memory, the later entries that conflict: they left it in another state and are not undone.
+    """Map each memory to the later entries that conflict: they changed the memory's state, and are not undone.
 
-    Digests of whole states are compared, so an edit and its rollback together are not a conflict.
+    Digests of whole states are compared. So an edit that was itself rolled back is not a conflict.
     """
     numbers = [change.memory.number for change in plan.changes]
     changes = Change.objects.filter(agent_id=agent.pk, seq__gte=min(undoing), number__among=numbers)
@@ -235,7 +238,7 @@ def _conflicts(agent: Agent, plan: _Plan, undoing: set[int]) -> dict[int, list[i
 
 
 def _figures(agent: Agent, what: What, plan: _Plan, entry: int | None = None) -> Figures:
-    """The figures, counted from the states before and after."""
+    """Compute the figures from the states of the memories before and after the rollback."""
     counts: Any = dict.fromkeys(("restored", "discarded", "rewritten", "protection_changed"), 0)
     tokens = agent.core_tokens
     for change in plan.changes:
@@ -264,7 +267,10 @@ def _figures(agent: Agent, what: What, plan: _Plan, entry: int | None = None) ->
 
 
 def _check(agent: Agent, plan: _Plan) -> None:
-    """Check that rows and counters are right. Raises RestoredWrong, so that the transaction is rolled back."""
+    """Check that the memories have their earlier states, and that the counters are right.
+
+    Raises RestoredWrong, so that the transaction is rolled back.
+    """
     then = {change.memory.number: change.then for change in plan.changes}
     for row in Memory.objects.of(agent).numbered(then):
         state = then[row.number]

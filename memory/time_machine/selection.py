@@ -1,6 +1,6 @@
 """Selects the entries that a rollback undoes, and computes which entries are already undone.
 
-This is computed from the rollbacks in the trail, because a row of the trail never changes.
+The undone entries are computed from the rollbacks in the trail. They are not marked, because an entry never changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memory.models import Agent
 
 @dataclass(frozen=True, slots=True)
 class What:
-    """What to undo."""
+    """The part of the trail that a rollback undoes."""
 
     kind: str  # entry | session | import | since_entry | moment
     at: int | datetime
@@ -37,26 +37,27 @@ class What:
 
     @classmethod
     def imported(cls, first: int) -> What:
-        """An import or a migration, by its first entry."""
+        """Undo an import or a migration. `first` is the number of its first entry."""
         return cls("import", first)
 
     @classmethod
     def since_entry(cls, seq: int) -> What:
-        """Everything after this entry; 0 for everything."""
+        """Undo everything after this entry. 0 means everything."""
         return cls("since_entry", seq)
 
     @classmethod
     def moment(cls, at: datetime) -> What:
-        """Everything after this moment."""
+        """Undo everything after this moment."""
         return cls("moment", at)
 
 
 def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
-    """Two lists of entries, in order: those to undo, and those before which the memories' states are restored.
+    """Return two lists of entries, in order. The entries of the first list are undone. Each memory gets its state from
+    before the first entry of the second list that changed it.
 
     For a session or an import, the second list also has the entries that are already undone. Otherwise a memory could
-    get a state from the middle of it. For everything since an entry or a moment, both are the same range, and no later
-    entry can conflict.
+    get a state from the middle of the session or import. For everything since an entry or a moment, the two lists are
+    the same range. Then there is no later entry, so there is no conflict.
 
     Raises UnknownEntry, SessionRunning, AlreadyUndone.
     """
@@ -90,15 +91,16 @@ def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
     left = [seq for seq in seqs if seq not in undone]
     if seqs and not left:
         rollbacks = ", ".join(map(str, sorted(set(undone.values()))))
-        raise errors.AlreadyUndone(f"{name} was undone by entry {rollbacks}, which can be rolled back itself.")
+        raise errors.AlreadyUndone(f"{name} was already undone, by entry {rollbacks}. You can roll back that entry.")
     return left, seqs
 
 
 class Undone:
-    """Which entries are undone, and by which rollback.
+    """Finds out which entries are undone, and by which rollback.
 
-    `rollbacks`, newest first: the number of each, and the ranges (first, last) of entries that it undid. A rollback
-    that is itself undone does not count. Of several, the newest counts. A redaction is never undone.
+    `rollbacks` has the number of each rollback, and the ranges (first, last) of entries that it undid, newest first. A
+    rollback that is itself undone does not count. If several rollbacks undid an entry, the newest counts. A redaction
+    is never undone.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class Undone:
 
     @classmethod
     def of(cls, agent: Agent) -> Undone:
-        """Read an agent's rollbacks."""
+        """Read the rollbacks from an agent's trail."""
         entries = AuditEntry.objects.filter(
             Q(operation=Operation.ROLLED_BACK.value) | Q(operation=Operation.REDACTED.value), agent_id=agent.pk
         )
@@ -122,13 +124,13 @@ class Undone:
         return cls(((seq, undid) for seq, _, undid in found if seq not in redactions), redactions)
 
     def by(self, entry: int) -> int | None:
-        """The rollback that undid this entry, if any."""
+        """Return the number of the rollback that undid this entry, or None."""
         place = _runs_until(self._runs, entry) - 1
         is_undone = place >= 0 and entry <= self._runs[place][1] and entry not in self._redactions
         return self._runs[place][2] if is_undone else None
 
     def _add(self, first: int, last: int, seq: int) -> None:
-        """Add a range, without the parts that a newer rollback undid."""
+        """Add a range of undone entries, without the parts that a newer rollback undid."""
         start, stop = max(0, _runs_until(self._runs, first) - 1), _runs_until(self._runs, last)
         overlapping = self._runs[start:stop]
         fresh = []
@@ -141,11 +143,11 @@ class Undone:
         self._runs[start:stop] = sorted(overlapping + fresh)
 
 
-_runs_until = partial(bisect_right, key=itemgetter(0))  # the number of runs that begin at an entry or before it
+_runs_until = partial(bisect_right, key=itemgetter(0))  # counts the ranges that begin at an entry or before it
 
 
 def runs_of(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """[3, 4, 5, 9] → (3, 5), (9, 9)."""
+    """Yield the ranges of consecutive numbers: [3, 4, 5, 9] gives (3, 5) and (9, 9)."""
     if isinstance(seqs, range):
         if seqs:
             yield seqs[0], seqs[-1]

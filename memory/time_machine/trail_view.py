@@ -1,4 +1,4 @@
-"""An agent's own audit trail, with the memories before and after each entry, for the agent's side."""
+"""Reads an agent's audit trail for the agent's side, with the states of memories before and after each entry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memory.writing.edits import fields_of
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters of a list of entries; None allows all."""
+    """Filters for a list of entries. A filter that is None allows all entries."""
 
     operation: str | None = None
     memory: int | None = None
@@ -27,7 +27,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class State:
-    """A memory before or after an edit. `opened` is None if it is redacted."""
+    """The state of a memory before or after an edit. `opened` is None if the memory is redacted."""
 
     fields: dict[str, Any]
     opened: Opened | None
@@ -35,7 +35,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Step:
-    """What one entry did to one memory."""
+    """The change of one memory by one entry."""
 
     number: int
     before: State | None
@@ -43,7 +43,7 @@ class Step:
 
 
 def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[AuditEntry]:
-    """The next entries by number."""
+    """Return the next entries, in order of their numbers."""
     rows = AuditEntry.objects.filter(agent_id=agent.pk, seq__gt=after)
     wanted = {"operation": filters.operation, "session": filters.session, "at__gte": filters.since}
     rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
@@ -54,7 +54,7 @@ def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Audi
 
 
 def entry(agent: Agent, seq: int) -> AuditEntry:
-    """Raises UnknownEntry."""
+    """Return one entry. Raises UnknownEntry."""
     found = AuditEntry.objects.filter(agent_id=agent.pk, seq=seq).first()
     if found is None:
         raise UnknownEntry(f"Entry {seq} does not exist.")
@@ -62,17 +62,18 @@ def entry(agent: Agent, seq: int) -> AuditEntry:
 
 
 def note(agent: Agent, entry: AuditEntry) -> str:
-    """What the edit left out, in the agent's words, or the previous steward; empty if there is no note."""
+    """Return the note of an entry, or "". It is the agent's text about facts that an edit left out, or the address of
+    the previous steward."""
     return "" if entry.sealed is None else Silo.for_agent(agent).open_text("note", entry.seq, bytes(entry.sealed))
 
 
 def steps(agent: Agent, seq: int, *, after: int, limit: int) -> list[Step]:
-    """The changes of an entry, by number of the memory."""
+    """Return the decrypted changes of an entry, in order of the memories' numbers."""
     return opened(agent, touched(agent, seq, after=after, limit=limit))
 
 
 def touched(agent: Agent, seq: int, *, after: int, limit: int, only: Sequence[int] | None = None) -> list[Change]:
-    """The next changes of an entry, sealed. `only` limits them to these memories."""
+    """Return the next changes of an entry, still sealed. `only` limits them to the changes of these memories."""
     rows = Change.objects.filter(agent_id=agent.pk, seq=seq, number__gt=after).order_by("number")
     return list((rows if only is None else rows.filter(number__among=list(only)))[:limit])
 

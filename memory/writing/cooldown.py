@@ -1,4 +1,4 @@
-"""The cool-down of an agent that is still over its budget after a session or a rollback."""
+"""The cool-down of an agent whose core memory is still over its budget after a session or a rollback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ GROWTH_PERCENT = 10  # growth that ends the cool-down early
 
 
 def begin(agent: Agent, at: datetime, tokens: int) -> None:
-    """Begin a cool-down, with core memory of so many tokens. A longer wait after a failure is kept."""
+    """Begin a cool-down. `tokens` is the size of core memory. A longer wait that a failure caused does not
+    change."""
     if agent.failures_in_a_row and agent.quiet_until is not None and agent.quiet_until > at + QUIET:
         return
     agent.quiet_until = at + QUIET

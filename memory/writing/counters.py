@@ -17,7 +17,7 @@ _GROUP = ("digest", "category", "scope", "project")
 
 
 class Group(NamedTuple):
-    """The values that exact duplicates share."""
+    """The values that are equal in all exact duplicates of a memory."""
 
     digest: bytes
     category: str
@@ -35,7 +35,7 @@ class Weight(NamedTuple):
 
     @classmethod
     def of(cls, memory: Memory) -> Weight | None:
-        """None for a discarded memory, which adds nothing."""
+        """Return the weight of a memory, or None for a discarded memory, which adds nothing to the counters."""
         if memory.discarded_at is not None:
             return None
         group = Group(bytes(memory.digest), memory.category, memory.scope, memory.project)
@@ -46,7 +46,7 @@ Pair = tuple[Weight | None, Weight | None]
 
 
 def apply(agent: Agent, pairs: Sequence[Pair]) -> None:
-    """Update the counters of the locked agent by an edit's weights before and after.
+    """Update the counters of the locked agent. Each pair has the weights of a memory before and after the edit.
 
     Call this before the memories are written, because duplicates are counted in the stored rows.
     """
@@ -67,9 +67,9 @@ def apply(agent: Agent, pairs: Sequence[Pair]) -> None:
 
 
 def save(agent: Agent, head: Head) -> None:
-    """Save the agent's row: counters, head of the trail, and due date.
+    """Save the agent's row: its counters, the head of its trail, and its due date.
 
-    The agent becomes due if this edit leaves it over its budget. An erased silo is never due.
+    If core memory is over the budget after this edit, refinement becomes due. An erased agent is never refined.
     """
     agent.audit_seq, agent.audit_mac, agent.audit_at = head.seq, head.mac, head.at
     if head.at is not None and agent.core_tokens > agent.budget_tokens and agent.wrapped_key:
@@ -84,7 +84,7 @@ def save(agent: Agent, head: Head) -> None:
 
 
 def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
-    """By how many tokens the edit changes the tokens of exact duplicates."""
+    """Return how much the edit changes the number of tokens in exact duplicates."""
     leaving = [(before.group, before.tokens) for before, _ in pairs if before is not None and before.kind == Kind.CORE]
     coming = [(after.group, after.tokens) for _, after in pairs if after is not None and after.kind == Kind.CORE]
     if leaving == coming:
@@ -104,9 +104,9 @@ _equal_to_any = Prepared(lambda: _core.filter(agent_id=0, digest__among=[b""]))
 
 
 def duplicates(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
-    """The number of active core memories by group, for these digests, and by tokens.
+    """Count the active core memories with these digests, by group and by their number of tokens.
 
-    Equal texts can differ in tokens if they were stored under different token counters.
+    Equal texts can have different numbers of tokens if they were stored with different token counters.
     """
     sizes: dict[Group, Counter[int]] = defaultdict(Counter)
     if len(digests) == 1:
@@ -120,7 +120,7 @@ def duplicates(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
 
 
 def _repeated(sizes: Counter[int]) -> int:
-    """The tokens of a group without its largest memory."""
+    """Return the number of tokens in a group, without its largest memory."""
     counts = {tokens: count for tokens, count in sizes.items() if count}
     return sum(tokens * count for tokens, count in counts.items()) - max(counts, default=0)
 
@@ -143,7 +143,7 @@ _SAVED = (
 
 
 def recount(agent: Agent) -> dict[str, int]:
-    """The counters, computed from the rows of memories."""
+    """Compute the counters from the rows of memories."""
     active = Q(discarded_at__isnull=True)
     core, constitutional = active & Q(kind=Kind.CORE), active & Q(constitutional=True)
     groups = (

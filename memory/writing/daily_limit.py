@@ -1,8 +1,8 @@
-"""The daily limit: outside its sessions, an agent may discard or rewrite half of its core memories in 24 hours.
+"""The daily limit: outside sessions, an agent may discard or rewrite at most half of its core memories in 24 hours.
 
-It protects against a faulty runtime or a stolen key, as the circuit breaker does in a session. It is computed from the
-trail while the agent is locked. Memories that were added or restored within the 24 hours do not count, so an agent
-cannot raise its limit by adding memories.
+The limit protects against a faulty runtime or a stolen key. (In a session, the circuit breaker does this.) The limit is
+computed from the trail while the agent's row is locked. Memories that were added or restored within these 24 hours do
+not count, so an agent cannot raise its limit by adding memories.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from memory.errors import DiscardShare, Invalid
 from memory.models import Agent, Kind, Memory
 
 DAY = timedelta(hours=24)
-ALWAYS_ALLOWED = 20  # memories a day, for every silo
+ALWAYS_ALLOWED = 20  # every agent may discard or rewrite this many memories in 24 hours
 _LOSING = (Operation.REVISED, Operation.DISCARDED, Operation.CONSOLIDATED)
 
 
 def require(agent: Agent, memories: Iterable[Memory], now: datetime) -> None:
-    """Raise DiscardShare if editing these memories exceeds the limit. The caller has locked the agent's row."""
+    """Raise DiscardShare if an edit of these memories exceeds the limit. The agent's row must be locked already."""
     lifted = agent.discard_share_lifted_until
     if lifted is not None and now < lifted:
         return
@@ -43,25 +43,26 @@ def require(agent: Agent, memories: Iterable[Memory], now: datetime) -> None:
 
 
 def checked_lift(until: datetime | None) -> datetime | None:
-    """Check until when the limit is lifted: at most a day. Raises Invalid."""
+    """Check the moment until which the limit is lifted. Raises Invalid if it is more than a day from now."""
     if until is not None and until > timezone.now() + DAY:
         raise Invalid("discard_share_lifted_until", "must be at most 24 hours from now")
     return until
 
 
 def _core(agent: Agent, since: datetime) -> QuerySet[Memory]:
-    """Core memories created before `since`."""
+    """Return the core memories that were created before `since`."""
     return Memory.objects.of(agent).core().filter(created_at__lt=since)
 
 
 def _touched(agent: Agent, since: datetime, *operations: str) -> QuerySet[Change, Any]:
-    """The numbers of memories that the agent itself edited with these operations, outside sessions."""
+    """Return the numbers of the memories that the agent itself edited after `since`, with these operations and outside
+    sessions."""
     entries = AuditEntry.objects.filter(OWN_EDITS, agent_id=agent.pk, at__gte=since, operation__in=operations)
     return Change.objects.filter(agent_id=agent.pk, seq__in=entries.values("seq")).values("number")
 
 
 def _count_at(agent: Agent, since: datetime) -> int:
-    """The number of core memories at the start, without those that were restored since."""
+    """Count the core memories that were active at `since`. Memories that were restored after `since` do not count."""
     active = Q(discarded_at__isnull=True) | Q(discarded_at__gte=since)
     restored = _touched(agent, since, Operation.RESTORED)
     return _core(agent, since).filter(active).exclude(number__in=restored).count()

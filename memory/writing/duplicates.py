@@ -1,4 +1,4 @@
-"""Removes exact duplicates. They are found by keyed digest, without reading content."""
+"""Finds and removes exact duplicates. Their keyed digests are compared, so no content is decrypted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _GROUP = ("digest", "kind", "category", "scope", "project")
 
 
 def find(agent: Agent) -> list[Memory]:
-    """The active memories that are equal to another one, in one query. Notices of the system are left out."""
+    """Return the active memories that have an exact duplicate, with one query. Notices of the service and memories in
+    categories that are off do not count."""
     return list(
         Memory.objects.of(agent)
         .active()
@@ -30,14 +31,15 @@ def find(agent: Agent) -> list[Memory]:
 
 
 def removable(agent: Agent) -> list[Memory]:
-    """The memories that `remove` discards."""
+    """Return the memories that `remove` would discard."""
     return [memory for group in _groups(find(agent)) for memory in _extra(group)]
 
 
 def remove(agent: Agent, *, session: int | None = None) -> edits.Edited:
     """Discard all exact duplicates in one audit entry.
 
-    The memory that stays gets the earliest origin date and all tags of its group. Constitutional memories stay.
+    One memory of each group stays. It gets the earliest origin date and all tags of the group. Constitutional memories
+    always stay, and never change.
     """
     with edits.begin(agent, Operation.DEDUPLICATED, Actor.system("duplicates"), session=session) as edit:
         silo = Silo.for_agent(edit.agent)
@@ -59,7 +61,7 @@ def _unite(edit: edits.Edit, group: list[Memory], silo: Silo) -> int:
 
 
 def _inherit(edit: edits.Edit, survivor: Memory, group: list[Memory], silo: Silo) -> None:
-    if survivor.constitutional:  # it never changes
+    if survivor.constitutional:  # a constitutional memory never changes
         return
     tags = silo.open_tags(survivor)
     united = tuple(dict.fromkeys([*tags, *(tag for memory in group for tag in silo.open_tags(memory))]))

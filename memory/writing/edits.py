@@ -1,7 +1,8 @@
-"""An edit: the only way to change memories. Every operation of `memory/writing/operations.py` is one.
+"""Edits are the only way to change memories. Every operation in `memory/writing/operations.py` is an edit.
 
-An edit is a transaction with the agent's row locked. It writes the changed memories, the new ones, the agent's counters
-and one audit entry with a snapshot of each memory before and after. If nothing changes, it writes nothing.
+An edit is a transaction with the agent's row locked. It writes the changed memories, the new memories, the agent's
+counters and one audit entry. The entry has a snapshot of each memory before and after the edit. If nothing changes, the
+edit writes nothing.
 """
 
 from __future__ import annotations
@@ -33,16 +34,17 @@ from memory.writing import counters
 from memory.writing.counters import Weight
 from memory.writing.signals import edited
 
-_LAST = models.BigIntegerField.MAX_BIGINT  # the largest number in the database
+_LAST = models.BigIntegerField.MAX_BIGINT  # the largest number that the database can store
 
 
-# Numbers of memories, or memories that were read after the agent was locked.
+# The memories of an edit: their numbers, or `Memory` objects that were read after the agent's row was locked.
 MemoryRefs = Sequence[int | Memory]
 
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The result of an edit: the number of its entry (None if nothing changed) and the changed memories."""
+    """The result of an edit. `seq` is the number of its audit entry, or None if nothing changed. `memories` are the
+    changed memories."""
 
     seq: int | None
     memories: tuple[Memory, ...]
@@ -62,21 +64,21 @@ class Edit:
     operation: str
     session: int | None
     head: trail.Head
-    seq: int  # of the entry that this edit appends
+    seq: int  # the number of the audit entry that this edit appends
     at: datetime
     detail: dict[str, Any] = field(default_factory=dict)
     note: str = ""
-    ignores_switches: bool = False  # for a notice of the system or a rollback
+    ignores_switches: bool = False  # True for a notice of the service, and for a rollback
     _before: dict[int, bytes | None] = field(default_factory=dict)
     _weights: dict[int, Weight | None] = field(default_factory=dict)
     _touched: dict[int, Memory] = field(default_factory=dict)
     _added: list[Memory] = field(default_factory=list)
-    _changed: set[str] = field(default_factory=lambda: {"version"})  # fields of memories
+    _changed: set[str] = field(default_factory=lambda: {"version"})  # the fields of memories that this edit sets
 
     def take(self, refs: MemoryRefs, expect: Mapping[int, int] | None = None) -> list[Memory]:
-        """These memories, in this order.
+        """Return the memories of `refs`, in this order.
 
-        Raises UnknownMemory, DuplicateNumbers, and Stale if `expect` has another version.
+        Raises UnknownMemory and DuplicateNumbers. Raises Stale if `expect` has another version of a memory.
         """
         memories = [each for each in refs if isinstance(each, Memory)]
         found = memories or fetch(self.agent, [each for each in refs if isinstance(each, int)])
@@ -86,14 +88,17 @@ class Edit:
         return found
 
     def change(self, memory: Memory, **values: Any) -> None:
-        """Set fields of a memory. They are written when the edit finishes. Raises CategoryDisabled."""
+        """Set fields of a memory. The memory is written when the edit finishes. Raises CategoryDisabled."""
         if any(getattr(memory, name) != value for name, value in values.items()):
             if not self.ignores_switches:
                 switches.require_open(self.agent, (memory.category,))
             self.put(memory, None if memory.number in self._before else snapshot(memory), values)
 
     def put(self, memory: Memory, now: bytes | None, values: Mapping[str, Any]) -> None:
-        """Set fields that differ. `now` is the memory's snapshot, if this edit has not changed it yet."""
+        """Set fields of a memory without checking the switches.
+
+        `now` is the memory's current snapshot. It is used only if this edit has not changed the memory before.
+        """
         if memory.number not in self._before:
             self._before[memory.number] = now
             self._weights[memory.number] = Weight.of(memory)
@@ -104,7 +109,7 @@ class Edit:
         self._touched[memory.number] = memory
 
     def add(self, draft: Draft, silo: Silo) -> Memory:
-        """Add a memory from a checked draft, with the agent's next number. Raises CategoryDisabled."""
+        """Add a memory from a checked draft. It gets the agent's next free number. Raises CategoryDisabled."""
         if not self.ignores_switches and draft.category in switches.closed(self.agent):
             raise errors.CategoryDisabled(draft.category)
         number = self.agent.next_number + len(self._added)
@@ -129,7 +134,8 @@ class Edit:
         return memory
 
     def finish(self, *, always: bool = False) -> Edited:
-        """Write the memories, the counters and the entry. If nothing changed, write only with `always`."""
+        """Write the memories, the counters and the audit entry. If no memory changed, nothing is written. With
+        `always`, the audit entry is written in every case."""
         memories = tuple(self._touched.values())
         if not memories and not always:
             return Edited(None, (), self.agent)
@@ -156,10 +162,11 @@ _locked_here: ContextVar[frozenset[int]] = ContextVar("locked agents", default=f
 def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
     """Run the block in a transaction with the agent's row locked. Yields the current row.
 
-    Pass this row on: with it, nested calls join the transaction. To lock the same agent again through another object
-    raises RuntimeError. Raises NotFound, KeyRejected, and OperationalError if PostgreSQL waits longer than `seconds`.
+    Pass this row to nested calls, so that they join the transaction. If a nested call locks the same agent through
+    another object, it raises RuntimeError. Raises NotFound and KeyRejected. Raises OperationalError if PostgreSQL waits
+    longer than `seconds` for the lock.
     """
-    # Without a transaction nothing is locked, even after an interrupt.
+    # Without a transaction no row is locked, even if an interrupt left `is_locked` true.
     is_open = transaction.get_connection().in_atomic_block
     if is_open and agent.is_locked:
         yield agent
@@ -173,7 +180,7 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
         if not rows:
             raise errors.NotFound("The agent does not exist.")
         [row] = rows
-        if row.tenant_id == agent.tenant_id:  # already loaded, and needed for the label
+        if row.tenant_id == agent.tenant_id:  # the label needs the tenant, which is already loaded
             row.tenant = agent.tenant
         if request_key.get():
             require_valid_key(row)
@@ -190,10 +197,10 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
 def begin(
     agent: Agent, operation: str, actor: Actor, *, session: int | None = None, is_notice: bool = False
 ) -> Iterator[Edit]:
-    """Begin an edit of one agent: lock its row, unless it is locked, and check its switches.
+    """Begin an edit of one agent's memories: lock the agent's row, if it is not locked yet, and check the switches.
 
-    Until `finish`, an edit writes nothing and does not change the locked row. Notices of the system ignore the
-    switches. Raises MemoryDisabled, Erased.
+    Until `finish` is called, the edit writes nothing and does not change the locked row. With `is_notice`, the edit
+    ignores the switches and the missing data key of an erased agent. Raises MemoryDisabled, Erased.
     """
     with locked(agent) as row:
         if not is_notice:
@@ -202,7 +209,7 @@ def begin(
             raise errors.MemoryDisabled
         head = trail.Head(row.audit_seq, bytes(row.audit_mac), row.audit_at)
         now = timezone.now()
-        at = max(now, head.at) if head.at else now  # never earlier than the entry before it
+        at = max(now, head.at) if head.at else now  # never earlier than the previous entry
         yield Edit(row, actor, operation, session, head, head.seq + 1, at, ignores_switches=is_notice)
 
 
@@ -212,13 +219,14 @@ def require_key(row: Agent) -> None:
         raise errors.Erased(f"The silo of {row.label} was erased. It can no longer be read or changed.")
 
 
-# Without statistics, PostgreSQL reads all memories of an agent to find those in an array, but not to find one.
+# Without statistics, PostgreSQL reads all memories of an agent to find an array of numbers. For a single number, it
+# uses the index.
 _one = bulk.Prepared(lambda: Memory.objects.filter(agent_id=0, number=0))
 _several = bulk.Prepared(lambda: Memory.objects.filter(agent_id=0, number__among=[0]))
 
 
 def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
-    """The agent's memories with these numbers, in this order. Raises UnknownMemory, DuplicateNumbers."""
+    """Return the agent's memories with these numbers, in this order. Raises UnknownMemory, DuplicateNumbers."""
     repeated = [number for number, times in Counter(numbers).items() if times > 1] if len(numbers) > 1 else []
     if repeated:
         raise errors.DuplicateNumbers(repeated)
@@ -231,20 +239,21 @@ def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
     return [found[number] for number in numbers]
 
 
-# --- snapshots: a memory's whole state as one byte string, which the trail keeps from before and after an edit
+# --- snapshots: a memory's whole state as one byte string
 #
-# The head is metadata in canonical JSON, without an empty project, false and null, and a NUL. The body is the content's
-# keyed digest and the sealed bytes of the row. A redaction removes the body (`audit.trail`). To take or restore a
-# snapshot decrypts nothing.
+# The trail has the snapshots of a memory from before and after each edit. The head of a snapshot is the metadata as
+# canonical JSON, without an empty project, false and null. A NUL byte follows. The body is the keyed digest of the
+# content and the sealed bytes of the row. A redaction removes the body (`audit.trail`). Taking or restoring a snapshot
+# does not decrypt anything.
 
-DIGEST_BYTES = 32  # of a content's keyed digest
+DIGEST_BYTES = 32  # the length of a content's keyed digest
 _TIMES = ("created_at", "discarded_at", "origin", "redacted_at")
 _NAMES = ("category", "kind", "scope", "source", "superseded_by", "tokens", *_TIMES)
 _LEFT_OUT: dict[str, Any] = dict.fromkeys(_NAMES) | {"project": "", "constitutional": False}
 
 
 def snapshot(memory: Memory) -> bytes:
-    """The state of a memory, without `version`, which is the number of the snapshot's entry."""
+    """Return the state of a memory, without `version`. (The version is the number of the entry with the snapshot.)"""
     fields = [
         f"{key}{form(value)}{end}"
         for name, key, form, end, left_out in _FIELDS
@@ -253,7 +262,8 @@ def snapshot(memory: Memory) -> bytes:
     return f"{{{','.join(fields)}}}".encode() + b"\0" + bytes(memory.digest) + bytes(memory.sealed)
 
 
-# The same result as `json` with sorted names, but faster: a rollback of 10,000 memories takes 30,000 snapshots.
+# The result is the same as that of `json` with sorted names, but this is faster. A rollback of 10,000 memories takes
+# 30,000 snapshots.
 _FORMS: dict[str, Callable[[Any], str]] = {"constitutional": json.dumps, "superseded_by": str, "tokens": str}
 _FIELDS = [
     (name, f'"{name}":"', datetime.isoformat, '"', None)
@@ -264,7 +274,7 @@ _FIELDS = [
 
 
 def fields_of(snapshot: bytes) -> dict[str, Any]:
-    """The field values of a snapshot, ready to be set on a Memory."""
+    """Return the field values of a snapshot. They can be set on a Memory."""
     text, _, body = snapshot.partition(b"\0")
     state = json.loads(text)
     fields: dict[str, Any] = {name: state.get(name, left_out) for name, left_out in _LEFT_OUT.items()}
@@ -275,7 +285,7 @@ def fields_of(snapshot: bytes) -> dict[str, Any]:
 
 
 class KeyedDigest(SnapshotPart):
-    """The keyed digest of a snapshot's content; empty if it is redacted."""
+    """The keyed digest of a snapshot's content. It is empty if the memory is redacted."""
 
     sql: ClassVar = {
         "sqlite": f"substr({{0}}, instr({{0}}, x'00') + 1, {DIGEST_BYTES})",

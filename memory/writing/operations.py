@@ -1,7 +1,7 @@
 """The write path: the operations that edit memories.
 
-An operation is one edit (`memory/writing/edits.py`): a transaction with the agent's row locked, and one audit entry. If
-nothing changes, there is no entry.
+Each operation is one edit (`memory/writing/edits.py`): a transaction with the agent's row locked, and one audit entry.
+If nothing changes, no entry is written.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def remember(
     besides: Mapping[int, str] | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> Edited:
-    """Store new memories, all or none. They are the last of the result's memories.
+    """Store new memories. If there is an error, none is stored. The new memories are at the end of the result's list.
 
-    `besides`: new contents of memories that refer to them, by number. `detail` is added to the entry, unencrypted.
-    Raises Invalid, MemoryDisabled.
+    `besides` has the new contents of existing memories that refer to the new memories. Its keys are the numbers of the
+    existing memories. `detail` is added to the audit entry, unencrypted. Raises Invalid, MemoryDisabled.
     """
     drafts = [draft.checked() for draft in drafts]
     with edits.begin(agent, operation, actor) as edit:
@@ -63,7 +63,7 @@ def revise(
     besides: Mapping[int, str] | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> Edited:
-    """Change a memory's content, tags or origin date. `besides` and `detail` are as for `remember`.
+    """Change a memory's content, tags or origin date. `besides` and `detail` have the same meaning as in `remember`.
 
     Raises Invalid, UnknownMemory, Discarded, Constitutional, Notice, Stale, DiscardShare.
     """
@@ -93,7 +93,8 @@ def revise(
 
 
 def _refer(edit: Edit, besides: Mapping[int, str], silo: Silo) -> None:
-    """Set the contents of memories that refer to others. Constitutional and discarded memories do not change."""
+    """Set the new contents of memories that refer to other memories. A memory does not change if it is constitutional
+    or discarded, or if its new content would be too long."""
     for memory in edit.take(list(besides)):
         content = besides[memory.number]
         if memory.discarded_at is None and not memory.constitutional and len(content) <= MAX_CONTENT:
@@ -114,7 +115,7 @@ def discard(
     expect: Mapping[int, int] | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> Edited:
-    """Discard memories. They are kept and can be restored. `detail` is as for `remember`.
+    """Discard memories. They are kept and can be restored. `detail` has the same meaning as in `remember`.
 
     Raises UnknownMemory, Discarded, Constitutional, Notice, Stale, DiscardShare.
     """
@@ -126,7 +127,7 @@ def discard(
 
 
 def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
-    """Restore discarded memories. Active ones do not change.
+    """Restore discarded memories. Active memories do not change.
 
     Raises UnknownMemory, Redacted.
     """
@@ -141,8 +142,8 @@ def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
 def protect(agent: Agent, refs: MemoryRefs, actor: Actor, *, session: int | None = None) -> Edited:
     """Make memories constitutional.
 
-    An agent can do this only in a refinement session, for core memories, and up to half of its budget in total. A
-    person can do it for all memories except notices of the system.
+    An agent can do this only in a refinement session, only for core memories, and only up to half of its budget in
+    total. A person can do it for all memories except notices of the service.
 
     Raises ProtectionRefused, ProtectionFull, UnknownMemory, Discarded, CoreMemoryRequired, Notice.
     """
@@ -161,7 +162,10 @@ def protect(agent: Agent, refs: MemoryRefs, actor: Actor, *, session: int | None
 
 
 def unprotect(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str) -> Edited:
-    """Clear the constitutional flag. Only a person may do this. Raises ProtectionRefused, UnknownMemory."""
+    """Remove the protection of constitutional memories. Only a person may do this.
+
+    Raises ProtectionRefused, UnknownMemory, Invalid.
+    """
     if actor.kind not in (ActorKind.PERSON, ActorKind.OPERATOR):
         raise errors.ProtectionRefused("Only a person may remove a memory's protection.")
     reason = checked_content(reason, "reason").strip()
@@ -182,9 +186,9 @@ def consolidate(
     dropping: Sequence[str] = (),
     session: int | None = None,
 ) -> Edited:
-    """Replace two or more core memories by one.
+    """Replace two or more core memories with one new memory.
 
-    The result has the earliest origin date of its sources, all their tags, and their scope and project.
+    The new memory has the earliest origin date of its sources, all of their tags, and their scope and project.
     Raises Invalid, UnknownMemory, DuplicateNumbers, Discarded, Constitutional, CoreMemoryRequired, MixedScope, Private,
     DiscardShare.
     """
@@ -219,9 +223,9 @@ def promote(agent: Agent, one: int | Memory, actor: Actor, *, session: int | Non
 
 
 def trim(agent: Agent, keep: int, actor: Actor, *, upto: int | None = None) -> Edited:
-    """Discard all run entries of the journal except the newest `keep`.
+    """Discard all run entries of the journal except the newest `keep` entries.
 
-    Constitutional entries stay and do not count. Entries after memory `upto` stay, too.
+    Constitutional entries stay, and are not counted. Entries with a number above `upto` stay, too.
     """
     if keep < 0:
         raise errors.Invalid("keep", "must be 0 or more")
@@ -234,14 +238,15 @@ def trim(agent: Agent, keep: int, actor: Actor, *, upto: int | None = None) -> E
 
 
 def record_file_trim(agent: Agent, detail: dict[str, Any], actor: Actor) -> int | None:
-    """Record in the trail that the agent's memory file is trimmed. Returns the number of the entry."""
+    """Add an audit entry which says that the agent's memory file is trimmed. Returns the number of the entry."""
     with edits.begin(agent, Operation.TRIMMED, actor, is_notice=True) as edit:
         edit.detail = {"file": detail}
         return edit.finish(always=True).seq
 
 
 def runs(agent: Agent) -> QuerySet[Memory]:
-    """The run entries in the agent's journal, unordered, without categories that are never refined."""
+    """Return the active run entries in the agent's journal, unordered. Categories that are off, or that are never
+    refined, are left out."""
     rows = Memory.objects.of(agent).active().journal().filter(source=Source.RUN)
     return rows.exclude(category__in=UNREFINED | switches.closed(agent))
 
@@ -249,9 +254,9 @@ def runs(agent: Agent) -> QuerySet[Memory]:
 def notify(
     agent: Agent, text: str, *, operation: str, actor: Actor, detail: dict[str, Any], session: int | None = None
 ) -> Edited:
-    """Store a notice of the system to the agent, as a journal memory, in one entry with `detail`.
+    """Store a notice of the service to the agent, as a journal memory. The audit entry contains `detail`.
 
-    It is stored even while memory is off, because the agent must learn of it.
+    The notice is stored even while memory is off, because the agent must be informed.
     """
     with edits.begin(agent, operation, actor, session=session, is_notice=True) as edit:
         edit.detail = detail
@@ -261,14 +266,14 @@ def notify(
 
 
 def reword(edit: Edit, notice: Memory, text: str) -> None:
-    """Change the text of a notice, in an edit by the system. Raises SiloKeyMissing, SealBroken."""
+    """Change the text of a notice in an edit that the service makes. Raises SiloKeyMissing, SealBroken."""
     text = checked_content(text)
     silo = Silo.for_agent(edit.agent)
     edit.change(notice, sealed=silo.seal(notice.number, text, ()), digest=silo.digest(text), tokens=tokens.count(text))
 
 
 def _editable(edit: Edit, refs: MemoryRefs, expect: Mapping[int, int] | None = None) -> list[Memory]:
-    """The memories, if they may be rewritten or discarded. Outside its sessions, the agent has a daily limit."""
+    """Return the memories, if this edit may rewrite or discard them. Outside sessions, the agent has a daily limit."""
     memories = edit.take(refs, expect)
     refuse(memories, errors.Discarded, errors.Notice, errors.Constitutional)
     if edit.actor.kind == ActorKind.AGENT and edit.session is None:
@@ -277,7 +282,8 @@ def _editable(edit: Edit, refs: MemoryRefs, expect: Mapping[int, int] | None = N
 
 
 def refuse(memories: Sequence[Memory], *reasons: type[errors.NumbersError]) -> None:
-    """Raise the first of these errors that applies to a memory, with the numbers of all such memories."""
+    """Raise the first error in `reasons` that applies to one of the memories. The error has the numbers of all memories
+    to which it applies."""
     for reason in reasons:
         numbers = [memory.number for memory in memories if _IS_TRUE[reason](memory)]
         if numbers:
@@ -298,8 +304,8 @@ def _within_half_the_budget(agent: Agent, memories: list[Memory]) -> None:
     wanted = agent.constitutional_tokens + sum(m.tokens for m in memories if not m.constitutional)
     if wanted > agent.budget_tokens // 2 and any(not m.constitutional for m in memories):
         raise errors.ProtectionFull(
-            f"Constitutional memories would have {wanted:,} tokens. An agent can protect at most half of its budget, "
-            f"{agent.budget_tokens // 2:,} tokens."
+            f"Constitutional memories would have {wanted:,} tokens in total. An agent can protect at most half of its "
+            f"budget, which is {agent.budget_tokens // 2:,} tokens."
         )
 
 
@@ -323,5 +329,9 @@ def _merged_category(sources: list[Memory], category: str) -> str:
             "category", f"is required, because the sources have different categories: {', '.join(sorted(categories))}"
         )
     if scope_of(category) != sources[0].scope or category in UNREFINED:
-        raise errors.Invalid("category", f"must have the scope of the sources, {sources[0].scope}")
+        raise errors.Invalid(
+            "category",
+            f"must have the same scope as the sources ({sources[0].scope}), and must not be one of: "
+            f"{', '.join(sorted(UNREFINED))}",
+        )
     return category

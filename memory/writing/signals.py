@@ -1,13 +1,14 @@
-"""Signals of the write path, so that it need not import their receivers.
+"""Signals of the write path. Because of them, the write path need not import the modules that receive them.
 
-They are sent inside the edit's transaction. A receiver is part of it, and its exception rolls the edit back.
+Signals are sent inside the edit's transaction. If a receiver raises an exception, the edit is rolled back.
 """
 
 from __future__ import annotations
 
 from django.dispatch import Signal
 
-# `agent`: its locked row; `seq`: of the entry; `memories`: as they will be written; `are_new`: whether all are new.
+# Sent by every edit. `agent`: the locked row. `seq`: the number of the audit entry. `memories`: the memories as they
+# will be written. `are_new`: whether all of them are new.
 edited = Signal()
-# `agent`: its locked row. The edit made it due, because its core memory exceeds its budget.
+# Sent if an edit makes refinement due because core memory exceeds the budget. `agent`: the locked row.
 over_budget = Signal()

@@ -98,7 +98,7 @@ def test_a_memory_revised_during_the_questions_is_not_discarded(past: Agent) -> 
 
     with mock.patch("config.commandline.input", answer, create=True):
         ran = clean(terminal=True)
-    assert (ran.code, "Changed since you read them: 1." in ran.err) == (1, True)
+    assert (ran.code, "have changed since you read them: 1." in ran.err) == (1, True)
     assert_nothing_decided(past)
 
 

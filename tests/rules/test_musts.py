@@ -106,7 +106,7 @@ COMMANDS: dict[str, Callable[[], Ran]] = {
 }
 
 SILENT = ("workers",)  # these have no output
-REFUSALS = ("emory is off", "memory_off", "stays off", "is set by enable")
+REFUSALS = ("emory is off", "memory_off", "stays off", "is set by the commands enable")
 REFUSALS += ("The input is not a terminal", "persons_only", "unknown_field", "does not have memory enabled")
 
 

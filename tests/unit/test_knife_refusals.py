@@ -72,7 +72,7 @@ def test_a_discarded_memory(held: Held, ada: Agent, tool: str) -> None:
 @pytest.mark.parametrize("ids", [[5, 5], [5, "5"], ["#5", 5], [4, 5, 5]], ids=repr)
 def test_a_number_given_twice(held: Held, ids: list[object]) -> None:
     answer = refused(held, "repeated", "consolidate_memories", {"ids_to_merge": ids, "new_content": filler(30)})
-    assert answer["error"] == "Named more than once: 5."
+    assert answer["error"] == "Given more than once: 5."
 
 
 @pytest.mark.parametrize("tool", [*EDITS, "protect_memory"])

@@ -32,7 +32,7 @@ def update(agent: Agent, **values: Any) -> None:
     Agent.objects.filter(pk=agent.pk).update(**values)
 
 
-def check_named(agent: Agent, memory: Memory, what: str = "is not as this entry left it") -> None:
+def check_named(agent: Agent, memory: Memory, what: str = "differs from its state after this entry") -> None:
     problem = found(agent)[0]
     assert (problem.seq, problem.problem) == (memory.version, f"memory {memory.number} {what}")
 
@@ -46,7 +46,7 @@ def test_another_value_of_any_column_of_a_memory_is_found(past: Agent) -> None:
                 with undone():
                     assert memories(past).filter(pk=memory.pk).update(**{column: value}) == 1
                     is_lost = column in ("agent_id", "number")
-                    check_named(past, memory, "is missing" if is_lost else "is not as this entry left it")
+                    check_named(past, memory, "is missing" if is_lost else "differs from its state after this entry")
 
 
 def test_inserted_and_removed_memories_are_found(past: Agent) -> None:
@@ -67,7 +67,7 @@ def test_two_memories_with_swapped_bodies_are_found(past: Agent) -> None:
     for mine, theirs in ((one, other), (other, one)):
         memories(past).filter(pk=mine.pk).update(sealed=theirs.sealed, digest=theirs.digest)
     assert {(p.seq, p.problem) for p in found(past)} >= {
-        (each.version, f"memory {each.number} is not as this entry left it") for each in (one, other)
+        (each.version, f"memory {each.number} differs from its state after this entry") for each in (one, other)
     }
 
 

@@ -292,7 +292,7 @@ def test_an_older_body_is_found_in_the_row_in_the_change_and_in_both(past: Agent
                     in_row.update(**fields_of(older))
                 problem = found(past)[0]
                 assert problem.seq == change.seq
-                assert "altered" in problem.problem or "as this entry left it" in problem.problem
+                assert "altered" in problem.problem or "its state after this entry" in problem.problem
                 tried += 1
     assert tried == 3 * 4 + 2
 

@@ -98,7 +98,10 @@ def test_a_memory_put_back_into_its_row_is_found(redacted: Agent, originals: Any
             with undone():
                 memories(redacted).filter(number=number).update(**values)
                 problem = found(redacted)[0]
-                assert (problem.seq, problem.problem) == (BY, f"memory {number} is not as this entry left it")
+                assert (problem.seq, problem.problem) == (
+                    BY,
+                    f"memory {number} differs from its state after this entry",
+                )
 
 
 @pytest.mark.parametrize("is_original", [True, False])
