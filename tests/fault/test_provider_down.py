@@ -1,12 +1,11 @@
-"""A provider that is down costs a few calls and a session or two, not one of each agent. When it is back, all go on.
+"""A provider that is down costs a few calls and one or two sessions, not one of each agent. Then all continue.
 
-The clock is moved on by the minute; the workers' tasks are carried out as they would be.
+The clock moves by a minute; the tests carry out the tasks of workers.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -14,164 +13,130 @@ import pytest
 import time_machine
 from django.utils import timezone
 
-from audit.trail import Actor
-from memory.agents import lifecycle
 from memory.models import Agent
 from refinement import tasks
-from refinement.llm import connections, http
 from refinement.models import Outcome, RefinementSession
 from tests import queueing, refining
-from tests.model_server import NO_PAUSES, Action, Call, ModelServer, Slow, Status, Turn
+from tests.fault.playing import DONE, MINUTE, due
+from tests.model_server import Action, ModelServer, Slow, Status, Turn
 
-ME = Actor.operator("tests")
-MINUTE = timedelta(minutes=1)
-DONE = Call("complete_refinement", {"summary": "Nothing to do."})
+pytestmark = pytest.mark.django_db
 
 
-class Model:
-    """One that can be switched off."""
+class Outage:
+    """A provider that fails until `trouble` is None, the clock, and workers."""
 
-    def __init__(self) -> None:
-        self.trouble: Action | None = Status(503)
+    def __init__(self, clock: time_machine.Traveller) -> None:
+        self.clock, self.trouble = clock, Status(503)
+        self.server: ModelServer
 
-    def __call__(self, turn: Turn) -> Action:
+    def reply(self, turn: Turn) -> Action:
         return self.trouble or DONE
 
+    def work(self, minutes: int) -> list[int]:
+        """Let workers work; the number of calls in each minute."""
+        calls = []
+        for minute in range(minutes):
+            before = len(self.server.requests)
+            tasks.close_stale() if minute % 5 else tasks.sweep()
+            queueing.work()
+            calls.append(len(self.server.requests) - before)
+            self.clock.shift(MINUTE)
+        return calls
+
 
 @pytest.fixture
-def model() -> Model:
-    return Model()
+def outage(clock: time_machine.Traveller, serve: Any, settings: Any) -> Outage:
+    outage = Outage(clock)
+    outage.server = serve(outage.reply)
+    settings.MODEL_CALL_SECONDS = 1
+    return outage
 
 
-@pytest.fixture
-def server(model: Model, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    monkeypatch.setattr(http, "PAUSES", NO_PAUSES)
-    with ModelServer(model) as server:
-        settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
-        settings.MODEL_CALL_SECONDS = 1
-        yield server
-    connections.close_clients()
+def create_due(count: int) -> list[Agent]:
+    """So many agents of three tenants with a model of the provider, all due."""
+    return [due(f"t{n % 3}", f"a{n}", "openai/scripted") for n in range(count)]
 
 
-def crowd(count: int, model: str = "openai/scripted") -> list[Agent]:
-    """So many agents of three tenants, all due."""
-    made = [lifecycle.create(f"t{n % 3}", f"a{n}", model=model, actor=ME)[0] for n in range(count)]
-    for agent in made:
-        refining.change(agent, due_at=timezone.now() - MINUTE, due_reason="weekly")
-    return made
+def create_others() -> set[int]:
+    """Due agents that need no provider."""
+    return {due("other", f"b{n}").pk for n in range(5)}
 
 
 def outcomes() -> Counter[str]:
     return Counter(RefinementSession.objects.values_list("outcome", flat=True))
 
 
-def work_for(minutes: int, clock: time_machine.Traveller, server: ModelServer) -> list[int]:
-    """Let workers work; the calls the provider had in each minute."""
-    calls = []
-    for minute in range(minutes):
-        before = len(server.requests)
-        tasks.close_stale() if minute % 5 else tasks.sweep()
-        queueing.work()
-        calls.append(len(server.requests) - before)
-        clock.shift(MINUTE)
-    return calls
-
-
-@pytest.fixture
-def clock() -> Iterator[time_machine.Traveller]:
-    with time_machine.travel(timezone.now(), tick=False) as traveller:
-        yield traveller
+def completed() -> set[int]:
+    return set(RefinementSession.objects.filter(outcome="completed").values_list("agent_id", flat=True))
 
 
 @pytest.mark.parametrize(("trouble", "failed"), [(Status(503), 1), (Status(429), 1), (Slow(5), 2)])
-def test_an_hour_of_it_fails_a_session_or_two_not_one_of_each_agent(
-    trouble: Action,
-    failed: int,
-    db: None,
-    model: Model,
-    server: ModelServer,
-    clock: time_machine.Traveller,
-    settings: Any,
+def test_an_hour_of_failure_fails_one_or_two_sessions(
+    trouble: Action, failed: int, outage: Outage, settings: Any
 ) -> None:
-    model.trouble = trouble
+    outage.trouble = trouble
     settings.MODEL_CALL_SECONDS = 0.2 if isinstance(trouble, Slow) else 5
-    crowd(20)
-    calls = work_for(50, clock, server)
+    create_due(20)
+    calls = outage.work(50)
     assert max(calls) <= 5
-    assert sum(calls) >= 10, "it is looked for"
+    assert sum(calls) >= 10, "the provider is checked"
     assert outcomes() == {Outcome.FAILED: failed}
-    model.trouble = None
+    outage.trouble = None
     settings.MODEL_CALL_SECONDS = 5
-    work_for(6, clock, server)
+    outage.work(6)
     assert outcomes() == {Outcome.FAILED: failed, Outcome.COMPLETED: 20 - failed}
-    clock.shift(64 * MINUTE)
-    work_for(6, clock, server)
-    assert outcomes() == {Outcome.FAILED: failed, Outcome.COMPLETED: 20}, "the first after their hour"
+    outage.clock.shift(64 * MINUTE)
+    outage.work(6)
+    assert outcomes() == {Outcome.FAILED: failed, Outcome.COMPLETED: 20}, "the failed ones after their hour"
 
 
-def test_agents_of_other_providers_go_on(
-    db: None, model: Model, server: ModelServer, clock: time_machine.Traveller
-) -> None:
-    crowd(20)
-    others = crowd_of_others()
-    work_for(1, clock, server)
-    assert set(RefinementSession.objects.filter(outcome="completed").values_list("agent_id", flat=True)) == others
+def test_agents_of_other_providers_continue(outage: Outage) -> None:
+    create_due(20)
+    others = create_others()
+    outage.work(1)
+    assert completed() == others
 
 
-def test_who_waits_for_it_takes_nobodys_place_in_line(
-    db: None, model: Model, server: ModelServer, clock: time_machine.Traveller, settings: Any
-) -> None:
-    """However many they are, and of however many tenants; nor does one of them keep the line from being filled."""
+def test_agents_that_wait_for_a_provider_take_no_place_of_others(outage: Outage, settings: Any) -> None:
+    """They are more than one sweep queues, and of as many tenants."""
     settings.SWEEP_AGENTS = 3
     for number in range(12):
-        agent, _ = lifecycle.create(f"s{number}", "a", model="openai/scripted", actor=ME)
-        refining.change(agent, due_at=timezone.now() - timedelta(days=1), due_reason="weekly")
-    work_for(1, clock, server)
-    others = crowd_of_others()
-    clock.shift(4 * MINUTE)
-    work_for(1, clock, server)
-    assert set(RefinementSession.objects.filter(outcome="completed").values_list("agent_id", flat=True)) == others
-    model.trouble = None
-    work_for(6, clock, server)
-    assert outcomes() == {Outcome.FAILED: 1, Outcome.COMPLETED: 11 + len(others)}, "and they come in one go"
+        agent = due(f"s{number}", "a", "openai/scripted")
+        refining.change(agent, due_at=timezone.now() - timedelta(days=1))
+    outage.work(1)
+    others = create_others()
+    outage.clock.shift(4 * MINUTE)
+    outage.work(1)
+    assert completed() == others
+    outage.trouble = None
+    outage.work(6)
+    assert outcomes() == {Outcome.FAILED: 1, Outcome.COMPLETED: 11 + len(others)}, "they all complete at once"
 
 
-def crowd_of_others() -> set[int]:
-    made = [lifecycle.create("other", f"b{n}", model="builtin/dedupe", actor=ME)[0] for n in range(5)]
-    for agent in made:
-        refining.change(agent, due_at=timezone.now(), due_reason="weekly")
-    return {agent.pk for agent in made}
-
-
-def test_a_model_that_refuses_is_there(
-    db: None, model: Model, server: ModelServer, clock: time_machine.Traveller
-) -> None:
-    """A wrong key or name is each agent's own trouble, and no reason to leave the others waiting."""
-    model.trouble = Status(404)
-    crowd(5)
-    work_for(1, clock, server)
+def test_a_model_that_refuses_is_not_down(outage: Outage) -> None:
+    """A wrong key or name concerns one agent, and does not make others wait."""
+    outage.trouble = Status(404)
+    create_due(5)
+    outage.work(1)
     assert outcomes() == {Outcome.FAILED: 5}
     assert set(RefinementSession.objects.values_list("reason", flat=True)) == {"model_refused"}
 
 
-def test_looking_for_it_says_nothing_of_any_memory(
-    db: None, model: Model, server: ModelServer, clock: time_machine.Traveller
-) -> None:
-    for agent in crowd(3):
+def test_a_check_of_a_provider_sends_no_memory(outage: Outage) -> None:
+    for agent in create_due(3):
         refining.fill(agent, 3, 30)
-    work_for(20, clock, server)
-    looks = [request.body for request in server.requests[2:]]
-    assert server.refused == []
-    assert looks
-    assert all([said["content"] for said in body["messages"]] == ["Answer with one word: yes."] for body in looks)
+    outage.work(20)
+    checks = [request.body for request in outage.server.requests[2:]]
+    assert outage.server.refused == []
+    assert checks
+    assert all([each["content"] for each in body["messages"]] == ["Answer with one word: yes."] for body in checks)
 
 
-def test_an_agent_that_stays_over_its_budget_is_refined_once_a_day(
-    db: None, model: Model, server: ModelServer, clock: time_machine.Traveller
-) -> None:
-    """Not at every sweep; and not by its weekly date besides."""
-    model.trouble = None
-    [agent] = crowd(1)
+def test_an_agent_that_stays_over_its_budget_is_refined_once_a_day(outage: Outage) -> None:
+    """Neither at every sweep, nor by its weekly date in addition."""
+    outage.trouble = None
+    [agent] = create_due(1)
     refining.change(agent, budget_tokens=100, target_tokens=80)
     refining.fill(agent, 6, 40)
     days = []
@@ -180,6 +145,6 @@ def test_an_agent_that_stays_over_its_budget_is_refined_once_a_day(
         for _ in range(144):
             tasks.sweep()
             queueing.work()
-            clock.shift(10 * MINUTE)
+            outage.clock.shift(10 * MINUTE)
         days.append(RefinementSession.objects.count() - before)
     assert days == [1, 1]
