@@ -1,4 +1,4 @@
-"""Decisions made at the same time, by links, buttons pressed twice and the runtime: one counts, and all see which."""
+"""Concurrent decisions by links, double clicks and the runtime: one counts, and everyone sees which."""
 
 from __future__ import annotations
 
@@ -14,132 +14,125 @@ from audit.models import AuditEntry
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import granted_reads, grants, proposals
-from memory.consent import links as steward_links
+from memory.consent import granted_reads, grants, links, proposals
 from memory.models import Agent
 from tests.conftest import House
-from tests.fault.test_writers import at_once, whole
+from tests.fault.test_writers import assert_whole, at_once, outcomes
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, remember
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db(transaction=True)]
 
-PAT, STEW = Person(1, "pat@else.test"), "stew@acme.test"
+PAT, STEWARD = Person(1, "pat@else.test"), "stew@acme.test"
 ADMIN = Actor.person("admin@else.test")
-PURPOSE = "to see why it forgot the customer"
+DECISIONS = ("access_granted", "access_denied")
 
 
 @pytest.fixture
-def led(house: House, settings: Any) -> Agent:
+def ada(house: House, settings: Any) -> Agent:
+    """An agent with a steward and a memory."""
     settings.ALLOWED_HOSTS = ["testserver"]
     remember(house.ada, f"{MARKER} tea")
-    lifecycle.change(house.ada, ME, steward=STEW)
+    lifecycle.change(house.ada, ME, steward=STEWARD)
     return fresh(house.ada)
 
 
-def ask(agent: Agent) -> int:
-    return grants.ask(fresh(agent), PAT, purpose=PURPOSE, scope=Scope("silo")).number
+def request_access(agent: Agent, person: Person = PAT) -> int:
+    return grants.ask(fresh(agent), person, purpose="to see why it forgot the customer", scope=Scope("silo")).number
 
 
 def press(address: str, decision: str) -> int:
     return Client(raise_request_exception=False).post(address, {"decision": decision}).status_code
 
 
-def settled(agent: Agent, *operations: str) -> int:
+def count(agent: Agent, *operations: str) -> int:
     return AuditEntry.objects.filter(agent_id=agent.pk, operation__in=operations).count()
 
 
-def test_of_raced_posts_one_decides_and_the_others_see_it(led: Agent) -> None:
+def test_one_of_several_posts_decides_and_the_others_see_it(ada: Agent) -> None:
     for _ in range(5):
-        number = ask(led)
-        links = [f"/consent/{steward_links.make(fresh(led), number)}" for _ in range(2)]
-        before = settled(led, "access_granted", "access_denied")
-        posts = [(links[0], "approve"), (links[0], "approve"), (links[1], "deny"), (links[1], "approve")]
+        number = request_access(ada)
+        pages = [f"/consent/{links.make(fresh(ada), number)}" for _ in range(2)]
+        before = count(ada, *DECISIONS)
+        posts = [(pages[0], "approve"), (pages[0], "approve"), (pages[1], "deny"), (pages[1], "approve")]
         assert at_once(*[lambda post=post: press(*post) for post in posts]) == [303] * 4
-        assert settled(led, "access_granted", "access_denied") == before + 1
-        state = grants.find(fresh(led), number).state
-        told = "approved this" if state == "active" else "denied this"
-        assert all(told in Client().get(link).content.decode() for link in links)
-        if state == "active":
-            grants.revoke(fresh(led), number, ME)
-    whole(led)
+        assert count(ada, *DECISIONS) == before + 1
+        is_active = grants.find(fresh(ada), number).state == "active"
+        text = "approved this" if is_active else "denied this"
+        assert all(text in Client().get(page).content.decode() for page in pages)
+        if is_active:
+            grants.revoke(fresh(ada), number, ME)
+    assert_whole(ada)
 
 
-def test_the_runtime_and_a_link_at_once(led: Agent) -> None:
-    number = ask(led)
-    token = steward_links.make(fresh(led), number)
-    outcomes = at_once(lambda: grants.deny(fresh(led), number, ME), lambda: steward_links.decide(token, approve=True))
-    assert [type(each).__name__ for each in outcomes].count("NotOpen") == 1
-    assert settled(led, "access_granted", "access_denied") == 1
-    whole(led)
+def test_the_runtime_and_a_link_decide_once(ada: Agent) -> None:
+    number = request_access(ada)
+    token = links.make(fresh(ada), number)
+    found = outcomes(lambda: grants.deny(fresh(ada), number, ME), lambda: links.decide(token, approve=True))
+    assert found.count("NotOpen") == 1
+    assert count(ada, *DECISIONS) == 1
+    assert_whole(ada)
 
 
-def test_a_link_and_the_exchange_of_its_steward_at_once(led: Agent) -> None:
-    """It decided while they were the steward, or not at all."""
+def test_a_link_decides_only_while_its_person_is_the_steward(ada: Agent) -> None:
     for _ in range(5):
-        number = ask(led)
-        steward = fresh(led).steward
-        token = steward_links.make(fresh(led), number)
+        number, steward = request_access(ada), fresh(ada).steward
+        token = links.make(fresh(ada), number)
         decided, _ = at_once(
-            lambda token=token: steward_links.decide(token, approve=False),
-            lambda steward=steward: lifecycle.change(fresh(led), ME, steward=f"new-{steward}"),
+            lambda token=token: links.decide(token, approve=False),
+            lambda steward=steward: lifecycle.change(fresh(ada), ME, steward=f"new-{steward}"),
         )
         if isinstance(decided, errors.InvalidLink):
-            assert grants.find(fresh(led), number).state == "requested"
-            grants.deny(fresh(led), number, ME)
+            assert grants.find(fresh(ada), number).state == "requested"
+            grants.deny(fresh(ada), number, ME)
         else:
-            entry = AuditEntry.objects.get(agent_id=led.pk, operation="access_denied", detail__request=number)
-            exchange = AuditEntry.objects.filter(agent_id=led.pk, operation="agent_changed").latest("seq")
+            entry = AuditEntry.objects.get(agent_id=ada.pk, operation="access_denied", detail__request=number)
+            exchange = AuditEntry.objects.filter(agent_id=ada.pk, operation="agent_changed").latest("seq")
             assert (entry.actor_label, entry.seq < exchange.seq) == (steward, True)
-    whole(led)
+    assert_whole(ada)
 
 
-def test_a_proposal_is_settled_once(led: Agent) -> None:
-    number = proposals.propose(led, ADMIN, model="openai/gpt-4.1").number
-    token = steward_links.make(fresh(led), number)
-    outcomes = at_once(
-        lambda: proposals.accept(fresh(led), number, ME),
-        lambda: proposals.decline(fresh(led), number, ME),
-        lambda: steward_links.decide(token, approve=True),
-        lambda: steward_links.decide(token, approve=False),
+def test_a_proposal_is_decided_once(ada: Agent) -> None:
+    number = proposals.propose(ada, ADMIN, model="openai/gpt-4.1").number
+    token = links.make(fresh(ada), number)
+    found = outcomes(
+        lambda: proposals.accept(fresh(ada), number, ME),
+        lambda: proposals.decline(fresh(ada), number, ME),
+        lambda: links.decide(token, approve=True),
+        lambda: links.decide(token, approve=False),
     )
-    assert sum(isinstance(each, errors.NotOpen) for each in outcomes) == 3
-    accepted = proposals.find(fresh(led), number).state == "accepted"
-    assert fresh(led).model == ("openai/gpt-4.1" if accepted else "builtin/dedupe")
-    whole(led)
+    assert found.count("NotOpen") == 3
+    is_accepted = proposals.find(fresh(ada), number).state == "accepted"
+    assert fresh(ada).model == ("openai/gpt-4.1" if is_accepted else "builtin/dedupe")
+    assert_whole(ada)
 
 
-def test_of_proposals_at_once_one_stays_open(led: Agent) -> None:
-    made = at_once(*[lambda n=n: proposals.propose(fresh(led), ADMIN, model=f"openai/gpt-{n}") for n in range(4)])
-    states = sorted(proposals.find(fresh(led), each.number).state for each in made)
+def test_one_of_several_concurrent_proposals_stays_open(ada: Agent) -> None:
+    made = at_once(*[lambda n=n: proposals.propose(fresh(ada), ADMIN, model=f"openai/gpt-{n}") for n in range(4)])
+    states = sorted(proposals.find(fresh(ada), each.number).state for each in made)
     assert states == ["open", "replaced", "replaced", "replaced"]
-    whole(led)
+    assert_whole(ada)
 
 
-def test_the_last_place_to_ask_is_taken_once(led: Agent, settings: Any) -> None:
+def test_concurrent_requests_do_not_exceed_the_limit_of_an_agent(ada: Agent, settings: Any) -> None:
     settings.ASKS_PER_AGENT = 3
     people = [Person(each, f"p{each}@else.test") for each in range(1, 7)]
-    asked = at_once(
-        *[
-            lambda person=person: grants.ask(fresh(led), person, purpose=PURPOSE, scope=Scope("silo"))
-            for person in people
-        ]
-    )
-    assert [type(each).__name__ for each in asked].count("TooManyRequests") == 3
-    assert settled(led, "access_requested") == 3
-    whole(led)
+    found = outcomes(*[lambda person=person: request_access(ada, person) for person in people])
+    assert found.count("TooManyRequests") == 3
+    assert count(ada, "access_requested") == 3
+    assert_whole(ada)
 
 
-def test_a_grant_seen_to_be_over_by_many_at_once_ends_once(led: Agent, time_machine: Any) -> None:
-    number = ask(led)
-    grants.approve(fresh(led), number, ME)
+def test_an_expired_grant_that_several_see_ends_once(ada: Agent, time_machine: Any) -> None:
+    number = request_access(ada)
+    grants.approve(fresh(ada), number, ME)
     time_machine.move_to(timezone.now() + timedelta(hours=5))
-    seen = [
-        lambda: grants.current_state(fresh(led), grants.find(led, number)),
-        lambda: granted_reads.memories(fresh(led), number, PAT, [1]),
-        lambda: grants.revoke(fresh(led), number, ME),
+    acts = [
+        lambda: grants.current_state(fresh(ada), grants.find(ada, number)),
+        lambda: granted_reads.memories(fresh(ada), number, PAT, [1]),
+        lambda: grants.revoke(fresh(ada), number, ME),
     ]
-    outcomes = at_once(*seen, *seen)
-    assert {getattr(each, "code", each) for each in outcomes} <= {"expired", "not_granted", "not_open"}
-    assert settled(led, "access_expired", "access_revoked", "content_read") == 1
-    whole(led)
+    results = at_once(*acts, *acts)
+    assert {getattr(each, "code", each) for each in results} <= {"expired", "not_granted", "not_open"}
+    assert count(ada, "access_expired", "access_revoked", "content_read") == 1
+    assert_whole(ada)
