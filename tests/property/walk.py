@@ -1,51 +1,110 @@
-"""What walks of state machines share, and how far they go. Each step is real, with a database and often with files."""
+"""Shared by the tests that walk a state machine. Each step is real, with a database and often with files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
 
+import time_machine
+from django.conf import settings as django_settings
 from django.db import connection, transaction
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from config.errors import DomainError
+from memory.agents import lifecycle
 from memory.models import Agent
+from tests.conftest import OPERATOR
 from tests.steps import fresh, problems
 
-QUICK = 25  # examples of the profile that tests run with unless told otherwise (tests/conftest.py)
+QUICK = 25  # examples of the default profile (tests/conftest.py)
+_tenants = itertools.count(1)
 
 
-def walks(usual: int, *, steps: int) -> settings:
-    """So many walks of so many steps: `usual` of them on SQLite, and half on PostgreSQL, where a step takes three times
-    as long; with a more thorough profile as many as that says."""
+def walk(machine: type[Walk], count: int, *, steps: int) -> None:
+    """Do `count` walks of so many steps on SQLite, and half of them on PostgreSQL, where a step takes three times as
+    long. A more thorough profile sets the number of walks."""
     thorough = settings().max_examples
-    few = usual if connection.vendor == "sqlite" else (usual + 1) // 2
-    return settings(max_examples=few if thorough <= QUICK else thorough, stateful_step_count=steps, deadline=None)
+    few = count if connection.vendor == "sqlite" else (count + 1) // 2
+    examples = few if thorough <= QUICK else thorough
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None)
+    )
 
 
 class Walk(RuleBasedStateMachine):
-    """A walk in a transaction that is rolled back. Whatever enters `at_end` ends with it, before the transaction."""
+    """A walk in a transaction that is rolled back. What enters `at_end` ends with the walk, before the transaction."""
+
+    agent: Agent
 
     def __init__(self) -> None:
         super().__init__()
         self.at_end = ExitStack()
         self.block = self.at_end.enter_context(_rolled_back())
+        self.created: list[Agent] = []
         self._verified: dict[int, int] = {}
 
     def teardown(self) -> None:
         with self.at_end:
-            self.check_at_end()
+            assert [problem for agent in self.created for problem in problems(agent)] == []
 
-    def check_at_end(self) -> None:
-        """What must hold once more at the end of a walk."""
+    def create(self, name: str = "ada", **values: Any) -> Agent:
+        """An agent of a new tenant. Its trail is verified at the end of the walk."""
+        tenant = f"{name}-{next(_tenants)}"
+        agent, _ = lifecycle.create(tenant, name, model="builtin/dedupe", actor=OPERATOR, **values)
+        self.created.append(agent)
+        return agent
+
+    def create_with_vault(self, **values: Any) -> Path:
+        """Create the agent of this walk with a vault; the vault's folder."""
+        root = Path(self.at_end.enter_context(TemporaryDirectory()))
+        self.at_end.enter_context(mock.patch.object(django_settings, "VAULT_ROOTS", [str(root)]))
+        self.agent = self.create(vault_path=str(root / "vault"), **values)
+        return root / "vault"
+
+    def row(self) -> Agent:
+        return fresh(self.agent)
 
     def grown(self, *agents: Agent) -> list[Agent]:
-        """The agents whose trail has entries that it had not at the last call. Their trails are verified."""
+        """The agents whose trail has new entries since the last call. Their trails are verified."""
         found = [agent for agent in agents if self._verified.get(agent.pk) != fresh(agent).audit_seq]
         for agent in found:
             assert problems(agent) == []
             self._verified[agent.pk] = fresh(agent).audit_seq
         return found
+
+
+class TimedWalk(Walk):
+    """A walk with a clock that moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.traveller = self.at_end.enter_context(time_machine.travel(self.now, tick=False))
+
+    def move(self, **delta: int) -> None:
+        self.now += timedelta(**delta)
+        self.traveller.move_to(self.now, tick=False)
+
+    def latest(self) -> datetime:
+        """The time of the agent's trail, which never goes back."""
+        at = self.row().audit_at
+        return max(self.now, at) if at else self.now
+
+
+def attempt(act: Callable[[], Any], error: type[Exception] = DomainError, *, atomic: bool = True) -> Any:
+    """The result of an act, or the error that refuses it. A refused act leaves nothing if it is atomic."""
+    try:
+        with transaction.atomic() if atomic else nullcontext():
+            return act()
+    except error as refusal:
+        return refusal
 
 
 @contextmanager
