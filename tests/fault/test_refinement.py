@@ -219,8 +219,7 @@ def test_a_model_at_fault_ends_the_session_early(play: Play, ada: Agent, fault: 
 
 
 @pytest.mark.parametrize(
-    ("script", "reason"),
-    [([[PROMOTE] * 10_000], "limit_calls_per_reply"), (PROMOTE, "limit_steps")],
+    ("script", "reason"), [([[PROMOTE] * 10_000], "limit_calls_per_reply"), (PROMOTE, "limit_steps")]
 )
 def test_where_failed_calls_are_allowed_by_the_thousand_other_limits_hold(
     play: Play, ada: Agent, script: Script, reason: str

@@ -22,9 +22,7 @@ from tests.steps import ME, PERSON, remember
 pytestmark = pytest.mark.database
 
 NUMBERS = st.one_of(
-    st.integers(1, 40),
-    st.integers(1, 40).map("#{}".format),
-    st.sampled_from([0, -1, True, 1.0, "x", None, 2**63, 999]),
+    st.integers(1, 40), st.integers(1, 40).map("#{}".format), st.sampled_from([0, -1, True, 1.0, "x", None, 2**63, 999])
 )
 # Few texts, so that exact duplicates occur; with and without specifics, valid and invalid.
 TEXTS = st.one_of(
@@ -112,9 +110,8 @@ class Sessions(Walk):
                 assert sessions.close_stale()
             self._over()
         else:
-            answer = self.held.send(
-                f"{how}_refinement", {"summary": "Done."} if how == "complete" else {"reason": "No."}
-            )
+            arguments = {"summary": "Done."} if how == "complete" else {"reason": "No."}
+            answer = self.held.send(f"{how}_refinement", arguments)
             if answer["ok"] or "session_ended" in answer:
                 self._over()
 
@@ -160,9 +157,8 @@ class Sessions(Walk):
 
     @invariant()
     def at_most_one_session_is_open(self) -> None:
-        assert RefinementSession.objects.filter(agent=self.agent, outcome=Outcome.OPEN).count() == (
-            self.held is not None
-        )
+        opened = RefinementSession.objects.filter(agent=self.agent, outcome=Outcome.OPEN)
+        assert opened.count() == (self.held is not None)
 
     @invariant()
     def a_session_counts_its_edits(self) -> None:

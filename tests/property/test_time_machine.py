@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
@@ -224,3 +225,34 @@ class History(Walk):
 @pytest.mark.timeout(0 if "HISTORIES" in os.environ else 600)
 def test_random_histories() -> None:
     walk(History, int(os.environ.get("HISTORIES", "12")), steps=30)
+
+
+# --- which entries are undone, compared with a plain search through the rollbacks
+
+LAST = 30
+Rollbacks = list[tuple[int, list[tuple[int, int]]]]
+
+
+@st.composite
+def rollbacks(draw: st.DrawFn) -> Rollbacks:
+    """Entries of rollbacks and the runs of earlier entries that each undoes, newest first."""
+    found = []
+    for seq in sorted(draw(st.sets(st.integers(2, LAST), max_size=12)), reverse=True):
+        undone = sorted(draw(st.sets(st.integers(1, seq - 1), min_size=1)))
+        starts = [entry for entry in undone if entry - 1 not in undone]
+        ends = [entry for entry in undone if entry + 1 not in undone]
+        found.append((seq, list(zip(starts, ends, strict=True))))
+    return found
+
+
+def undone_by(entry: int, rolled: Rollbacks) -> int | None:
+    for seq, runs in rolled:
+        if any(first <= entry <= last for first, last in runs) and undone_by(seq, rolled) is None:
+            return seq
+    return None
+
+
+@given(rollbacks())
+def test_entries_are_undone_as_a_plain_search_says(rolled: Rollbacks) -> None:
+    undone = Undone(rolled)
+    assert [undone.by(entry) for entry in range(LAST + 1)] == [undone_by(entry, rolled) for entry in range(LAST + 1)]
