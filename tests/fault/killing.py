@@ -45,9 +45,6 @@ DUPLICATE = "The kettle whistles."
 Operations = list[tuple[str, list[int]]]
 
 
-# --- shared by the scripts that kill
-
-
 def run_script(name: str, service: Installation, *arguments: object, **environment: str) -> dict[str, Any]:
     """Run a script of this folder on the database of the service. It prints a line of JSON, which this returns."""
     command = [sys.executable, "-m", "tests.fault", name, str(service.folder), *map(str, arguments)]
@@ -151,9 +148,6 @@ def reset_to(folder: Path, *, save: bool = False) -> None:
 
 def get_agent() -> Agent:
     return Agent.objects.select_related("tenant").get()
-
-
-# --- sessions
 
 
 def refine(points: Points) -> None:

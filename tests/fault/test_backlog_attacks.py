@@ -33,6 +33,10 @@ from tests.model_server import Slow
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
 
+def on_postgresql(test: Any) -> Any:
+    return pytest.mark.postgresql(pytest.mark.django_db(transaction=True)(test))
+
+
 class Thread(threading.Thread):
     def __init__(self, act: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
@@ -112,11 +116,7 @@ def stopping_at(text: str) -> Any:
     return connection.execute_wrapper(run)
 
 
-# --- locks
-
-
-@pytest.mark.postgresql
-@pytest.mark.django_db(transaction=True)
+@on_postgresql
 def test_a_long_redaction_of_one_tenant_does_not_block_workers_of_another() -> None:
     """It ends the open session first, which counts tokens, and then rewrites the trail."""
     one, two, other = due("a", "one"), due("a", "two"), due("b", "x")
@@ -129,8 +129,7 @@ def test_a_long_redaction_of_one_tenant_does_not_block_workers_of_another() -> N
     assert {turn.pk for turn in (worker.result for worker in workers) if turn} == {two.pk, other.pk}
 
 
-@pytest.mark.postgresql
-@pytest.mark.django_db(transaction=True)
+@on_postgresql
 def test_a_request_does_not_wait_for_workers_that_wait() -> None:
     """A worker that takes a turn locks the row of the agent that it chose."""
     one, two = due("a", "one"), due("a", "two")
@@ -142,8 +141,7 @@ def test_a_request_does_not_wait_for_workers_that_wait() -> None:
     worker.join()
 
 
-@pytest.mark.postgresql
-@pytest.mark.django_db(transaction=True)
+@on_postgresql
 def test_a_long_import_blocks_one_worker_and_not_one_after_the_other() -> None:
     agent = due("a", "one")
     backlog.sweep()
@@ -158,8 +156,7 @@ def test_a_long_import_blocks_one_worker_and_not_one_after_the_other() -> None:
         worker.join()
 
 
-@pytest.mark.postgresql
-@pytest.mark.django_db(transaction=True)
+@on_postgresql
 def test_an_agent_that_is_locked_by_an_import_is_retried_after_the_lease(settings: Any) -> None:
     agent = due("a", "one")
     backlog.sweep()
@@ -173,8 +170,7 @@ def test_an_agent_that_is_locked_by_an_import_is_retried_after_the_lease(setting
         assert tasks.refine_agent(agent.pk) == "completed"
 
 
-@pytest.mark.postgresql
-@pytest.mark.django_db(transaction=True)
+@on_postgresql
 def test_closing_expired_sessions_does_not_wait_for_an_import() -> None:
     """The import outlasts the lease. Each run of close_stale blocked one more worker, and b's session stayed open."""
     one, other = due("a", "one"), due("b", "two")
@@ -184,9 +180,6 @@ def test_closing_expired_sessions_does_not_wait_for_an_import() -> None:
     with locked(one):
         assert not in_thread(tasks.close_stale, 9).is_alive()
         assert RefinementSession.objects.get(agent=other).outcome == Outcome.ABANDONED
-
-
-# --- workers that are stopped
 
 
 def test_a_worker_stopped_while_it_checks_a_provider_releases_its_turn(serve: Any) -> None:
@@ -220,8 +213,7 @@ def test_a_sigterm_while_a_session_ends_at_its_limit_does_not_leave_it_open() ->
     assert session.outcome != Outcome.OPEN
 
 
-@pytest.mark.postgresql
-@pytest.mark.django_db(transaction=True)
+@on_postgresql
 def test_a_worker_stopped_while_it_waits_for_a_lock_closes_its_session() -> None:
     """An import holds the agent's row when the signal interrupts a statement."""
     agent = due("a", "one")
@@ -232,9 +224,6 @@ def test_a_worker_stopped_while_it_waits_for_a_lock_closes_its_session() -> None
             loop.drive(session)
     session.refresh_from_db()
     assert session.outcome == Outcome.INCOMPLETE
-
-
-# --- who is due, and for how much
 
 
 def test_a_persons_request_for_a_paused_agent_survives_a_request_of_its_runtime_and_a_stopped_worker() -> None:

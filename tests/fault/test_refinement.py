@@ -22,8 +22,6 @@ from tests.model_server import BAD_JSON, Action, Broken, Call, Cut, ModelServer,
 from tests.refining import change, fill, notice, protected
 from tests.steps import active, fresh, row, says
 
-# --- a good session
-
 _SHOPS = ("bakery", "library", "pharmacy", "garage", "market", "cinema", "florist", "tailor", "butcher", "post office")
 _FACTS = (
     "The {0} opens at {1}:00 on weekdays.",
@@ -114,8 +112,6 @@ def test_a_good_session_does_what_its_model_asked(imported: Agent, serve: Callab
     assert says(imported, constitutional.number).content == kept
 
 
-# --- faults of the server: one of each kind; test_models.py has every fault
-
 SERVERS: dict[str, tuple[Script, str]] = {
     "401": (Status(401), "model_refused"),
     "429 in an hour": (Status(429, {"Retry-After": "3600"}), "model_unavailable"),
@@ -178,8 +174,6 @@ def test_a_broken_seal_fails_the_session(provider: str, ada: Agent) -> None:
     change(ada, model="openai/scripted")
     assert ending(loop.refine(fresh(ada), trigger="manual")) == (Outcome.FAILED, "seal_broken")
 
-
-# --- faults of the model
 
 PROMOTE = Call("promote_memory", {"id": 1})
 MODELS: dict[str, tuple[Script, str]] = {

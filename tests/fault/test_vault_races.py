@@ -16,7 +16,7 @@ import pytest
 from django.db import connections
 
 from memory.agents import lifecycle
-from memory.errors import FileFault, MemoryFault
+from memory.errors import MemoryFault
 from memory.markdown import sections
 from memory.models import Agent, Memory, Source, Vault, VaultFile
 from memory.silo.silo import Silo
@@ -204,9 +204,6 @@ def test_edits_of_two_agents_with_vaults_stay_separate(eve: Agent, root: Path) -
     assert_same(eve, fay)
 
 
-# --- a vault that another program locks
-
-
 def test_a_locked_vault_does_not_block_an_edit_forever(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """After some seconds the edit succeeds without its file. The vault has a fault until the next sync."""
     monkeypatch.setattr("memory.vault.base.PATIENCE", 0.3)
@@ -239,15 +236,6 @@ def test_another_process_waits_for_the_lock(eve: Agent) -> None:
     assert outputs([process])
     vault_writer.try_sync(eve.pk)
     assert_agrees(eve)
-
-
-def test_a_lock_that_is_held_too_long_is_an_error(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.vault.base.PATIENCE", 0.1)
-    with vault_writer.opened(eve), pytest.raises(FileFault, match="locked"), vault_writer.opened(eve):
-        pass
-
-
-# --- a person who opens a file at the very moment at which the writer replaces it
 
 
 def at_replace(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:

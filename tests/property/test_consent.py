@@ -86,8 +86,6 @@ class Consent(TimedWalk):
         for request in self.requests:
             request.see(self.latest())
 
-    # --- people and the agent's side
-
     @rule(**REQUEST)
     def request(self, person: Person, scope: Scope, minutes: int) -> None:
         own = [each for each in self.requests if each.person == person and self.is_open(each)]
@@ -234,8 +232,6 @@ class Consent(TimedWalk):
     def remember(self) -> None:
         steps.remember(self.agent, "honey")
 
-    # --- reads
-
     @rule(person=WHO, pick=PICK, number=st.integers(1, 3))
     def read(self, person: Person, pick: int, number: int) -> None:
         if not self.requests:
@@ -282,8 +278,6 @@ class Consent(TimedWalk):
         if self.requests:
             person = self.requests[-1].person
             self.read_entry(person, 1, seq) if entry else self.read(person, 1, number)
-
-    # --- what always holds
 
     @invariant()
     def the_trail_is_sound(self) -> None:

@@ -15,7 +15,6 @@ from memory.access import tenants
 from memory.access.authentication import agent_named
 from memory.agents import lifecycle
 from memory.consent import erasure, removal_requests
-from tests import steps
 from tests.api.calling import Caller
 from tests.api.test_keys import address, is_tenants, operations
 from tests.conftest import OPERATOR
@@ -53,8 +52,6 @@ class Keys(Walk):
         self.seen["ada"].append(first)
         self.tenant = Caller(tenants.issue_key("acme"))
         self.others = Caller(tenants.issue_key("globex"))
-
-    # --- the tenant
 
     @rule(slug=slugs)
     def create_an_agent(self, slug: str) -> None:
@@ -94,7 +91,9 @@ class Keys(Walk):
 
     @rule(endpoint=st.sampled_from(AGENT_ENDPOINTS), body=st.sampled_from(BODIES))
     def request_content(self, endpoint: tuple[str, str], body: dict[str, Any]) -> None:
-        assert_refused(self.tenant, *endpoint, body)
+        answer = self.tenant.ask(*endpoint, body)
+        assert (answer.status, answer.codes) == (403, ["permission_denied"])
+        assert CONTENT.encode() not in answer.content
 
     @rule(slug=slugs, exchange=st.booleans())
     def issue_a_key_with_an_old_key(self, slug: str, exchange: bool) -> None:
@@ -104,8 +103,6 @@ class Keys(Walk):
             if answer.status == 201:
                 assert slug not in self.taken
                 self.seen[slug].append(answer.json["key"])
-
-    # --- the runtime and its steward
 
     @rule(slug=slugs, place=st.integers(0, 3))
     def the_runtime_takes_the_silo_over(self, slug: str, place: int) -> None:
@@ -147,8 +144,6 @@ class Keys(Walk):
                 erasure.erase(agent, request.number, ME)
                 self.erased.add(slug)
 
-    # --- what always holds
-
     @invariant()
     def no_key_the_tenant_saw_opens_a_silo_that_was_taken_over(self) -> None:
         for slug in self.taken:
@@ -163,20 +158,7 @@ class Keys(Walk):
                 assert CONTENT.encode() not in self.tenant.get(path).content
 
 
-def assert_refused(tenant: Caller, method: str, path: str, body: dict[str, Any]) -> None:
-    answer = tenant.ask(method, path, body)
-    assert (answer.status, answer.codes) == (403, ["permission_denied"])
-    assert CONTENT.encode() not in answer.content
-
-
 @pytest.mark.usefixtures("db")
 def test_no_tenants_key_reads_a_silo(settings: Any) -> None:
     settings.ALLOWED_HOSTS, settings.API_RATE = ["testserver"], 10**9
     walk(Keys, 8, steps=20)
-
-
-@pytest.mark.parametrize(("method", "path"), AGENT_ENDPOINTS)
-def test_every_endpoint_of_content_refuses_a_tenants_key(method: str, path: str, ada: Any, settings: Any) -> None:
-    settings.ALLOWED_HOSTS = ["testserver"]
-    steps.remember(ada, f"{CONTENT} tea")
-    assert_refused(Caller(tenants.issue_key("acme")), method, path, {})

@@ -74,8 +74,6 @@ class Sessions(Walk):
     def _mass(self) -> int:
         return self.row().core_tokens - self.row().duplicate_tokens
 
-    # --- the agent
-
     @precondition(lambda self: self.held is None)
     @rule(mode=st.sampled_from([Mode.FULL, Mode.FULL, Mode.DEDUPE_ONLY]))
     def open(self, mode: str) -> None:
@@ -128,8 +126,6 @@ class Sessions(Walk):
         assert self.ended[which % len(self.ended)].send(*call)["code"] == "session_ended"
         assert everything(self.agent) == before
 
-    # --- others
-
     @rule(tokens=st.integers(1, 40), seed=st.integers(0, 5))
     def add(self, tokens: int, seed: int) -> None:
         remember(self.agent, filler(tokens, seed))
@@ -141,8 +137,6 @@ class Sessions(Walk):
 
     discard = operation("discard", lambda agent, number: operations.discard(agent, [number], ME))
     protect = operation("protect", lambda agent, number: operations.protect(agent, [number], PERSON))
-
-    # --- what always holds
 
     @invariant()
     def each_entry_leaves_a_sound_trail(self) -> None:

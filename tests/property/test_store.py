@@ -123,8 +123,6 @@ class Store(Walk):
     def next(self, who: str) -> int:
         return len(self.model[who]) + 1
 
-    # --- operations
-
     @initialize()
     def begin(self) -> None:
         for who in self.agents:
@@ -241,8 +239,6 @@ class Store(Walk):
         if number in self.model[who]:
             stale = {number: self.versions[who][number] - 1}
             self.attempt(who, errors.Stale, lambda agent: operations.discard(agent, [number], ME, expect=stale))
-
-    # --- what always holds
 
     @invariant()
     def the_database_equals_the_model(self) -> None:

@@ -94,8 +94,6 @@ class Switches(Walk):
         else:
             assert is_allowed
 
-    # --- settings
-
     @rule(which=st.sampled_from(["memory", "recording", "one", "many"]), off=st.sets(CATEGORY), category=CATEGORY)
     def switch(self, which: str, off: set[str], category: str) -> None:
         if which == "memory":
@@ -116,8 +114,6 @@ class Switches(Walk):
     def only_a_person_changes_rules(self, actor: Actor) -> None:
         with pytest.raises(errors.PersonRequired):
             rule_changes.change(self.row(), actor, enabled=not self.is_on, rules={})
-
-    # --- edits
 
     @rule(category=CATEGORY)
     def remember(self, category: str) -> None:
@@ -146,8 +142,6 @@ class Switches(Walk):
         seq = pick % (self.row().audit_seq + 1)
         attempt(lambda: roll_back(self.row(), What.since_entry(seq), OPERATOR))
 
-    # --- recordings
-
     @rule(name=NAMES, topic=st.sampled_from(["", "Tea"]), is_over=st.booleans())
     def record_everything(self, name: str, topic: str, is_over: bool) -> None:
         self.may(lambda: talk(self.agent, mark(RECORDED), mark(RECORDED), session=name, topic=topic), RECORDED)
@@ -174,8 +168,6 @@ class Switches(Walk):
         RecordedSession.objects.filter(agent_id=self.agent.pk).update(last_at=timezone.now() - QUIET)
         open_before = RecordedSession.objects.filter(agent_id=self.agent.pk, ended_at=None).count()
         assert automatic.end_quiet() == (open_before if self.is_on else 0)
-
-    # --- refinement
 
     @rule()
     def refine(self) -> None:
@@ -207,8 +199,6 @@ class Switches(Walk):
         Knife(session).show(0, 1, ledger.read(self.row()))
         return session
 
-    # --- the vault
-
     def closed_files(self) -> dict[str, bytes]:
         """The files of categories that are off, wherever they are."""
         places = tuple(f"{folder(category, DEFAULT_PROJECT, {})}/" for category in self.closed())
@@ -225,8 +215,6 @@ class Switches(Walk):
         with suppress(errors.FileFault):
             writer.sync(self.row())
         assert self.closed_files() == before
-
-    # --- what always holds
 
     @invariant()
     def after_each_entry_all_holds(self) -> None:

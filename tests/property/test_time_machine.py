@@ -143,8 +143,6 @@ class History(Walk):
         rows = Memory.objects.filter(agent_id=self.agents[who].pk, redacted_at__isnull=False)
         return set(rows.values_list("number", flat=True))
 
-    # --- rollbacks
-
     @rule(who=WHO, pick=PICK)
     def go_back_and_return(self, who: str, pick: int) -> None:
         """To any past entry: memories are as they were then, and later ones are discarded. Then the rollback of the
@@ -226,8 +224,6 @@ class History(Walk):
 def test_random_histories() -> None:
     walk(History, int(os.environ.get("HISTORIES", "12")), steps=30)
 
-
-# --- which entries are undone, compared with a plain search through the rollbacks
 
 LAST = 30
 Rollbacks = list[tuple[int, list[tuple[int, int]]]]

@@ -138,8 +138,6 @@ class Vaults(Walk):
             self.sync(crash)
         assert self.closed_files() == before
 
-    # --- the agent
-
     @rule(category=st.sampled_from(CATEGORIES), word=WORDS, crash=CRASH)
     def remember(self, category: str, word: str, crash: int | None) -> None:
         self.edit(lambda: remember(self.row(), f"{word} blooms", category=category), crash)
@@ -189,8 +187,6 @@ class Vaults(Walk):
         writer.sync(self.row())
         self.marks = [mark for mark in self.marks if self.contains(mark)]  # those in its files are redacted too
 
-    # --- switches
-
     @rule(off=st.sets(st.sampled_from(CATEGORIES), max_size=1))
     def switch(self, off: set[str]) -> None:
         self.switch_off(*off)
@@ -207,8 +203,6 @@ class Vaults(Walk):
         self.is_on = bool(on)
         rule_changes.change(self.row(), PERSON, enabled=self.is_on)
         self.sync(None)
-
-    # --- a person
 
     @rule(pick=PICK, then=st.sampled_from(["", "revise", "discard", "repair"]))
     def write_by_hand(self, pick: int, then: str) -> None:
@@ -234,8 +228,6 @@ class Vaults(Walk):
         paths = [path for path, data in sorted(self.files().items()) if b"by hand" not in in_clear(self.row(), data)]
         if paths:
             (self.vault / paths[pick % len(paths)]).unlink()
-
-    # --- what always holds
 
     @rule()
     def repair(self) -> None:
