@@ -30,28 +30,25 @@ OPENERS: dict[str, Callable[[Any], base.Model]] = {
 }
 
 
-@pytest.fixture
-def only_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default pause is longer than any call: only a `Retry-After` leads to a retry."""
-    monkeypatch.setattr(http, "PAUSES", {"wait_initial": 3600.0, "wait_max": 3600.0, "wait_jitter": 0.0})
-
-
 @pytest.fixture(params=OPENERS)
 def provider(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def request(seconds: float = 10.0, retries: int = 2) -> base.Request:
+def complete(server: Any, provider: str = "openai", seconds: float = 10.0, retries: int = 2) -> base.Reply:
     messages = (base.Message("system", PROMPT), base.Message("user", PROMPT))
     tools = (base.Tool("delete_memory", "Discards one.", {"type": "object", "properties": {}}),)
-    return base.Request("some-model", messages, tools, seconds=seconds, retries=retries)
+    request = base.Request("some-model", messages, tools, seconds=seconds, retries=retries)
+    return OPENERS[provider](server).complete(request)
 
 
-def fail(model: base.Model, kind: type[ModelError], sent: base.Request | None = None) -> ModelError:
-    """Make a call that must raise this very error."""
-    with pytest.raises(kind) as caught:
-        model.complete(sent or request())
-    assert type(caught.value) is kind
+def fail(script: Script | None, kind: type[ModelError], requests: int = 1, **options: Any) -> ModelError:
+    """Call a server with this script, or none. The call must raise this very error after so many HTTP requests."""
+    with ModelServer(script or Say()) as server:
+        with pytest.raises(kind) as caught:
+            complete(server if script else NoServer(), **options)
+        assert type(caught.value) is kind
+        assert len(server.requests) == (requests if script else 0)
     return caught.value
 
 
@@ -107,9 +104,7 @@ def test_each_fault_has_its_error_and_retries_and_shows_neither_key_nor_prompt(
     for name in ("", "httpx", "stamina"):
         caplog.set_level(logging.DEBUG, name)
     script, kind, calls = FAULTS[fault]
-    with ModelServer(script or Say()) as server:
-        error = fail(OPENERS["openai"](server if script else NoServer()), kind)
-        assert len(server.requests) == (calls if script else 0)
+    error = fail(script, kind, calls)
     assert error.calls == calls
     assert (error.__cause__, error.__context__) == (None, None)
     written = everything(error) + caplog.text + "".join(map(repr, caplog.records)) + "".join(capfd.readouterr())
@@ -120,20 +115,18 @@ def test_each_fault_has_its_error_and_retries_and_shows_neither_key_nor_prompt(
 @pytest.mark.parametrize("fault", [Status(503), Status(429), Status(408), Cut(), Cut(midway=False)])
 def test_a_temporary_fault_costs_one_more_call(fault: Any) -> None:
     with ModelServer([fault, Say("well")]) as server:
-        reply = OPENERS["openai"](server).complete(request())
+        reply = complete(server)
         assert (reply.text, reply.calls, len(server.requests)) == ("well", 2, 2)
 
 
 def test_without_retries_one_call_is_made() -> None:
-    with ModelServer(Status(500)) as server:
-        fail(OPENERS["openai"](server), ModelUnavailable, request(retries=0))
-        assert len(server.requests) == 1
+    fail(Status(500), ModelUnavailable, retries=0)
 
 
 def test_the_log_line_of_a_retry_has_figures_only(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "palimpsest")
     with ModelServer([Status(500), Status(503), Say("hello")]) as server:
-        OPENERS["openai"](server).complete(request())
+        complete(server)
         address = server.openai_url
     lines: list[Any] = [record.msg for record in caplog.records if record.name == "palimpsest.models"]
     assert [(line["event"], line["attempt"]) for line in lines] == [("model call is tried again", n) for n in (2, 3)]
@@ -157,49 +150,45 @@ SLOW: dict[str, Script] = {
 
 @pytest.mark.parametrize("how", SLOW)
 def test_a_slow_server_meets_the_deadline(how: str) -> None:
-    with ModelServer(SLOW[how]) as server:
-        started = time.monotonic()
-        fail(OPENERS["openai"](server), ModelTimedOut, request(seconds=0.4))
-        assert 0.3 < time.monotonic() - started < 10
-        assert len(server.requests) == 1
+    started = time.monotonic()
+    fail(SLOW[how], ModelTimedOut, seconds=0.4)
+    assert 0.3 < time.monotonic() - started < 10
 
 
 def test_the_deadline_includes_all_attempts() -> None:
     with ModelServer(Slow(0.15, then=Status(500))) as server:
         started = time.monotonic()
         with pytest.raises(ModelUnavailable):  # or ModelTimedOut: the time ends during a call, or between two
-            OPENERS["openai"](server).complete(request(seconds=0.5, retries=1000))
+            complete(server, seconds=0.5, retries=1000)
         assert time.monotonic() - started < 10
         assert 2 <= len(server.requests) <= 4
 
 
 def test_without_time_no_call_is_made() -> None:
-    with ModelServer() as server:
-        error = fail(OPENERS["openai"](server), ModelTimedOut, request(seconds=0))
-        assert (len(server.requests), error.calls) == (0, 0)
+    assert fail(Say(), ModelTimedOut, 0, seconds=0).calls == 0
 
 
-def test_a_retry_waits_as_retry_after_says(only_retry_after: None) -> None:
+def test_a_retry_waits_as_retry_after_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default pause is longer than the call."""
+    monkeypatch.setattr(http, "PAUSES", {"wait_initial": 3600.0, "wait_max": 3600.0, "wait_jitter": 0.0})
     past = formatdate(time.time() - 60, usegmt=True)
     script: Script = [Status(429, {"Retry-After": "0.2"}), Status(503, {"Retry-After": past}), Say("well")]
     with ModelServer(script) as server:
         started = time.monotonic()
-        assert OPENERS["openai"](server).complete(request()).calls == 3
+        assert complete(server).calls == 3
         assert time.monotonic() - started >= 0.2
 
 
 @pytest.mark.parametrize("later", ["3600", formatdate(time.time() + 36_000, usegmt=True)], ids=["seconds", "date"])
 def test_a_retry_after_beyond_the_deadline_fails_at_once(later: str) -> None:
-    with ModelServer(Status(429, {"Retry-After": later})) as server:
-        started = time.monotonic()
-        fail(OPENERS["openai"](server), ModelUnavailable)
-        assert time.monotonic() - started < 10
-        assert len(server.requests) == 1
+    started = time.monotonic()
+    fail(Status(429, {"Retry-After": later}), ModelUnavailable)
+    assert time.monotonic() - started < 10
 
 
 def test_a_retry_after_without_a_time_gets_the_default_pause() -> None:
     with ModelServer([Status(429, {"Retry-After": "soon"}), Say("well")]) as server:
-        assert OPENERS["openai"](server).complete(request()).calls == 2
+        assert complete(server).calls == 2
 
 
 def put(path: str, value: Any) -> Broken:
@@ -243,17 +232,14 @@ WRONG: dict[str, list[tuple[str, Any]]] = {
 
 @pytest.mark.parametrize(("name", "path", "value"), [(name, *wrong) for name in WRONG for wrong in WRONG[name]])
 def test_a_reply_of_the_wrong_form_is_invalid(name: str, path: str, value: Any) -> None:
-    with ModelServer(put(path, value)) as server:
-        fail(OPENERS[name](server), ModelReplyInvalid)
-        assert len(server.requests) == 1
+    fail(put(path, value), ModelReplyInvalid, provider=name)
 
 
 def test_an_invalid_reply_has_its_usage(provider: str) -> None:
     def spoiled(wire: dict[str, Any]) -> dict[str, Any]:
         return {name: 7 if name in ("choices", "content", "message") else value for name, value in wire.items()}
 
-    with ModelServer(Broken(spoiled, Say("text", usage=Spent(100, 20)))) as server:
-        error = fail(OPENERS[provider](server), ModelReplyInvalid)
+    error = fail(Broken(spoiled, Say("text", usage=Spent(100, 20))), ModelReplyInvalid, provider=provider)
     assert error.usage == base.Usage(prompt=100, completion=20)
 
 
@@ -261,13 +247,13 @@ def test_arguments_that_are_not_an_object_are_none(provider: str) -> None:
     """Anthropic and Ollama send an object, OpenAI the text of one."""
     calls = [Call("delete_memory", arguments) for arguments in ("", "not json", '["a"]', ["a"], 7, None, {"id": 3})]
     with ModelServer([calls]) as server:
-        reply = OPENERS[provider](server).complete(request())
+        reply = complete(server, provider)
     assert [call.arguments for call in reply.tool_calls] == [None] * 6 + [{"id": 3}]
 
 
 def test_all_of_ten_thousand_calls_in_one_reply_are_read(provider: str) -> None:
     calls = [Call("delete_memory", {"id": number}) for number in range(10_000)]
     with ModelServer([calls]) as server:
-        reply = OPENERS[provider](server).complete(request())
+        reply = complete(server, provider)
     assert [call.arguments["id"] for call in reply.tool_calls if call.arguments] == list(range(10_000))
     assert len({call.id for call in reply.tool_calls}) == 10_000
