@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from audit.consent import LAPSES, Person, Scope, same_address
+from audit.consent import Person, Scope, same_address
 from audit.models import AccessRequest, AccessState, AuditEntry
 from audit.trail import Actor
 from memory.agents import lifecycle
@@ -20,7 +20,7 @@ from memory.consent import granted_reads, grants, links
 from memory.errors import NotGranted
 from memory.writing import operations
 from tests import steps
-from tests.property.walk import TimedWalk, attempt, walk
+from tests.property.walk import DecisionWalk, attempt, walk
 from tests.steps import ME
 
 PEOPLE = [Person(1, "pat@acme.test"), Person(2, "eve@acme.test"), Person(3, "Stew+admin@ACME.test")]
@@ -63,34 +63,34 @@ class Request:
         return person == self.person and self.is_active(now) and not is_before
 
 
-class Consent(TimedWalk):
+class Consent(DecisionWalk):
     def __init__(self) -> None:
         super().__init__()
         self.agent = self.create(steward=STEWARDS[0])
-        self.requests: list[Request] = []
-        self.links: list[tuple[str, Request, str, datetime]] = []  # token, request, steward it was mailed to, time
 
     @initialize()
     def begin(self) -> None:
         steps.remember(self.agent, "tea", "milk", "sugar")
         operations.revise(self.agent, 3, ME, content="brown sugar", session=7)
 
-    def one(self, pick: int) -> Request:
-        """The newest request in half of the cases."""
-        return self.requests[-1 if pick % 2 else pick % len(self.requests)]
+    def is_open(self, item: Request) -> bool:
+        return item.granted_at is None and super().is_open(item)
 
-    def is_open(self, request: Request) -> bool:
-        return request.granted_at is None and not request.is_over and self.latest() < request.at + LAPSES
+    def is_own(self, item: Request, address: str, approves: bool) -> bool:
+        return same_address(address, item.person.address)
+
+    def decided(self, item: Request, approves: bool, at: datetime) -> None:
+        item.granted_at, item.is_over = (at, False) if approves else (None, True)
 
     def see_all(self) -> None:
-        for request in self.requests:
+        for request in self.items:
             request.see(self.latest())
 
     @rule(**REQUEST)
     def request(self, person: Person, scope: Scope, minutes: int) -> None:
-        own = [each for each in self.requests if each.person == person and self.is_open(each)]
+        own = [each for each in self.items if each.person == person and self.is_open(each)]
         at, lasts = self.latest(), timedelta(minutes=minutes)
-        recent = [each.person for each in self.requests if each.at > at - timedelta(hours=24)]
+        recent = [each.person for each in self.items if each.at > at - timedelta(hours=24)]
         is_full = len(recent) >= PER_AGENT or recent.count(person) >= PER_PERSON
         is_steward = self.row().is_steward_only and same_address(self.row().steward, person.address)
         seconds = minutes * 60
@@ -100,13 +100,13 @@ class Consent(TimedWalk):
             return
         assert not own
         assert not is_full
-        self.requests.append(Request(made.number, person, scope, lasts, at))
+        self.items.append(Request(made.number, person, scope, lasts, at))
 
     @rule(**REQUEST)
     def request_and_grant(self, person: Person, scope: Scope, minutes: int) -> None:
-        before = len(self.requests)
+        before = len(self.items)
         self.request(person, scope, minutes)
-        if len(self.requests) > before:
+        if len(self.items) > before:
             self.runtime_decides(1, True)
 
     @rule(pick=PICK, approves=st.booleans())
@@ -120,42 +120,16 @@ class Consent(TimedWalk):
     @rule(pick=PICK, approves=st.booleans(), person=WHO)
     def a_person_decides_as_steward(self, pick: int, approves: bool, person: Person) -> None:
         """Also the person who made the request, with another address of theirs."""
-        if self.requests:
+        if self.items:
             is_steward = same_address(person.address, self.row().steward)
-            may = is_steward and not same_address(person.address, self.one(pick).person.address)
+            may = is_steward and not self.is_own(self.one(pick), person.address, approves)
             self.decide_as(pick, Actor.steward(person.address), approves, may=may)
 
     def decide_as(self, pick: int, actor: Actor, approves: bool, *, may: bool) -> None:
-        if self.requests:
+        if self.items:
             request = self.one(pick)
             decide = grants.approve if approves else grants.deny
             self.decide(request, lambda: decide(self.row(), request.number, actor), approves, may=may)
-
-    def decide(self, request: Request, act: Any, approves: bool, *, may: bool) -> None:
-        may, at = may and self.is_open(request), self.latest()
-        is_done = not isinstance(attempt(act), Exception)
-        assert is_done == may
-        if is_done:
-            request.granted_at, request.is_over = (at, False) if approves else (None, True)
-
-    @rule(pick=PICK)
-    def mail(self, pick: int) -> None:
-        if not self.requests:
-            return
-        request, steward = self.one(pick), self.row().steward
-        token = attempt(lambda: links.make(self.row(), request.number))
-        if isinstance(token, Exception):
-            assert not (self.is_open(request) and steward)
-        else:
-            self.links.append((token, request, steward, self.now))
-
-    @rule(pick=PICK, approves=st.booleans())
-    def steward_decides(self, pick: int, approves: bool) -> None:
-        if self.links:
-            token, request, steward, made = self.links[pick % len(self.links)]
-            may = steward == self.row().steward and not same_address(steward, request.person.address)
-            may = may and self.now < made + LAPSES
-            self.decide(request, lambda: links.decide(token, approve=approves), approves, may=may)
 
     @rule(pick=PICK)
     def forge_a_link(self, pick: int) -> None:
@@ -173,7 +147,7 @@ class Consent(TimedWalk):
         if by_link and self.links:
             token, request, steward, _ = self.links[pick % len(self.links)]
             may, act = steward == self.row().steward, lambda: links.revoke(token)
-        elif self.requests:
+        elif self.items:
             request, may = self.one(pick), True
             act = lambda: grants.revoke(self.row(), request.number, ME)  # noqa: E731
         else:
@@ -193,7 +167,7 @@ class Consent(TimedWalk):
             if steward != self.row().steward:
                 return
             state = links.look(token).state
-        elif self.requests:
+        elif self.items:
             request = self.one(pick)
             state = grants.current_state(self.row(), grants.find(self.row(), request.number))
         else:
@@ -216,7 +190,7 @@ class Consent(TimedWalk):
     @rule(person=WHO)
     def change_password(self, person: Person) -> None:
         grants.withdraw_all(person.id, "password")
-        for request in self.requests:
+        for request in self.items:
             if request.person == person:
                 request.is_over = True
 
@@ -234,7 +208,7 @@ class Consent(TimedWalk):
 
     @rule(person=WHO, pick=PICK, number=st.integers(1, 3))
     def read(self, person: Person, pick: int, number: int) -> None:
-        if not self.requests:
+        if not self.items:
             return
         request = self.one(pick)
         person, scope = request.person if pick % 3 else person, request.scope
@@ -254,7 +228,7 @@ class Consent(TimedWalk):
 
     @rule(person=WHO, pick=PICK, seq=st.integers(1, 6))
     def read_entry(self, person: Person, pick: int, seq: int) -> None:
-        if not self.requests:
+        if not self.items:
             return
         request = self.one(pick)
         person, kind = request.person if pick % 3 else person, request.scope.kind
@@ -275,8 +249,8 @@ class Consent(TimedWalk):
 
     @rule(number=st.integers(1, 3), seq=st.integers(1, 6), entry=st.booleans())
     def the_last_person_reads(self, number: int, seq: int, entry: bool) -> None:
-        if self.requests:
-            person = self.requests[-1].person
+        if self.items:
+            person = self.items[-1].person
             self.read_entry(person, 1, seq) if entry else self.read(person, 1, number)
 
     @invariant()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from audit.consent import LAPSES, same_address
+from audit.consent import same_address
 from audit.models import ActorKind
 from audit.proposals import PROPOSABLE
 from audit.trail import Actor
@@ -21,7 +21,7 @@ from memory.errors import InvalidLink
 from memory.run_log.runs import path_in_tenant
 from memory.vault import base
 from tests import steps
-from tests.property.walk import TimedWalk, attempt, walk
+from tests.property.walk import DecisionWalk, attempt, walk
 from tests.steps import ME
 
 STEWARDS = ["stew@acme.test", "s.mith@gmail.com", ""]
@@ -50,23 +50,23 @@ class Proposal:
     is_over: bool = False
 
 
-class Proposals(TimedWalk):
+class Proposals(DecisionWalk):
     def __init__(self) -> None:
         super().__init__()
         self.agent = self.create()
-        self.proposals: list[Proposal] = []
-        self.links: list[tuple[str, Proposal, str, datetime]] = []
         self.expected: dict[str, Any] = {"model": "builtin/dedupe", "memory_path": "", "vault_path": ""}
 
     @initialize(steward=st.sampled_from(STEWARDS))
     def begin(self, steward: str) -> None:
         self.change_steward(steward, alone=False)
 
-    def one(self, pick: int) -> Proposal:
-        return self.proposals[-1 if pick % 3 else pick % len(self.proposals)]
+    def is_own(self, item: Proposal, address: str, approves: bool) -> bool:
+        """Anyone may decline their own proposal."""
+        return approves and same_address(address, item.actor.label)
 
-    def is_open(self, proposal: Proposal) -> bool:
-        return not proposal.is_over and self.latest() < proposal.at + LAPSES
+    def decided(self, item: Proposal, approves: bool, at: datetime) -> None:
+        item.is_over = True
+        self.expected |= item.change if approves else {}
 
     def is_agents_side(self, actor: Actor) -> bool:
         steward, alone = self.expected["steward"], self.expected["is_steward_only"]
@@ -83,52 +83,26 @@ class Proposals(TimedWalk):
             change = change | {"vault_path": str(base.roots()[0] / self.agent.tenant.slug / folder)}
         changed = {name: value for name, value in change.items() if self.expected[name] != value}
         at = self.latest()
-        recent = [each.actor for each in self.proposals if each.at > at - timedelta(hours=24)]
+        recent = [each.actor for each in self.items if each.at > at - timedelta(hours=24)]
         may = actor.kind in (ActorKind.PERSON, ActorKind.OPERATOR) and bool(changed)
         may = may and not (alone and steward and same_address(actor.label, steward))
         may = may and len(recent) < PER_AGENT and recent.count(actor) < PER_ACTOR
         made = attempt(lambda: proposals.propose(self.row(), actor, **change))
         assert isinstance(made, Exception) != may
         if may:
-            for before in self.proposals:
+            for before in self.items:
                 before.is_over = True
-            self.proposals.append(Proposal(made.number, actor, at, changed))
+            self.items.append(Proposal(made.number, actor, at, changed))
 
     @rule(actor=WHO, pick=PICK, accepts=st.booleans())
     def decide_as(self, actor: Actor, pick: int, accepts: bool) -> None:
-        if not self.proposals:
+        if not self.items:
             return
         proposal, is_side = self.one(pick), self.is_agents_side(actor)
-        own = same_address(actor.label, proposal.actor.label)
-        may = is_side and not own if accepts else is_side or actor == proposal.actor
+        may = is_side and not self.is_own(proposal, actor.label, accepts)
+        may = may or (not accepts and actor == proposal.actor)
         act = proposals.accept if accepts else proposals.decline
-        self.decide(proposal, lambda: act(self.row(), proposal.number, actor), may, accepts)
-
-    def decide(self, proposal: Proposal, act: Any, may: bool, accepts: bool) -> None:
-        may = may and self.is_open(proposal)
-        assert isinstance(attempt(act), Exception) != may
-        if may:
-            proposal.is_over = True
-            self.expected |= proposal.change if accepts else {}
-
-    @rule(pick=PICK)
-    def mail(self, pick: int) -> None:
-        if not self.proposals:
-            return
-        proposal, steward = self.one(pick), self.expected["steward"]
-        token = attempt(lambda: links.make(self.row(), proposal.number))
-        if isinstance(token, Exception):
-            assert not (self.is_open(proposal) and steward)
-        else:
-            self.links.append((token, proposal, steward, self.now))
-
-    @rule(pick=PICK, accepts=st.booleans())
-    def steward_decides(self, pick: int, accepts: bool) -> None:
-        if self.links:
-            token, proposal, steward, at = self.links[pick % len(self.links)]
-            may = steward == self.expected["steward"] and self.now < at + LAPSES
-            may = may and not (accepts and same_address(steward, proposal.actor.label))
-            self.decide(proposal, lambda: links.decide(token, approve=accepts), may, accepts)
+        self.decide(proposal, lambda: act(self.row(), proposal.number, actor), accepts, may=may)
 
     @rule(pick=PICK)
     def look(self, pick: int) -> None:
@@ -156,7 +130,7 @@ class Proposals(TimedWalk):
     @invariant()
     def the_trail_is_sound_and_at_most_one_proposal_is_open(self) -> None:
         self.grown(self.agent)
-        opened = [proposal.number for proposal in self.proposals if self.is_open(proposal)]
+        opened = [proposal.number for proposal in self.items if self.is_open(proposal)]
         found = proposals.open_one(self.row())
         assert ([found.number] if found else []) == opened
 

@@ -41,15 +41,15 @@ REASON = {"include_constitutional": True, "reason": "a test"}
 State = dict[int, bytes]
 
 
-def operation(name: str, most: int, verb: Callable[[Agent, list[int], int | None], Any]) -> Any:
-    """A rule of an operation on up to so many memories, in the open session if there is one."""
+def operation(name: str, most: int, verb: Callable[[Agent, list[int], str, int | None], Any], least: int = 1) -> Any:
+    """A rule of an operation on some memories (`ns`), with a text, in the open session (`of`) if there is one."""
 
-    def run(self: History, who: str, picks: list[int]) -> None:
-        numbers = self.some(who, picks)
-        self.attempt(who, lambda agent: verb(agent, numbers, self.open_session(who)))
+    def run(self: History, who: str, picks: list[int], text: str) -> None:
+        numbers, session = self.some(who, picks), self.open_session(who)
+        self.attempt(who, lambda agent: verb(agent, numbers, text, session))
 
     run.__name__ = name
-    return rule(who=WHO, picks=st.lists(PICK, min_size=1, max_size=most))(run)
+    return rule(who=WHO, picks=st.lists(PICK, min_size=least, max_size=most), text=TEXT)(run)
 
 
 class History(Walk):
@@ -97,28 +97,17 @@ class History(Walk):
     def remember(self, who: str, texts: list[str], kind: str) -> None:
         self.attempt(who, lambda agent: operations.remember(agent, [Draft(text, kind=kind) for text in texts], ME))
 
-    @rule(who=WHO, pick=PICK, text=TEXT)
-    def revise(self, who: str, pick: int, text: str) -> None:
-        session = self.open_session(who)
-        for number in self.some(who, [pick]):
-            self.attempt(who, lambda agent: operations.revise(agent, number, ME, content=text, session=session))  # noqa: B023
-
-    @rule(who=WHO, picks=st.lists(PICK, min_size=2, max_size=4), text=TEXT)
-    def consolidate(self, who: str, picks: list[int], text: str) -> None:
-        numbers, session = self.some(who, picks), self.open_session(who)
-        self.attempt(who, lambda agent: operations.consolidate(agent, numbers, text, ME, session=session))
-
-    @rule(who=WHO, picks=st.lists(PICK, min_size=1, max_size=2), on=st.booleans())
-    def change_protection(self, who: str, picks: list[int], on: bool) -> None:
-        numbers = self.some(who, picks)
-        if on:
-            self.attempt(who, lambda agent: operations.protect(agent, numbers, PERSON))
-        else:
-            self.attempt(who, lambda agent: operations.unprotect(agent, numbers, PERSON, reason="a test"))
-
-    discard = operation("discard", 3, lambda agent, numbers, of: operations.discard(agent, numbers, ME, session=of))
-    restore = operation("restore", 2, lambda agent, numbers, _: operations.restore(agent, numbers, ME))
-    deduplicate = operation("deduplicate", 1, lambda agent, _, of: duplicates.remove(agent, session=of or 0))
+    revise = operation(
+        "revise", 1, lambda agent, ns, text, of: [operations.revise(agent, n, ME, content=text, session=of) for n in ns]
+    )
+    consolidate = operation(
+        "consolidate", 4, lambda agent, ns, text, of: operations.consolidate(agent, ns, text, ME, session=of), least=2
+    )
+    discard = operation("discard", 3, lambda agent, ns, _, of: operations.discard(agent, ns, ME, session=of))
+    restore = operation("restore", 2, lambda agent, ns, *_: operations.restore(agent, ns, ME))
+    protect = operation("protect", 2, lambda agent, ns, *_: operations.protect(agent, ns, PERSON))
+    unprotect = operation("unprotect", 2, lambda agent, ns, *_: operations.unprotect(agent, ns, PERSON, reason="17"))
+    deduplicate = operation("deduplicate", 1, lambda agent, _, __, of: duplicates.remove(agent, session=of or 0))
 
     @rule(who=WHO)
     def begin_or_end_session(self, who: str) -> None:

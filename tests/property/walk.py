@@ -15,10 +15,13 @@ import time_machine
 from django.conf import settings as django_settings
 from django.db import connection, transaction
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
+from audit.consent import LAPSES
 from config.errors import DomainError
 from memory.agents import lifecycle
+from memory.consent import links
 from memory.models import Agent
 from tests.conftest import OPERATOR
 from tests.steps import fresh, problems
@@ -96,6 +99,56 @@ class TimedWalk(Walk):
         """The time of the agent's trail, which never goes back."""
         at = self.row().audit_at
         return max(self.now, at) if at else self.now
+
+
+class DecisionWalk(TimedWalk):
+    """A walk with items (requests or proposals) on which someone decides, also by a link that the steward gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: list[Any] = []
+        self.links: list[tuple[str, Any, str, datetime]] = []  # token, item, steward, time
+
+    def one(self, pick: int) -> Any:
+        """The newest item in half of the cases."""
+        return self.items[-1 if pick % 2 else pick % len(self.items)]
+
+    def is_open(self, item: Any) -> bool:
+        return not item.is_over and self.latest() < item.at + LAPSES
+
+    def is_own(self, item: Any, address: str, approves: bool) -> bool:
+        """Whether the person at this address may not decide so because the item is theirs."""
+        raise NotImplementedError
+
+    def decided(self, item: Any, approves: bool, at: datetime) -> None:
+        """Change the item after a decision."""
+        raise NotImplementedError
+
+    def decide(self, item: Any, act: Callable[[], Any], approves: bool, *, may: bool) -> None:
+        """The act is a decision on the item. It succeeds if the item is open and the actor may decide."""
+        may, at = may and self.is_open(item), self.latest()
+        assert isinstance(attempt(act), Exception) != may
+        if may:
+            self.decided(item, approves, at)
+
+    @rule(pick=st.integers(0, 50))
+    def mail(self, pick: int) -> None:
+        if not self.items:
+            return
+        item, steward = self.one(pick), self.row().steward
+        token = attempt(lambda: links.make(self.row(), item.number))
+        if isinstance(token, Exception):
+            assert not (self.is_open(item) and steward)
+        else:
+            self.links.append((token, item, steward, self.now))
+
+    @rule(pick=st.integers(0, 50), approves=st.booleans())
+    def steward_decides(self, pick: int, approves: bool) -> None:
+        if self.links:
+            token, item, steward, made = self.links[pick % len(self.links)]
+            may = steward == self.row().steward and self.now < made + LAPSES
+            may = may and not self.is_own(item, steward, approves)
+            self.decide(item, lambda: links.decide(token, approve=approves), approves, may=may)
 
 
 def attempt(act: Callable[[], Any], error: type[Exception] = DomainError, *, atomic: bool = True) -> Any:
