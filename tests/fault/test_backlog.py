@@ -1,10 +1,12 @@
 """Attacks on the work in the background: agents that are never refined, turns that are never freed, locks that block
-all."""
+all. And workers that choose at the same moment: no agent is taken twice, and no limit is exceeded."""
 
 from __future__ import annotations
 
+import random
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -23,11 +25,12 @@ from memory.models import Agent
 from memory.writing import edits
 from refinement import allowance, backlog, loop, schedule, scheduling, tasks
 from refinement import session as sessions
-from refinement.models import Outcome, Provider, RefinementSession, Waiting
+from refinement.models import Outcome, Provider, RefinementSession, Served, Waiting
 from refinement.monitoring import health
 from tests import refining, steps
 from tests.conftest import OPERATOR
 from tests.fault.playing import DONE, MINUTE, due
+from tests.fault.test_writers import at_once
 from tests.model_server import Slow
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
@@ -277,3 +280,89 @@ def test_a_session_may_use_no_more_than_its_tenant_has_left() -> None:
 def test_readyz_ignores_a_shut_time_far_in_the_future() -> None:
     Provider.objects.create(name="openai", failures=2, shut_until=timezone.now() + timedelta(days=900))
     assert health._models() == "ok"
+
+
+def in_workers(work: Callable[[int], Any], count: int = 8) -> list[Any]:
+    return at_once(*(lambda place=place: work(place) for place in range(count)))
+
+
+def enqueue(count: int, tenants: int) -> None:
+    now = timezone.now()
+    Waiting.objects.bulk_create(
+        Waiting(agent_id=n, tenant_id=n % tenants, provider="openai", due_at=now, since=now, claim=n)
+        for n in range(1, count + 1)
+    )
+
+
+def create_due(count: int) -> list[Agent]:
+    return [due(f"t{n % 3}", f"a{n}") for n in range(count)]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("per_tenant", "per_provider"), [(0, {}), (2, {"openai": 5})])
+def test_no_agent_is_taken_twice_and_no_limit_is_exceeded(
+    settings: Any, per_tenant: int, per_provider: dict[str, int]
+) -> None:
+    settings.TENANT_SESSIONS, settings.PROVIDER_SESSIONS = per_tenant, per_provider
+    enqueue(80, 4)
+    running: Counter[int] = Counter()
+    most: list[tuple[int, int]] = []
+    lock, done = threading.Lock(), []
+
+    def work(place: int) -> None:
+        dice = random.Random(place)
+        while len(done) < 80:
+            turn = scheduling.take()
+            if turn is None:
+                continue
+            with lock:
+                running[turn.tenant_id] += 1
+                most.append((max(running.values()), sum(running.values())))
+            for _ in range(dice.randrange(3)):
+                Served.objects.count()
+            with lock:
+                running[turn.tenant_id] -= 1
+                done.append(turn.pk)
+            scheduling.end(turn)
+
+    in_workers(work)
+    assert sorted(done) == list(range(1, 81))
+    if per_tenant:
+        assert max(tenant for tenant, _ in most) <= per_tenant
+        assert max(provider for _, provider in most) <= per_provider["openai"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_concurrent_sweeps_queue_each_agent_once() -> None:
+    agents = {agent.pk for agent in create_due(30)}
+    queued = in_workers(lambda _: backlog.sweep(), 4)
+    assert set(Waiting.objects.values_list("pk", flat=True)) == agents
+    assert sum(queued) == 30
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_of_several_workers_opens_the_session_of_an_agent() -> None:
+    [agent] = create_due(1)
+    opened = in_workers(lambda _: scheduling.open_due(agent))
+    assert sum(session is not None for session in opened) == 1
+    assert RefinementSession.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_requests_and_workers_that_choose_do_not_block_each_other() -> None:
+    """A request holds the agent's lock, a worker that chooses holds the workers' lock. Neither needs the other."""
+    agents = create_due(12)
+    backlog.sweep()
+
+    def act(place: int) -> None:
+        if place % 2:
+            for agent in agents[place::4]:
+                backlog.request(agent)
+        else:
+            for _ in range(6):
+                turn = scheduling.take()
+                if turn is not None:
+                    scheduling.end(turn)
+
+    in_workers(act)
+    assert not Waiting.objects.filter(taken_at__isnull=False).exists()
