@@ -27,10 +27,10 @@ from memory.agents import lifecycle
 from memory.errors import MemoryFault
 from memory.models import Memory
 from memory.policy.validation import Draft
-from memory.silo.silo import Silo
 from memory.time_machine import replay
 from memory.vault import rendering
 from memory.writing import operations
+from tests.fault.agreement import differences
 from tests.fault.killing import Points, choose, get_agent, in_child, is_killed, rehearse, reset_to
 
 CALLS = ("open", "fsync", "link", "replace", "rename", "unlink", "mkdir")
@@ -97,7 +97,7 @@ def problems_after(vault: Path) -> list[str]:
     found += ["a temporary file is left" for path in vault.rglob("*") if path.name.startswith(".palimpsest-")]
     found += [f"still torn: {path.name}" for path in vault.rglob("*.md") if not is_whole(path)]
     found += [problem.problem for problem in replay.problems(get_agent())]
-    return found + differences(vault)
+    return found + miscounted(vault) + differences(get_agent())
 
 
 def is_whole(path: Path) -> bool:
@@ -109,29 +109,13 @@ def is_whole(path: Path) -> bool:
     return file is not None and data.endswith((b"```\n", b"\n")) and (file.sealed != b"")
 
 
-def differences(vault: Path) -> list[str]:
-    """Memories that differ from their file, or have no file or several."""
-    silo, wrong = Silo.for_agent(get_agent()), []
-    files: dict[int, list[Path]] = {}
-    for path in vault.rglob("*.md"):
-        file = rendering.read_file(path.read_bytes())
-        if file is not None:
-            files.setdefault(file.number, []).append(path)
-    index = "".join(path.read_text() for path in vault.rglob("index.md"))
-    for memory in Memory.objects.exclude(source="system"):
-        found = files.pop(memory.number, [])
-        in_use = [".discarded" not in path.parts for path in found]
-        if memory.discarded_at is not None:
-            wrong += [f"memory {memory.number} is discarded, its file is not"] * any(in_use)
-            continue
-        if in_use != [True]:
-            wrong.append(f"memory {memory.number} has {len(found)} files")
-            continue
-        file, content = rendering.read_file(found[0].read_bytes()), silo.open(memory).content.strip()
-        text = silo.open_sealed(memory.number, file.sealed).content if file and file.sealed else found[0].read_text()
-        wrong += [f"memory {memory.number} differs from its file"] * (content not in text)
-        wrong += [f"memory {memory.number} is not in the index"] * (found[0].name not in index)
-    return wrong + [f"a file of memory {number}, which does not exist" for number in files]
+def miscounted(vault: Path) -> list[str]:
+    """Memories without exactly one file in use, or with a file although they are discarded or do not exist."""
+    files = [rendering.read_file(path.read_bytes()) for path in vault.rglob("*.md") if ".discarded" not in path.parts]
+    counts = Counter(file.number for file in files if file is not None)
+    active = Memory.objects.filter(discarded_at=None).exclude(source="system").values_list("number", flat=True)
+    numbers = set(counts) | set(active)
+    return [f"memory {n} has {counts[n]} files" for n in numbers if counts[n] != (n in active)]
 
 
 def reset_both(folder: Path, vault: Path, *, save: bool = False) -> None:

@@ -6,7 +6,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,13 @@ from django.db import connections
 
 from memory.agents import lifecycle
 from memory.errors import MemoryFault
-from memory.markdown import sections
-from memory.models import Agent, Memory, Source, Vault, VaultFile
-from memory.silo.silo import Silo
-from memory.vault import comparing, disk, rendering
+from memory.models import Agent, Vault
+from memory.vault import comparing, disk
 from memory.vault import writer as vault_writer
-from memory.vault.layout import Line
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.fault import writer
+from tests.fault.agreement import differences
 from tests.fault.test_writers import assert_whole, at_once, outputs, start
 from tests.steps import ME, PERSON, fresh, remember, says
 from tests.vault.tree import in_clear
@@ -65,21 +63,9 @@ def files(agent: Agent) -> list[Path]:
     return [path for path in Path(agent.vault_path).rglob("*.md") if path.name != "index.md"]
 
 
-def assert_agrees(agent: Agent, edited: frozenset[int] = frozenset()) -> None:
-    """Silo and files have the same content, except for files that a person edited; discarded memories are set aside."""
-    silo = Silo.for_agent(fresh(agent))
-    rows = {file.number: file for file in VaultFile.objects.filter(agent_id=agent.pk)}
-    for memory in Memory.objects.filter(agent_id=agent.pk).exclude(source=Source.SYSTEM):
-        if memory.number in edited:
-            continue
-        file = rows.get(memory.number)
-        if memory.discarded_at is not None:
-            assert file is None or file.state == VaultFile.State.SET_ASIDE
-            continue
-        assert file is not None
-        blocks = rendering.blocks((Path(agent.vault_path) / Line.open(silo, file).path).read_text())
-        expected = sections.split(silo.open(memory).content, memory.category)
-        assert {name: blocks.get(name) for name in expected} == expected
+def assert_agrees(agent: Agent, edited: Collection[int] = ()) -> None:
+    """Silo and files agree, except for files that a person edited."""
+    assert differences(fresh(agent), edited=edited) == []
     assert not list(Path(agent.vault_path).rglob(f"{disk.NEW}*"))
     assert_whole(agent)
 
@@ -97,7 +83,7 @@ def repair(agent: Agent) -> None:
     left = comparing.repair(fresh(agent)).left
     assert {each.kind for each in left} <= {comparing.EDITED, comparing.COPY}
     assert Vault.objects.get(agent_id=agent.pk).fault == ""
-    assert_agrees(agent, frozenset(each.number for each in left if each.kind == comparing.EDITED))
+    assert_agrees(agent, [each.number for each in left if each.kind == comparing.EDITED])
 
 
 class Person(threading.Thread):

@@ -21,14 +21,12 @@ from audit.models import Change
 from memory import errors
 from memory.agents import rule_changes
 from memory.consent import redaction, removal_requests
-from memory.markdown import sections
-from memory.models import Agent, Memory, Source, VaultFile
-from memory.silo.silo import Silo
+from memory.models import Agent, Memory, VaultFile
 from memory.time_machine.rollback import What, roll_back
 from memory.vault import comparing, rendering, writer
 from memory.vault.disk import LOCK, Disk
-from memory.vault.layout import Line
 from memory.writing import operations
+from tests.fault.agreement import differences
 from tests.property.walk import Walk, attempt, walk
 from tests.rules.talking import agreed
 from tests.steps import ME, PERSON, remember
@@ -239,32 +237,8 @@ class Vaults(Walk):
             assert each.kind == comparing.COPY
             is_closed = self.memory(each.number).category in self.off
             assert is_closed or b"by hand" in in_clear(self.row(), (self.vault / each.path).read_bytes())
-        self.silo_and_vault_agree()
-
-    def silo_and_vault_agree(self) -> None:
-        """Each memory's file has its content, and is in the index."""
-        agent = self.row()
-        silo, closed = Silo.for_agent(agent), writer.Files(agent, None).closed
-        rows = {row.number: row for row in VaultFile.objects.filter(agent_id=agent.pk)}
-        index = "".join(data.decode() for path, data in self.files().items() if path.endswith("index.md"))
-        for memory in Memory.objects.filter(agent_id=agent.pk).exclude(source=Source.SYSTEM):
-            row = rows.get(memory.number)
-            if memory.category in closed:
-                continue
-            if memory.discarded_at is not None:
-                assert row is None or row.state == VaultFile.State.SET_ASIDE
-                continue
-            assert row is not None
-            line, opened = Line.open(silo, row), silo.open(memory)
-            file = rendering.read_file((self.vault / line.path).read_bytes())
-            assert file is not None
-            assert f"[{line.title}](" in index
-            if file.sealed is not None:
-                assert silo.open_sealed(memory.number, file.sealed) == opened
-            else:
-                expected = sections.split(opened.content, memory.category)
-                blocks = rendering.blocks((self.vault / line.path).read_text())
-                assert {name: blocks.get(name) for name in expected} == expected
+        closed = writer.Files(self.row(), None).closed
+        assert differences(self.row(), closed) == []
 
     @invariant()
     def nothing_redacted_is_in_a_file(self) -> None:
