@@ -1,20 +1,17 @@
-"""`python -m tests.fault.killing FOLDER KILLS SEED`: kill sessions by SIGKILL, and see what each leaves behind.
+"""Kill refinement sessions with SIGKILL, and check what each leaves behind: `main` for `test_kills.py`.
 
-A process of its own, without threads, so that it can fork: each session runs in a child, which kills itself at one
-of the points a rehearsal counted: before and after every statement and commit, and in the midst of every call of the
-model. Points are taken at random, from each step of a session in turn. The model is at OPENAI_BASE_URL
-(`tests.fault.test_kills`). Prints one line of JSON. FOLDER has keys and an empty, migrated database, a file of SQLite,
-which is put back for each kill.
+The process has no threads, so it can fork. Each session runs in a child, which kills itself at one of the points that
+a rehearsal counts: before and after every statement and commit, and during every call of the model.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -24,195 +21,109 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import time_machine
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+
+from audit.models import AuditEntry, Change
+from audit.trail import Actor
+from memory.agents import lifecycle
+from memory.models import Agent, Memory
+from memory.policy.validation import Draft
+from memory.silo.silo import Silo
+from memory.time_machine import replay
+from memory.writing import duplicates, operations
+from memory.writing.edits import fields_of
+from refinement import knife, loop
+from refinement import session as sessions
+from refinement.models import RefinementSession
+from tests.commands.calling import ROOT, Installation
+
 TEXTS = [f"The {thing} stands in the {place}." for thing in ("chair", "table") for place in ("hall", "den", "attic")]
-SAME = "The kettle whistles."
+DUPLICATE = "The kettle whistles."
+Operations = list[tuple[str, list[int]]]
+
+
+def run_script(name: str, service: Installation, *arguments: object, **environment: str) -> dict[str, Any]:
+    """Run a script of this folder on the database of the service. It prints a line of JSON, which this returns."""
+    command = [sys.executable, "-m", "tests.fault", name, str(service.folder), *map(str, arguments)]
+    env = service.environment | environment
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    figures: dict[str, Any] = json.loads(done.stdout)
+    print({name: value for name, value in figures.items() if name not in ("problems", "operations")})
+    return figures
 
 
 class Points:
-    """The points of one session at which it may be killed, counted as they are passed."""
+    """Counts the points that a child passes, and kills the child at one of them."""
 
-    def __init__(self, deadly: int | None) -> None:
-        self.deadly = deadly
+    def __init__(self, fatal: int | None = None) -> None:
+        self.fatal = fatal
         self.passed: list[str] = []
         self.step = "start"
 
-    def pass_one(self) -> None:
-        self.passed.append(self.step)
-        if len(self.passed) == self.deadly:
+    def add(self, name: str = "") -> bool:
+        """Count a point, named after the step if it has no name. Whether the child must die here."""
+        self.passed.append(name or self.step)
+        return len(self.passed) == self.fatal
+
+    def reach(self, name: str = "") -> None:
+        if self.add(name):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def around(self, execute: Callable[..., Any], *arguments: Any) -> Any:
-        self.pass_one()
-        result = execute(*arguments)
-        self.pass_one()
-        return result
-
-    def during(self, step: str, do: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(do)
-        def named(*arguments: Any, **options: Any) -> Any:
-            before, self.step = self.step, step.format(*arguments[1:])
-            try:
-                return do(*arguments, **options)
-            finally:
-                self.step = before
-
-        return named
-
-    def in_the_midst(self, do: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*arguments: Any) -> Any:
-            self.passed.append(self.step)
-            if len(self.passed) == self.deadly:
-                threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGKILL)).start()
-            return do(*arguments)
+    def around(self, call: Callable[..., Any], before: str = "", after: str = "") -> Callable[..., Any]:
+        def watched(*arguments: Any, **options: Any) -> Any:
+            self.reach(before)
+            result = call(*arguments, **options)
+            self.reach(after)
+            return result
 
         return watched
 
 
-def session(points: Points) -> None:
-    """A whole session, as `manage.py refine` runs it, past the points."""
-    from django.core.management import call_command
-    from django.db import connection
-
-    from memory.writing import duplicates
-    from refinement import knife, loop
-    from refinement import session as sessions
-
-    sessions.open_session = points.during("open", sessions.open_session)
-    duplicates.remove = points.during("dedupe", duplicates.remove)
-    sessions.end = points.during("close", sessions.end)
-    knife.Knife.show = points.during("brief", knife.Knife.show)  # type: ignore[method-assign]
-    knife.Knife.begin_step = points.during("step", knife.Knife.begin_step)  # type: ignore[method-assign]
-    knife.Knife.call = points.during("{0}", knife.Knife.call)  # type: ignore[method-assign]
-    loop._Run._ask = points.during("model call", points.in_the_midst(loop._Run._ask))  # type: ignore[method-assign]
-    connection.ensure_connection()
-    commit = connection._commit
-    connection._commit = lambda: points.around(commit)
-    with connection.execute_wrapper(points.around):
-        call_command("refine", "acme/ada", "--json")
-
-
-def in_child(do: Callable[[], None]) -> int:
-    """Do it in a child; its status as `os.waitpid` has it."""
+def in_child(work: Callable[[], None], kill_after: float | None = None) -> int:
+    """Do the work in a child, which is killed after so many seconds; the status from `os.waitpid`."""
     sys.stdout.flush()
     child = os.fork()
     if child:
+        if kill_after is not None:
+            time.sleep(kill_after)
+            os.kill(child, signal.SIGKILL)
         return os.waitpid(child, 0)[1]
     try:
         with Path(os.devnull).open("w") as nowhere:
             sys.stdout = sys.stderr = nowhere
-            do()
+            work()
         os._exit(0)
     finally:
         os._exit(1)
 
 
-def rehearse(folder: Path) -> list[str]:
-    """The steps of a session that nobody kills, one for each point it passes."""
-    points = Points(None)
+def is_killed(status: int) -> bool:
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def rehearse(folder: Path, work: Callable[[Points], None]) -> list[str]:
+    """The points that the work passes when nothing kills it."""
+    file, points = folder / "points.json", Points()
 
     def run() -> None:
-        session(points)
-        (folder / "points.json").write_text(json.dumps(points.passed))
+        work(points)
+        file.write_text(json.dumps(points.passed))
 
     assert in_child(run) == 0
-    passed: list[str] = json.loads((folder / "points.json").read_text())
+    passed: list[str] = json.loads(file.read_text())
     return passed
 
 
-def prepare(folder: Path) -> None:
-    from audit.trail import Actor
-    from memory.agents import lifecycle
-    from memory.policy.validation import Draft
-    from memory.writing import operations as store
-
-    me = Actor.operator("killing")
-    ada, _ = lifecycle.create("acme", "ada", model="openai/scripted", actor=me)
-    filler = [f"Filler of some length that nobody touches, {word}." for word in ("one", "two", "three") * 4]
-    numbered = [f"{text} {place}" for place, text in enumerate(filler)]
-    store.remember(ada, [Draft(text) for text in [*TEXTS, SAME, SAME, SAME, *numbered]], me)
-    reset_to(folder, save=True)
-
-
-def reset_to(folder: Path, *, save: bool = False) -> None:
-    """Put the database back to how it was prepared, or save it as that."""
-    from django.db import connection
-
-    if save:
-        with connection.cursor() as cursor:
-            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
-    live, saved = folder / "data" / "palimpsest.sqlite3", folder / "saved.sqlite3"
-    for suffix in ("-wal", "-shm"):
-        Path(f"{live}{suffix}").unlink(missing_ok=True)
-    shutil.copyfile(*((live, saved) if save else (saved, live)))
-
-
-def operations() -> list[tuple[str, list[int]]]:
-    """What was done to ada, in order, and to which memories."""
-    from audit.models import AuditEntry, Change
-
-    touched: dict[int, list[int]] = {}
-    for seq, number in Change.objects.order_by("number").values_list("seq", "number"):
-        touched.setdefault(seq, []).append(number)
-    entries = AuditEntry.objects.order_by("seq").values_list("seq", "operation")
-    return [(operation, touched.get(seq, [])) for seq, operation in entries]
-
-
-def said_ever(number: int) -> set[str]:
-    """All a memory says now and said before any entry that changed it."""
-    from audit.models import Change
-    from memory.models import Agent, Memory
-    from memory.silo.silo import Silo
-    from memory.writing.edits import fields_of
-
-    silo = Silo.for_agent(Agent.objects.get())
-    past = [fields_of(bytes(c.before))["sealed"] for c in Change.objects.filter(number=number) if c.before is not None]
-    now = bytes(Memory.objects.get(number=number).sealed)
-    return {silo.open_sealed(number, sealed).content for sealed in [*past, now]}
-
-
-def wrong_after(whole: list[tuple[str, list[int]]], originals: dict[int, set[str]]) -> list[str]:
-    """What is not as it should be in the database a killed session left; empty when all is well."""
-    import time_machine
-    from django.utils import timezone
-
-    from memory.models import Agent, Memory
-    from memory.time_machine import replay
-    from refinement import loop
-    from refinement import session as sessions
-    from refinement.models import RefinementSession
-
-    ada = Agent.objects.select_related("tenant").get()
-    wrong = [problem.problem for problem in replay.problems(ada)]
-    done = operations()
-    if done != whole[: len(done)]:
-        wrong.append("what was done is not a beginning of what was asked")
-    wrong += [f"memory {number} is lost" for number, said in originals.items() if not said <= said_ever(number)]
-    if Memory.objects.exclude(superseded_by=None).filter(discarded_at=None).exists():
-        wrong.append("a merged memory is still active")
-    row = RefinementSession.objects.first()
-    edits = [len(numbers) for operation, numbers in done if operation in ("revised", "discarded")]
-    edits += [len(numbers) - 1 for operation, numbers in done if operation == "consolidated"]
-    if row and row.changes != sum(edits):
-        wrong.append("the session counts other edits than the trail")
-    with time_machine.travel(timezone.now() + timedelta(hours=1)):
-        was_open = row is not None and row.outcome == "open"
-        closed = sessions.close_stale()
-        if [session.outcome for session in closed] != ["abandoned"] * was_open:
-            wrong.append("the session was not closed as abandoned")
-        Agent.objects.update(model="builtin/dedupe")
-        if loop.refine(Agent.objects.select_related("tenant").get(), trigger="manual").outcome != "completed":
-            wrong.append("the next session did not run")
-    fresh = Agent.objects.select_related("tenant").get()
-    return wrong + [f"afterwards: {problem.problem}" for problem in replay.problems(fresh)]
-
-
-def choose(steps: list[str], kills: int, seed: int) -> list[int]:
-    """Points to kill at, counted from 1: every kind of step in turn, within it at random."""
+def choose(points: list[str], kills: int, seed: int) -> list[int]:
+    """Points to kill at, counted from 1: every kind in turn, at random within the kind."""
     dice = random.Random(seed)
     kinds: dict[str, list[int]] = {}
-    for place, step in enumerate(steps, 1):
-        kinds.setdefault(step, []).append(place)
+    for place, kind in enumerate(points, 1):
+        kinds.setdefault(kind, []).append(place)
     pools = [dice.sample(places, len(places)) for places in kinds.values()]
     dice.shuffle(pools)
     chosen: list[int] = []
@@ -223,28 +134,122 @@ def choose(steps: list[str], kills: int, seed: int) -> list[int]:
     return chosen[:kills]
 
 
-def main(folder: Path, kills: int, seed: int) -> None:
-    started = time.monotonic()
-    import django
+def reset_to(folder: Path, *, save: bool = False) -> None:
+    """Restore the saved database, or save the database as it is."""
+    if save:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    live, saved = folder / "data" / "palimpsest.sqlite3", folder / "saved.sqlite3"
+    for suffix in ("-wal", "-shm"):
+        Path(f"{live}{suffix}").unlink(missing_ok=True)
+    shutil.copyfile(*((live, saved) if save else (saved, live)))
 
-    django.setup()
+
+def get_agent() -> Agent:
+    return Agent.objects.select_related("tenant").get()
+
+
+def refine(points: Points) -> None:
+    """Refine as `manage.py refine` does, and count the points."""
+
+    def during(step: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def named(*arguments: Any, **options: Any) -> Any:
+            before, points.step = points.step, step.format(*arguments[1:])
+            try:
+                return call(*arguments, **options)
+            finally:
+                points.step = before
+
+        return named
+
+    def killed_midway(call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any) -> Any:
+            if points.add():
+                threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            return call(*arguments)
+
+        return watched
+
+    sessions.open_session = during("open", sessions.open_session)
+    duplicates.remove = during("dedupe", duplicates.remove)
+    sessions.end = during("close", sessions.end)
+    knife.Knife.show = during("brief", knife.Knife.show)
+    knife.Knife.begin_step = during("step", knife.Knife.begin_step)
+    knife.Knife.call = during("{0}", knife.Knife.call)
+    loop._Run._ask = during("model call", killed_midway(loop._Run._ask))
+    connection.ensure_connection()
+    connection._commit = points.around(connection._commit)
+    with connection.execute_wrapper(lambda execute, *arguments: points.around(execute)(*arguments)):
+        call_command("refine", "acme/ada", "--json")
+
+
+def prepare(folder: Path) -> None:
+    me = Actor.operator("killing")
+    ada, _ = lifecycle.create("acme", "ada", model="openai/scripted", actor=me)
+    filler = [f"Filler of some length that nobody touches, {word}." for word in ("one", "two", "three") * 4]
+    numbered = [f"{text} {place}" for place, text in enumerate(filler)]
+    operations.remember(ada, [Draft(text) for text in [*TEXTS, *[DUPLICATE] * 3, *numbered]], me)
+    reset_to(folder, save=True)
+
+
+def list_operations() -> Operations:
+    """The operations on the agent, in order, and the memories that each changed."""
+    changed: dict[int, list[int]] = {}
+    for seq, number in Change.objects.order_by("number").values_list("seq", "number"):
+        changed.setdefault(seq, []).append(number)
+    entries = AuditEntry.objects.order_by("seq").values_list("seq", "operation")
+    return [(operation, changed.get(seq, [])) for seq, operation in entries]
+
+
+def contents_ever(number: int) -> set[str]:
+    """The content of a memory now, and before each entry that changed it."""
+    silo = Silo.for_agent(Agent.objects.get())
+    past = [fields_of(bytes(c.before))["sealed"] for c in Change.objects.filter(number=number) if c.before is not None]
+    now = bytes(Memory.objects.get(number=number).sealed)
+    return {silo.open_sealed(number, sealed).content for sealed in [*past, now]}
+
+
+def problems_after(complete: Operations, originals: dict[int, set[str]]) -> list[str]:
+    """The problems in the database that a killed session leaves."""
+    found = [problem.problem for problem in replay.problems(get_agent())]
+    done = list_operations()
+    if done != complete[: len(done)]:
+        found.append("the operations are not the first of a complete session")
+    found += [
+        f"memory {number} is lost" for number, content in originals.items() if not content <= contents_ever(number)
+    ]
+    if Memory.objects.exclude(superseded_by=None).filter(discarded_at=None).exists():
+        found.append("a merged memory is still active")
+    row = RefinementSession.objects.first()
+    edits = [len(numbers) for operation, numbers in done if operation in ("revised", "discarded")]
+    edits += [len(numbers) - 1 for operation, numbers in done if operation == "consolidated"]
+    if row and row.changes != sum(edits):
+        found.append("the session counts other edits than the trail")
+    with time_machine.travel(timezone.now() + timedelta(hours=1)):
+        was_open = row is not None and row.outcome == "open"
+        if [session.outcome for session in sessions.close_stale()] != ["abandoned"] * was_open:
+            found.append("the session is not closed as abandoned")
+        Agent.objects.update(model="builtin/dedupe")
+        if loop.refine(get_agent(), trigger="manual").outcome != "completed":
+            found.append("the next session does not run")
+    return found + [f"afterwards: {problem.problem}" for problem in replay.problems(get_agent())]
+
+
+def main(where: str, kills: str, seed: str) -> None:
+    started, folder = time.monotonic(), Path(where)
     prepare(folder)
-    originals = {number: said_ever(number) for number in range(1, 22)}
+    originals = {number: contents_ever(number) for number in range(1, 22)}
     reset_to(folder)
-    steps = rehearse(folder)
-    whole = operations()
+    steps = rehearse(folder, refine)
+    complete = list_operations()
     by_step: Counter[str] = Counter()
-    wrong: list[str] = []
-    for point in choose(steps, kills, seed):
+    problems: list[str] = []
+    for point in choose(steps, int(kills), int(seed)):
         reset_to(folder)
-        status = in_child(lambda point=point: session(Points(point)))  # type: ignore[misc]
         by_step[steps[point - 1]] += 1
-        if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
-            wrong.append(f"point {point} was not reached")
-        wrong += [f"point {point}, {steps[point - 1]}: {what}" for what in wrong_after(whole, originals)]
-    figures = {"kills": kills, "points": len(steps), "by_step": dict(by_step), "wrong": wrong}
-    print(json.dumps(figures | {"operations": whole, "seconds": round(time.monotonic() - started, 1)}))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+        if not is_killed(in_child(lambda point=point: refine(Points(point)))):
+            problems.append(f"point {point} is not reached")
+        problems += [f"point {point}, {steps[point - 1]}: {each}" for each in problems_after(complete, originals)]
+    figures = {"kills": sum(by_step.values()), "points": len(steps), "by_step": dict(by_step), "problems": problems}
+    print(json.dumps(figures | {"operations": complete, "seconds": round(time.monotonic() - started, 1)}))

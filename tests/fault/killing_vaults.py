@@ -1,10 +1,8 @@
-"""`python -m tests.fault.killing_vaults FOLDER KILLS SEED`: kill edits of an agent with a vault, and see what is left.
+"""Kill edits of an agent with a vault with SIGKILL, and check what is left: `main` for `test_vault_kills.py`.
 
-A process of its own, without threads of its own, so that it can fork: each child makes some edits and kills itself by
-SIGKILL before or after the n-th thing that it does to a file, or commits. Points are taken at random from each kind in
-turn. What it leaves is then mended by `memory_rules index --repair`, and compared. Prints one line of JSON. Its
-database is that of FOLDER (tests.fault.killing), its vault a folder beside it; the next child goes on with what the
-last one left, and after TOGETHER of them all begins as it was prepared.
+Each child makes some edits and kills itself before or after its n-th operation on a file, or commit. Then
+`vault index --repair` runs, and the vault is compared with the silo. The next child continues from what the last one
+left; after PER_RESET of them the database and the vault are restored.
 """
 
 from __future__ import annotations
@@ -13,8 +11,6 @@ import json
 import os
 import random
 import shutil
-import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,180 +18,108 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from tests.fault.killing import choose, in_child, reset_to
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection, connections
 
-CALLS = ("open", "write", "fsync", "link", "replace", "rename", "unlink", "mkdir")
+from audit.trail import Actor
+from memory.agents import lifecycle
+from memory.errors import MemoryFault
+from memory.models import Memory
+from memory.policy.validation import Draft
+from memory.time_machine import replay
+from memory.vault import rendering
+from memory.writing import operations
+from tests.fault.agreement import differences
+from tests.fault.killing import Points, choose, get_agent, in_child, is_killed, rehearse, reset_to
+
+CALLS = ("open", "fsync", "link", "replace", "rename", "unlink", "mkdir")
 CATEGORIES = ("technical", "contextual", "personal", "topic", "credentials")
-TOGETHER = 8
-LENGTH = 6_000  # characters, so that a file is some pages
+PER_RESET = 8
+LENGTH = 6_000  # characters, so that a file has several pages
 
 
-class Deadly:
-    """The system's calls on files below a folder, counted, and one of them the last."""
-
-    def __init__(self, deadly: int | None) -> None:
-        self.deadly, self.passed = deadly, []  # type: tuple[int | None, list[str]]
-
-    def pass_one(self, name: str) -> None:
-        self.passed.append(name)
-        if len(self.passed) == self.deadly:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def around(self, name: str, do: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*arguments: Any, **options: Any) -> Any:
-            self.pass_one(f"before {name}")
-            done = do(*arguments, **options)
-            self.pass_one(f"after {name}")
-            return done
-
-        return watched
-
-    def half(self, write: Callable[[int, bytes], int]) -> Callable[[int, bytes], int]:
-        """A file that is half written is flushed and read by others as it is."""
-
-        def torn(number: int, data: bytes) -> int:
-            self.pass_one("before write")
-            written = write(number, data[: max(1, len(data) // 2)])
-            self.pass_one("half a write")
-            return written
-
-        return torn
-
-
-def agent() -> Any:
-    from memory.models import Agent
-
-    return Agent.objects.select_related("tenant").get()
-
-
-def edits(seed: int) -> None:
-    """One of each kind, of memories taken at random. What is refused is refused."""
-    from audit.trail import Actor
-    from memory.errors import MemoryFault
-    from memory.models import Memory
-    from memory.policy.validation import Draft
-    from memory.writing import operations
-
+def edit(seed: int) -> None:
+    """One edit of each kind, of random memories. An edit may be refused."""
     dice, me = random.Random(seed), Actor.person("pat@acme.test")
     text = lambda: f"{dice.choice(('heather', 'moss', 'fern'))} {dice.random()} " + "x" * dice.randint(1, LENGTH)  # noqa: E731
     drafts = [Draft(text(), category=name, project="site", tags=(f"service:s{dice.random()}",)) for name in CATEGORIES]
-    operations.remember(agent(), drafts, me)
+    operations.remember(get_agent(), drafts, me)
     numbers = Memory.objects.filter(source="agent").order_by("number").values_list("number", flat=True)
-    there = list(numbers.filter(discarded_at=None))
-    for do in (
-        lambda: operations.revise(agent(), dice.choice(there), me, content=text()),
-        lambda: operations.discard(agent(), dice.sample(there, 2), me),
-        lambda: operations.revise(agent(), dice.choice(there[-5:]), me, content=text()),
-        lambda: operations.restore(agent(), [dice.choice(list(numbers.exclude(discarded_at=None)))], me),
-        lambda: operations.remember(agent(), drafts[:2], me),
+    active = list(numbers.filter(discarded_at=None))
+    for change in (
+        lambda: operations.revise(get_agent(), dice.choice(active), me, content=text()),
+        lambda: operations.discard(get_agent(), dice.sample(active, 2), me),
+        lambda: operations.revise(get_agent(), dice.choice(active[-5:]), me, content=text()),
+        lambda: operations.restore(get_agent(), [dice.choice(list(numbers.exclude(discarded_at=None)))], me),
+        lambda: operations.remember(get_agent(), drafts[:2], me),
     ):
         try:
-            do()
+            change()
         except MemoryFault:
             continue
 
 
-def deadly(seed: int, point: int | None, tell: Callable[[list[str]], None]) -> Callable[[], None]:
-    def run() -> None:
-        from django.db import connection
+def edit_and_count(seed: int) -> Callable[[Points], None]:
+    def run(points: Points) -> None:
+        write = os.write
 
-        watched = Deadly(point)
+        def half(number: int, data: bytes) -> int:
+            """Write half of the data, so that others read the file in this state."""
+            points.reach("before write")
+            written = write(number, data[: max(1, len(data) // 2)])
+            points.reach("half a write")
+            return written
+
         connection.ensure_connection()
-        connection._commit = watched.around("commit", connection._commit)
+        connection._commit = points.around(connection._commit, "before commit", "after commit")
         for name in CALLS:
-            calls = watched.half if name == "write" else lambda do, name=name: watched.around(name, do)
-            setattr(os, name, calls(getattr(os, name)))  # type: ignore[operator]
-        edits(seed)
-        tell(watched.passed)
+            setattr(os, name, points.around(getattr(os, name), f"before {name}", f"after {name}"))
+        os.write = half
+        edit(seed)
 
     return run
 
 
-def repaired() -> dict[str, Any]:
-    from django.core.management import call_command
-
+def repair() -> list[dict[str, Any]]:
+    """Repair the vault; the differences that it leaves to a person."""
     out = StringIO()
     call_command("vault", "index", "acme/ada", "--repair", "--json", stdout=out, stderr=StringIO())
-    told: dict[str, Any] = json.loads(out.getvalue())
-    return told
+    left: list[dict[str, Any]] = json.loads(out.getvalue())["differences"]
+    return left
 
 
-def wrong_after(vault: Path) -> list[str]:
-    """What is not as it should be once a vault was mended; empty when all is well."""
-    from memory.time_machine import replay
-
-    files = [path for path in vault.rglob("*.md") if path.name != "index.md"]  # which lines are added to
-    wrong = [f"torn: {path.name}" for path in files if not is_whole(path)]
-    told = repaired()
-    wrong += [f"left to decide: {each['kind']} of memory {each['id']}" for each in told["differences"]]
-    wrong += ["a temporary file is left" for path in vault.rglob("*") if path.name.startswith(".palimpsest-")]
-    wrong += [f"torn still: {path.name}" for path in vault.rglob("*.md") if not is_whole(path)]
-    wrong += [problem.problem for problem in replay.problems(agent())]
-    return wrong + not_said(vault)
+def problems_after(vault: Path) -> list[str]:
+    """The problems of a vault once it is repaired, and the torn files before that."""
+    files = [path for path in vault.rglob("*.md") if path.name != "index.md"]  # an index grows by lines
+    found = [f"torn: {path.name}" for path in files if not is_whole(path)]
+    found += [f"left to a person: {each['kind']} of memory {each['id']}" for each in repair()]
+    found += ["a temporary file is left" for path in vault.rglob("*") if path.name.startswith(".palimpsest-")]
+    found += [f"still torn: {path.name}" for path in vault.rglob("*.md") if not is_whole(path)]
+    found += [problem.problem for problem in replay.problems(get_agent())]
+    return found + miscounted(vault) + differences(get_agent())
 
 
 def is_whole(path: Path) -> bool:
-    """A file of ours ends as its template does; an index with a line."""
-    from memory.vault import rendering
-
+    """Whether a file ends as its template does; an index has a line."""
     data = path.read_bytes()
     if path.name == "index.md":
         return data.startswith(b"# Memory Index") and data.endswith(b"\n")
-    said = rendering.read_file(data)
-    return said is not None and data.endswith((b"```\n", b"\n")) and (said.sealed != b"")
+    file = rendering.read_file(data)
+    return file is not None and data.endswith((b"```\n", b"\n")) and (file.sealed != b"")
 
 
-def not_said(vault: Path) -> list[str]:
-    """Memories whose file does not say what they say, or that have another number of files than one."""
-    from memory.models import Memory
-    from memory.silo.silo import Silo
-    from memory.vault import rendering
-
-    silo, wrong = Silo.for_agent(agent()), []
-    files: dict[int, list[Path]] = {}
-    for path in vault.rglob("*.md"):
-        said = rendering.read_file(path.read_bytes())
-        if said is not None:
-            files.setdefault(said.number, []).append(path)
-    listed = "".join(path.read_text() for path in vault.rglob("index.md"))
-    for memory in Memory.objects.exclude(source="system"):
-        found = files.pop(memory.number, [])
-        is_there = [".discarded" not in path.parts for path in found]
-        if memory.discarded_at is not None:
-            wrong += [f"memory {memory.number} is discarded, its file is not"] * any(is_there)
-            continue
-        if is_there != [True]:
-            wrong.append(f"memory {memory.number} has {len(found)} files")
-            continue
-        said, opened = rendering.read_file(found[0].read_bytes()), silo.open(memory)
-        words = silo.open_sealed(memory.number, said.sealed).content if said and said.sealed else found[0].read_text()
-        wrong += [f"memory {memory.number} is not what its file says"] * (opened.content.strip() not in words)
-        wrong += [f"memory {memory.number} is not listed"] * (found[0].name not in listed)
-    return wrong + [f"a file of a memory {number} that is not" for number in files]
+def miscounted(vault: Path) -> list[str]:
+    """Memories without exactly one file in use, or with a file although they are discarded or do not exist."""
+    files = [rendering.read_file(path.read_bytes()) for path in vault.rglob("*.md") if ".discarded" not in path.parts]
+    counts = Counter(file.number for file in files if file is not None)
+    active = Memory.objects.filter(discarded_at=None).exclude(source="system").values_list("number", flat=True)
+    numbers = set(counts) | set(active)
+    return [f"memory {n} has {counts[n]} files" for n in numbers if counts[n] != (n in active)]
 
 
-def prepare(folder: Path) -> Path:
-    from django.conf import settings
-
-    from audit.trail import Actor
-    from memory.agents import lifecycle
-
-    settings.VAULT_ROOTS = [str(folder / "vaults")]
-    vault = folder / "vaults" / "ada"
-    lifecycle.create("acme", "ada", model="builtin/dedupe", actor=Actor.operator("killing"), vault_path=str(vault))
-    edits(0)
-    return vault
-
-
-def close() -> None:
-    """Before a fork: a connection belongs to one process."""
-    from django.db import connections
-
-    connections.close_all()
-
-
-def begin_anew(folder: Path, vault: Path, *, save: bool = False) -> None:
-    """Both as they were prepared, or save them as that."""
+def reset_both(folder: Path, vault: Path, *, save: bool = False) -> None:
+    """Restore the saved database and vault, or save them as they are."""
     saved = folder / "saved-vault"
     reset_to(folder, save=save)
     old, new = (vault, saved) if save else (saved, vault)
@@ -203,31 +127,25 @@ def begin_anew(folder: Path, vault: Path, *, save: bool = False) -> None:
     shutil.copytree(old, new)
 
 
-def main(folder: Path, kills: int, seed: int) -> None:
-    started = time.monotonic()
-    import django
-
-    django.setup()
-    vault = prepare(folder)
-    begin_anew(folder, vault, save=True)
-    close()
-    heard = folder / "points.json"
-    assert in_child(deadly(seed, None, lambda passed: heard.write_text(json.dumps(passed)) and None)) == 0
-    points: list[str] = json.loads(heard.read_text())
+def main(where: str, kills: str, seed: str) -> None:
+    started, folder = time.monotonic(), Path(where)
+    settings.VAULT_ROOTS = [str(folder / "vaults")]
+    vault = folder / "vaults" / "ada"
+    lifecycle.create("acme", "ada", model="builtin/dedupe", actor=Actor.operator("killing"), vault_path=str(vault))
+    edit(0)
+    reset_both(folder, vault, save=True)
+    connections.close_all()  # a connection belongs to one process
+    points = rehearse(folder, edit_and_count(int(seed)))
     by_kind: Counter[str] = Counter()
-    wrong: list[str] = []
+    problems: list[str] = []
     reached = 0
-    for nth, point in enumerate(choose(points, kills, seed), 1):
-        if nth % TOGETHER == 1:
-            begin_anew(folder, vault)
-        close()
-        status = in_child(deadly(seed + nth, point, lambda _: None))
-        reached += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    for nth, point in enumerate(choose(points, int(kills), int(seed)), 1):
+        if nth % PER_RESET == 1:
+            reset_both(folder, vault)
+        connections.close_all()
+        work = edit_and_count(int(seed) + nth)
+        reached += is_killed(in_child(lambda point=point, work=work: work(Points(point))))
         by_kind[points[point - 1]] += 1
-        wrong += [f"point {point}, {points[point - 1]}: {what}" for what in wrong_after(vault)]
-    told = {"kills": kills, "reached": reached, "points": len(points), "by_kind": dict(by_kind), "wrong": wrong}
-    print(json.dumps(told | {"seconds": round(time.monotonic() - started, 1)}))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+        problems += [f"point {point}, {points[point - 1]}: {each}" for each in problems_after(vault)]
+    figures = {"kills": sum(by_kind.values()), "reached": reached, "points": len(points), "by_kind": dict(by_kind)}
+    print(json.dumps(figures | {"problems": problems, "seconds": round(time.monotonic() - started, 1)}))

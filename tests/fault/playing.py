@@ -1,26 +1,39 @@
-"""What the tests of whole sessions share: the protocols, and what holds however a session ended."""
+"""Shared by the tests of whole sessions: providers, agents whose refinement is due, and what holds at every end."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.utils import timezone
 
+from memory.agents import lifecycle
 from memory.models import Agent, Memory
 from refinement.models import Outcome, RefinementSession
+from tests.conftest import OPERATOR
 from tests.model_server import Call
-from tests.refining import notice, sound
+from tests.refining import change, notice, sound
 from tests.steps import fresh
 
 PROVIDERS = ("openai", "anthropic", "ollama")
 EACH_PROTOCOL = pytest.mark.parametrize("provider", PROVIDERS, indirect=True)
 DONE = Call("complete_refinement", {"summary": "Saved 999,999 tokens in 500 merges."})
+MINUTE = timedelta(minutes=1)
 Play = Callable[..., RefinementSession]
 
 
-def ended_well(agent: Agent, session: RefinementSession) -> None:
-    """What holds whatever happened: closed, with a code, the agent told once, the trail sound."""
+def due(tenant: str, name: str, model: str = "builtin/dedupe", **settings: Any) -> Agent:
+    """A new agent whose refinement is due."""
+    agent, _ = lifecycle.create(tenant, name, model=model, actor=OPERATOR, **settings)
+    change(agent, due_at=timezone.now() - MINUTE, due_reason="weekly")
+    return agent
+
+
+def assert_ended_well(agent: Agent, session: RefinementSession) -> None:
+    """The session is closed with a code, the agent has one notice, and the trail is sound."""
     assert session.outcome != Outcome.OPEN
     assert re.fullmatch(r"[a-z_]{0,40}", session.reason)
     assert Memory.objects.filter(agent_id=agent.pk, source="system").count() == 1

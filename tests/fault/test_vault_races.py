@@ -1,13 +1,12 @@
-"""Many writers of a vault at once, and a person in their midst: nobody waits for ever, nobody's words are lost."""
+"""Concurrent writers of a vault, and a person who edits its files: no one waits forever, and no edit is lost."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,17 @@ from unittest import mock
 
 import pytest
 from django.db import connections
-from pytest_django.fixtures import Settings
 
 from memory.agents import lifecycle
-from memory.errors import FileFault, MemoryFault
-from memory.markdown import sections
-from memory.models import Agent, Memory, Source, Vault, VaultFile
-from memory.silo.silo import Silo
-from memory.vault import comparing, disk, rendering
-from memory.vault import writer as following
-from memory.vault.layout import Line
+from memory.errors import MemoryFault
+from memory.models import Agent, Vault
+from memory.vault import comparing, disk
+from memory.vault import writer as vault_writer
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.fault import writer
-from tests.fault.test_writers import at_once, start, whole
+from tests.fault.agreement import differences
+from tests.fault.test_writers import assert_whole, at_once, outputs, start
 from tests.steps import ME, PERSON, fresh, remember, says
 from tests.vault.tree import in_clear
 
@@ -38,48 +34,60 @@ THREADS, PROCESSES, EDITS = 4, 2, 12
 
 
 @pytest.fixture
-def root(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     settings.VAULT_ROOTS = [str(tmp_path)]
     monkeypatch.setenv("VAULT_ROOTS", str(tmp_path))  # for other processes
     return tmp_path
 
 
-def vaulted(root: Path, slug: str) -> Agent:
+def create(root: Path, slug: str) -> Agent:
+    """An agent with a vault."""
     return lifecycle.create("acme", slug, model="builtin/dedupe", actor=OPERATOR, vault_path=str(root / slug))[0]
 
 
 @pytest.fixture
 def eve(root: Path, transactional_db: None) -> Agent:
-    return vaulted(root, "eve")
+    return create(root, "eve")
+
+
+@pytest.fixture
+def one(eve: Agent) -> tuple[int, Path]:
+    """The number and the file of eve's only memory."""
+    [number] = remember(eve, "memory", category="technical")
+    [path] = files(eve)
+    return number, path
 
 
 def files(agent: Agent) -> list[Path]:
-    """Of memories, wherever they are."""
+    """The files of memories in every folder."""
     return [path for path in Path(agent.vault_path).rglob("*.md") if path.name != "index.md"]
 
 
-def agrees(agent: Agent, edited: frozenset[int] = frozenset()) -> None:
-    """Each memory's file, but for those a person wrote to, says what it says; what was discarded is aside."""
-    silo = Silo.for_agent(fresh(agent))
-    rows = {file.number: file for file in VaultFile.objects.filter(agent_id=agent.pk)}
-    for memory in Memory.objects.filter(agent_id=agent.pk).exclude(source=Source.SYSTEM):
-        if memory.number in edited:
-            continue
-        file = rows.get(memory.number)
-        if memory.discarded_at is not None:
-            assert file is None or file.state == VaultFile.State.SET_ASIDE
-            continue
-        assert file is not None
-        path = Path(agent.vault_path) / Line.open(silo, file).path
-        said = rendering.blocks(path.read_text())
-        told = sections.split(silo.open(memory).content, memory.category)
-        assert {name: said.get(name) for name in told} == told
+def assert_agrees(agent: Agent, edited: Collection[int] = ()) -> None:
+    """Silo and files agree, except for files that a person edited."""
+    assert differences(fresh(agent), edited=edited) == []
     assert not list(Path(agent.vault_path).rglob(f"{disk.NEW}*"))
-    whole(agent)
+    assert_whole(agent)
+
+
+def assert_same(*agents: Agent) -> None:
+    """After a sync the vaults have no difference."""
+    for agent in agents:
+        vault_writer.try_sync(agent.pk)
+        assert comparing.whole(fresh(agent)).differences == []
+        assert_agrees(agent)
+
+
+def repair(agent: Agent) -> None:
+    """Repair the vault; only edits and copies of a person are left."""
+    left = comparing.repair(fresh(agent)).left
+    assert {each.kind for each in left} <= {comparing.EDITED, comparing.COPY}
+    assert Vault.objects.get(agent_id=agent.pk).fault == ""
+    assert_agrees(agent, [each.number for each in left if each.kind == comparing.EDITED])
 
 
 class Person(threading.Thread):
-    """Writes into whatever file there is, by an editor that adds to it and by one that puts another in its place."""
+    """Edits files at random, with an editor that appends and with one that replaces the file."""
 
     def __init__(self, agent: Agent, seed: int = 1) -> None:
         super().__init__()
@@ -104,221 +112,171 @@ class Person(threading.Thread):
                 new = path.with_name("editor.tmp")
                 new.write_bytes(path.read_bytes() + mark.encode())
                 new.replace(path)
-        except FileNotFoundError:  # moved meanwhile
+        except FileNotFoundError:  # the file was moved
             return
         self.marks.append(mark)
 
     def lost(self) -> list[str]:
-        said = [in_clear(self.agent, path.read_bytes()) for path in files(self.agent)]
-        return [mark for mark in self.marks if not any(mark.encode() in data for data in said)]
+        contents = [in_clear(self.agent, path.read_bytes()) for path in files(self.agent)]
+        return [mark for mark in self.marks if not any(mark.encode() in data for data in contents)]
 
 
 @contextmanager
-def beside(*people: Person) -> Iterator[None]:
-    for each in people:
-        each.start()
+def editing(person: Person) -> Iterator[None]:
+    """A person edits meanwhile. Nothing of that is lost, neither before a repair nor after it."""
+    person.start()
     try:
         yield
     finally:
-        for each in people:
-            each.is_over.set()
-            each.join()
+        person.is_over.set()
+        person.join()
+    assert person.lost() == []
+    repair(person.agent)
+    assert person.lost() == []
 
 
-def mended(agent: Agent) -> None:
-    left = comparing.repair(fresh(agent)).left
-    assert {each.kind for each in left} <= {comparing.EDITED, comparing.COPY}
-    assert Vault.objects.get(agent_id=agent.pk).fault == ""
-    agrees(agent, frozenset(each.number for each in left if each.kind == comparing.EDITED))
+def edits(agent: Agent) -> list[Callable[[], list[int]]]:
+    return [lambda seed=seed: writer.edits(agent.pk, EDITS, seed) for seed in range(THREADS)]
 
 
-def edits(agent: Agent, many: int = EDITS) -> list[Callable[[], list[int]]]:
-    return [lambda seed=seed: writer.edits(agent.pk, many, seed) for seed in range(THREADS)]  # type: ignore[misc]
+def test_threads_and_processes_at_one_vault(eve: Agent) -> None:
+    assert [len(each) for each in at_once(*edits(eve))] == [EDITS] * THREADS
+    assert_same(eve)
+    made = outputs([start(eve.pk, EDITS, seed) for seed in range(PROCESSES)])
+    assert [len(each) for each in made] == [EDITS] * PROCESSES
+    assert_same(eve)
 
 
-def test_threads_at_one_vault(eve: Agent) -> None:
-    made = at_once(*edits(eve))
-    assert [len(each) for each in made] == [EDITS] * THREADS
-    following.try_sync(eve.pk)
-    assert comparing.whole(fresh(eve)).differences == []
-    agrees(eve)
-
-
-def test_processes_at_one_vault(eve: Agent) -> None:
-    running = [start(eve.pk, EDITS, seed) for seed in range(PROCESSES)]
-    outputs = [process.communicate(timeout=120)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * PROCESSES
-    assert sum(len(json.loads(output)) for output in outputs) == PROCESSES * EDITS
-    following.try_sync(eve.pk)
-    assert comparing.whole(fresh(eve)).differences == []
-    agrees(eve)
-
-
-def test_a_person_who_writes_meanwhile_loses_nothing(eve: Agent) -> None:
+def test_concurrent_edits_of_a_person_are_not_lost(eve: Agent) -> None:
     remember(eve, *(f"memory {nth}" for nth in range(6)), category="technical")
     person = Person(eve)
-    running = [start(eve.pk, EDITS, seed) for seed in range(PROCESSES)]
-    with beside(person):
+    processes = [start(eve.pk, EDITS, seed) for seed in range(PROCESSES)]
+    with editing(person):
         at_once(*edits(eve))
-        outputs = [process.communicate(timeout=120)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * PROCESSES
-    assert all(outputs)
+        assert all(outputs(processes))
     assert len(person.marks) > 10
-    assert person.lost() == []
-    mended(eve)
-    assert person.lost() == []
 
 
-def test_one_file_that_all_write_to(eve: Agent) -> None:
-    """Each of the person's edits is kept."""
-    [number] = remember(eve, "memory", category="technical")
-    person = Person(eve, seed=2)
-
+def test_a_person_revisions_and_repairs_edit_the_same_file(eve: Agent, one: tuple[int, Path]) -> None:
     def revise(word: str) -> None:
         for nth in range(EDITS):
-            operations.revise(eve, number, ME, content=f"{word} {nth}")
+            operations.revise(eve, one[0], ME, content=f"{word} {nth}")
 
-    def repair() -> None:
+    def repair_often() -> None:
         for _ in range(EDITS):
             try:
                 comparing.repair(fresh(eve))
             except MemoryFault:
                 time.sleep(0.01)
 
-    with beside(person):
-        assert at_once(lambda: revise("one"), lambda: revise("other"), repair) == [None, None, None]
-    assert person.lost() == []
-    mended(eve)
-    assert person.lost() == []
+    with editing(Person(eve, seed=2)):
+        assert at_once(lambda: revise("one"), lambda: revise("other"), repair_often) == [None] * 3
 
 
-def test_repairs_beside_edits(eve: Agent) -> None:
-    def repair() -> None:
+def test_repairs_during_edits(eve: Agent) -> None:
+    def repair_often() -> None:
         for _ in range(4):
             comparing.repair(fresh(eve))
 
-    outcomes = at_once(*edits(eve), repair, repair)
-    assert not [each for each in outcomes if isinstance(each, Exception)]
-    mended(eve)
+    results = at_once(*edits(eve), repair_often, repair_often)
+    assert not [each for each in results if isinstance(each, Exception)]
+    repair(eve)
     assert comparing.whole(fresh(eve)).differences == []
 
 
-def test_who_holds_a_vault_keeps_no_edit_waiting_for_ever(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lock is given up on after some seconds: the edit stands, its file comes later, and that is told."""
+def test_edits_of_two_agents_with_vaults_stay_separate(eve: Agent, root: Path) -> None:
+    fay = create(root, "fay")
+    at_once(*edits(eve)[:2], *edits(fay)[:2])
+    assert_same(eve, fay)
+
+
+def test_a_locked_vault_does_not_block_an_edit_forever(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some seconds the edit succeeds without its file. The vault has a fault until the next sync."""
     monkeypatch.setattr("memory.vault.base.PATIENCE", 0.3)
     began = time.monotonic()
-    in_another = threading.Thread(target=lambda: (remember(eve, "held up"), connections.close_all()))
-    with following.opened(eve):
-        in_another.start()
-        in_another.join(timeout=10)
-        assert not in_another.is_alive()
+    other = threading.Thread(target=lambda: (remember(eve, "held up"), connections.close_all()))
+    with vault_writer.opened(eve):
+        other.start()
+        other.join(timeout=10)
+        assert not other.is_alive()
     assert 0.3 <= time.monotonic() - began < 5
     assert says(eve, 1).content == "held up"
     assert Vault.objects.get(agent_id=eve.pk).fault == "is locked by another program"
-    following.catch_up()
-    mended(eve)
+    vault_writer.catch_up()
+    repair(eve)
 
 
-def test_one_vault_that_is_held_is_in_no_other_ones_way(eve: Agent, root: Path) -> None:
-    fay = vaulted(root, "fay")
+def test_a_locked_vault_does_not_block_other_vaults(eve: Agent, root: Path) -> None:
+    fay = create(root, "fay")
     began = time.monotonic()
-    with following.opened(eve):
+    with vault_writer.opened(eve):
         remember(fay, "of fay")
     assert time.monotonic() - began < 5
     assert [path.read_text().count("of fay") > 0 for path in files(fay)] == [True]
 
 
-def test_two_agents_with_vaults_keep_apart(eve: Agent, root: Path) -> None:
-    fay = vaulted(root, "fay")
-    at_once(*edits(eve)[:2], *edits(fay)[:2])
-    for agent in (eve, fay):
-        following.try_sync(agent.pk)
-        assert comparing.whole(fresh(agent)).differences == []
-        agrees(agent)
+def test_another_process_waits_for_the_lock(eve: Agent) -> None:
+    with vault_writer.opened(eve):
+        process = start(eve.pk, 1, 1)
+        time.sleep(1.5)
+    assert outputs([process])
+    vault_writer.try_sync(eve.pk)
+    assert_agrees(eve)
 
 
-# --- a person at the very moment at which a file takes another's place
-
-
-def at_the_moment(monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any], *, after: bool = False) -> None:
-    """Have it done just before, or after, the first file takes its place."""
+def at_replace(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
+    """Act just before the writer replaces the first file."""
     replace, done = disk.Folder.replace, []
 
-    def then(folder: disk.Folder, name: str, by: str) -> None:
-        if after:
-            replace(folder, name, by)
+    def act_first(folder: disk.Folder, name: str, by: str) -> None:
         if not done and name != "index.md":
-            done.append(do())
-        if not after:
-            replace(folder, name, by)
+            done.append(act())
+        replace(folder, name, by)
 
-    monkeypatch.setattr(disk.Folder, "replace", then)
+    monkeypatch.setattr(disk.Folder, "replace", act_first)
 
 
-def test_who_has_a_file_open_to_write_is_not_overtaken(eve: Agent) -> None:
-    [number] = remember(eve, "memory", category="technical")
-    [path] = files(eve)
+def test_a_file_that_a_person_has_open_is_not_replaced(eve: Agent, one: tuple[int, Path]) -> None:
+    number, path = one
     with path.open("a") as file:
         operations.revise(eve, number, PERSON, content="changed")
         assert "changed" not in path.read_text()
         assert Vault.objects.get().fault == "another program is writing to a file"
         file.write("by hand")
-    following.catch_up()
+    vault_writer.catch_up()
     assert Vault.objects.get().fault == ""
     assert any("by hand" in each.read_text() for each in files(eve))
     assert [each.kind for each in comparing.whole(fresh(eve)).differences] == [comparing.COPY]
     assert "changed" in path.read_text()
 
 
-def test_who_opened_it_just_before_is_waited_for(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    [number] = remember(eve, "memory", category="technical")
-    [path] = files(eve)
+def test_the_writer_waits_for_a_person_who_opens_the_file_just_before(
+    eve: Agent, one: tuple[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number, path = one
 
-    def late() -> None:
+    def open_file() -> None:
         file = path.open("a")
+        threading.Timer(0.1, lambda: (file.write("by hand"), file.close())).start()
 
-        def write() -> None:
-            file.write("by hand")
-            file.close()
-
-        threading.Timer(0.1, write).start()
-
-    at_the_moment(monkeypatch, late)
+    at_replace(monkeypatch, open_file)
     operations.revise(eve, number, PERSON, content="changed")
     assert "changed" in path.read_text()
     assert sorted("by hand" in each.read_text() for each in files(eve)) == [False, True]
 
 
-def test_a_vault_that_was_placed_elsewhere_meanwhile_is_begun_anew(
-    eve: Agent, root: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_vault_that_moves_during_a_write_is_written_again(
+    eve: Agent, one: tuple[int, Path], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever was writing the old one knows nothing of the new one's files."""
-    remember(eve, "memory", category="technical")
+    """The writer of the old folder does not know the files of the new one."""
 
-    def moved() -> None:
-        change = lambda: lifecycle.change(fresh(eve), PERSON, vault_path=str(root / "new"))  # noqa: E731
-        with mock.patch.object(following, "try_sync"):  # who changed it ended before it could
-            at_once(change)
+    def move() -> None:
+        with mock.patch.object(vault_writer, "try_sync"):  # the process that moves it ends before its sync
+            at_once(lambda: lifecycle.change(fresh(eve), PERSON, vault_path=str(root / "new")))
 
-    at_the_moment(monkeypatch, moved)
+    at_replace(monkeypatch, move)
     remember(eve, "another", category="technical")
-    following.try_sync(eve.pk)
+    vault_writer.try_sync(eve.pk)
     now = fresh(eve)
     assert len(files(now)) == 2
     assert comparing.whole(now).differences == []
-
-
-def test_a_lock_is_waited_for_in_another_process(eve: Agent) -> None:
-    with following.opened(eve):
-        process = start(eve.pk, 1, 1)
-        time.sleep(1.5)
-    assert process.communicate(timeout=60)[0]
-    assert process.returncode == 0
-    following.try_sync(eve.pk)
-    agrees(eve)
-
-
-def test_a_lock_that_is_held_too_long_is_told(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.vault.base.PATIENCE", 0.1)
-    with following.opened(eve), pytest.raises(FileFault, match="locked"), following.opened(eve):
-        pass

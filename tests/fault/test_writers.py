@@ -1,4 +1,4 @@
-"""Many writers at once, and writers killed at any moment: the trail holds, and nothing is lost or half done."""
+"""Concurrent writers, and writers killed at any moment: the trail holds, and nothing is lost or half done."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import connection, connections
+from django.db import OperationalError, connection, connections, transaction
 
 from audit.models import AuditEntry
 from memory import errors
@@ -44,7 +45,7 @@ def database_url() -> str:
 
 def start(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.fault.writer", *map(str, arguments)],
+        [sys.executable, "-m", "tests.fault", "writer", *map(str, arguments)],
         cwd=settings.BASE_DIR,
         env=os.environ | {"DATABASE_URL": database_url()},
         stdin=subprocess.PIPE,
@@ -53,14 +54,21 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
+def outputs(processes: list[subprocess.Popen[str]]) -> list[list[int]]:
+    """The entries that each of these writers made, when all of them have ended well."""
+    written = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes)
+    return [json.loads(each) for each in written]
+
+
 def at_once(*works: Callable[[], Any]) -> list[Any]:
-    """Run each in a thread of its own, starting together; what each returned, or raised."""
+    """Start all in threads of their own at one moment; each result, or the error of the product."""
     together = threading.Barrier(len(works))
 
-    def work(do: Callable[[], Any]) -> Any:
+    def work(act: Callable[[], Any]) -> Any:
         together.wait()
         try:
-            return do()
+            return act()
         except errors.MemoryFault as error:
             return error
         finally:
@@ -70,9 +78,14 @@ def at_once(*works: Callable[[], Any]) -> list[Any]:
         return list(pool.map(work, works))
 
 
-def whole(agent: Agent) -> None:
-    """Trail, replay and numbering are as if one writer had written everything."""
-    with edits.locked(agent):  # waits for what a killed client's server is still ending
+def outcomes(*works: Callable[[], Any]) -> list[str]:
+    """The types of the results of `at_once`, sorted."""
+    return sorted(type(result).__name__ for result in at_once(*works))
+
+
+def assert_whole(agent: Agent) -> None:
+    """Trail, replay and numbers are as if one writer wrote everything."""
+    with edits.locked(agent):  # waits until the server of a killed client has ended
         seqs = list(AuditEntry.objects.filter(agent_id=agent.pk).order_by("seq").values_list("seq", flat=True))
         numbers = list(Memory.objects.filter(agent=agent).order_by("number").values_list("number", flat=True))
         assert problems(agent) == []
@@ -80,93 +93,77 @@ def whole(agent: Agent) -> None:
         assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_threads_writing_to_one_agent_lose_nothing(ada: Agent) -> None:
+def test_threads_and_processes_that_write_to_one_agent_lose_nothing(ada: Agent, bob: Agent) -> None:
+    """Trap: a history in one local file allows one process only."""
     first = steps.last_entry(ada).seq
-    made = at_once(*(lambda seed=seed: writer.edits(ada.pk, EDITS, seed) for seed in range(THREADS)))
-    assert sorted(seq for seqs in made for seq in seqs) == list(range(first + 1, first + 1 + THREADS * EDITS))
-    whole(ada)
-
-
-def test_processes_writing_to_one_agent_lose_nothing(ada: Agent, bob: Agent) -> None:
-    """Trap: history in one local file, so that the service could never run twice."""
+    threads = at_once(*(lambda seed=seed: writer.edits(ada.pk, EDITS, seed) for seed in range(THREADS)))
+    assert sorted(chain.from_iterable(threads)) == list(range(first + 1, first + 1 + THREADS * EDITS))
+    assert_whole(ada)
     first = steps.last_entry(ada).seq
-    running = [start(ada.pk, EDITS, seed) for seed in range(PROCESSES)]
-    outputs = [process.communicate(timeout=120)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * PROCESSES
-    made = sorted(seq for output in outputs for seq in json.loads(output))
-    assert made == list(range(first + 1, first + 1 + PROCESSES * EDITS))
-    whole(ada)
-    whole(bob)
+    processes = outputs([start(ada.pk, EDITS, seed) for seed in range(PROCESSES)])
+    assert sorted(chain.from_iterable(processes)) == list(range(first + 1, first + 1 + PROCESSES * EDITS))
+    assert_whole(ada)
+    assert_whole(bob)
 
 
-def test_two_agents_written_at_once_keep_apart(ada: Agent, bob: Agent) -> None:
+def test_concurrent_writes_to_two_agents_stay_separate(ada: Agent, bob: Agent) -> None:
     at_once(*(lambda agent=agent: writer.edits(agent.pk, EDITS, agent.pk) for agent in (ada, bob)))
-    whole(ada)
-    whole(bob)
+    assert_whole(ada)
+    assert_whole(bob)
 
 
-def test_of_two_discards_of_one_memory_one_goes_through(ada: Agent) -> None:
+def test_one_of_two_discards_of_a_memory_succeeds(ada: Agent) -> None:
     remember(ada, "tea")
-    outcomes = at_once(*[lambda: operations.discard(ada, [1], ME)] * 2)
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Discarded", "Edited"]
-    whole(ada)
+    assert outcomes(*[lambda: operations.discard(ada, [1], ME)] * 2) == ["Discarded", "Edited"]
+    assert_whole(ada)
 
 
-def test_of_two_revisions_that_saw_the_same_version_one_is_stale(ada: Agent) -> None:
+def test_one_of_two_revisions_of_the_same_version_is_stale(ada: Agent) -> None:
     remember(ada, "tea")
     seen = {1: row(ada, 1).version}
-    outcomes = at_once(
-        *(lambda text=text: operations.revise(ada, 1, ME, content=text, expect=seen) for text in ("milk", "mocha"))
-    )
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Edited", "Stale"]
-    whole(ada)
+    revise = lambda text: lambda: operations.revise(ada, 1, ME, content=text, expect=seen)  # noqa: E731
+    assert outcomes(revise("milk"), revise("mocha")) == ["Edited", "Stale"]
+    assert_whole(ada)
 
 
-def test_of_two_merges_sharing_a_source_one_goes_through(ada: Agent) -> None:
+def test_one_of_two_merges_that_share_a_source_succeeds(ada: Agent) -> None:
     remember(ada, "one", "two", "three")
-    outcomes = at_once(*(lambda pair=pair: operations.consolidate(ada, pair, "both", ME) for pair in ([1, 2], [2, 3])))
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Discarded", "Edited"]
+    merge = lambda pair: lambda: operations.consolidate(ada, pair, "both", ME)  # noqa: E731
+    assert outcomes(merge([1, 2]), merge([2, 3])) == ["Discarded", "Edited"]
     assert len(steps.active(ada)) == 2
-    whole(ada)
+    assert_whole(ada)
 
 
 def test_a_memory_is_not_discarded_and_protected_at_once(ada: Agent) -> None:
     remember(ada, "law")
-    outcomes = at_once(lambda: operations.discard(ada, [1], ME), lambda: steps.protect(ada, 1))
-    assert sum(isinstance(outcome, errors.NumbersError) for outcome in outcomes) == 1
-    whole(ada)
+    results = at_once(lambda: operations.discard(ada, [1], ME), lambda: steps.protect(ada, 1))
+    assert sum(isinstance(result, errors.NumbersError) for result in results) == 1
+    assert_whole(ada)
 
 
-def test_agents_protecting_at_once_stay_within_half_the_budget(ada: Agent) -> None:
+def test_concurrent_protections_stay_within_half_the_budget(ada: Agent) -> None:
     Agent.objects.filter(pk=ada.pk).update(budget_tokens=40, target_tokens=20)
     remember(ada, "x" * 60, "y" * 60)
-    outcomes = at_once(*(lambda n=n: operations.protect(ada, [n], ME, session=1) for n in (1, 2)))
-    assert sum(isinstance(outcome, errors.ProtectionFull) for outcome in outcomes) == 1
+    results = at_once(*(lambda n=n: operations.protect(ada, [n], ME, session=1) for n in (1, 2)))
+    assert sum(isinstance(result, errors.ProtectionFull) for result in results) == 1
     assert steps.fresh(ada).constitutional_tokens == 15
 
 
 @pytest.mark.parametrize("tenant", ["acme", "new"])
-def test_of_agents_made_at_once_under_one_name_one_is(ada: Agent, tenant: str) -> None:
-    make = lambda: lifecycle.create(tenant, "eve", model="x/y", actor=OPERATOR)  # noqa: E731
-    outcomes = at_once(*[make] * 4)
-    assert sum(isinstance(outcome, errors.AlreadyExists) for outcome in outcomes) == 3
-    whole(authentication.agent_named(f"{tenant}/eve"))
+def test_one_of_several_agents_of_the_same_name_is_created(ada: Agent, tenant: str) -> None:
+    create = lambda: lifecycle.create(tenant, "eve", model="x/y", actor=OPERATOR)  # noqa: E731
+    assert outcomes(*[create] * 4).count("AlreadyExists") == 3
+    assert_whole(authentication.agent_named(f"{tenant}/eve"))
 
 
-def test_agents_made_at_once_in_a_new_tenant_share_it(db: None) -> None:
-    outcomes = at_once(
-        *(
-            lambda slug=slug: lifecycle.create("new", slug, model="x/y", actor=OPERATOR)
-            for slug in ("eve", "fay", "gil")
-        )
-    )
-    assert [type(outcome) for outcome in outcomes] == [tuple] * 3
+def test_concurrent_agents_of_a_new_tenant_share_it(db: None) -> None:
+    create = lambda slug: lambda: lifecycle.create("new", slug, model="x/y", actor=OPERATOR)  # noqa: E731
+    assert outcomes(create("eve"), create("fay"), create("gil")) == ["tuple"] * 3
     assert Tenant.objects.filter(slug="new").count() == 1
 
 
-def test_a_key_used_by_many_at_once_opens_for_all(house: House) -> None:
-    outcomes = at_once(*[lambda: authentication.agent_of_key(house.ada_key)] * 4)
-    assert outcomes == [house.ada] * 4
+def test_concurrent_requests_with_one_key_are_all_authenticated(house: House) -> None:
+    assert at_once(*[lambda: authentication.agent_of_key(house.ada_key)] * 4) == [house.ada] * 4
 
 
 def wait_for_entry(agent: Agent, seq: int) -> None:
@@ -177,51 +174,46 @@ def wait_for_entry(agent: Agent, seq: int) -> None:
 
 
 @pytest.fixture
-def killable(ada: Agent) -> Iterator[subprocess.Popen[str]]:
-    forker = start(ada.pk, "forks")
-    yield forker
-    forker.communicate(timeout=20)
+def forker(ada: Agent) -> Iterator[subprocess.Popen[str]]:
+    process = start(ada.pk, "forks")
+    yield process
+    process.communicate(timeout=20)
 
 
-def test_a_writer_killed_at_any_moment_leaves_nothing_half_done_and_the_next_goes_on(
-    ada: Agent, bob: Agent, killable: subprocess.Popen[str]
+def test_a_writer_killed_at_any_moment_leaves_nothing_half_done_and_the_next_one_continues(
+    ada: Agent, bob: Agent, forker: subprocess.Popen[str]
 ) -> None:
-    assert killable.stdin is not None
-    assert killable.stdout is not None
+    assert forker.stdin is not None
+    assert forker.stdout is not None
     dice = random.Random(7)
     grown = 0
     for seed in range(KILLS):
         before = steps.last_entry(ada).seq
-        killable.stdin.write(f"{seed}\n")
-        killable.stdin.flush()
-        child = int(killable.stdout.readline())
+        forker.stdin.write(f"{seed}\n")
+        forker.stdin.flush()
+        child = int(forker.stdout.readline())
         wait_for_entry(ada, before + dice.randint(0, 3))
         time.sleep(dice.uniform(0, 0.02))
         os.kill(child, signal.SIGKILL)
-        assert killable.stdout.readline() == "gone\n"
+        assert forker.stdout.readline() == "gone\n"
         if seed % 4 == 3:
-            whole(ada)
+            assert_whole(ada)
         grown += steps.last_entry(ada).seq > before
     assert len(remember(ada, "still here")) == 1
-    whole(ada)
-    whole(bob)
-    assert grown > KILLS // 2  # it was killed at work, not before
+    assert_whole(ada)
+    assert_whole(bob)
+    assert grown > KILLS // 2  # most were killed during an edit, not before
 
 
 class Stop(Exception):
-    """The test's own failure in the middle of an edit."""
+    """The failure of the test in the middle of an edit."""
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "audit.trail.append",
-        "audit.bulk.insert_many",
-        "audit.bulk.update_many",
-        "memory.writing.counters.save",
-    ],
-)
-def test_an_edit_that_fails_part_way_leaves_nothing(ada: Agent, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+PLACES = ("audit.trail.append", "audit.bulk.insert_many", "audit.bulk.update_many", "memory.writing.counters.save")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_edit_that_fails_midway_leaves_nothing(ada: Agent, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     remember(ada, "one", "two")
     before = steps.state(ada)
 
@@ -233,4 +225,37 @@ def test_an_edit_that_fails_part_way_leaves_nothing(ada: Agent, place: str, monk
         operations.consolidate(ada, [1, 2], "both", ME)
     monkeypatch.undo()
     assert steps.state(ada) == before
-    whole(ada)
+    assert_whole(ada)
+
+
+@pytest.mark.sqlite
+def test_all_of_many_writers_get_their_turn_on_sqlite() -> None:
+    def write(place: int) -> None:
+        for number in range(30):
+            with transaction.atomic():
+                Tenant.objects.create(slug=f"t{place}-{number}")
+                time.sleep(0.001)
+
+    at_once(*(lambda place=place: write(place) for place in range(THREADS)))
+    assert Tenant.objects.count() == THREADS * 30
+
+
+@pytest.mark.sqlite
+def test_a_writer_on_sqlite_gives_up_after_its_timeout() -> None:
+    def write() -> None:
+        connection.ensure_connection()
+        connection.settings_dict = connection.settings_dict | {"OPTIONS": {"timeout": 0.05}}
+        with pytest.raises(OperationalError, match="locked"), transaction.atomic():
+            Tenant.objects.create(slug="late")
+
+    with transaction.atomic():
+        Tenant.objects.create(slug="first")
+        at_once(write)
+    assert list(Tenant.objects.values_list("slug", flat=True)) == ["first"]
+
+
+@pytest.mark.sqlite
+def test_other_statements_on_sqlite_keep_their_timeout() -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout")
+        assert cursor.fetchone() == (30_000,)

@@ -1,8 +1,8 @@
-"""A process that edits one agent's memory, to be run beside others, or to be killed.
+"""Random edits of one agent's memory, in a process to run beside others, or to kill.
 
-`python -m tests.fault.writer AGENT EDITS SEED` makes so many edits and prints the numbers of its entries.
-`python -m tests.fault.writer AGENT forks` makes, for each line it reads, a child that edits until it is killed: it
-prints the child's process id, and "gone" when the child is.
+`python -m tests.fault writer AGENT EDITS SEED` makes so many edits and prints the numbers of its entries.
+`python -m tests.fault writer AGENT forks` makes, for each line it reads, a child that edits until it is killed. It
+prints the child's process id, and "gone" when the child ended.
 """
 
 from __future__ import annotations
@@ -12,20 +12,24 @@ import os
 import random
 import sys
 
-import django
+from audit.trail import Actor
+from config.keyring import keyring
+from memory.errors import NumbersError
+from memory.models import Agent, Memory
+from memory.policy.validation import Draft
+from memory.writing import duplicates, operations
 
+ME = Actor.agent("writer")
 TEXTS = ("tea", "milk", "a longer text", "another text", "x" * 200)
+VERBS = ["remember", "remember", "revise", "discard", "consolidate", "deduplicate"]
 
 
-def edits(agent_id: int, many: int, seed: int) -> list[int]:
-    """So many random edits, each whole or refused; the numbers of the entries they made."""
-    from memory.errors import NumbersError
-    from memory.models import Agent
-
+def edits(agent_id: int, count: int, seed: int) -> list[int]:
+    """Make so many random edits; the numbers of their entries. A refused edit does not count."""
     agent = Agent.objects.select_related("tenant").get(pk=agent_id)
     dice = random.Random(seed)
     made: list[int] = []
-    while len(made) < many:
+    while len(made) < count:
         try:
             seq = one_edit(agent, dice)
         except NumbersError:
@@ -34,35 +38,24 @@ def edits(agent_id: int, many: int, seed: int) -> list[int]:
     return made
 
 
-def one_edit(agent, dice):  # type: ignore[no-untyped-def]
-    from audit.trail import Actor
-    from memory.models import Memory
-    from memory.policy.validation import Draft
-    from memory.writing import duplicates, operations
-
-    me = Actor.agent("writer")
-    active = list(
-        Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True).values_list("number", flat=True)[:60]
-    )
-    verb = dice.choice(["remember", "remember", "revise", "discard", "consolidate", "deduplicate"])
+def one_edit(agent: Agent, dice: random.Random) -> int:
+    memories = Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True)
+    active = list(memories.values_list("number", flat=True)[:60])
+    verb = dice.choice(VERBS)
     if verb == "remember" or len(active) < 3:
         drafts = [Draft(dice.choice(TEXTS), tags=("t",)) for _ in range(dice.randint(1, 3))]
-        return operations.remember(agent, drafts, me).seq
+        return operations.remember(agent, drafts, ME).seq
     if verb == "revise":
-        return operations.revise(agent, dice.choice(active), me, content=f"{dice.choice(TEXTS)} {dice.random()}").seq
+        return operations.revise(agent, dice.choice(active), ME, content=f"{dice.choice(TEXTS)} {dice.random()}").seq
     if verb == "discard":
-        return operations.discard(agent, dice.sample(active, 2), me).seq
+        return operations.discard(agent, dice.sample(active, 2), ME).seq
     if verb == "consolidate":
-        sources = dice.sample(active, 3)
-        text = f"merged {dice.random()}"
-        return operations.consolidate(agent, sources, text, me, category="technical", dropping=["x"]).seq
+        sources, text = dice.sample(active, 3), f"merged {dice.random()}"
+        return operations.consolidate(agent, sources, text, ME, category="technical", dropping=["x"]).seq
     return duplicates.remove(agent).seq
 
 
 def forks(agent_id: int) -> None:
-    from config.keyring import keyring
-    from memory.writing import duplicates  # noqa: F401  loaded before the children, who are to be killed at work
-
     keyring()
     for line in sys.stdin:
         child = os.fork()
@@ -74,10 +67,8 @@ def forks(agent_id: int) -> None:
         print("gone", flush=True)
 
 
-if __name__ == "__main__":
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    django.setup()
-    if sys.argv[2] == "forks":
-        forks(int(sys.argv[1]))
+def main(agent_id: str, count: str, seed: str = "") -> None:
+    if count == "forks":
+        forks(int(agent_id))
     else:
-        print(json.dumps(edits(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))
+        print(json.dumps(edits(int(agent_id), int(count), int(seed))))

@@ -1,6 +1,6 @@
-"""No tenant's key ever reads a silo, by whatever sequence of calls: keys, exchanges, revocations, stewards, models.
+"""No key that a tenant saw reads a silo that a runtime took over, after any sequence of calls.
 
-The machine plays a tenant's program that keeps every key it ever saw, and an agent's runtime that keeps to its own.
+The walk plays a program of the tenant that keeps every key it saw, and a runtime that uses its own key.
 """
 
 from __future__ import annotations
@@ -13,105 +13,100 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from memory.access import tenants
 from memory.access.authentication import agent_named
+from memory.agents import lifecycle
 from memory.consent import erasure, removal_requests
-from tests import steps
-from tests.api.calling import BASE, Answer, Caller
+from tests.api.calling import Caller
 from tests.api.test_keys import address, is_tenants, operations
-from tests.property.effort import Walk, walks
-from tests.steps import ME, PERSON, problems
+from tests.conftest import OPERATOR
+from tests.property.walk import Walk, walk
+from tests.steps import ME, PERSON
 
-SAID = "OKAPI7kept"  # what the memories say
-OF_AGENTS = [(method, address(path)) for method, path in operations() if not is_tenants(path)]
+CONTENT = "OKAPI7kept"  # in every memory
+AGENT_ENDPOINTS = [(method, address(path)) for method, path in operations() if not is_tenants(path)]
 SLUGS = ("ada", "eve", "fay")
+REFUSED = ["model", "steward", "is_steward_only", "refinement_prompt", "memory_enabled"]
+BODIES: list[dict[str, Any]] = [{}, {"exchange": True}, {"content": "x"}, {"q": CONTENT}]
+CHANGES: list[dict[str, Any]] = [{"model": "openai/x"}, {"steward": "s@acme.test"}, {"is_steward_only": True}]
 slugs = st.sampled_from(SLUGS)
 
 
-class Tenant(Walk):
-    """`seen` are the keys that the tenant was shown; `own` the runtime's, which it was not."""
+class Keys(Walk):
+    """`seen` are the keys that the tenant saw, `own` the runtime's, which it did not see."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: dict[str, list[str]] = {slug: [] for slug in SLUGS}
         self.own: dict[str, str] = {}
-        self.filled: set[str] = set()  # silos that hold memories
-        self.taken: set[str] = set()  # silos that the runtime made its own
+        self.filled: set[str] = set()  # silos with memories
+        self.taken: set[str] = set()  # silos that the runtime took over
         self.erased: set[str] = set()
 
-    def check_at_end(self) -> None:
-        for slug in SLUGS:
-            if self.seen[slug]:
-                assert problems(agent_named(f"acme/{slug}")) == []
+    def teardown(self) -> None:
+        self.created = [agent_named(f"acme/{slug}") for slug in SLUGS if self.seen[slug]]
+        super().teardown()
 
     @initialize()
     def begin(self) -> None:
-        from memory.agents import lifecycle
-        from tests.conftest import OPERATOR
-
         _, first = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
         lifecycle.create("globex", "bob", model="builtin/dedupe", actor=OPERATOR)
         self.seen["ada"].append(first)
         self.tenant = Caller(tenants.issue_key("acme"))
         self.others = Caller(tenants.issue_key("globex"))
 
-    # --- what the tenant does
+    @rule(slug=slugs)
+    def create_an_agent(self, slug: str) -> None:
+        answer = self.tenant.post("agents", {"agent": slug, "model": "builtin/dedupe"})
+        assert answer.status == (409 if self.seen[slug] else 201)
+        if answer.status == 201:
+            self.seen[slug].append(answer.json["key"])
 
     @rule(slug=slugs)
-    def makes_an_agent(self, slug: str) -> None:
-        made = self.tenant.post("agents", {"agent": slug, "model": "builtin/dedupe"})
-        assert made.status == (409 if self.seen[slug] else 201)
-        if made.status == 201:
-            self.seen[slug].append(made.json["key"])
-
-    @rule(slug=slugs)
-    def asks_for_a_key(self, slug: str) -> None:
-        asked = self.tenant.post(f"agents/{slug}/keys", {})
+    def issue_a_key(self, slug: str) -> None:
+        answer = self.tenant.post(f"agents/{slug}/keys", {})
         if not self.seen[slug]:
-            assert asked.status == 404
+            assert answer.status == 404
         elif slug in self.taken:
-            assert (asked.status, asked.codes) == (409, ["agents_side"])
-        elif asked.status == 201:
-            self.seen[slug].append(asked.json["key"])
+            assert (answer.status, answer.codes) == (409, ["agents_side"])
+        elif answer.status == 201:
+            self.seen[slug].append(answer.json["key"])
 
     @rule(slug=slugs, place=st.integers(0, 5))
-    def ends_a_key(self, slug: str, place: int) -> None:
+    def revoke_a_key(self, slug: str, place: int) -> None:
         keys = [*self.seen[slug], *([self.own[slug]] if slug in self.own else [])]
         if keys:
-            prefix = keys[place % len(keys)].split("_")[1]
+            key = keys[place % len(keys)]
+            prefix = key.split("_")[1]
             assert self.tenant.delete(f"agents/{slug}/keys/{prefix}").status == 204
             assert self.others.delete(f"agents/{slug}/keys/{prefix}").status == 404
-            assert Caller(keys[place % len(keys)]).get("agent").status == 401
+            assert Caller(key).get("agent").status == 401
 
     @rule(slug=slugs, body=st.sampled_from([{"paused": True}, {"budget_tokens": 9_000}, {"refine_every": None}]))
-    def sets_what_it_may(self, slug: str, body: dict[str, Any]) -> None:
+    def change_an_allowed_setting(self, slug: str, body: dict[str, Any]) -> None:
         assert self.tenant.patch(f"agents/{slug}", body).status == (200 if self.seen[slug] else 404)
 
-    @rule(
-        slug=slugs, name=st.sampled_from(["model", "steward", "is_steward_only", "refinement_prompt", "memory_enabled"])
-    )
-    def sets_what_it_may_not(self, slug: str, name: str) -> None:
+    @rule(slug=slugs, name=st.sampled_from(REFUSED))
+    def change_a_refused_setting(self, slug: str, name: str) -> None:
         if self.seen[slug]:
             assert self.tenant.patch(f"agents/{slug}", {name: "x"}).codes == ["unknown_field"]
 
-    @rule(
-        asked=st.sampled_from(OF_AGENTS), body=st.sampled_from([{}, {"exchange": True}, {"content": "x"}, {"q": SAID}])
-    )
-    def asks_for_content(self, asked: tuple[str, str], body: dict[str, Any]) -> None:
-        self.refused(self.tenant.ask(asked[0], asked[1], body))
+    @rule(endpoint=st.sampled_from(AGENT_ENDPOINTS), body=st.sampled_from(BODIES))
+    def request_content(self, endpoint: tuple[str, str], body: dict[str, Any]) -> None:
+        answer = self.tenant.ask(*endpoint, body)
+        assert (answer.status, answer.codes) == (403, ["permission_denied"])
+        assert CONTENT.encode() not in answer.content
 
     @rule(slug=slugs, exchange=st.booleans())
-    def makes_a_key_with_one_it_kept(self, slug: str, exchange: bool) -> None:
-        """Before the runtime did, the silo is the tenant's own to fill; afterwards no such key is any."""
+    def issue_a_key_with_an_old_key(self, slug: str, exchange: bool) -> None:
+        """This works only until the runtime takes the silo over."""
         if self.seen[slug]:
             answer = Caller(self.seen[slug][-1]).post("agent/keys", {"exchange": exchange})
             if answer.status == 201:
                 assert slug not in self.taken
                 self.seen[slug].append(answer.json["key"])
 
-    # --- what the runtime and its steward do
-
     @rule(slug=slugs, place=st.integers(0, 3))
-    def the_runtime_makes_the_silo_its_own(self, slug: str, place: int) -> None:
-        """It is handed a key that works, with the silo empty of anything it said, and exchanges it."""
+    def the_runtime_takes_the_silo_over(self, slug: str, place: int) -> None:
+        """It gets a valid key while the silo has none of its memories, and exchanges the key."""
         working = [key for key in self.seen[slug] if Caller(key).get("agent").status == 200]
         if working and slug not in self.taken:
             answer = Caller(working[place % len(working)]).post("agent/keys", {"exchange": True})
@@ -122,7 +117,7 @@ class Tenant(Walk):
     @precondition(lambda self: self.own)
     @rule(slug=slugs)
     def the_runtime_remembers(self, slug: str) -> None:
-        if slug in self.own and Caller(self.own[slug]).post("memories", {"content": f"{SAID} tea"}).status == 201:
+        if slug in self.own and Caller(self.own[slug]).post("memories", {"content": f"{CONTENT} tea"}).status == 201:
             self.filled.add(slug)
 
     @precondition(lambda self: self.own)
@@ -134,10 +129,8 @@ class Tenant(Walk):
                 self.own[slug] = answer.json["key"]
 
     @precondition(lambda self: self.own)
-    @rule(
-        slug=slugs, body=st.sampled_from([{"model": "openai/x"}, {"steward": "s@acme.test"}, {"is_steward_only": True}])
-    )
-    def the_runtime_changes_its_voice(self, slug: str, body: dict[str, Any]) -> None:
+    @rule(slug=slugs, body=st.sampled_from(CHANGES))
+    def the_runtime_changes_its_settings(self, slug: str, body: dict[str, Any]) -> None:
         if slug in self.own:
             assert Caller(self.own[slug]).patch("agent", body).status in (200, 401)
 
@@ -147,42 +140,25 @@ class Tenant(Walk):
         if slug in self.filled - self.erased:
             agent = agent_named(f"acme/{slug}")
             if not agent.is_steward_only:
-                asked = removal_requests.ask_erasure(agent, PERSON, reason="asked")
-                erasure.erase(agent, asked.number, ME)
+                request = removal_requests.ask_erasure(agent, PERSON, reason="a test")
+                erasure.erase(agent, request.number, ME)
                 self.erased.add(slug)
 
-    # --- what holds
-
     @invariant()
-    def no_key_the_tenant_saw_opens_a_silo_of_the_runtimes(self) -> None:
+    def no_key_the_tenant_saw_opens_a_silo_that_was_taken_over(self) -> None:
         for slug in self.taken:
             for key in self.seen[slug]:
                 assert Caller(key).get("memories").status == 401
-                assert Caller(key).post("memories/search", {"q": SAID}).status == 401
+                assert Caller(key).post("memories/search", {"q": CONTENT}).status == 401
 
     @invariant()
-    def nothing_that_the_tenant_is_told_says_it(self) -> None:
+    def no_response_to_the_tenant_has_content(self) -> None:
         if hasattr(self, "tenant"):
             for path in ("agents", *(f"agents/{slug}" for slug in SLUGS)):
-                assert SAID.encode() not in self.tenant.get(path).content
-
-    def refused(self, answer: Answer) -> None:
-        assert (answer.status, answer.codes) == (403, ["permission_denied"])
-        assert SAID.encode() not in answer.content
+                assert CONTENT.encode() not in self.tenant.get(path).content
 
 
 @pytest.mark.usefixtures("db")
 def test_no_tenants_key_reads_a_silo(settings: Any) -> None:
     settings.ALLOWED_HOSTS, settings.API_RATE = ["testserver"], 10**9
-    from hypothesis.stateful import run_state_machine_as_test
-
-    run_state_machine_as_test(Tenant, settings=walks(8, steps=20))
-
-
-@pytest.mark.parametrize(("method", "path"), OF_AGENTS)
-def test_every_address_of_content_refuses_a_tenants_key(method: str, path: str, ada: Any, settings: Any) -> None:
-    settings.ALLOWED_HOSTS = ["testserver"]
-    steps.remember(ada, f"{SAID} tea")
-    answer = Caller(tenants.issue_key("acme")).ask(method, path, {})
-    assert (answer.status, answer.codes) == (403, ["permission_denied"])
-    assert BASE == "/api/v1/"
+    walk(Keys, 8, steps=20)

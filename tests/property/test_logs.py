@@ -1,4 +1,4 @@
-"""What of a log is sent: the newest entries that fit, of files with any bytes, however they come in pieces."""
+"""Of a log with any bytes, read in any pieces, the newest entries that fit are sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = st.lists(
 
 
 def entries_of(content: bytes) -> list[bytes]:
-    """By the plainest reading: split at lines that begin so."""
+    """The entries, split at every line that begins one."""
     found: list[list[bytes]] = []
     for line in content.split(b"\n"):
         if line.startswith(b"## "):
@@ -49,21 +49,21 @@ def log_at(path: Path) -> FileLog:
 @example(content=b"## one\n## two\n", context=2, chunk=4)
 def test_the_newest_entries_that_fit_are_sent(path: Path, content: bytes, context: int, chunk: int) -> None:
     path.write_bytes(content)
-    written = entries_of(content)
+    entries = entries_of(content)
     with mock.patch.object(log_file, "CHUNK", chunk):
         text = log_at(path).text(context)
         sent = b"".join(text.pieces())
     assert len(sent) == text.size
     assert content.endswith(sent)
-    kept = len(written) - text.left_out
-    assert entries_of(sent) == written[-kept:] if written else sent == content
-    assert kept >= 1 or not written
-    assert kept <= 1 or weight(written[-kept:]) <= context
+    kept = len(entries) - text.left_out
+    assert entries_of(sent) == entries[-kept:] if entries else sent == content
+    assert kept >= 1 or not entries
+    assert kept <= 1 or weight(entries[-kept:]) <= context
     if sent != content:
-        assert sent.startswith(b"## "), "what comes before the first entry goes first"
-    if written and kept < len(written):
-        assert weight(written[-kept - 1 :]) > context, "one more would have fitted"
+        assert sent.startswith(b"## "), "the text before the first entry is left out first"
+    if entries and kept < len(entries):
+        assert weight(entries[-kept - 1 :]) > context, "one more fits"
 
 
-def weight(written: list[bytes]) -> int:
-    return sum(max(1, tokens.count("\n" + each.decode("utf-8", "replace"))) for each in written)
+def weight(entries: list[bytes]) -> int:
+    return sum(max(1, tokens.count("\n" + each.decode("utf-8", "replace"))) for each in entries)

@@ -1,5 +1,4 @@
-"""What masking promises for every text: no secret of a known form survives, masking twice equals masking once, and JSON
-stays JSON."""
+"""Masking of any text: no secret of a known form survives, masking twice equals masking once, and JSON stays JSON."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ def test_no_token_survives(pattern: str) -> None:
     @settings(max_examples=40, suppress_health_check=list(HealthCheck))
     @given(st.from_regex(re.compile(pattern, re.ASCII), fullmatch=True))
     def holds(token: str) -> None:
-        assume(len(token) >= 14)  # shorter ones are examples of the pattern alone
+        assume(len(token) >= 14)  # a shorter token matches only the pattern, not the real form
         assert not compiled.search(masked(f"x {token} y")[0])
 
     holds()
@@ -76,14 +75,14 @@ def test_masking_a_masked_text_changes_nothing(text: str) -> None:
 
 @settings(max_examples=200)
 @given(st.lists(TEXTS, max_size=3))
-def test_nor_does_it_among_other_texts(texts: list[str]) -> None:
+def test_masking_masked_texts_together_changes_nothing(texts: list[str]) -> None:
     once, _ = masked_together(texts)
     assert masked_together(once) == (once, 0)
 
 
 @settings(max_examples=300)
 @given(TEXTS)
-def test_all_but_the_secrets_stays_in_its_order(text: str) -> None:
+def test_the_rest_of_a_text_stays_in_order(text: str) -> None:
     found, count = masked(text)
     assert holds_token(text) == (count > 0)
     assert len(PLACE.findall(found)) >= count
@@ -97,15 +96,15 @@ def test_all_but_the_secrets_stays_in_its_order(text: str) -> None:
 @example({"a": "-----BEGIN PRIVATE KEY-----\n", "note": "-----END PRIVATE KEY-----"}, False, True)
 @example({"a": "----BEGIN PRIVATE KEY----\nAX-: ", "note": '"'}, False, False)
 @given(st.dictionaries(st.sampled_from(["password", "note", "a"]), TEXTS, min_size=1), st.booleans(), st.booleans())
-def test_json_with_texts_stays_json(said: dict[str, str], is_ascii: bool, is_within: bool) -> None:
-    text = json.dumps(said, ensure_ascii=is_ascii)
+def test_json_with_texts_stays_json(values: dict[str, str], is_ascii: bool, is_within: bool) -> None:
+    text = json.dumps(values, ensure_ascii=is_ascii)
     text = json.dumps({"body": text, "n": 1}) if is_within else text
     found = json.loads(masked(text)[0])
     assert list(found) == list(json.loads(text))
 
 
 def test_a_view_has_one_character_for_each_visible_one_in_lower_case_too() -> None:
-    # The other planes hold ideographs, private letters and nothing.
+    # The other planes have ideographs, private letters or nothing.
     for code in chain(range(0x20000), range(0x2F000, 0x30000), range(0xE0000, 0xE1000)):
         view, where = _view(chr(code))
         assert len(view.lower()) == len(view) == len(where) <= 1

@@ -1,4 +1,4 @@
-"""Random Knife calls, good and bad, over several sessions, with others editing meanwhile: what always holds."""
+"""Random calls of the Knife, good and bad, over several sessions, while others edit: what always holds."""
 
 from __future__ import annotations
 
@@ -9,41 +9,31 @@ import pytest
 import time_machine
 from django.utils import timezone
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from config.errors import DomainError
-from memory.agents import lifecycle
 from memory.models import Kind, Memory
 from memory.writing import operations
 from refinement import session as sessions
 from refinement.models import Mode, Outcome, RefinementSession
-from tests.conftest import OPERATOR
-from tests.property.effort import Walk, walks
+from tests.property.walk import Walk, attempt, walk
 from tests.refining import Held, change, entries, everything, filler, opened
-from tests.steps import ME, PERSON, fresh, remember
+from tests.steps import ME, PERSON, remember
 
 pytestmark = pytest.mark.database
 
 NUMBERS = st.one_of(
-    st.integers(1, 40),
-    st.integers(1, 40).map("#{}".format),
-    st.sampled_from([0, -1, True, 1.0, "x", None, 2**63, 999]),
+    st.integers(1, 40), st.integers(1, 40).map("#{}".format), st.sampled_from([0, -1, True, 1.0, "x", None, 2**63, 999])
 )
-# Few texts, so that exact repeats are made; with and without specifics, fitting and not.
+# Few texts, so that exact duplicates occur; with and without specifics, valid and invalid.
 TEXTS = st.one_of(
     st.tuples(st.integers(1, 60), st.integers(0, 5)).map(lambda pair: filler(*pair)),
     st.sampled_from(["", " ", "a\0b", "\ud800", "x" * 10_001, "Bob has 3 cats.", "Bob has 4 cats.", 7, None]),
 )
 CALLS = st.one_of(
-    st.tuples(st.just("delete_memory"), st.fixed_dictionaries({"id": NUMBERS})),
-    st.tuples(st.just("protect_memory"), st.fixed_dictionaries({"id": NUMBERS})),
-    st.tuples(st.just("promote_memory"), st.fixed_dictionaries({"id": NUMBERS})),
+    *(
+        st.tuples(st.just(f"{verb}_memory"), st.fixed_dictionaries({"id": NUMBERS}))
+        for verb in ("delete", "protect", "promote")
+    ),
     st.tuples(st.just("update_memory"), st.fixed_dictionaries({"id": NUMBERS, "content": TEXTS})),
     st.tuples(
         st.just("consolidate_memories"),
@@ -57,47 +47,53 @@ CALLS = st.one_of(
 )
 
 
-class Refining(Walk):
-    """One agent, its sessions, and somebody else who edits."""
+def operation(name: str, verb: Any) -> Any:
+    """A rule of an edit by someone else. It may be refused."""
+
+    def run(self: Sessions, number: int) -> None:
+        attempt(lambda: verb(self.agent, number), atomic=False)
+
+    run.__name__ = name
+    return rule(number=st.integers(1, 30))(run)
+
+
+class Sessions(Walk):
+    """One agent, its sessions, and someone else who edits."""
 
     @initialize()
     def begin(self) -> None:
-        self.ada, _ = lifecycle.create("acme", "prop", model="builtin/dedupe", actor=OPERATOR)
-        change(self.ada, target_tokens=300, budget_tokens=400, max_failed_calls=8)
-        remember(self.ada, *(filler(15, place) for place in range(20)), "Bob has 3 cats.", "Bob has 4 cats.")
-        remember(self.ada, "A log of cats.", kind=Kind.JOURNAL)
-        remember(self.ada, "The key is under the pot.", category="keys")
+        self.agent = self.create()
+        change(self.agent, target_tokens=300, budget_tokens=400, max_failed_calls=8)
+        remember(self.agent, *(filler(15, place) for place in range(20)), "Bob has 3 cats.", "Bob has 4 cats.")
+        remember(self.agent, "A log of cats.", kind=Kind.JOURNAL)
+        remember(self.agent, "The key is under the pot.", category="keys")
         self.held: Held | None = None
         self.ended: list[Held] = []
         self.constitutional: dict[int, bytes] = {}
-        self.later = timedelta()
 
     def _mass(self) -> int:
-        agent = fresh(self.ada)
-        return agent.core_tokens - agent.duplicate_tokens
-
-    # --- the agent
+        return self.row().core_tokens - self.row().duplicate_tokens
 
     @precondition(lambda self: self.held is None)
     @rule(mode=st.sampled_from([Mode.FULL, Mode.FULL, Mode.DEDUPE_ONLY]))
     def open(self, mode: str) -> None:
-        self.held = opened(self.ada, mode=mode)
+        self.held = opened(self.agent, mode=mode)
 
     @precondition(lambda self: self.held is not None)
     @rule(calls=st.lists(CALLS, min_size=1, max_size=6))
     def work(self, calls: list[tuple[str, Any]]) -> None:
         for tool, arguments in calls:
-            if self.held is not None:  # the call before may have been one too many
+            if self.held is not None:  # the last call may end the session
                 self._call(tool, arguments)
 
     def _call(self, tool: str, arguments: Any) -> None:
         assert self.held is not None
-        mass, before = self._mass(), everything(self.ada)
+        mass, before = self._mass(), everything(self.agent)
         answer = self.held.send(tool, arguments)
         floor = self.held.session.floor_tokens
         assert self._mass() >= min(mass, floor), "an edit of a session went below the floor"
         if not answer["ok"] and not answer.get("session_ended"):
-            assert everything(self.ada) == before, "a refused call changed something"
+            assert everything(self.agent) == before, "a refused call changed something"
         if answer.get("session_ended"):
             self._over()
 
@@ -106,15 +102,14 @@ class Refining(Walk):
     def end(self, how: str) -> None:
         assert self.held is not None
         if how == "show":
-            self.held.knife.show(0, 1, entries(self.ada))
+            self.held.knife.show(0, 1, entries(self.agent))
         elif how == "abandon":
             with time_machine.travel(timezone.now() + timedelta(hours=1)):
                 assert sessions.close_stale()
             self._over()
         else:
-            words = {"complete_refinement": {"summary": "Done."}, "decline_refinement": {"reason": "No."}}
-            tool = f"{how}_refinement" if how == "decline" else "complete_refinement"
-            answer = self.held.send(tool, words[tool])
+            arguments = {"summary": "Done."} if how == "complete" else {"reason": "No."}
+            answer = self.held.send(f"{how}_refinement", arguments)
             if answer["ok"] or "session_ended" in answer:
                 self._over()
 
@@ -127,64 +122,51 @@ class Refining(Walk):
     @precondition(lambda self: self.ended)
     @rule(call=CALLS, which=st.integers(0, 9))
     def call_an_ended_session(self, call: tuple[str, Any], which: int) -> None:
-        before = everything(self.ada)
+        before = everything(self.agent)
         assert self.ended[which % len(self.ended)].send(*call)["code"] == "session_ended"
-        assert everything(self.ada) == before
-
-    # --- the others
+        assert everything(self.agent) == before
 
     @rule(tokens=st.integers(1, 40), seed=st.integers(0, 5))
     def add(self, tokens: int, seed: int) -> None:
-        remember(self.ada, filler(tokens, seed))
+        remember(self.agent, filler(tokens, seed))
 
     @rule(number=st.integers(1, 30), content=st.integers(1, 40))
     def rewrite(self, number: int, content: int) -> None:
-        self._outside(lambda: operations.revise(self.ada, number, ME, content=filler(content, number)))
+        text = filler(content, number)
+        attempt(lambda: operations.revise(self.agent, number, ME, content=text), atomic=False)
 
-    @rule(number=st.integers(1, 30))
-    def discard(self, number: int) -> None:
-        self._outside(lambda: operations.discard(self.ada, [number], ME))
-
-    @rule(number=st.integers(1, 30))
-    def protect(self, number: int) -> None:
-        self._outside(lambda: operations.protect(self.ada, [number], PERSON))
-
-    def _outside(self, edit: Any) -> None:
-        try:
-            edit()
-        except DomainError:
-            return
-
-    # --- what always holds
+    discard = operation("discard", lambda agent, number: operations.discard(agent, [number], ME))
+    protect = operation("protect", lambda agent, number: operations.protect(agent, [number], PERSON))
 
     @invariant()
-    def each_entry_leaves_a_trail_that_is_sound(self) -> None:
-        self.grown(self.ada)
+    def each_entry_leaves_a_sound_trail(self) -> None:
+        self.grown(self.agent)
 
     @invariant()
-    def nothing_constitutional_is_lost_or_altered(self) -> None:
-        rows = Memory.objects.filter(agent_id=self.ada.pk)
+    def no_constitutional_memory_changes(self) -> None:
+        rows = Memory.objects.filter(agent_id=self.agent.pk)
         now = {row.number: bytes(row.digest) for row in rows.filter(constitutional=True, discarded_at=None)}
         assert self.constitutional.items() <= now.items()
         self.constitutional = now
 
     @invariant()
     def at_most_one_session_is_open(self) -> None:
-        assert RefinementSession.objects.filter(agent=self.ada, outcome=Outcome.OPEN).count() == (self.held is not None)
+        opened = RefinementSession.objects.filter(agent=self.agent, outcome=Outcome.OPEN)
+        assert opened.count() == (self.held is not None)
 
     @invariant()
-    def a_session_counts_what_it_did(self) -> None:
+    def a_session_counts_its_edits(self) -> None:
         if self.held:
             row = self.held.row
             assert row.changes == row.merged + row.updated + row.deleted
             assert row.counted_tokens >= min(row.tokens_before - row.repeated_tokens, row.floor_tokens)
 
     @invariant()
-    def the_private_memory_is_as_it_was(self) -> None:
-        private = Memory.objects.get(agent_id=self.ada.pk, number=24)
+    def the_private_memory_does_not_change(self) -> None:
+        private = Memory.objects.get(agent_id=self.agent.pk, number=24)
         assert private.superseded_by is None
         assert private.category == "keys"
 
 
 def test_sessions_keep_every_invariant(db: None) -> None:
-    run_state_machine_as_test(Refining, settings=walks(12, steps=20))
+    walk(Sessions, 12, steps=20)

@@ -1,32 +1,24 @@
-"""Random verbs, in any order, against a model in plain dictionaries: the database never differs from it."""
+"""Random operations in any order, compared with a model in plain dictionaries: the database never differs from it."""
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from memory import errors
-from memory.agents import lifecycle
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft
 from memory.silo.silo import Silo
 from memory.writing import duplicates, operations
 from tests import steps
-from tests.conftest import OPERATOR
-from tests.property.effort import Walk, walks
+from tests.property.walk import Walk, walk
 from tests.steps import ME, PERSON, SESSION, SYSTEM
 
 pytestmark = pytest.mark.database
@@ -36,24 +28,13 @@ TEXT = st.sampled_from(["tea", "milk", "a longer text about tea", "x" * 400]) | 
     st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=40
 ).filter(str.strip)
 TAGS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=3)
-PLACE = st.sampled_from(
-    [
-        ("", ""),
-        ("", ""),
-        ("", ""),
-        ("", ""),
-        ("technical", ""),
-        ("credentials", ""),
-        ("", "site"),
-        ("topic", "shop"),
-        ("personal", ""),
-    ]
-)
-DAYS = st.integers(0, 30)
+CATEGORIES = [("technical", ""), ("credentials", ""), ("", "site"), ("topic", "shop"), ("personal", "")]
+PLACE = st.sampled_from([("", "")] * 4 + CATEGORIES)
 PICK = st.integers(0, 99)  # which memory; see `Store.pick`
 PICKS = st.lists(PICK, min_size=1, max_size=4)
 START = datetime(2026, 1, 1, tzinfo=UTC)
-_run = itertools.count(1)
+
+Problem = type[Exception] | None
 
 
 @dataclass(frozen=True)
@@ -75,62 +56,65 @@ class Model:
         return -(-len(self.content) // 4)
 
     @property
-    def in_core(self) -> bool:
-        return self.kind == "core" and not self.discarded
+    def scope(self) -> tuple[str, str]:
+        scopes = {"credentials": "private", "personal": "private", "contextual": "project", "topic": "project"}
+        return scopes.get(self.place[0], "common"), self.place[1]
+
+
+DISCARDED = (errors.Discarded, lambda m: m.discarded)
+NOTICE = (errors.Notice, lambda m: m.source == "system")
+EDITABLE = (DISCARDED, NOTICE, (errors.Constitutional, lambda m: m.constitutional))
+NOT_CORE = (errors.CoreMemoryRequired, lambda m: m.kind != "core")
+
+
+def operation(name: str, verb: Callable[[Agent, list[int]], Any], checks: tuple[Any, ...], **effect: Any) -> Any:
+    """A rule of an operation that sets the same fields of every memory."""
+
+    def run(self: Store, who: str, picks: list[int]) -> None:
+        numbers = self.pick(who, picks)
+        if self.attempt(who, self.first_problem(who, numbers, *checks), lambda agent: verb(agent, numbers)):
+            self.set(who, numbers, **effect)
+
+    run.__name__ = name
+    return rule(who=WHO, picks=PICKS)(run)
 
 
 class Store(Walk):
     def __init__(self) -> None:
         super().__init__()
-        run = next(_run)
-        self.agents = {
-            name: lifecycle.create(
-                f"{name}-{run}", name, model="builtin/dedupe", actor=OPERATOR, budget_tokens=400, target_tokens=300
-            )[0]
-            for name in ("ada", "bob")
-        }
+        self.agents = {name: self.create(name, budget_tokens=400, target_tokens=300) for name in ("ada", "bob")}
         self.model: dict[str, dict[int, Model]] = {"ada": {}, "bob": {}}
         self.versions: dict[str, dict[int, int]] = {"ada": {}, "bob": {}}
         self.high_water = {"ada": 0, "bob": 0}
-        self.touched = ""
-        self.quiet: dict[str, Any] = {}
 
-    def check_at_end(self) -> None:
-        assert [steps.problems(agent) for agent in self.agents.values()] == [[], []]
-
-    # What the product does, and what the model says it should do
-
-    def attempt(self, who: str, expected: type[Exception] | None, verb: Any) -> bool:
-        """Run a verb on one agent; it must fail exactly when the model says so. True when it went through."""
-        other = "bob" if who == "ada" else "ada"
-        before = steps.state(self.agents[other])
+    def attempt(self, who: str, expected: Problem, verb: Callable[[Agent], Any]) -> bool:
+        """Run an operation on one agent. It must fail exactly as the model expects. Whether it succeeded."""
+        other = self.agents["bob" if who == "ada" else "ada"]
+        before = steps.state(other)
         own = steps.state(self.agents[who]) if expected else None
-        raised: type[Exception] | None = None
+        raised: Problem = None
         try:
             verb(self.agents[who])
         except errors.MemoryFault as error:
             raised = type(error)
         assert raised is expected
         assert raised is None or steps.state(self.agents[who]) == own
-        assert steps.state(self.agents[other]) == before
+        assert steps.state(other) == before
         return expected is None
 
-    def first_problem(self, who: str, numbers: list[int], *checks: Any) -> type[Exception] | None:
+    def first_problem(self, who: str, numbers: list[int], *checks: Any) -> Problem:
         memories = self.model[who]
         if len(set(numbers)) < len(numbers):
             return errors.DuplicateNumbers
         if any(number not in memories for number in numbers):
             return errors.UnknownMemory
-        for error, wrong in checks:
-            if any(wrong(memories[number]) for number in numbers):
-                return error
-        return None
+        return next((error for error, wrong in checks if any(wrong(memories[number]) for number in numbers)), None)
 
     def pick(self, who: str, picks: list[int]) -> list[int]:
-        """Numbers of memories there are; now and then one there is none of, or one given twice."""
-        there = sorted(self.model[who]) or [1]
-        numbers = [there[pick % len(there)] if pick < 97 else 900 + pick for pick in picks]
-        return numbers if picks[0] % 20 == 7 else list(dict.fromkeys(numbers))
+        """Numbers of memories, sometimes with an unknown number, or with one number twice."""
+        numbers = sorted(self.model[who]) or [1]
+        picked = [numbers[pick % len(numbers)] if pick < 97 else 900 + pick for pick in picks]
+        return picked if picks[0] % 20 == 7 else list(dict.fromkeys(picked))
 
     def set(self, who: str, numbers: list[int], **values: Any) -> None:
         for number in numbers:
@@ -138,8 +122,6 @@ class Store(Walk):
 
     def next(self, who: str) -> int:
         return len(self.model[who]) + 1
-
-    # The verbs
 
     @initialize()
     def begin(self) -> None:
@@ -152,22 +134,19 @@ class Store(Walk):
         texts=st.lists(TEXT, min_size=1, max_size=3),
         tags=TAGS,
         place=PLACE,
-        day=DAYS,
+        day=st.integers(0, 30),
         kind=st.sampled_from(["core", "core", "journal"]),
         source=st.sampled_from(["agent", "run"]),
     )
     def remember(
         self, who: str, texts: list[str], tags: list[str], place: tuple[str, str], day: int, kind: str, source: str
     ) -> None:
-        category, project = place
-        origin = START + timedelta(days=day)
+        (category, project), origin = place, START + timedelta(days=day)
         drafts = [Draft(text, kind, category, project, tags, origin, source) for text in texts]
         self.attempt(who, None, lambda agent: operations.remember(agent, drafts, ME))
-        category = category or ("contextual" if project else "behavioral")
+        place = (category or ("contextual" if project else "behavioral"), project)
         for text in texts:
-            self.model[who][self.next(who)] = Model(
-                text, tuple(dict.fromkeys(tags)), kind, (category, project), origin, source
-            )
+            self.model[who][self.next(who)] = Model(text, tuple(dict.fromkeys(tags)), kind, place, origin, source)
 
     @rule(who=WHO, pick=PICK, content=st.none() | TEXT, tags=st.none() | TAGS)
     def revise(self, who: str, pick: int, content: str | None, tags: list[str] | None) -> None:
@@ -175,32 +154,24 @@ class Store(Walk):
         problem = self.first_problem(who, [number], *EDITABLE)
         verb = lambda agent: operations.revise(agent, number, ME, content=content, tags=tags)  # noqa: E731
         if self.attempt(who, problem, verb):
-            if content is not None:
-                self.set(who, [number], content=content)
-            if tags is not None:
-                self.set(who, [number], tags=tuple(dict.fromkeys(tags)))
+            values = {"content": content, "tags": None if tags is None else tuple(dict.fromkeys(tags))}
+            self.set(who, [number], **{name: value for name, value in values.items() if value is not None})
 
-    @rule(who=WHO, picks=PICKS)
-    def discard(self, who: str, picks: list[int]) -> None:
-        numbers = self.pick(who, picks)
-        problem = self.first_problem(who, numbers, *EDITABLE)
-        if self.attempt(who, problem, lambda agent: operations.discard(agent, numbers, ME)):
-            self.set(who, numbers, discarded=True)
-
-    @rule(who=WHO, picks=PICKS)
-    def restore(self, who: str, picks: list[int]) -> None:
-        numbers = self.pick(who, picks)
-        problem = self.first_problem(who, numbers)
-        if self.attempt(who, problem, lambda agent: operations.restore(agent, numbers, PERSON)):
-            self.set(who, numbers, discarded=False, superseded_by=None)
+    discard = operation("discard", lambda a, ns: operations.discard(a, ns, ME), EDITABLE, discarded=True)
+    restore = operation(
+        "restore", lambda a, ns: operations.restore(a, ns, PERSON), (), discarded=False, superseded_by=None
+    )
+    protect_as_person = operation(
+        "protect_as_person", lambda a, ns: operations.protect(a, ns, PERSON), (DISCARDED, NOTICE), constitutional=True
+    )
+    unprotect = operation(
+        "unprotect", lambda a, ns: operations.unprotect(a, ns, PERSON, reason="a test"), (), constitutional=False
+    )
 
     @rule(who=WHO, picks=PICKS)
     def protect_as_agent(self, who: str, picks: list[int]) -> None:
-        numbers = self.pick(who, picks)
-        problem = self.first_problem(
-            who, numbers, DISCARDED, NOTICE, (errors.CoreMemoryRequired, lambda m: m.kind != "core")
-        )
-        memories = self.model[who]
+        numbers, memories = self.pick(who, picks), self.model[who]
+        problem = self.first_problem(who, numbers, DISCARDED, NOTICE, NOT_CORE)
         new = sum(memories[n].tokens for n in numbers if n in memories and not memories[n].constitutional)
         held = sum(m.tokens for m in memories.values() if m.constitutional)
         if problem is None and new and held + new > 200:
@@ -208,44 +179,21 @@ class Store(Walk):
         if self.attempt(who, problem, lambda agent: operations.protect(agent, numbers, ME, session=SESSION)):
             self.set(who, numbers, constitutional=True)
 
-    @rule(who=WHO, picks=PICKS)
-    def protect_as_person(self, who: str, picks: list[int]) -> None:
-        numbers = self.pick(who, picks)
-        problem = self.first_problem(who, numbers, DISCARDED, NOTICE)
-        if self.attempt(who, problem, lambda agent: operations.protect(agent, numbers, PERSON)):
-            self.set(who, numbers, constitutional=True)
-
-    @rule(who=WHO, picks=PICKS)
-    def unprotect(self, who: str, picks: list[int]) -> None:
-        numbers = self.pick(who, picks)
-        problem = self.first_problem(who, numbers)
-        if self.attempt(who, problem, lambda agent: operations.unprotect(agent, numbers, PERSON, reason="asked")):
-            self.set(who, numbers, constitutional=False)
-
     @rule(who=WHO, picks=st.lists(PICK, min_size=2, max_size=3), content=TEXT)
     def consolidate(self, who: str, picks: list[int], content: str) -> None:
-        numbers = self.pick(who, picks)
-        memories = self.model[who]
+        numbers, memories = self.pick(who, picks), self.model[who]
         first = memories.get(numbers[0])
-        too_few = errors.Invalid if len(numbers) < 2 else None
-        problem = too_few or self.first_problem(
-            who,
-            numbers,
-            *EDITABLE,
-            (errors.CoreMemoryRequired, lambda m: m.kind != "core"),
-            (errors.Private, lambda m: m.place[0] == "credentials"),
-            (errors.MixedScope, lambda m: first is None or where(m) != where(first)),
-        )
+        private = (errors.Private, lambda m: m.place[0] == "credentials")
+        mixed = (errors.MixedScope, lambda m: first is None or m.scope != first.scope)
+        problem = self.first_problem(who, numbers, *EDITABLE, NOT_CORE, private, mixed)
         sources = [memories[n] for n in numbers if n in memories]
-        if problem is None and len({m.place[0] for m in sources}) > 1:
-            problem = errors.Invalid  # a category has to be given
-        if self.attempt(
-            who, problem, lambda agent: operations.consolidate(agent, numbers, content, ME, session=SESSION)
-        ):
+        if len(numbers) < 2 or (problem is None and len({m.place[0] for m in sources}) > 1):
+            problem = errors.Invalid  # too few, or a category is required
+        verb = lambda agent: operations.consolidate(agent, numbers, content, ME, session=SESSION)  # noqa: E731
+        if self.attempt(who, problem, verb):
             tags = tuple(dict.fromkeys(tag for m in sources for tag in m.tags))
-            merged = Model(content, tags, "core", sources[0].place, min(m.origin for m in sources))
             number = self.next(who)
-            memories[number] = merged
+            memories[number] = Model(content, tags, "core", sources[0].place, min(m.origin for m in sources))
             self.set(who, numbers, discarded=True, superseded_by=number)
 
     @rule(who=WHO, pick=PICK)
@@ -257,14 +205,8 @@ class Store(Walk):
 
     @rule(who=WHO, keep=st.integers(0, 3))
     def trim(self, who: str, keep: int) -> None:
-        runs = sorted(
-            (
-                (m.origin, n)
-                for n, m in self.model[who].items()
-                if (m.kind, m.source) == ("journal", "run") and not m.discarded and not m.constitutional
-            ),
-            reverse=True,
-        )
+        can_go = lambda m: (m.kind, m.source, m.discarded, m.constitutional) == ("journal", "run", False, False)  # noqa: E731
+        runs = sorted(((m.origin, n) for n, m in self.model[who].items() if can_go(m)), reverse=True)
         self.attempt(who, None, lambda agent: operations.trim(agent, keep, SYSTEM))
         self.set(who, [number for _, number in runs[keep:]], discarded=True)
 
@@ -292,53 +234,41 @@ class Store(Walk):
 
     @precondition(lambda self: self.model["ada"])
     @rule(who=WHO, pick=PICK)
-    def edit_what_has_changed_since(self, who: str, pick: int) -> None:
+    def edit_an_old_version(self, who: str, pick: int) -> None:
         [number] = self.pick(who, [pick])
         if number in self.model[who]:
             stale = {number: self.versions[who][number] - 1}
-            verb = lambda agent: operations.discard(agent, [number], ME, expect=stale)  # noqa: E731
-            self.attempt(who, errors.Stale, verb)
-
-    # What always holds
+            self.attempt(who, errors.Stale, lambda agent: operations.discard(agent, [number], ME, expect=stale))
 
     @invariant()
-    def the_database_is_as_the_model_says(self) -> None:
+    def the_database_equals_the_model(self) -> None:
         for who, agent in self.agents.items():
             assert stored(agent) == self.model[who]
 
     @invariant()
-    def the_counters_are_as_the_model_says(self) -> None:
+    def the_counters_equal_the_model(self) -> None:
         for who, agent in self.agents.items():
             row, memories = steps.fresh(agent), self.model[who].values()
-            core = [m for m in memories if m.in_core]
-            repeated = sum(m.tokens for m in core) - sum({(m.content, m.place): m.tokens for m in core}.values())
-            self.high_water[who] = max(self.high_water[who], sum(m.tokens for m in core) - repeated)
-            assert (row.core_count, row.core_tokens) == (len(core), sum(m.tokens for m in core))
+            core = [m for m in memories if m.kind == "core" and not m.discarded]
+            tokens = sum(m.tokens for m in core)
+            repeated = tokens - sum({(m.content, m.place): m.tokens for m in core}.values())
+            self.high_water[who] = max(self.high_water[who], tokens - repeated)
+            assert (row.core_count, row.core_tokens) == (len(core), tokens)
             assert row.journal_count == sum(m.kind == "journal" and not m.discarded for m in memories)
             assert row.constitutional_count == sum(m.constitutional for m in memories)
             assert row.constitutional_tokens == sum(m.tokens for m in memories if m.constitutional)
             assert (row.duplicate_tokens, row.high_water_tokens) == (repeated, self.high_water[who])
 
     @invariant()
-    def each_entry_leaves_a_trail_that_holds(self) -> None:
+    def each_entry_leaves_a_sound_trail(self) -> None:
         self.grown(*self.agents.values())
 
     @invariant()
-    def versions_never_go_back(self) -> None:
+    def versions_never_decrease(self) -> None:
         for who, agent in self.agents.items():
             now = dict(Memory.objects.filter(agent=agent).values_list("number", "version"))
             assert all(now[number] >= version for number, version in self.versions[who].items())
             self.versions[who] = now
-
-
-DISCARDED = (errors.Discarded, lambda m: m.discarded)
-NOTICE = (errors.Notice, lambda m: m.source == "system")
-EDITABLE = (DISCARDED, NOTICE, (errors.Constitutional, lambda m: m.constitutional))
-
-
-def where(memory: Model) -> tuple[str, str]:
-    scopes = {"credentials": "private", "personal": "private", "contextual": "project", "topic": "project"}
-    return scopes.get(memory.place[0], "common"), memory.place[1]
 
 
 def stored(agent: Agent) -> dict[int, Model]:
@@ -357,5 +287,5 @@ def stored(agent: Agent) -> dict[int, Model]:
 
 
 @pytest.mark.django_db
-def test_random_verbs_never_part_the_database_from_the_model() -> None:
-    run_state_machine_as_test(Store, settings=walks(12, steps=20))
+def test_after_random_operations_the_database_equals_the_model() -> None:
+    walk(Store, 12, steps=20)

@@ -1,0 +1,290 @@
+"""Providers that are down, and attempts to shut a provider for all agents.
+
+A provider that is down costs a few calls and one or two sessions, not one of each agent. Then all continue. The clock
+moves by a minute; the tests carry out the tasks of workers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.utils import timezone
+from django_q.models import Schedule
+
+from config import queue
+from memory.agents import lifecycle
+from memory.models import Agent
+from refinement import backlog, knife, loop, providers, scheduling, tasks
+from refinement import session as sessions
+from refinement.errors import BackingOff, SessionOpen
+from refinement.models import Driver, Outcome, Provider, RefinementSession, Waiting
+from tests import queueing, refining
+from tests.conftest import OPERATOR
+from tests.fault.playing import DONE, MINUTE, due
+from tests.model_server import Action, ModelServer, Slow, Status, Turn
+
+pytestmark = [pytest.mark.database, pytest.mark.django_db]
+
+MODELS: dict[str, Action] = {
+    "bad": Status(429),
+    "over": Status(429, {"Retry-After": "86400"}),
+    "usual": Slow(1.5, then=DONE),
+    "slow": Slow(2, then=DONE),
+}
+
+
+def by_model(turn: Turn) -> Action:
+    return MODELS.get(turn.model, DONE)
+
+
+def work() -> None:
+    tasks.sweep()
+    queueing.work()
+
+
+def decline(agent: Agent) -> None:
+    """Open a session of the runtime and decline it, which removes the back-off of a failed agent."""
+    agent.refresh_from_db()
+    if agent.failures_in_a_row:
+        session = sessions.open_session(agent, trigger="agent", driver=Driver.RUNTIME)
+        knife.call(agent, session.number, "decline_refinement", {"reason": "no"})
+
+
+def test_a_tenant_with_short_sessions_shuts_no_provider(serve: Any) -> None:
+    """The server answers within 2 seconds, as usual. A tenant may set max_seconds to any number."""
+    serve(by_model)
+    for n in range(2):
+        due("hostile", f"a{n}", "openai/slow", max_seconds=1)
+    work()
+    assert providers.closed() == {}
+
+
+def test_a_model_over_its_quota_shuts_no_other_model(serve: Any, settings: Any) -> None:
+    serve(by_model)
+    settings.MODEL_CALL_SECONDS = 2
+    due("hostile", "a", "openai/bad")
+    work()
+    assert set(providers.closed()) == {"openai/bad"}
+
+
+def test_a_runtime_cannot_have_a_failing_model_called_repeatedly(
+    serve: Any, settings: Any, clock: time_machine.Traveller
+) -> None:
+    serve(by_model)
+    settings.MODEL_CALL_SECONDS = 2
+    agent = due("hostile", "a", "openai/bad")
+    due("hostile", "a2")
+    refused = 0
+    for _ in range(6):
+        try:
+            backlog.request(agent)
+        except BackingOff:
+            refused += 1
+        queueing.work()
+        decline(agent)
+        clock.shift(6 * MINUTE)
+    assert (RefinementSession.objects.filter(outcome="failed").count(), refused) == (1, 5)
+
+
+def test_one_agent_does_not_shut_a_provider_for_all_others(serve: Any, clock: time_machine.Traveller) -> None:
+    """Its model is over its quota for a day, the models of the others are not. It requests and removes its back-off
+    as often as it can."""
+    serve(by_model)
+    hostile = due("hostile", "a", "openai/over")
+    for n in range(24):
+        due(f"t{n % 3}", f"a{n}", "openai/good")
+    for minute in range(10):
+        decline(hostile)
+        with suppress(BackingOff, SessionOpen):
+            backlog.request(hostile)
+        tasks.close_stale() if minute % 5 else tasks.sweep()
+        queueing.work()
+        if minute == 0:
+            completed = RefinementSession.objects.filter(outcome="completed").exclude(agent=hostile)
+            assert completed.values("agent").distinct().count() == 24
+        clock.shift(MINUTE)
+
+
+def test_after_a_change_of_model_the_limit_of_the_new_provider_holds(settings: Any) -> None:
+    settings.PROVIDER_SESSIONS = {"ollama": 1}
+    agents = [due("any", f"a{n}") for n in range(4)]
+    tasks.sweep()
+    for agent in agents:
+        lifecycle.change(agent, OPERATOR, model="ollama/large")
+    tasks.sweep()
+    assert scheduling.take() is not None
+    assert scheduling.take() is None
+
+
+def test_after_a_change_of_model_a_shut_provider_does_not_block_the_agent() -> None:
+    Provider.objects.create(name="openai", failures=9, shut_until=timezone.now() + 4 * MINUTE)
+    agent = due("any", "a", "openai/gone")
+    tasks.sweep()
+    lifecycle.change(agent, OPERATOR, model="builtin/dedupe")
+    work()
+    assert RefinementSession.objects.filter(outcome="completed").count() == 1
+
+
+def test_after_a_short_pause_of_a_provider_a_worker_is_woken(clock: time_machine.Traveller) -> None:
+    """All wake-ups are used during the one second that the provider asks for."""
+    for n in range(5):
+        due(f"t{n}", "a", "openai/any")
+    tasks.sweep()
+    Provider.objects.create(name="openai", failures=1, shut_until=timezone.now() + timedelta(seconds=1))
+    queueing.work()
+    clock.shift(2)
+    assert scheduling.free().count() == 5
+    assert Schedule.objects.get(func=queue.REFINE_AGENT).next_run <= timezone.now()
+
+
+def test_a_turn_taken_by_a_clock_that_was_ahead_is_freed() -> None:
+    due("any", "a")
+    with time_machine.travel(timezone.now() + timedelta(days=30)):
+        tasks.sweep()
+        assert scheduling.take() is not None
+    Waiting.objects.update(since=timezone.now())
+    tasks.close_stale()
+    tasks.sweep()
+    assert Waiting.objects.filter(taken_at__isnull=False).count() == 0
+
+
+def test_a_call_that_spent_its_time_waiting_for_a_pause_is_not_a_failure_of_the_provider(
+    serve: Any, settings: Any
+) -> None:
+    """Of its 3 seconds it waits for 2.8, and the server answers in 1.5."""
+    serve(by_model)
+    settings.MODEL_CALL_SECONDS = 3
+    due("any", "a", "openai/usual")
+    tasks.sweep()
+    turn = scheduling.take()
+    assert turn is not None
+    session = scheduling.open_due(Agent.objects.get(pk=turn.pk))
+    assert session is not None
+    Provider.objects.create(name="openai", failures=1, shut_until=timezone.now() + timedelta(seconds=2.8))
+    loop.drive(session)
+    assert Provider.objects.get(name="openai").failures <= 1
+
+
+class Outage:
+    """A provider that fails until `trouble` is None, the clock, and workers."""
+
+    def __init__(self, clock: time_machine.Traveller) -> None:
+        self.clock, self.trouble = clock, Status(503)
+        self.server: ModelServer
+
+    def reply(self, turn: Turn) -> Action:
+        return self.trouble or DONE
+
+    def work(self, minutes: int) -> list[int]:
+        """Let workers work; the number of calls in each minute."""
+        calls = []
+        for minute in range(minutes):
+            before = len(self.server.requests)
+            tasks.close_stale() if minute % 5 else tasks.sweep()
+            queueing.work()
+            calls.append(len(self.server.requests) - before)
+            self.clock.shift(MINUTE)
+        return calls
+
+
+@pytest.fixture
+def outage(clock: time_machine.Traveller, serve: Any, settings: Any) -> Outage:
+    outage = Outage(clock)
+    outage.server = serve(outage.reply)
+    settings.MODEL_CALL_SECONDS = 1
+    return outage
+
+
+def create_due(count: int) -> list[Agent]:
+    """So many agents of three tenants with a model of the provider, all due."""
+    return [due(f"t{n % 3}", f"a{n}", "openai/scripted") for n in range(count)]
+
+
+def create_others() -> set[int]:
+    """Due agents that need no provider."""
+    return {due("other", f"b{n}").pk for n in range(5)}
+
+
+def outcomes() -> Counter[str]:
+    return Counter(RefinementSession.objects.values_list("outcome", flat=True))
+
+
+def completed() -> set[int]:
+    return set(RefinementSession.objects.filter(outcome="completed").values_list("agent_id", flat=True))
+
+
+@pytest.mark.parametrize(("trouble", "failed"), [(Status(503), 1), (Status(429), 1), (Slow(5), 2)])
+def test_an_hour_of_failure_fails_one_or_two_sessions(
+    trouble: Action, failed: int, outage: Outage, settings: Any
+) -> None:
+    outage.trouble = trouble
+    settings.MODEL_CALL_SECONDS = 0.2 if isinstance(trouble, Slow) else 5
+    create_due(20)
+    calls = outage.work(50)
+    assert max(calls) <= 5
+    assert sum(calls) >= 10, "the provider is checked"
+    assert outcomes() == {Outcome.FAILED: failed}
+    outage.trouble = None
+    settings.MODEL_CALL_SECONDS = 5
+    outage.work(6)
+    assert outcomes() == {Outcome.FAILED: failed, Outcome.COMPLETED: 20 - failed}
+    outage.clock.shift(64 * MINUTE)
+    outage.work(6)
+    assert outcomes() == {Outcome.FAILED: failed, Outcome.COMPLETED: 20}, "the failed ones after their hour"
+
+
+def test_agents_that_wait_for_a_provider_take_no_place_of_others(outage: Outage, settings: Any) -> None:
+    """They are more than one sweep queues, and of as many tenants."""
+    settings.SWEEP_AGENTS = 3
+    for number in range(12):
+        agent = due(f"s{number}", "a", "openai/scripted")
+        refining.change(agent, due_at=timezone.now() - timedelta(days=1))
+    outage.work(1)
+    others = create_others()
+    outage.clock.shift(4 * MINUTE)
+    outage.work(1)
+    assert completed() == others
+    outage.trouble = None
+    outage.work(6)
+    assert outcomes() == {Outcome.FAILED: 1, Outcome.COMPLETED: 11 + len(others)}, "they all complete at once"
+
+
+def test_a_model_that_refuses_is_not_down(outage: Outage) -> None:
+    """A wrong key or name concerns one agent, and does not make others wait."""
+    outage.trouble = Status(404)
+    create_due(5)
+    outage.work(1)
+    assert outcomes() == {Outcome.FAILED: 5}
+    assert set(RefinementSession.objects.values_list("reason", flat=True)) == {"model_refused"}
+
+
+def test_a_check_of_a_provider_sends_no_memory(outage: Outage) -> None:
+    for agent in create_due(3):
+        refining.fill(agent, 3, 30)
+    outage.work(20)
+    checks = [request.body for request in outage.server.requests[2:]]
+    assert outage.server.refused == []
+    assert checks
+    assert all([each["content"] for each in body["messages"]] == ["Answer with one word: yes."] for body in checks)
+
+
+def test_an_agent_that_stays_over_its_budget_is_refined_once_a_day(outage: Outage) -> None:
+    """Neither at every sweep, nor by its weekly date in addition."""
+    outage.trouble = None
+    [agent] = create_due(1)
+    refining.change(agent, budget_tokens=100, target_tokens=80)
+    refining.fill(agent, 6, 40)
+    days = []
+    for _ in range(2):
+        before = RefinementSession.objects.count()
+        for _ in range(144):
+            tasks.sweep()
+            queueing.work()
+            outage.clock.shift(10 * MINUTE)
+        days.append(RefinementSession.objects.count() - before)
+    assert days == [1, 1]
