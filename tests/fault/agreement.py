@@ -1,7 +1,5 @@
 """Whether a vault agrees with its silo."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fixtures of sessions against a real model server, and of a service with a database of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta

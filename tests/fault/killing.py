@@ -4,8 +4,6 @@ The process has no threads, so it can fork. Each session runs in a child, which 
 a rehearsal counts: before and after every statement and commit, and during every call of the model.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

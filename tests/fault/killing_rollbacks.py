@@ -1,8 +1,6 @@
 """Kill rollbacks and redactions with SIGKILL after a random part of the time that they take: `main` for
 `test_rollback_kills.py`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -5,8 +5,6 @@ Each child makes some edits and kills itself before or after its n-th operation 
 left; after PER_RESET of them the database and the vault are restored.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

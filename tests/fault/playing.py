@@ -1,7 +1,5 @@
 """Shared by the tests of whole sessions: providers, agents whose refinement is due, and what holds at every end."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import timedelta

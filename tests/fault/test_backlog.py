@@ -1,8 +1,6 @@
 """Attacks on the work in the background: agents that are never refined, turns that are never freed, locks that block
 all. And workers that choose at the same moment: no agent is taken twice, and no limit is exceeded."""
 
-from __future__ import annotations
-
 import random
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Whole sessions with a real model server: memories that give orders, and ledgers in batches."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

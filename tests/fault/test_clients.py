@@ -3,8 +3,6 @@
 They write, revise one memory, search, read the context, repeat requests and refine; of one agent, and of ten.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Iterator

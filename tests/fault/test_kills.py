@@ -3,8 +3,6 @@
 A few kills in every run; KILLS=200 for the figures in docs/internals/reliability.md.
 """
 
-from __future__ import annotations
-
 import os
 
 from tests.commands.calling import Installation

@@ -1,7 +1,5 @@
 """Every fault of a model server, with a real server: the shared transport, then the replies of each protocol."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 import socket

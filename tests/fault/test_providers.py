@@ -4,8 +4,6 @@ A provider that is down costs a few calls and one or two sessions, not one of ea
 moves by a minute; the tests carry out the tasks of workers.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import suppress
 from datetime import timedelta

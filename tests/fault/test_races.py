@@ -1,8 +1,6 @@
 """Races between decisions on access and proposals, rollbacks, redactions and edits: one follows the other, one decision
 counts, and everyone sees which."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whole sessions with a real model server: a good one, and what can go wrong."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 A few kills of 500 changes in every run; KILLS=200 CHANGES=10000 for the figures in docs/internals/reliability.md.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Concurrent writers of a vault, and a person who edits its files: no one waits forever, and no edit is lost."""
 
-from __future__ import annotations
-
 import os
 import random
 import threading

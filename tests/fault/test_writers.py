@@ -1,7 +1,5 @@
 """Concurrent writers, and writers killed at any moment: the trail holds, and nothing is lost or half done."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -5,8 +5,6 @@
 prints the child's process id, and "gone" when the child ended.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,8 +1,6 @@
 """Several people read, agree and write in any order: no switch is turned on without the agreement of the person who
 writes, and a change does not undo another person's change of something else (seed 004, "Implementation Guards")."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

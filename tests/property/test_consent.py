@@ -1,8 +1,6 @@
 """Consent with a moving clock: in any sequence of requests, decisions, repeated links and clock changes, no one reads
 outside the person, scope and time of an active grant, and no one decides on their own request."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta

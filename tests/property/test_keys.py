@@ -3,8 +3,6 @@
 The walk plays a program of the tenant that keeps every key it saw, and a runtime that uses its own key.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Of a log with any bytes, read in any pieces, the newest entries that fit are sent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Masking of any text: no secret of a known form survives, masking twice equals masking once, and JSON stays JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

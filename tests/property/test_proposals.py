@@ -1,8 +1,6 @@
 """Proposals with a moving clock: in any sequence of proposals, decisions, repeated links and changes of the steward,
 only the agent's side changes a setting, and no one accepts their own proposal."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any

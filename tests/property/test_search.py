@@ -1,7 +1,5 @@
 """Search with any text: it raises nothing, meets its rules, and does not depend on the history of the index."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from random import Random
 from unittest.mock import patch

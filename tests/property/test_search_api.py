@@ -1,8 +1,6 @@
 """Search in the API compared with a plain search: after any writes, revisions, discards, imports and rollbacks it finds
 exactly the same memories; and no text is an error."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What is stored is read back exactly, or its field is refused; nothing else is raised."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
