@@ -1,7 +1,7 @@
-"""Changing and removing memberships of tenants. Invitations add them (`memory.accounts.invitations`).
+"""Changes and removes memberships of tenants. Invitations add memberships (`memory.accounts.invitations`).
 
-A tenant keeps an owner, unless a superuser confirms otherwise. Removing a membership ends the person's requests and
-grants in the tenant.
+A tenant keeps at least one owner, unless a superuser confirms that it may have none. If a membership is removed, the
+person's requests and grants in the tenant end.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def send(agent_id: int, number: int) -> str:
 
 
 def requesters(request: links.Request) -> tuple[str, ...]:
-    """The addresses or labels of the requester. The steward may not decide about their own request."""
+    """The addresses or labels of the requester. A steward with one of these addresses may not decide."""
     if isinstance(request, Removal):
         return letters.requesters(request.asker, request.asked_by)
     return (request.person if isinstance(request, Standing) else request.proposer,)
@@ -62,7 +62,7 @@ def _access(agent: Agent, request: Standing, link: str) -> tuple[str, str]:
     return f"{request.person} asks to read its memories", (
         f"You receive this mail because you are the steward of the agent {agent.label}.\n\n"
         f"{request.person} asks to read {wording.scope(request.scope)}{f' ({listed})' if listed else ''}, for "
-        f"{wording.duration(request.seconds)} from your approval.\n\n"
+        f"{wording.duration(request.seconds)} after your approval.\n\n"
         f"{_instructions(link, request.asked_at + LAPSES)}"
         f"The reason, in their own words, which the service has not checked:\n\n    {wording.quoted(request.purpose)}\n"
     )
