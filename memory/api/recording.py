@@ -38,7 +38,7 @@ class RecordingIn(Body):
         max_length=64, **OPTIONAL_TEXT, help_text="name, from letters, digits and . _ -; default: the open session"
     )
     project = Text(max_length=100, **OPTIONAL_TEXT)
-    topic = Text(max_length=58, **OPTIONAL_TEXT, help_text="this interaction is added to the memory of the topic")
+    topic = Text(max_length=58, **OPTIONAL_TEXT, help_text="topic; the interaction is added to the topic's memory")
     context = Text(**_LINE, help_text="what led to the interaction")  # type: ignore[assignment]  # a field, not the property
     intent = Text(**_NOTE)
     effectiveness = Text(**_NOTE)

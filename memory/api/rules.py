@@ -23,9 +23,9 @@ class RulesOut(serializers.Serializer[Any]):
 
     version = serializers.CharField(help_text="version of the rules")
     memory_rules = serializers.DictField(
-        help_text="switches, categories and limits; may have other keys too, because unknown keys are kept"
+        help_text="switches, categories and limits; free-form: unknown keys are kept and returned"
     )
-    storage = serializers.DictField(help_text="`base_path` of the vault; may have other keys too")
+    storage = serializers.DictField(help_text="`base_path` of the vault; free-form: unknown keys are kept and returned")
 
 
 class Rules(AgentView):

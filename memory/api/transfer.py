@@ -133,9 +133,7 @@ class _Begun:
 class Import(AgentView):
     def get_parsers(self) -> list[Any]:
         """One parser, for the media type of the format."""
-        name = (
-            getattr(getattr(self, "request", None), "GET", {}).get("format") or ""
-        )  # the schema is made without a request
+        name = getattr(getattr(self, "request", None), "GET", {}).get("format") or ""  # the schema has no request
         return [ImportParser(IMPORTS.get(name, IMPORTS["jsonl"]).media_type)]
 
     @extend_schema(
