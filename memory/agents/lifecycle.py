@@ -188,11 +188,10 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     AgentConsentRequired.
     """
     with edits.locked(agent) as row:
+        # This reads the trail, because SQL can change the rows of AgentKey.
         issued = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.KEY_ISSUED)
         is_its_own = any(not detail.get("handed_out") for detail in issued.values_list("detail", flat=True))
-        if (
-            is_its_own or Change.objects.filter(agent_id=row.pk).exists()
-        ):  # from the trail, because SQL can change rows of AgentKey
+        if is_its_own or Change.objects.filter(agent_id=row.pk).exists():
             raise AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
         return _issue_key(row, actor, label, is_handed_out=True)
 

@@ -168,5 +168,5 @@ def test_an_empty_limit_shows_its_default(house: House, root: Person, signed_in:
     assert set(defaults) == set(LIMITS)
     for name, (label, default) in LIMITS.items():
         assert default.startswith(f"{defaults[name]:,}"), "the value that a session uses"
-        assert f"{label}; empty: {default}" in tenant
-        assert escape(f"{label}; empty: the tenant's limit, or else {default}") in agent
+        assert f"{label}; default: {default}" in tenant
+        assert escape(f"{label}; default: the tenant's limit, or {default} if the tenant has no limit") in agent

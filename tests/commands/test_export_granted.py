@@ -20,7 +20,7 @@ from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh
 
-WRONG = "error: The token does not belong to a grant in force for this agent.\n"
+WRONG = "error: The token does not belong to an active grant for this agent.\n"
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +154,7 @@ def test_a_grant_that_ends_meanwhile_ends_the_export(
     monkeypatch.setattr(granted_reads, "memories", then_revoked)
     ran = export("--grant", given)
     assert (ran.code, len(ran.out.splitlines())) == (1, 100)
-    assert "You have no grant in force here." in ran.err
+    assert "You have no active grant with this number." in ran.err
 
 
 def test_a_seal_that_does_not_open_is_told_without_content(house: House, pat: Person) -> None:

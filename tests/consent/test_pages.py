@@ -80,7 +80,7 @@ def test_a_proposal_is_shown_whole(led: Agent, visitor: Client) -> None:
         ADMIN.label,
         "from builtin/dedupe to openai/gpt-4.1",
         f"from {STEW} to tom@acme.test",
-        "only its steward consents",
+        "only its steward can consent",
     ):
         assert told in shown
     assert buttons(shown) == ["Approve", "Deny"]

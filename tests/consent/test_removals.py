@@ -59,9 +59,9 @@ def test_it_is_shown_whole_and_without_content(led: Agent, visitor: Client) -> N
         "acme/ada",
         "the content of 2 memories, including their history",
         "Numbers 1, 3",
-        "2 of them are in use now",
+        "2 of the memories are active",
         "Protected from refinement: 3",
-        "These memories may say the same, but this request does not name them: 2",
+        "These memories may have the same content, but this request does not include them: 2",
         "request &lt;b&gt;17&lt;/b&gt;",
         ">Delete permanently</button>",
         ">Deny</button>",
@@ -118,7 +118,7 @@ def test_an_erasure_is_agreed_to(led: Agent, visitor: Client) -> None:
 def test_what_another_request_left_nothing_of_says_so(led: Agent, visitor: Client, ask: Any) -> None:
     (_, first), (_, second) = ask(led), ask(led)
     press(visitor, first, "approve")
-    assert "Other requests already deleted everything" in page(visitor, second)
+    assert "Other requests have already deleted all content" in page(visitor, second)
     press(visitor, second, "approve")
     assert problems(led) == []
 

@@ -41,7 +41,7 @@ def rejected(agent: Agent, token: str) -> None:
     before = steps.state(agent)
     with pytest.raises(errors.KeyRejected) as refused:
         grant_tokens.proven(fresh(agent), token)
-    assert str(refused.value) == "The token does not belong to a grant in force for this agent."
+    assert str(refused.value) == "The token does not belong to an active grant for this agent."
     assert refused.value.__cause__ is None
     assert steps.state(agent) == before
 

@@ -66,8 +66,8 @@ def test_a_letter_says_what_when_and_by_whom(stewarded: Agent) -> None:
     assert message.body == (
         "You receive this mail because you are the steward of the agent acme/ada. This has changed:\n\n"
         "- its model is now openai/gpt-4.1\n\n"
-        f"Made by the agent's own runtime on {entry.at:%d %B %Y at %H:%M} UTC. "
-        f"This is entry {entry.seq} of the agent's audit trail.\n"
+        f"The agent's own runtime made this change on {entry.at:%d %B %Y at %H:%M} UTC. "
+        f"It is entry {entry.seq} of the agent's audit trail.\n"
     )
 
 
@@ -76,7 +76,7 @@ def test_every_kind_of_actor_is_named(stewarded: Agent) -> None:
         lifecycle.change(fresh(stewarded), Actor(kind, "x"), model=f"openai/{number}")
     work()
     bodies = [message.body for message in mail.outbox]
-    assert len({re.search("Made by (.*) on ", body)[1] for body in bodies}) == len(ActorKind)  # type: ignore[index]
+    assert len({re.search("(.*) made this change on ", body)[1] for body in bodies}) == len(ActorKind)  # type: ignore[index]
 
 
 def test_a_model_that_would_break_a_header_is_refused(stewarded: Agent) -> None:

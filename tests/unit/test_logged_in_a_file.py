@@ -137,7 +137,7 @@ def test_the_steward_is_told(led: Agent, root: Path) -> None:
     mail.outbox.clear()
     proposals.accept(fresh(led), propose(led, memory_path="ada.md"), ME)
     work()
-    told = "the file of its log of runs, in clear text, is now:"
+    told = "its log of runs is now in this file, in clear text:"
     assert any(f"{told} {root}/acme/ada.md" in message.body for message in mail.outbox)
     mail.outbox.clear()
     lifecycle.change(fresh(led), ME, memory_path="")
@@ -156,7 +156,7 @@ def test_what_it_would_change_is_told_in_words(led: Agent, root: Path) -> None:
     (root / "acme").mkdir(parents=True)
     (root / "acme" / "ada.md").write_text("## old\n")
     [said] = wording.changes(led, {"memory_path": f"{root}/acme/ada.md"})
-    assert "an existing file, whose content becomes part of the log" in said
+    assert "the file exists, and its content becomes part of the log" in said
 
 
 def test_numbers_of_a_log_that_are_none(led: Agent) -> None:

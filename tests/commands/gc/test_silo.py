@@ -124,7 +124,7 @@ def test_a_grant_that_is_over_is_refused_before_anything_is_sent(
     for wrong in (given, "palg_1_1_x", "x"):
         ran = run("gc", "ada", "--grant", wrong)
         assert (ran.code, ran.out) == (2, "")
-        assert "grant in force for this agent" in ran.err
+        assert "active grant for this agent" in ran.err
     assert server.requests == []
     assert operations.runs(fresh(logged)).count() == 5
 
