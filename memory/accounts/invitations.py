@@ -152,7 +152,7 @@ def _has_factor(person: Person) -> bool:
 
 
 def _proven(token: str, *, is_locked: bool = False) -> Invitation:
-    """The valid invitation of a token. Raises InvalidLink, which gives a reason only if the MAC is right."""
+    """The valid invitation of a token. Raises InvalidLink. The message gives a reason only if the MAC is right."""
     prefix, _, secret = token[:_MAX_TOKEN].partition("_")
     rows = Invitation.objects.select_related("tenant", "invited_by")
     rows = rows.select_for_update(of=("self",)) if is_locked else rows
@@ -170,7 +170,7 @@ def _proven(token: str, *, is_locked: bool = False) -> Invitation:
 
 
 def normalized(address: str) -> str:
-    """The address as it is stored and mailed to. It can differ from the typed one: "ß" becomes "ss"."""
+    """The form of the address that is stored and used for mail. It can differ from the typed form: "ß" becomes "ss"."""
     return address.strip().casefold()
 
 
@@ -180,7 +180,9 @@ def _checked(address: str) -> str:
         validate_email(email)
     except (ValidationError, UnicodeError):
         email = ""
-    if len(email) > MAX_ADDRESS or not letters.is_plain(email):  # mail to stewards shows it without quotes
+    if len(email) > MAX_ADDRESS or not letters.is_plain(
+        email
+    ):  # because mail to stewards shows the address without quotes
         raise Invalid("address", letters.ADVICE)
     return email
 

@@ -44,7 +44,7 @@ def is_last_owner(membership: Membership) -> bool:
 
 
 def require_tenant(tenant_id: int, by: Person) -> Tenant:
-    """The tenant, locked, if the person may manage its members. Raises NotFound otherwise."""
+    """Lock and return the tenant, if the person may manage its members. Raises NotFound otherwise."""
     tenant = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).first()
     if tenant is None or not may(by, Action.STAFF, tenant):
         raise NotFound("No such membership.")
@@ -53,7 +53,7 @@ def require_tenant(tenant_id: int, by: Person) -> Tenant:
 
 @contextmanager
 def _locked(membership: Membership, by: Person) -> Iterator[Membership]:
-    """The membership, read again with its tenant locked, so that two owners cannot remove each other."""
+    """Lock the tenant, and read the membership again. So two owners cannot remove each other."""
     with transaction.atomic():
         require_tenant(membership.tenant_id, by)
         row = (

@@ -116,7 +116,7 @@ def consume_code(factor: Authenticator, code: str) -> bool:
 
 
 def is_present_code(factor: Authenticator, code: str) -> bool:
-    """Whether this is the present code. Does not use it up."""
+    """Whether this is the present code. The check does not use up the code."""
     return _step(factor, code) is not None
 
 
@@ -153,7 +153,7 @@ def _pepper(factor: Authenticator) -> bytes:
 
 
 def _is_proven(factor: Authenticator) -> bool:
-    """Whether the row was created for this person. This fails if somebody moved it from another person with SQL."""
+    """Whether the row was created for this person. A row that SQL moved from another person does not pass."""
     return hmac.compare_digest(bytes(factor.proof), _proof(factor, _pepper(factor)))
 
 

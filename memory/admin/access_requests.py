@@ -48,7 +48,7 @@ class Revoke(AdminAction):
 
     def preview(self, rows: Sequence[AccessRequest]) -> Iterable[str]:
         running = sum(map(self.is_offered, rows))
-        yield f"Ends {several(running, 'grant')} now. Then nobody can read under {'it' if running == 1 else 'them'}."
+        yield f"Ends {several(running, 'grant')} now, so that nobody can read under {'it' if running == 1 else 'them'}."
         if rest := len(rows) - running:
             yield f"Skips {several(rest, 'request')} without an active grant."
 
@@ -75,7 +75,7 @@ class AccessPage(ScopedAdmin):
 
     @display(description="decided by")
     def deciding(self, row: AccessRequest) -> str:
-        """Who decided. For an open request, it says who can decide, how, and until when."""
+        """A text that says who decided. For an open request, it says who can decide, how, and until when."""
         if state_now(row) != AccessState.REQUESTED:
             return row.decided_by or "nobody"
         path = f"access-requests/{row.number}/approve or /deny"

@@ -110,7 +110,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         return f"agent {row.label}"
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
-        """The actions in the header, without those that `related_pages` shows beside the buttons."""
+        """The actions in the header. It leaves out the actions that `related_pages` shows beside the buttons."""
         actions = super().get_actions_detail(request, object_id)
         return [each for each in actions if each.path not in ("time-machine", "ask")]
 

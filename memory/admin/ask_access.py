@@ -99,7 +99,7 @@ def numbers_in(text: str) -> tuple[int, ...]:
 
 
 def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
-    """Show the form. A valid POST files the request and redirects to its page."""
+    """Show the form. A valid POST stores the access request and redirects to the page of this request."""
     person: Any = request.user
     who = _who_decides(agent)
 

@@ -66,7 +66,7 @@ def _preview(agent: Agent, numbers: list[int]) -> Iterator[str]:
         yield f"{agent.label}: these of the memories are protected: {wording.numbered(figures.constitutional)}."
     if figures.related:
         listed = wording.numbered([each.number for each in figures.related])
-        yield f"{agent.label}: not included, but these memories may have the same content: {listed}."
+        yield f"{agent.label}: these memories may have the same content, but are not included: {listed}."
     yield from _former_vault_lines(agent, figures.former_vaults)
 
 

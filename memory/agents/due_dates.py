@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 
-SHARE = 0.05  # of the interval, earlier or later
+SHARE = 0.05  # the share of the interval by which a date may be earlier or later
 MAX_SPREAD = timedelta(hours=6)
 
 
@@ -15,7 +15,8 @@ def following(moment: datetime, every: timedelta, agent_id: int) -> datetime:
 
 
 def spread(span: timedelta, seed: str) -> timedelta:
-    """A positive or negative offset: at most 5 % of the span and 6 hours. The same seed gives the same offset."""
+    """An offset, positive or negative: at most 5 % of the span, at most 6 hours. The same seed gives the same
+    offset."""
     most = min(span * SHARE, MAX_SPREAD)
     number = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest(), "big")
     return most * (2 * number / 2**64 - 1)

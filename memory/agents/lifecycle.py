@@ -89,7 +89,7 @@ def _set_cadence(agent: Agent) -> None:
     agent.due_at = None if every is None or not agent.wrapped_key else due_dates.following(since, every, agent.pk)
 
 
-_PATHS_LOCK = 0x70616C70  # an advisory lock of PostgreSQL: paths of files are assigned one at a time
+_PATHS_LOCK = 0x70616C70  # an advisory lock of PostgreSQL: only one process at a time assigns paths
 
 
 def _clean(agent: Agent, changed: Collection[str]) -> None:

@@ -1,8 +1,8 @@
 """Changes an agent's memory rules. Only a person can change them. The trail records who changed them and when.
 
 An API key cannot change the rules, and no switch is turned on automatically. A change locks the agent and applies to
-the current rules. If it would turn on a switch to which the person did not agree, it is refused. This happens when
-somebody else turned the switch off in the meantime.
+the current rules. A change is refused if it would turn on a switch without the person's agreement. This happens when
+somebody else has turned the switch off in the meantime.
 """
 
 from __future__ import annotations

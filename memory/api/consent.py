@@ -245,7 +245,7 @@ class RemovalOut(serializers.Serializer[Any]):
 
 
 class OneRemovalOut(RemovalOut):
-    would_remove = RemovesOut(allow_null=True, help_text="only while the request is open")
+    would_remove = RemovesOut(allow_null=True, help_text="null if the request is not open")
 
 
 class Removals(AgentView):

@@ -79,7 +79,8 @@ class Recordings(AgentView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
-        """Record an interaction. The status is 201. If the interaction is skipped, it is 200, with the reason."""
+        """Record an interaction. The status is 201. If the interaction is skipped, the status is 200, and `skipped`
+        says why."""
         payload = self.payload(RecordingIn)
         requested = payload.pop("requested")
         interaction = Interaction(**payload | {"tools": tuple(payload["tools"])})
@@ -229,7 +230,7 @@ class DecisionIn(Body):
 
 
 class SuggestionOut(serializers.Serializer[Any]):
-    """A memory that is older than its category suggests. Its content is not included."""
+    """A memory that is older than its category suggests. The content is not included."""
 
     id = serializers.IntegerField(source="number", help_text="the memory's number")
     version = serializers.IntegerField(help_text="pass it in `expect`")

@@ -46,7 +46,11 @@ class Rules(AgentView):
 
 
 class DifferenceOut(serializers.Serializer[Any]):
-    id = NumberOrNull(source="number", allow_null=True, help_text="null for an index page or an unknown memory's file")
+    id = NumberOrNull(
+        source="number",
+        allow_null=True,
+        help_text="number of the memory; null for an index page, or if the memory is unknown",
+    )
     kind = serializers.ChoiceField(comparing.KINDS, help_text="what differs; `edited`: somebody changed the file")
     path = serializers.CharField(allow_blank=True, help_text="path below the vault's folder; empty if there is no file")
 
@@ -62,7 +66,7 @@ class VaultOut(serializers.Serializer[Any]):
     fault = serializers.CharField(allow_blank=True, help_text="why the last write failed; empty if it succeeded")
     differences = DifferenceOut(many=True, help_text="current differences between the files and the silo")
     unknown = serializers.IntegerField(
-        allow_null=True, help_text="number of files of other origin; null before the last page"
+        allow_null=True, help_text="number of files that the service did not write; null before the last page"
     )
     next = serializers.CharField(allow_null=True)
 

@@ -48,7 +48,7 @@ class ImportQuery(Body):
     project = Text(
         **OPTIONAL_TEXT,
         max_length=100,
-        help_text="project of project memories if the format has no projects; default: default-project",
+        help_text="the project for project memories, if the format has no projects; default: default-project",
     )
 
 
@@ -97,8 +97,8 @@ class ExportView(AgentView):
         responses={(200, kind): schema for kind, schema in _media_types(EXPORTS.values(), OpenApiTypes.OBJECT).items()},
     )
     def get(self, request: Request) -> HttpResponseBase:
-        """Export all memories, in the order of their ids. The default format has one JSON object per line. You can
-        export memories also while memory is off."""
+        """Export all memories, in the order of their ids. The default format has one JSON object per line. Export
+        also works while memory is off."""
         query = self.query(ExportQuery)
         write = writer(query["format"], with_discarded=query["discarded"])
         chosen = EXPORTS[query["format"]]

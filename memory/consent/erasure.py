@@ -46,8 +46,8 @@ def preview(agent: Agent) -> Figures:
 
 
 def erase(agent: Agent, request: int, actor: Actor) -> Figures:
-    """Carry out a request for erasure, for the agent's side. It ends an open refinement session. No session is due
-    later.
+    """Carry out a request for erasure, for the agent's side. It ends an open refinement session. After
+    that, no session is due.
 
     Raises ConsentRequired, RequestNotFound, Erased.
     """

@@ -74,7 +74,7 @@ def _require_scope(agent: Agent, scope: Scope) -> None:
             raise errors.UnknownEntry(f"The audit trail has no session {scope.session}.")
     elif scope.kind == "entries":
         if not 0 < scope.first <= scope.last <= agent.audit_seq:
-            raise errors.Invalid("entries", f"must be a first and a last entry from 1 to {agent.audit_seq}")
+            raise errors.Invalid("entries", f"must have a first and a last entry, from 1 to {agent.audit_seq}")
     elif scope.kind != "silo":
         raise errors.Invalid("scope", "must be one of: silo, memories, session, entries")
 
@@ -97,7 +97,9 @@ def _decide(agent: Agent, number: int, actor: Actor, operation: Operation) -> St
         steps.require_side(row, actor, is_steward_only=row.is_steward_only)
         if actor.kind == ActorKind.STEWARD and same_address(actor.label, standing.person):
             raise errors.ConsentRequired("Nobody decides about their own request.")
-        if operation == Operation.ACCESS_GRANTED and steps.is_altered(row, number):  # nothing can be read under it
+        if operation == Operation.ACCESS_GRANTED and steps.is_altered(
+            row, number
+        ):  # nothing could be read under the grant
             raise errors.NotOpen("The agent's audit trail was altered after this request.")
         return _step(row, operation, actor, {"request": number})
 
@@ -149,9 +151,9 @@ def current_state(agent: Agent, standing: Standing) -> AccessState:
 
 @contextmanager
 def record_expiry(agent: Agent) -> Iterator[None]:
-    """Record expired grants if the block is refused with NotGranted or NotOpen.
+    """Record expired grants if the block raises NotGranted or NotOpen.
 
-    The refusal rolls back the transaction of the block. So the audit entries about expired grants are written after it.
+    The error rolls back the transaction of the block. So the audit entries about expired grants are written after it.
     Because of these entries, an expired grant stays expired even if the clock is set back.
     """
     try:

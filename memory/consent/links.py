@@ -1,8 +1,8 @@
 """Mailed links with which a steward decides about an access request, a removal request or a proposal.
 
-A link is created when it is mailed. A MAC proves it. It is valid for one decision, and only for the steward who
-received it. Opening a link decides nothing. After the decision, the link's page shows the result, and the steward can
-revoke an active grant on it.
+A link is created when it is mailed. A MAC proves that a link is genuine. A link is valid for one decision, and only for
+the steward who received it. Opening a link decides nothing. After the decision, the link's page shows the result, and
+the steward can revoke an active grant on this page.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def find_request(agent: Agent, number: int) -> Request | None:
 
 
 def look(token: str) -> Opened:
-    """The request of a link, and its state. Changes no decision. Raises InvalidLink."""
+    """The request of a link, and its state. This decides nothing. Raises InvalidLink."""
     agent, link = _proven(token)
     request = find_request(agent, link.number)
     if request is None or not (_is_mailed_to(link, agent.steward) or _is_former_steward(agent, link, request)):
@@ -147,7 +147,8 @@ def _is_mailed_to(link: ConsentLink, steward: str) -> bool:
 
 
 def _is_former_steward(agent: Agent, link: ConsentLink, request: Request) -> bool:
-    """Whether the link's proposal has replaced the steward who received the link. They may still see the result."""
+    """Whether the link's proposal has replaced the steward who received the link. This person may still see the
+    result."""
     if not isinstance(request, Proposal) or request.state != ProposalState.ACCEPTED:
         return False
     if "steward" not in request.proposed:

@@ -1,4 +1,4 @@
-"""Notices that tell an agent that a person reads its memories: one per grant, added with the first read.
+"""Notices that tell an agent that a person reads its memories. The first read under a grant adds the grant's notice.
 
 The edit that ends a grant also updates its notice. So the notice always shows the correct end.
 """

@@ -33,7 +33,9 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
     Raises AgentConsentRequired, Invalid, ConsentRequired, TooManyRequests, MailNotSent, Erased.
     """
     if actor.kind not in _PROPOSERS:
-        raise errors.AgentConsentRequired("The agent's side changes these settings directly. It cannot propose them.")
+        raise errors.AgentConsentRequired(
+            "The agent's side cannot propose a change. It changes these settings directly."
+        )
     _require_proposable(settings)
     with edits.locked(agent) as row:
         edits.require_key(row)
@@ -58,7 +60,7 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
 
 
 def _vault(row: Agent, path: str, actor: Actor) -> str:
-    """The resolved path of a vault. Operators may use every vault root, others only their tenant's folder.
+    """The resolved path of a vault. Operators may use every vault root. Others may use only their tenant's folder.
 
     Raises Invalid.
     """

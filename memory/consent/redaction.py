@@ -58,7 +58,7 @@ class Figures:
     tokens_before: int
     tokens_after: int
     related: tuple[Related, ...]
-    former_vaults: tuple[str, ...]  # folders that may still contain files of these memories; they stay
+    former_vaults: tuple[str, ...]  # folders that may still contain files of these memories; these files stay
 
 
 def preview(agent: Agent, numbers: Sequence[int]) -> Figures:
@@ -100,7 +100,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
 
 
 def _memories(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
-    """Those of these memories that are not redacted yet. Raises Redacted if all of them are redacted."""
+    """The given memories that are not redacted yet. Raises Redacted if all of them are redacted."""
     memories = [memory for memory in edits.fetch(agent, sorted(numbers)) if memory.redacted_at is None]
     if not memories:
         raise errors.Redacted(numbers)
@@ -113,7 +113,7 @@ def _bodies(agent: Agent, memories: Iterable[Memory]) -> dict[int, set[bytes]]:
     changes = Change.objects.filter(agent_id=agent.pk, number__among=list(found)).values_list("number", "after")
     with streamed(changes) as rows:
         for number, after in rows:
-            if after is not None:  # None only after tampering, which `verify_audit` reports
+            if after is not None:  # it is None only if somebody altered the row; `verify_audit` reports that
                 found[number].add(trail.body_digest(bytes(after)))
     return found
 
@@ -231,7 +231,7 @@ def recorded_in(agent: Agent, numbers: Iterable[int]) -> list[RecordedSession]:
 
 
 def _rename_sessions(agent: Agent, numbers: Sequence[int]) -> None:
-    """Replace the names of recorded sessions with these memories. A name is in clear text and may quote a memory."""
+    """Rename the recorded sessions that include these memories. A name is in clear text and may quote a memory."""
     names = set(RecordedSession.objects.filter(agent_id=agent.pk).values_list("name", flat=True))
     for session in recorded_in(agent, numbers):
         base = f"redacted-{session.pk}"
@@ -249,7 +249,7 @@ def _made_by(agent: Agent, rows: QuerySet[Any], operation: str) -> set[int]:
 
 
 def _with_equal_content(agent: Agent, numbers: Iterable[int]) -> set[int]:
-    """The memories with a present or earlier content that is equal to one of these. Keyed digests are compared."""
+    """The memories whose present or earlier content equals that of one of these. Keyed digests are compared."""
     states = Change.objects.filter(agent_id=agent.pk, after__isnull=False).annotate(words=KeyedDigest("after"))
     theirs = states.filter(number__among=list(numbers)).values_list("words", flat=True)
     words: Any = {bytes(digest) for digest in theirs}

@@ -21,7 +21,7 @@ from memory.policy.validation import checked_words
 from memory.writing import edits
 
 MAX_REASON = 500  # characters
-MAX_MEMORIES = 1_000  # per request
+MAX_MEMORIES = 1_000  # memories per request
 _OPERATIONS = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
 _KINDS = {
     Operation.REDACTION_REQUESTED.value: ("a redaction", "redact"),

@@ -43,8 +43,8 @@ def ask_steward(agent: Agent, number: int) -> None:
 
 
 def require_side(agent: Agent, actor: Actor, *, is_steward_only: bool) -> None:
-    """Raise ConsentRequired unless the actor is the agent's steward or its runtime. `is_steward_only`: not the
-    runtime."""
+    """Raise ConsentRequired unless the actor is the agent's steward or its runtime. If `is_steward_only` is
+    true, the runtime is refused too."""
     is_runtime = actor.kind == ActorKind.AGENT and not is_steward_only
     is_steward = actor.kind == ActorKind.STEWARD and same_address(actor.label, agent.steward)
     if not (is_runtime or is_steward):

@@ -102,7 +102,7 @@ def send(agent_id: int, seq: int, whose: int) -> str:
         + f"\n{_ACTORS[ActorKind(entry.actor_kind)]} made this change on {entry.at:%d %B %Y at %H:%M} UTC. It is entry "
         f"{entry.seq} of the agent's audit trail.\n"
     )
-    subject = " ".join(f"{agent.label}: {changes[0]}".split())  # headers need one line
+    subject = " ".join(f"{agent.label}: {changes[0]}".split())  # a mail header must be one line
     send_mail(subject, body, None, [address])
     return "sent"
 
@@ -148,7 +148,7 @@ _ACTORS = {
 
 log = structlog.get_logger("palimpsest.mail")
 
-WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 10, 60, 360))  # before each retry
+WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 10, 60, 360))  # the time before each retry
 
 
 def post(send: Callable[..., str], name: str, *numbers: int, tried: int) -> str:

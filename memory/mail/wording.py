@@ -23,8 +23,8 @@ def scope(requested: Scope) -> str:
         return f"{what} and its history" if many == 1 else f"{what} and their history"
     return {
         "silo": "all its memories, present and past",
-        "session": f"the changes of session {requested.session}, before and after",
-        "entries": f"the changes of audit entries {requested.first:,} to {requested.last:,}, before and after",
+        "session": f"what session {requested.session} changed, before and after the change",
+        "entries": f"what audit entries {requested.first:,} to {requested.last:,} changed, before and after the change",
     }[requested.kind]
 
 

@@ -57,7 +57,7 @@ def test_an_owner_requests_a_redaction_and_the_runtime_carries_it_out(kept: Agen
     for text in (
         "permanently deletes the content of 2 memories (2 of them active)",
         "these of the memories are protected: 3",
-        "not included, but these memories may have the same content: 2",
+        "these memories may have the same content, but are not included: 2",
         "Nothing is deleted now",
     ):
         assert text in preview, text

@@ -73,13 +73,13 @@ def test_a_request_is_mailed_with_a_link_that_decides(stewarded: Agent) -> None:
     assert message.subject == "acme/ada: pat@acme.test asks to read its memories"
     assert message.body == (
         "You receive this mail because you are the steward of the agent acme/ada.\n\n"
-        "pat@acme.test asks to read 2 listed memories and their history (1, 2), for 1 hour and 30 minutes from your "
+        "pat@acme.test asks to read 2 listed memories and their history (1, 2), for 1 hour and 30 minutes after your "
         "approval.\n\n"
         "Open this link to approve or deny:\n\n"
         f"    {configured.PUBLIC_URL}/consent/{token_of(message)}\n\n"
         f"The link is valid until {asked_at + timedelta(hours=72):%d %B %Y at %H:%M} UTC. Opening it decides nothing. "
         "If you do nothing, the answer is no. Do not share the link: anybody who has it can decide in your name.\n\n"
-        "The reason, in their own words, which the service has not checked:\n\n"
+        "The reason, in the requester's own words. The service has not checked this text:\n\n"
         f"    \u201c{PURPOSE}\u201d\n"
     )
     steward_links.decide(token_of(message), approve=True)
@@ -268,7 +268,7 @@ def test_a_letter_that_fails_is_tried_again_a_few_times(stewarded: Agent, settin
 
 def test_scopes_numbers_and_times_in_words() -> None:
     assert wording.scope(Scope("memories", numbers=(3,))) == "one memory and its history"
-    assert wording.scope(Scope("session", session=7)) == "the changes of session 7, before and after"
-    assert wording.scope(Scope("entries", first=1, last=2_000)).startswith("the changes of audit entries 1 to 2,000,")
+    assert wording.scope(Scope("session", session=7)) == "what session 7 changed, before and after the change"
+    assert wording.scope(Scope("entries", first=1, last=2_000)).startswith("what audit entries 1 to 2,000 changed,")
     assert wording.numbered(range(1, 24)).endswith("19, 20 and 3 more")
     assert [wording.duration(seconds) for seconds in (900, 3_660)] == ["15 minutes", "1 hour and 1 minute"]

@@ -32,14 +32,14 @@ MAX_LISTED = 20  # rows that the confirmation page lists
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the action did to one row, or to the rows of one agent, as a message."""
+    """A message that says what the action did to one row, or to the rows of one agent."""
 
     line: str
     ok: bool = True
 
 
 class AdminAction:
-    """An action on rows of a page. Subclasses define which rows it applies to, its preview, and what it does."""
+    """An action on rows of a page. A subclass defines for which rows it is, what the preview says, and what it does."""
 
     name: ClassVar[str]
     label: ClassVar[str]
@@ -49,7 +49,7 @@ class AdminAction:
     do_not_call_in_templates = True  # otherwise a template would call the action
 
     def is_offered(self, row: Any) -> bool:
-        """Whether the row's page shows the button. A POST for another row still runs `do`, which reports the error."""
+        """Whether the row's page shows the button. For a POST for another row, `do` runs and reports the error."""
         return True
 
     def may(self, page: Any, request: HttpRequest, row: Any) -> bool:
@@ -60,7 +60,7 @@ class AdminAction:
         return self.form
 
     def preview(self, rows: Sequence[Any]) -> Iterable[str]:
-        """Lines for the confirmation page that say what will happen, with numbers."""
+        """The lines of the confirmation page. They say what will happen, with numbers."""
         raise NotImplementedError
 
     def do(self, row: Any, by: Any, values: dict[str, Any]) -> str:
@@ -138,7 +138,7 @@ class LinkAction(AdminAction):
 
 
 class MemoryAction(AdminAction):
-    """Acts on memories, in one edit per agent."""
+    """An action on memories. It makes one edit per agent."""
 
     def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
         raise NotImplementedError

@@ -59,7 +59,7 @@ EMPTY_TEXTS = {
     "agentkey": "Every new agent has a first key. Add an agent on the list of agents.",
     "tenantkey": "Programs use these keys to set up and monitor a tenant's agents. Create one with the button above.",
     "membership": "No members yet. Invite somebody with the button above.",
-    "invitation": "Invite somebody with the button above. The link works once, for 72 hours.",
+    "invitation": "Invite somebody with the button above. The link works once, within 72 hours.",
     "person": "Invite somebody with the button above.",
     "tenant": "Add a tenant with the button above. Then invite its first owner and add its first agent.",
 }

@@ -1,11 +1,11 @@
 """Base of every admin page: permissions by tenant, lists, pages of a row, and pages with a form.
 
-Every row comes from one queryset that contains only the person's tenants. No column shows the content of a memory.
-Only actions change rows (memory/admin/base/actions.py). A URL may contain only the page's own filters. With a filter
-such as `?digest=`, somebody could test what a memory says.
+Every row comes from one queryset, which contains only rows of the person's tenants. No column shows the content of a
+memory. Only actions change rows (memory/admin/base/actions.py). A URL may contain only the page's own filters. With a
+filter such as `?digest=`, somebody could test what a memory says.
 
-Unfold's buttons are links, so they use GET. Each link leads to a page with a form, and a POST of the form does the
-work. A new secret is shown once, in the response to that POST, on a page that the browser does not cache.
+Unfold's buttons are links, so they use GET. Each link leads to a page with a form, and the POST of this form makes the
+change. A new secret is shown once, in the response to that POST, on a page that the browser does not cache.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from memory.errors import Invalid
 from memory.mail import letters
 from memory.models import Agent, Membership, Person, Role, Tenant
 
-MAX_CHOICES = 200  # per filter
+MAX_CHOICES = 200  # choices per filter
 
 
 # --- permissions
@@ -150,7 +150,7 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
 
     @property
     def empty_text(self) -> str:
-        """What to do when the list is empty. Used by templates/unfold/helpers/empty_results.html."""
+        """The text of an empty list. It says what to do. Used by templates/unfold/helpers/empty_results.html."""
         return EMPTY_TEXTS[str(self.opts.model_name)]
 
     def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
@@ -292,7 +292,7 @@ def time_machine_url(agent_id: int, kind: str = "", at: int | str = "") -> str:
 
 
 def who_decides(agent: Agent, path: str) -> str:
-    """A text that says who may decide: the agent's steward, its runtime, or each of the two.
+    """A text that says who may decide: the agent's steward, its runtime, or one of these two.
 
     `path` is the API path for the runtime, without `/api/v1/`.
     """
@@ -327,7 +327,7 @@ class AdminForm(forms.Form):
             themed = _CLASSES.get(type(field.widget), widgets.UnfoldAdminTextInputWidget)
             field.widget.attrs.setdefault("class", themed().attrs["class"])
             if themed is widgets.UnfoldAdminSelectWidget:
-                field.widget.template_name = themed.template_name  # with an arrow
+                field.widget.template_name = themed.template_name  # this template shows an arrow
 
 
 class TenantChoiceForm(AdminForm):
@@ -389,5 +389,5 @@ def add_error_to(form: forms.Form, refusal: DomainError) -> None:
 
 @plain
 def secret_page(request: HttpRequest, *, title: str, secret: str, lines: Sequence[str], back: str) -> HttpResponse:
-    """A page that shows a secret once. The secret is in no message, session or browser history."""
+    """A page that shows a secret once. No message, session or browser history contains the secret."""
     return render(request, "shown_once.html", {"title": title, "secret": secret, "lines": lines, "back": back})

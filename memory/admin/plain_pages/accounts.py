@@ -76,7 +76,7 @@ class NonceForm(forms.Form):
         return nonce
 
     def current_nonce(self) -> str:
-        """The nonce of the form, or a new one if it is missing or not valid."""
+        """The nonce of the form. If the form has no valid nonce, a new nonce."""
         nonce = str(self.data.get("nonce", self.initial.get("nonce", "")))
         return nonce if _NONCE.fullmatch(nonce) else new_nonce()
 
@@ -246,7 +246,7 @@ def password(request: HttpRequest) -> HttpResponse:
 
 @plain
 def factor(request: HttpRequest) -> HttpResponse:
-    """Replace the second factor. This requires a code of the old one and a code of the new one."""
+    """Replace the second factor. This requires a code of the old factor and a code of the new factor."""
     person: Any = request.user
     form = FactorForm(request.POST if request.method == "POST" else None, initial={"nonce": new_nonce()})
     nonce = form.current_nonce()

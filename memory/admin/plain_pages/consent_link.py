@@ -42,9 +42,9 @@ def link(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _decided(request: HttpRequest, token: str) -> HttpResponse:
-    """Save the decision and redirect to the page. If this fails but the decision is still possible, show the error.
+    """Save the decision and redirect to the page. If the decision fails but is still possible, show the error.
 
-    If somebody else has decided in the meantime, it redirects to the page too.
+    If somebody else has decided in the meantime, the response is also the redirect.
     """
     decision, error = request.POST.get("decision", ""), ""
     try:
@@ -75,7 +75,7 @@ _OPEN = (AccessState.REQUESTED, ProposalState.OPEN, RemovalState.OPEN)
 
 
 def _is_erased(opened: Opened) -> bool:
-    """Whether nothing is left to decide because the agent is erased. A redaction can still be decided after that."""
+    """Whether the agent is erased, so that nothing is left to decide. A request for redaction can still be decided."""
     consent_request = opened.request
     return not (opened.agent.wrapped_key or (isinstance(consent_request, Removal) and not consent_request.is_erasure))
 

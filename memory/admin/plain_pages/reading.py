@@ -212,7 +212,7 @@ def _number(field: str, text: str) -> int:
 
 
 def _list_position(grant: Grant, query: Any) -> tuple[str, int]:
-    """The list, and the number after which it starts. Ignores values that are not valid."""
+    """The chosen list, and the number after which the page starts. Ignores values that are not valid."""
     which, after = query.get("show", ""), query.get("after", "")
     return (which if which in grant.lists else grant.lists[0]), (int(after) if _NUMBER.fullmatch(after) else 0)
 

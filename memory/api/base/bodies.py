@@ -157,7 +157,7 @@ class List(serializers.ListField):
         try:
             checked: list[Any] = super().run_child_validation(data)
         except serializers.ValidationError as error:
-            errors = cast(dict[str, Any], error.detail)  # by position
+            errors = cast(dict[str, Any], error.detail)  # errors by position in the list
             raise serializers.ValidationError(dict(islice(errors.items(), MAX_ERRORS))) from None
         return checked
 

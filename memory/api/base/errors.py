@@ -43,7 +43,7 @@ _STATUS = {
     ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,
 }
 
-_FRAMEWORKS: dict[type[APIException], str] = {  # replace the framework's messages, which repeat parts of the request
+_FRAMEWORKS: dict[type[APIException], str] = {  # the framework's own messages repeat parts of the request
     MethodNotAllowed: "This path does not allow this method.",
     UnsupportedMediaType: "This path does not accept the type, charset or encoding of the body.",
 }

@@ -99,5 +99,5 @@ class Schema(AutoSchema):
         if self.method in _WRITES:
             found += [("400", "malformed body"), ("413", "body too large"), ("415", "unsupported content type")]
         if self.method in ("PATCH", "DELETE") and isinstance(self.view, AgentView):
-            found.append(("412", "it has changed since you read it (`If-Match`)"))
+            found.append(("412", "the object has changed since you read it (`If-Match`)"))
         return [*found, ("422", "invalid value"), ("503", "temporarily unavailable")]

@@ -42,7 +42,7 @@ M = TypeVar("M", bound=Model)
 Out = type[serializers.Serializer[Any]]
 F = TypeVar("F", bound=Callable[..., Any])
 
-CHALLENGE = 'Bearer realm="palimpsest"'  # with every 401 (RFC 6750, 3)
+CHALLENGE = 'Bearer realm="palimpsest"'  # sent with every 401 (RFC 6750, section 3)
 MAX_HEADER = 200  # characters of Authorization; a key has 60
 WINDOW = 60  # seconds
 KEPT = timedelta(days=1)  # how long an Idempotency-Key is remembered
@@ -63,7 +63,7 @@ class KeyReused(APIException):
 
 
 class KeyAuthentication(BaseAuthentication):
-    """`Authorization: Bearer KEY`. The key's row is `request.user` and `request.auth`. Raises KeyRejected."""
+    """Reads `Authorization: Bearer KEY`. The key's row is `request.user` and `request.auth`. Raises KeyRejected."""
 
     def authenticate(self, request: Request) -> tuple[AgentKey | TenantKey, AgentKey | TenantKey] | None:
         scheme, _, key = str(request.META.get("HTTP_AUTHORIZATION", ""))[:MAX_HEADER].partition(" ")
@@ -122,12 +122,13 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 
 @cache
 def shared(form: type[S]) -> S:
-    """The shared serializer of a class. Creating a serializer is slow, and it keeps no data of a request."""
+    """The shared serializer of a class. Serializers are slow to create. They can be shared: they keep no request
+    data."""
     return form()
 
 
 class View(APIView):
-    """Refuses every request, until a subclass overrides `check_permissions`."""
+    """The base view. It refuses every request unless a subclass overrides `check_permissions`."""
 
     authentication_classes: Any = [KeyAuthentication]
     throttle_classes: Any = [PerKey]
