@@ -1,7 +1,7 @@
 """Authenticates keys, and finds an agent by its name or key. A missing and a forbidden object give the same error.
 
-A request checks its key when it begins. It may then wait long for its body or for an agent's lock, and the key may be
-revoked meanwhile. So it checks its key again before it reads or changes anything.
+A request checks its key when it begins. It may then wait long for its body or for an agent's lock, and somebody may
+revoke the key during this time. So the request checks its key again before it reads or changes anything.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WITH_PREFIX: dict[type[Any], Prepared[Any]] = {
 
 
 def agent_named(label: str) -> Agent:
-    """The agent of `tenant/agent`, for commands. Raises Invalid, NotFound."""
+    """The agent with the name `tenant/agent`, for commands. Raises Invalid, NotFound."""
     tenant, slash, slug = label.partition("/")
     if not (tenant and slash and slug and label.isprintable()):
         raise Invalid("agent", "must have the form TENANT/AGENT, with lower-case letters, digits, '-' and '_'")
@@ -98,8 +98,10 @@ def is_key_of(agent: Agent, key: str) -> bool:
 
 
 def new_key(kind: type[K], owner_id: int) -> tuple[str, bytes, str]:
-    """A new key: its prefix, its MAC for the database, and the key itself. The MAC needs the keyring's pepper, so a row
-    that is inserted with SQL is not a valid key."""
+    """Make a key. Returns its prefix, its MAC for the database, and the key itself.
+
+    The MAC needs the keyring's pepper, so a row that somebody inserts with SQL is not a valid key.
+    """
     prefix = new_prefix()
     secret = secrets.token_urlsafe(SECRET_BYTES)
     [mac, *_] = macs(f"{_PURPOSES[kind]}/{owner_id}/{prefix}/{secret}")
@@ -112,12 +114,13 @@ def new_prefix() -> str:
 
 
 def macs(text: str) -> list[bytes]:
-    """The MACs of a text with each pepper of the keyring, newest first. So a new pepper invalidates no key or link."""
+    """The MACs of a text with each pepper of the keyring, newest first. Old keys and links stay valid with a new
+    pepper."""
     return [hmac.digest(pepper.secret, text.encode(), "sha256") for pepper in keyring().pepper]
 
 
 def is_proven(expected: bytes, text: str) -> bool:
-    """Whether this is a MAC of the text, compared in constant time."""
+    """Whether `expected` is a MAC of the text. The comparison takes constant time."""
     matches = [hmac.compare_digest(expected, mac) for mac in macs(text)]
     return any(matches)
 
@@ -129,7 +132,7 @@ request_key: ContextVar[AgentKey | TenantKey | None] = ContextVar("request_key",
 
 @contextmanager
 def new_request() -> Iterator[None]:
-    """A new request, which is not authenticated yet."""
+    """A context for one request. At its beginning no key is authenticated."""
     before = request_key.set(None)
     try:
         yield
@@ -138,10 +141,9 @@ def new_request() -> Iterator[None]:
 
 
 def require_valid_key(row: Agent | None = None) -> None:
-    """Raise KeyRejected if the key of the request was revoked meanwhile. The write path calls this with the agent's
-    locked `row`.
+    """Raise KeyRejected if the key was revoked after the request began. The write path passes the agent's locked `row`.
 
-    Revoking an agent's key is an entry of its trail. If the trail has not grown, the key is still valid.
+    The revocation of an agent's key adds an entry to its trail. So the key is still valid if the trail has not grown.
     """
     key = request_key.get()
     if key is None:

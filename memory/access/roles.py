@@ -8,7 +8,7 @@ from memory.models import Membership, Person, Role, Tenant
 
 
 class Action(Enum):
-    SEE = auto()  # metadata, sessions, the trail; verify it
+    SEE = auto()  # see metadata, sessions and the trail; verify the trail
     STEER = auto()  # protect, remove protection, restore, roll back, refine now, pause, resume
     ASK = auto()  # request access; read under one's own grant
     CONFIGURE = auto()  # create and set up agents, revoke keys

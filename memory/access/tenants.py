@@ -1,4 +1,5 @@
-"""Tenants and their keys. A tenant's key is for programs that set up and monitor agents; it opens no silo."""
+"""Tenants and their keys. A tenant's key is for programs that set up and monitor agents. It gives no access to
+silos."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def create(slug: str, *, name: str = "") -> Tenant:
 
 
 def change(tenant: Tenant, **settings: Any) -> Tenant:
-    """Set its name and limits. The slug cannot change, because the trails of its agents have it. Raises Invalid."""
+    """Set the tenant's name and limits. The slug cannot change, because the agents' trails contain it. Raises
+    Invalid."""
     with transaction.atomic():
         row = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         for name, value in settings.items():
@@ -37,14 +39,14 @@ def change(tenant: Tenant, **settings: Any) -> Tenant:
 
 
 def _clean(tenant: Tenant) -> None:
-    """Run Django's field checks. Raises Invalid, without the value."""
+    """Run Django's field checks. Raises Invalid. The message does not contain the value."""
     field = wrong_field(tenant)
     if field:
         raise Invalid(field, _ADVICE.get(field, "is not valid"))
 
 
 def wrong_field(row: models.Model) -> str:
-    """The first invalid field, or "". The caller raises, because a ValidationError holds the value."""
+    """The name of the first invalid field, or "". No error is raised here: a ValidationError contains the value."""
     try:
         row.clean_fields()
     except ValidationError as problem:

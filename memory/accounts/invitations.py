@@ -1,8 +1,8 @@
-"""Invitations: links with which somebody joins a tenant, once, within 72 hours.
+"""Invitations. With an invitation's link, a person joins a tenant. The link works once, within 72 hours.
 
-A MAC over all values of the row proves a link, so that rows inserted or altered with SQL are not valid. A link is valid
-while its creator may still invite. Opening it changes nothing. Joining creates person, password, second factor and
-membership in one transaction.
+A MAC over all values of the row proves a link. So a row that somebody inserts or alters with SQL is not valid. A link
+is valid only while its creator may invite people. Opening a link changes nothing. When a new person joins, one
+transaction creates the person, the password, the second factor and the membership.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Opened:
 
 
 def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
-    """Create a token for this address, which replaces earlier ones. It is not stored.
+    """Create an invitation, and return its token, which is not stored. Earlier tokens for the address become invalid.
 
     Raises Invalid, NotFound, NotAllowed, AlreadyExists.
     """
@@ -70,7 +70,7 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
 
 
 def is_open(tenant: Tenant, address: str) -> bool:
-    """Whether there is an open invitation for this address, which a new one would replace."""
+    """Whether there is an open invitation for this address. A new invitation would replace it."""
     rows = Invitation.objects.filter(tenant=tenant, address=normalized(address), used_at=None)
     return rows.filter(made_at__gt=timezone.now() - VALID).exists()
 
@@ -90,7 +90,7 @@ def look(token: str) -> Opened:
 def candidate(token: str, nonce: str) -> Authenticator:
     """The second factor that `join` will install, derived from token and nonce. Raises InvalidLink.
 
-    The nonce is new for each page, so that somebody who opened the link earlier has another second factor.
+    Each page has a new nonce. So a person who opened the link earlier got a different second factor.
     """
     opened = look(token)
     return people.candidate(opened.person or Person(email=opened.address), f"joining/{token}/{nonce}")
@@ -113,7 +113,7 @@ def accept(token: str, person: Person) -> Opened:
 def join(token: str, nonce: str, *, name: str, password: str, code: str) -> Person:
     """Create the person, with password, second factor and membership.
 
-    Raises InvalidLink, NotAllowed, Invalid, Taken; ValidationError for a weak password.
+    Raises InvalidLink, NotAllowed, Invalid, AlreadyExists; ValidationError for a weak password.
     """
     try:
         with transaction.atomic():
@@ -138,7 +138,7 @@ def _use(row: Invitation, person: Person) -> None:
 
 
 def _opened(row: Invitation) -> Opened:
-    """Raises InvalidLink if the address belongs to a person who cannot join by invitation."""
+    """The invitation with its person. Raises InvalidLink if this person cannot join by invitation."""
     person = Person.objects.filter(email=row.address).first()
     if person is not None and not person.is_active:
         raise InvalidLink("The person with this address is deactivated. A superuser must reactivate them first.")
@@ -152,7 +152,7 @@ def _has_factor(person: Person) -> bool:
 
 
 def _proven(token: str, *, is_locked: bool = False) -> Invitation:
-    """The valid invitation of a token. Raises InvalidLink, which gives a reason only if the MAC is right."""
+    """The valid invitation of a token. Raises InvalidLink. The message gives a reason only if the MAC is right."""
     prefix, _, secret = token[:_MAX_TOKEN].partition("_")
     rows = Invitation.objects.select_related("tenant", "invited_by")
     rows = rows.select_for_update(of=("self",)) if is_locked else rows
@@ -170,7 +170,7 @@ def _proven(token: str, *, is_locked: bool = False) -> Invitation:
 
 
 def normalized(address: str) -> str:
-    """The address as it is stored and mailed to. It can differ from the typed one: "ß" becomes "ss"."""
+    """The form of the address that is stored and used for mail. It can differ from the typed form: "ß" becomes "ss"."""
     return address.strip().casefold()
 
 
@@ -180,12 +180,14 @@ def _checked(address: str) -> str:
         validate_email(email)
     except (ValidationError, UnicodeError):
         email = ""
-    if len(email) > MAX_ADDRESS or not letters.is_plain(email):  # mail to stewards shows it without quotes
+    if len(email) > MAX_ADDRESS or not letters.is_plain(
+        email
+    ):  # because mail to stewards shows the address without quotes
         raise Invalid("address", letters.ADVICE)
     return email
 
 
-_NONE = Invitation(made_at=datetime(2026, 1, 1, tzinfo=UTC))  # for equal time with a wrong token
+_NONE = Invitation(made_at=datetime(2026, 1, 1, tzinfo=UTC))  # so that a check takes equal time for an unknown token
 
 
 def _text(row: Invitation, secret: str) -> str:

@@ -1,7 +1,7 @@
-"""Changing and removing memberships of tenants. Invitations add them (`memory.accounts.invitations`).
+"""Changes and removes memberships of tenants. Invitations add memberships (`memory.accounts.invitations`).
 
-A tenant keeps an owner, unless a superuser confirms otherwise. Removing a membership ends the person's requests and
-grants in the tenant.
+A tenant keeps at least one owner, unless a superuser confirms that it may have none. If a membership is removed, the
+person's requests and grants in the tenant end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def is_last_owner(membership: Membership) -> bool:
 
 
 def require_tenant(tenant_id: int, by: Person) -> Tenant:
-    """The tenant, locked, if the person may manage its members. Raises NotFound otherwise."""
+    """Lock and return the tenant, if the person may manage its members. Raises NotFound otherwise."""
     tenant = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).first()
     if tenant is None or not may(by, Action.STAFF, tenant):
         raise NotFound("No such membership.")
@@ -53,7 +53,7 @@ def require_tenant(tenant_id: int, by: Person) -> Tenant:
 
 @contextmanager
 def _locked(membership: Membership, by: Person) -> Iterator[Membership]:
-    """The membership, read again with its tenant locked, so that two owners cannot remove each other."""
+    """Lock the tenant, and read the membership again. So two owners cannot remove each other."""
     with transaction.atomic():
         require_tenant(membership.tenant_id, by)
         row = (

@@ -1,4 +1,4 @@
-"""Passwords and second factors. A change of either ends the person's requests and grants."""
+"""Passwords and second factors. When one of the two changes, the person's requests and grants end."""
 
 from __future__ import annotations
 
@@ -49,26 +49,27 @@ def deactivate(person: Person, by: Person) -> None:
 
 
 def reactivate(person: Person, by: Person) -> None:
-    """Let a person sign in again. Ended grants stay ended. Raises NotAllowed."""
+    """Let a person sign in again. Their grants do not come back. Raises NotAllowed."""
     with transaction.atomic():
         _require_superuser(by)
         Person.objects.filter(pk=person.pk).update(is_active=True, generation=F("generation") + 1)
 
 
 def _require_superuser(by: Person) -> None:
-    """Raise NotAllowed unless `by` is an active superuser. The lock keeps two from deactivating each other."""
+    """Raise NotAllowed unless `by` is an active superuser. With the lock, two superusers cannot deactivate each
+    other."""
     superusers = Person.objects.select_for_update().filter(is_superuser=True).order_by("pk")
     if not any(each.pk == by.pk and each.is_active for each in superusers):
         raise NotAllowed("Only superusers can do this.")
 
 
 def ending_summary(*filters: Q) -> str:
-    """How many grants and requests will end. It counts requests that match any of the filters."""
+    """A text with the number of grants and requests that will end. It counts those that match one of the filters."""
     rows = AccessRequest.objects.filter(reduce(or_, filters))
     now = timezone.now()
     active = rows.filter(state=AccessState.ACTIVE, until__gt=now).count()
     requests = rows.filter(state=AccessState.REQUESTED, asked_at__gt=now - LAPSES).count()
-    return f"Grants in force that will end: {active}. Open requests that will end: {requests}."
+    return f"Active grants that will end: {active}. Open requests that will end: {requests}."
 
 
 def candidate(person: Person, text: str) -> Authenticator:
@@ -101,7 +102,7 @@ def is_verified(person: Person, code: str) -> Authenticator | None:
 
 
 def consume_code(factor: Authenticator, code: str) -> bool:
-    """Whether the code is right and was not used before. A wrong code lengthens the throttle."""
+    """Whether the code is right and was not used before. After a wrong code, the next attempt must wait longer."""
     if not factor.verify_is_allowed()[0]:
         return False
     step = _step(factor, code)
@@ -115,7 +116,7 @@ def consume_code(factor: Authenticator, code: str) -> bool:
 
 
 def is_present_code(factor: Authenticator, code: str) -> bool:
-    """Whether this is the present code. Does not use it up."""
+    """Whether this is the present code. The check does not use up the code."""
     return _step(factor, code) is not None
 
 
@@ -134,14 +135,14 @@ def otpauth_url(factor: Authenticator) -> str:
 
 
 def secret_text(factor: Authenticator) -> str:
-    """The secret, for typing into an app."""
+    """The secret as text, which a person can type into an app."""
     return b32encode(_secret(factor)).decode()
 
 
 def _secret(factor: Authenticator) -> bytes:
-    """20 bytes derived from the row and its pepper, and random bytes if the pepper is not in the keyring.
+    """20 bytes that are derived from the row and its pepper. If the keyring has no such pepper, they are random.
 
-    It depends on the person's address, so a new address needs a new second factor.
+    The secret depends on the person's address, so a person with a new address needs a new second factor.
     """
     text = b"palimpsest/authenticator/" + factor.user.email.encode() + b"/" + bytes(factor.seed)
     return hmac.digest(_pepper(factor), text, "sha256")[:SECRET_BYTES]
@@ -152,7 +153,7 @@ def _pepper(factor: Authenticator) -> bytes:
 
 
 def _is_proven(factor: Authenticator) -> bool:
-    """Whether the row was made for this person, not moved by SQL from another with the same address."""
+    """Whether the row was created for this person. A row that SQL moved from another person does not pass."""
     return hmac.compare_digest(bytes(factor.proof), _proof(factor, _pepper(factor)))
 
 

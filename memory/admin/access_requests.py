@@ -1,4 +1,4 @@
-"""The page of access requests and grants: state, purpose, scope and time. Grants can be revoked here."""
+"""The admin page of access requests and grants. People can revoke grants on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from memory.models import Agent
 
 
 def state_now(row: AccessRequest) -> str:
-    """The state at this moment. The row in the database may be older: it is updated at the next access."""
+    """The state of a request now. The state in the database can be outdated, because only the next access updates
+    it."""
     now = timezone.now()
     if row.state == AccessState.ACTIVE and row.until and row.until <= now:
         return AccessState.EXPIRED
@@ -40,15 +41,16 @@ class Revoke(AdminAction):
         return state_now(row) == AccessState.ACTIVE
 
     def may(self, page: Any, request: HttpRequest, row: AccessRequest) -> bool:
-        """People may revoke their own grants. Who may steer a tenant's agents may revoke all grants of the tenant."""
+        """Whether the person may revoke this grant: it is their own, or they have the permission STEER in its
+        tenant."""
         is_own = row.person_id == request.user.pk and super().may(page, request, row)
         return is_own or page.may(request, Action.STEER, row)
 
     def preview(self, rows: Sequence[AccessRequest]) -> Iterable[str]:
         running = sum(map(self.is_offered, rows))
-        yield f"Ends {several(running, 'grant')} now. Reading under {'it' if running == 1 else 'them'} stops."
+        yield f"Ends {several(running, 'grant')} now, so that nobody can read under {'it' if running == 1 else 'them'}."
         if rest := len(rows) - running:
-            yield f"Skips {several(rest, 'request')} without a grant in force."
+            yield f"Skips {several(rest, 'request')} without an active grant."
 
     def run(self, page: Any, rows: Sequence[AccessRequest], by: Any, values: dict[str, Any]) -> Iterator[Result]:
         agents = Agent.objects.select_related("tenant").in_bulk([row.agent_id for row in rows])
@@ -71,15 +73,15 @@ class AccessPage(ScopedAdmin):
         "State": ["current_state", "asked_at", "deciding", "decided_at", "until", "ended_at"],
     }
 
-    @display(description="decided")
+    @display(description="decided by")
     def deciding(self, row: AccessRequest) -> str:
-        """Who decided; or who can decide, how, and until when."""
+        """A text that says who decided. For an open request, it says who can decide, how, and until when."""
         if state_now(row) != AccessState.REQUESTED:
-            return row.decided_by or "by nobody"
+            return row.decided_by or "nobody"
         path = f"access-requests/{row.number}/approve or /deny"
         return (
-            f"not yet. It waits until {localize(row.asked_at + LAPSES)} for "
-            f"{who_decides(Agent.objects.get(pk=row.agent_id), path)}. After that, the answer is no."
+            f"nobody yet. Until {localize(row.asked_at + LAPSES)}, "
+            f"{who_decides(Agent.objects.get(pk=row.agent_id), path)} can decide. After that, the answer is no."
         )
 
     def describe(self, row: AccessRequest) -> str:
@@ -92,11 +94,11 @@ class AccessPage(ScopedAdmin):
     @display(
         description="state",
         ordering="state",
-        label={"waiting": "info", "in force": "success", "denied": "danger", "revoked": "warning"},
+        label={"waiting": "info", "active": "success", "denied": "danger", "revoked": "warning"},
     )
     def current_state(self, row: AccessRequest) -> str:
         state = state_now(row)
-        return {"active": "in force", "requested": "waiting"}.get(state, state)
+        return {"requested": "waiting"}.get(state, state)
 
     @display(description="scope")
     def covers(self, row: AccessRequest) -> str:

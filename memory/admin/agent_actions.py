@@ -20,8 +20,8 @@ from memory.models import Agent
 from memory.time_machine import replay
 from refinement import backlog, schedule
 
-MAX_VERIFIED = 20_000  # entries, about one second; longer trails need the command
-MAX_PROBLEMS = 5  # of an audit trail that the message lists
+MAX_VERIFIED = 20_000  # entries; verifying them takes about one second. Longer trails need the command
+MAX_PROBLEMS = 5  # problems of one audit trail that the message lists
 
 
 class RefineNow(AdminAction):
@@ -33,17 +33,17 @@ class RefineNow(AdminAction):
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         tokens = sum(row.core_tokens for row in rows)
         yield f"Starts a refinement session for {several(len(rows), 'agent')}, with {tokens:,} core tokens in total."
-        yield "A session may merge, rewrite and discard memories, except protected ones. You can roll it back."
+        yield "A session may merge, rewrite and discard memories, except protected ones. You can roll the session back."
         if paused := sum(row.paused for row in rows):
-            yield f"{several(paused, 'agent is', 'agents are')} paused. This starts a session anyway."
+            yield f"{several(paused, 'agent is', 'agents are')} paused. The session starts anyway."
         if why := unattended():
-            yield f"The sessions wait until a worker runs: {why}."
+            yield f"The sessions do not start until a worker runs: {why}."
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         backlog.request_for(row, actor_of(by))
         later = unattended()
         if later:
-            return f"refinement requested. It waits until a worker runs: {later}."
+            return f"refinement requested. It does not start until a worker runs: {later}."
         return "refinement requested. The session appears in the list of sessions when a worker starts it."
 
 
@@ -54,7 +54,8 @@ class Pause(AdminAction):
         return not row.paused
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
-        yield f"Pauses {several(len(rows), 'agent')}: no refinement when due. Memories can still be stored and read."
+        yield f"Pauses {several(len(rows), 'agent')}. While an agent is paused, no refinement starts automatically."
+        yield "Memories can still be stored and read."
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         lifecycle.change(row, actor_of(by), paused=True)
@@ -69,7 +70,7 @@ class Resume(AdminAction):
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         due = sum(row.paused and bool(schedule.why(row)) for row in rows)
-        yield f"Resumes {several(len(rows), 'agent')}: refinement when due. Due now: {due:,}."
+        yield f"Resumes {several(len(rows), 'agent')}. Refinement then starts when it is due. Due now: {due:,}."
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         lifecycle.change(row, actor_of(by), paused=False)
@@ -114,8 +115,8 @@ class Verify(AdminAction):
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         entries = sum(row.audit_seq for row in rows)
         yield (
-            f"Verifies {several(entries, 'entry', 'entries')} of {several(len(rows), 'audit trail')}, and memories "
-            "and counters against them. Decrypts no content and changes nothing."
+            f"Verifies {several(entries, 'entry', 'entries')} of {several(len(rows), 'audit trail')}, and compares "
+            "memories and counters with them. This decrypts no content and changes nothing."
         )
 
     def run(self, page: Any, rows: Sequence[Agent], by: Any, values: dict[str, Any]) -> Iterator[Result]:
@@ -125,7 +126,7 @@ class Verify(AdminAction):
                 room -= row.audit_seq
                 yield _verified(row)
             else:
-                why = f"too long to verify here. On the server, run: manage.py verify_audit {row.label}"
+                why = f"the trail is too long to verify here. On the server, run: manage.py verify_audit {row.label}"
                 yield Result(f"{row.label}: {why}", ok=False)
 
 
@@ -140,7 +141,7 @@ def _verified(row: Agent) -> Result:
 
 
 class WithdrawProposal(AdminAction):
-    """Withdraws the person's own proposal, before the agent's side decides."""
+    """Withdraws the person's own open proposal."""
 
     name, label, needs = "withdraw_proposal", "Withdraw the proposal", Action.CONFIGURE
 
@@ -148,14 +149,14 @@ class WithdrawProposal(AdminAction):
         return bool(row.wrapped_key) and proposals.open_one(row) is not None
 
     def may(self, page: Any, request: HttpRequest, row: Agent) -> bool:
-        """Only for the person's own proposal. Only the proposer withdraws it; the agent's side can decline it."""
+        """Whether the person may withdraw the open proposal. Only its proposer may withdraw it."""
         proposal = proposals.open_one(row)
         is_others = proposal is not None and not proposals.is_own(proposal, actor_of(request.user))
         return super().may(page, request, row) and not is_others
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         found = [(row, proposal) for row in rows if (proposal := proposals.open_one(row))]
-        yield f"Withdraws {several(len(found), 'proposal')}. The agent's side can no longer accept it."
+        yield f"Withdraws {several(len(found), 'proposal')}. Nobody can accept a withdrawn proposal."
         for row, proposal in found[:MAX_LISTED]:
             yield f"{row.label}: {'; '.join(wording.proposed(proposal.proposed))}."
 

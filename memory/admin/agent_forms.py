@@ -1,4 +1,4 @@
-"""Forms to add an agent, to change its settings, and to propose a change to its side."""
+"""Forms to add an agent, to change its settings, to propose a change to the agent's side, and to create a first key."""
 
 from __future__ import annotations
 
@@ -26,24 +26,31 @@ TENANT_SETS = (
 
 
 class BudgetForm(LimitsForm):
-    default_text = "the tenant's limit, or else {}"
-    budget_tokens = whole_number("larger core memory makes a refinement due", least=1, initial=8_000, required=True)
+    default_text = "the tenant's limit, or {} if the tenant has no limit"
+    budget_tokens = whole_number(
+        "a refinement is due when core memory is larger than this", least=1, initial=8_000, required=True
+    )
     target_tokens = whole_number(
-        "a refinement aims for this; at most the budget", least=1, initial=5_000, required=True
+        "the size that a refinement tries to reach; cannot be above the budget", least=1, initial=5_000, required=True
     )
     refine_every = forms.DurationField(
         required=False,
         initial="7 00:00:00",
-        help_text="days and hours:minutes:seconds, such as 7 00:00:00; one hour to ten years; empty: never by date",
+        help_text="time between two refinements as days and hours:minutes:seconds, such as 7 00:00:00; at least one "
+        "hour, at most ten years; if it is empty, no refinement is due by date",
     )
-    last_n = whole_number("newest entries of the log of runs that gc keeps; 0: use max entries")
-    max_entries = whole_number("entries that gc keeps if last n is 0; 0: gc removes nothing")
+    last_n = whole_number(
+        "how many of the newest entries of the log of runs gc keeps; 0 means that max entries applies"
+    )
+    max_entries = whole_number("how many entries gc keeps if last n is 0; 0 means that gc removes nothing")
     context_tokens = whole_number(
-        "of the log that gc sends to the model; empty: all", least=1, most=lifecycle.MAX_CONTEXT
+        "how many tokens of the log gc sends to the model; empty means the whole log",
+        least=1,
+        most=lifecycle.MAX_CONTEXT,
     )
 
     def clean(self) -> dict[str, Any]:
-        """Replace an empty number of entries with 0."""
+        """Replace an empty `last_n` or `max_entries` with 0."""
         cleaned: dict[str, Any] = super().clean() or {}
         return cleaned | {name: cleaned.get(name) or 0 for name in ("last_n", "max_entries")}
 
@@ -52,9 +59,13 @@ class SettingsForm(BudgetForm):
     """Settings that a tenant may change directly."""
 
     title = "Settings of {row.label}"
-    lead = ("The agent's side decides about the model, the steward and who may consent. Propose a change to it.",)
+    lead = (
+        "Only the agent's side can change the model, the steward and who may consent. You can propose such a change.",
+    )
     field_order = TENANT_SETS
-    paused = forms.BooleanField(required=False, help_text="no refinement when due, until you resume the agent")
+    paused = forms.BooleanField(
+        required=False, help_text="while the agent is paused, no refinement starts automatically"
+    )
 
 
 class NewAgentForm(BudgetForm, TenantChoiceForm):
@@ -67,38 +78,42 @@ class NewAgentForm(BudgetForm, TenantChoiceForm):
         max_length=32,
         initial="english",
         widget=forms.Select(choices=[(name, name) for name in sorted(LANGUAGES)]),
-        help_text="language of the memories, for search; other: search uses words without stemming",
+        help_text="language of the memories, for search; choose other for a language that is not in the list",
     )
     steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
 
 
 class ProposalForm(AdminForm):
-    """Settings that only the agent's side changes. Others may propose a change."""
+    """Settings that only the agent's side can change. A tenant can propose a change."""
 
     title, button = "Propose a change to {row.label}", "Propose"
     lead = (
         "These settings decide who can read the agent's memories, so the agent's side must accept a change. Nothing "
-        "changes until its runtime or its steward accepts, within 72 hours. This proposal replaces an open one.",
+        "changes until the agent's runtime or its steward accepts. After 72 hours, nobody can accept any more. This "
+        "proposal replaces an earlier open proposal.",
     )
-    model = forms.CharField(max_length=200, help_text="provider/model-name; the provider can read refined memories")
+    model = forms.CharField(
+        max_length=200, help_text="provider/model-name; the provider can read memories when they are refined"
+    )
     steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
     is_steward_only = forms.BooleanField(
-        required=False, label="Only the steward consents", help_text="the runtime can no longer consent"
+        required=False, label="Only the steward consents", help_text="if this is set, the runtime cannot consent"
     )
     memory_path = forms.CharField(
         max_length=1_000,
         required=False,
         label="Memory file",
-        help_text="a file such as notes.md, in the tenant's folder on the server. The log of runs goes there in clear "
-        "text: anyone who can read the file can read it. Empty: the log is encrypted in the agent's memory",
+        help_text="a file such as notes.md, in the tenant's folder on the server. The service writes the log of runs "
+        "to it in clear text, so anyone with access to the file can read the log. If this is empty, the log is "
+        "encrypted in the agent's memory",
     )
     vault_path = forms.CharField(
         max_length=1_000,
         required=False,
         label="Vault",
-        help_text="a folder such as vault, in the tenant's folder on the server. It receives a file for each memory. "
-        "Anyone with access to the folder can read the files, except private memories, which stay encrypted. Empty: no "
-        "vault",
+        help_text="a folder such as vault, in the tenant's folder on the server. The service writes a file for each "
+        "memory to it. Anyone with access to the folder can read the files. Only private memories stay encrypted in "
+        "their files. If this is empty, the agent has no vault",
     )
 
 

@@ -1,6 +1,6 @@
-"""The page of agents, and the pages to add an agent, change its settings and propose changes to its side.
+"""The page of agents, and the pages to add an agent, change its settings and propose changes to the agent's side.
 
-Settings that decide who can read belong to the agent's side: a tenant can only propose a change.
+Only the agent's side can change the settings that decide who can read. A tenant can propose such a change.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from refinement.models import Outcome, RefinementSession, Waiting
 
 
 class AttentionFilter(SimpleListFilter):
-    """Filters agents that need attention."""
+    """Filters agents that need attention: they are over budget, or due for refinement."""
 
     title, parameter_name = "need", "need"
 
@@ -110,7 +110,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         return f"agent {row.label}"
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
-        """The actions in the header, without those that `related_pages` shows beside the buttons."""
+        """The actions in the header. It leaves out the actions that `related_pages` shows beside the buttons."""
         actions = super().get_actions_detail(request, object_id)
         return [each for each in actions if each.path not in ("time-machine", "ask")]
 
@@ -158,7 +158,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         def save(values: dict[str, Any]) -> str:
             _require_model(values["model"])
             proposals.propose(agent, actor_of(request.user), **values)
-            return "Proposed to the agent's side. You can withdraw the proposal here until it decides."
+            return "Proposed to the agent's side. You can withdraw the proposal here until the agent's side decides."
 
         initial, warning = model_to_dict(agent, PROPOSABLE), ask_access.mail_warning(agent) or _mail_warning()
         return form_page(self, request, ProposalForm, save, row=agent, warning=warning, initial=initial)
@@ -178,7 +178,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
 
         return form_page(self, request, FirstKeyForm, save, row=agent)
 
-    create_first_key.allowed_permissions = ["first_key"]  # hides the button; the page itself reports why it refuses
+    create_first_key.allowed_permissions = ["first_key"]  # hides only the button; the page itself says why it refuses
 
     @action(description="Ask for access", url_path="ask", permissions=["ask"])
     def ask(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -186,7 +186,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
 
     name = column("label", "agent", ordering="slug")
 
-    @display(description="core tokens of budget", ordering="core_tokens")
+    @display(description="core tokens / budget", ordering="core_tokens")
     def weight(self, agent: Agent) -> SafeString:
         return budget_bar(agent)
 
@@ -222,8 +222,8 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
             return None
         what = "; ".join(wording.proposed(proposal.proposed))
         return (
-            f"{what}. It waits until {localize(proposal.asked_at + LAPSES)} for "
-            f"{who_decides(agent, f'proposals/{proposal.number}/accept')}."
+            f"{what}. Until {localize(proposal.asked_at + LAPSES)}, "
+            f"{who_decides(agent, f'proposals/{proposal.number}/accept')} can accept it."
         )
 
     @display(description="stored in")
@@ -237,7 +237,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         state = Vault.objects.filter(agent_id=agent.pk).first()
         written = VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE).count()
         text = f"{several(written, 'file')} in {agent.vault_path}, in clear text except private memories"
-        return f"{text}. Writing failed ({state.fault}) and is retried" if state and state.fault else text
+        return f"{text}. The last write failed ({state.fault}); the service retries" if state and state.fault else text
 
     @display(description="removal requests")
     def removal_requests(self, agent: Agent) -> str | None:
@@ -275,15 +275,15 @@ def _first_key_page(request: HttpRequest, agent: Agent, key: str, back: str) -> 
         secret=key,
         lines=[
             "The agent's runtime sends this key with every request, in the header Authorization: Bearer KEY",
-            "The runtime should first exchange the key for a new one, so that nobody else knows it: "
-            'POST /api/v1/agent/keys with the body {"exchange": true}. This key then stops working.',
+            "First, the runtime should exchange this key for a new key that nobody else knows: "
+            'POST /api/v1/agent/keys with the body {"exchange": true}. After that, this key no longer works.',
         ],
         back=back,
     )
 
 
 def _mail_warning() -> str:
-    """A warning about stewards if mail goes to the console, else nothing."""
+    """A warning about requests to stewards if mail goes to the console; otherwise ""."""
     if not letters.are_printed():
         return ""
     return (
@@ -303,14 +303,16 @@ def _queue_state(agent: Agent) -> str:
     row = Waiting.objects.filter(pk=agent.pk).first()
     if row is None:
         is_waiting = {providers.of(agent.model), agent.model} & set(providers.failing_names())
-        return f"starts when {agent.model} answers again" if is_waiting else "starts after the next sweep"
+        return (
+            f"starts when {agent.model} answers again" if is_waiting else "starts after the next check for due agents"
+        )
     if row.taken_at:
         return "a worker has started"
     return f"waiting for a worker since {localize(row.since)}{_blocked_by(row)}"
 
 
 def _blocked_by(row: Waiting) -> str:
-    """Why the scheduler does not give it to an idle worker, if there is a reason."""
+    """Why no worker may start the agent's session now; "" if there is no reason."""
     closed = scheduling.closed()
     if {row.model, row.provider} & closed.shut:
         return f"; starts when {row.model} answers again"
@@ -320,7 +322,7 @@ def _blocked_by(row: Waiting) -> str:
 
 
 def _cooldown(agent: Agent) -> str | None:
-    """Why it is not due for now, if a cool-down or a retry delays it."""
+    """Why the agent is not due yet: a cool-down or a retry delays its refinement. None if nothing delays it."""
     if agent.paused or not agent.memory_enabled or agent.due_at is None or agent.due_at <= timezone.now():
         return None
     if agent.failures_in_a_row and agent.due_reason == DueReason.RETRY:

@@ -35,8 +35,8 @@ class AskForm(AdminForm):
         max_length=MOST_PURPOSE,
         widget=forms.Textarea({"rows": 4}),
         help_text=(
-            f"why you need to read, in at least {LEAST_PURPOSE} characters. The agent's side reads it to decide. It is "
-            "stored permanently: describe the problem, do not quote memories."
+            f"why you need to read, in at least {LEAST_PURPOSE} characters. The agent's side reads this text before it "
+            "decides. The text is stored permanently. Describe the problem, and do not quote memories."
         ),
     )
     kind = forms.ChoiceField(
@@ -45,14 +45,14 @@ class AskForm(AdminForm):
             ("memories", "selected memories"),
             ("session", "changes of one session"),
             ("entries", "changes of some audit entries"),
-            ("silo", "everything it remembers"),
+            ("silo", "everything that the agent remembers"),
         ],
         initial="memories",
         widget=UnfoldAdminRadioSelectWidget,
         help_text="ask only for what you need",
     )
     numbers = forms.CharField(
-        required=False, max_length=20_000, help_text="of selected memories, for example 3, 17, 20-25"
+        required=False, max_length=20_000, help_text="numbers of the selected memories, for example 3, 17, 20-25"
     )
     session = number_field()
     first = number_field("First entry")
@@ -83,7 +83,7 @@ class AskForm(AdminForm):
 
 
 def numbers_in(text: str) -> tuple[int, ...]:
-    """ "3, 17, 20-22" → 3, 17, 20, 21, 22. Raises ValueError."""
+    """The numbers in a list of numbers and ranges: "3, 17, 20-22" gives 3, 17, 20, 21, 22. Raises ValueError."""
     found: set[int] = set()
     for part in filter(None, re.split(r"[,\s]+", text)):
         run = re.fullmatch(r"([0-9]{1,15})(?:-([0-9]{1,15}))?", part)
@@ -99,7 +99,7 @@ def numbers_in(text: str) -> tuple[int, ...]:
 
 
 def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
-    """Show the form. A valid POST files the request and redirects to its page."""
+    """Show the form. A valid POST stores the access request and redirects to the page of this request."""
     person: Any = request.user
     who = _who_decides(agent)
 
@@ -111,12 +111,14 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
         return redirect("admin:audit_accessrequest_change", row.pk)
 
     text = (
-        'The side of <a href="{}">{}</a> must consent before you can read. {} Every read is recorded in the audit '
-        "trail, and the agent receives a notice. The access ends automatically."
+        'You can read only after somebody consents for the agent <a href="{}">{}</a>. {} Every read is recorded in the '
+        "audit trail, and the agent receives a notice. The access ends automatically."
     )
     lead: list[str] = [format_html(text, admin.row_url(agent), agent.label, who)]
     if same_address(agent.steward, person.email):
-        lead.append("You are its steward. You cannot decide about your own request, so its runtime must decide.")
+        lead.append(
+            "You are the agent's steward. You cannot decide about your own request, so the agent's runtime must decide."
+        )
     initial = request.GET.dict()
     return form_page(admin, request, AskForm, save, row=agent, lead=lead, warning=mail_warning(agent), initial=initial)
 
@@ -125,11 +127,11 @@ def _who_decides(agent: Agent) -> str:
     if not agent.steward:
         return "The agent has no steward. Its runtime decides, over the API."
     if agent.is_steward_only:
-        return "Only its steward decides, with a mailed link that is valid for 72 hours."
-    return "Its steward decides, with a mailed link that is valid for 72 hours, or its runtime, over the API."
+        return "Only the agent's steward decides, with a mailed link that is valid for 72 hours."
+    return "The agent's steward or its runtime decides. The steward gets a mailed link that is valid for 72 hours."
 
 
 def mail_warning(agent: Agent) -> str:
-    """A warning that a request to the steward will be refused because mail is not configured, else nothing."""
+    """A warning that this request will be refused, because mail to the steward is not configured; otherwise ""."""
     is_refused = agent.steward and letters.are_printed()
     return f"This request will be refused. {MailNotSent()}" if is_refused else ""

@@ -1,4 +1,4 @@
-"""The pages of agent keys and tenant keys. They show prefixes only; a new tenant key is shown once."""
+"""The pages of agent keys and tenant keys. They show only the prefix of a key. A new tenant key is shown once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LabelForm(AdminForm):
 
 class NewTenantKeyForm(LabelForm, TenantChoiceForm):
     title, button = "New tenant key", "Create the key"
-    lead = ("For programs that set up and monitor a tenant's agents. It gives no access to memories.",)
+    lead = ("The key is for programs that set up and monitor a tenant's agents. It gives no access to memories.",)
     field_order = ("tenant", "label")
 
 

@@ -1,4 +1,4 @@
-"""The page of memories, with actions to protect and restore them. It shows metadata, no content."""
+"""The page of memories, with actions to protect and restore them. It shows only metadata, never content."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class WithReason(AdminForm):
     reason = forms.CharField(
         max_length=500,
         widget=forms.Textarea({"rows": 3}),
-        help_text="stays in the audit trail, where the agent and its steward can read it. Do not quote memories.",
+        help_text="the reason stays in the audit trail, where the agent and its steward can read it. Do not quote "
+        "memories.",
     )
 
 

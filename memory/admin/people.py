@@ -40,8 +40,8 @@ INVITATIONS = "admin:memory_invitation_changelist"
 class InviteForm(TenantChoiceForm):
     title, button = "Invite somebody", "Create the link"
     lead = (
-        "The link works once, for 72 hours. The person sets a password and a second factor, and gets the role.",
-        "It replaces an earlier link for the same address and tenant.",
+        "The link works once, within 72 hours. The person sets a password and a second factor, and gets the role.",
+        "This link replaces an earlier link for the same address and tenant.",
     )
     field_order = ("address", "tenant", "role")
     address = forms.CharField(max_length=invitations.MAX_ADDRESS, help_text="email address of the person")
@@ -50,7 +50,7 @@ class InviteForm(TenantChoiceForm):
 
 class RoleForm(AdminForm):
     title, button = "Role of {row.person} in {row.tenant}", "Change the role"
-    lead = ("An owner manages members. An admin configures and refines agents. An auditor can only look.",)
+    lead = ("An owner manages members. An admin configures and refines agents. An auditor only sees metadata.",)
     role = forms.ChoiceField(choices=Role.choices)
 
 
@@ -60,7 +60,7 @@ class LastOwnerForm(AdminForm):
     even_the_last_owner = forms.BooleanField(
         required=False,
         label="Even if this leaves the tenant without an owner",
-        help_text="then only superusers can manage its members",
+        help_text="after that, only superusers can manage the tenant's members",
     )
 
 
@@ -76,11 +76,11 @@ def _may_leave_no_owner(request: HttpRequest, rows: Sequence[Membership]) -> boo
 
 @action(description="Invite somebody", url_path="invite", permissions=["view"])
 def _invite(page: ScopedAdmin, request: HttpRequest) -> HttpResponse:
-    """Invite an email address. The link is shown once, and mailed if mail is configured."""
+    """Invite an email address. The page shows the link once. If mail is configured, the link is also mailed."""
 
     def save(values: dict[str, Any]) -> HttpResponse:
         address, tenant = values["address"], values["tenant"]
-        lines = ["Give the link only to this person: the first to use it gets the role in their name."]
+        lines = ["Give the link only to this person. Anybody who uses it first gets the role in this person's name."]
         if invitations.is_open(tenant, address):
             lines.append("This link replaces the earlier one, which is no longer valid.")
         token = invitations.invite(tenant, address, values["role"], request.user)  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def _invite(page: ScopedAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def _mailed(address: str, tenant: Tenant, link: str) -> str:
-    """Mail the link and return a message about it. It is not queued, because a queue would store the link."""
+    """Mail the link, and return a message about the result. The mail is not queued: a queue would store the link."""
     if settings.EMAIL_BACKEND.endswith(".console.EmailBackend"):
         return "Mail is not configured: send the link yourself."
     body = (
@@ -144,7 +144,7 @@ class MembershipPage(ScopedAdmin):
     address = column("person.email", "address", ordering="person__email")
     name = column("person.name", "name")
     of = column("tenant.slug", "tenant", ordering="tenant__slug")
-    can_sign_in = column("person.is_active", "signs in", boolean=True)
+    can_sign_in = column("person.is_active", "can sign in", boolean=True)
 
     @action(description="Change the role", url_path="role")
     def change_role(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -165,7 +165,7 @@ class Deactivate(AdminAction):
         return row.is_active
 
     def preview(self, rows: Sequence[Person]) -> Iterable[str]:
-        yield "Signs these people out everywhere. They cannot sign in until they are reactivated."
+        yield "Signs these people out everywhere. They cannot sign in until a superuser reactivates them."
         yield people.ending_summary(Q(person_id__in=[row.pk for row in rows]))
         owners = Membership.objects.filter(role=Role.OWNER, person__is_active=True)
         others = owners.exclude(person__in=rows).values("tenant")
@@ -184,7 +184,7 @@ class Reactivate(AdminAction):
         return not row.is_active
 
     def preview(self, rows: Sequence[Person]) -> Iterable[str]:
-        yield "These people can sign in again, with the roles they still have. Ended grants stay ended."
+        yield "These people can sign in again, with the roles that they still have. Their grants do not come back."
 
     def do(self, row: Person, by: Any, values: dict[str, Any]) -> str:
         people.reactivate(row, by)
@@ -250,11 +250,11 @@ class InvitationPage(ScopedAdmin):
 
     @display(description="invited by")
     def inviter(self, invitation: Invitation) -> str:
-        """The inviter as text, not as a link to the list of people, which only superusers may open."""
+        """The inviter as text. A link would lead to the page of people, which only superusers may open."""
         return str(invitation.invited_by)
 
-    @display(description="state", label={"open": "info", "used": "success", "over": "warning"})
+    @display(description="state", label={"open": "info", "used": "success", "expired": "warning"})
     def state(self, invitation: Invitation) -> str:
         if invitation.used_at:
             return "used"
-        return "open" if timezone.now() < invitation.made_at + invitations.VALID else "over"
+        return "open" if timezone.now() < invitation.made_at + invitations.VALID else "expired"

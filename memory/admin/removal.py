@@ -1,4 +1,4 @@
-"""Admin actions that request permanent deletion of content. A tenant's owner asks; the agent's side decides."""
+"""Admin actions to request that content is deleted permanently. A tenant's owner asks, and the agent's side decides."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ReasonForm(AdminForm):
     reason = forms.CharField(
         max_length=MAX_REASON,
         widget=forms.Textarea({"rows": 3}),
-        help_text="stored permanently, where the agent and its steward can read it. Name a ticket. Do not quote the "
-        "content, and do not include personal data.",
+        help_text="the reason is stored permanently, and the agent and its steward can read it. Give the number of a "
+        "ticket. Do not quote the content, and do not include personal data.",
     )
 
 
@@ -58,21 +58,21 @@ def _preview(agent: Agent, numbers: list[int]) -> Iterator[str]:
     figures = redaction.preview(agent, numbers)
     yield (
         f"{agent.label}: if the agent's side agrees, this permanently deletes the content of "
-        f"{several(len(numbers), 'memory', 'memories')} ({figures.active:,} in use now) and of "
+        f"{several(len(numbers), 'memory', 'memories')} ({figures.active:,} of them active) and of "
         f"{several(figures.changes, 'earlier version')} in the audit trail. "
         f"Core tokens: {figures.tokens_before:,} → {figures.tokens_after:,}."
     )
     if figures.constitutional:
-        yield f"{agent.label}: protected memories among them: {wording.numbered(figures.constitutional)}."
+        yield f"{agent.label}: these of the memories are protected: {wording.numbered(figures.constitutional)}."
     if figures.related:
         listed = wording.numbered([each.number for each in figures.related])
-        yield f"{agent.label}: these memories may say the same, but the request does not include them: {listed}."
+        yield f"{agent.label}: these memories may have the same content, but are not included: {listed}."
     yield from _former_vault_lines(agent, figures.former_vaults)
 
 
 def _former_vault_lines(agent: Agent, former_vaults: Iterable[str]) -> Iterator[str]:
     for path in former_vaults:
-        yield f"{agent.label}: files in a former vault stay. Delete them yourself: {path}"
+        yield f"{agent.label}: files in a former vault are not deleted. Delete them yourself: {path}"
 
 
 class AskErasure(AdminAction):
@@ -86,12 +86,12 @@ class AskErasure(AdminAction):
             figures = erasure.preview(row)
             yield (
                 f"{row.label}: if the agent's side agrees, this destroys the key to "
-                f"{several(figures.memories, 'memory', 'memories')}, and to the copies of them in "
-                f"{several(figures.entries, 'audit entry', 'audit entries')}. Backups that contain the key, wrapped by "
-                f"silo key {figures.silo_key}, stay readable until you delete them."
+                f"{several(figures.memories, 'memory', 'memories')} and to their copies in "
+                f"{several(figures.entries, 'audit entry', 'audit entries')}. Older backups contain this key, wrapped "
+                f"by silo key {figures.silo_key}. Such a backup stays readable until you delete it."
             )
             if figures.file:
-                yield f"{row.label}: the memory file stays. Delete it yourself: {figures.file}"
+                yield f"{row.label}: the memory file is not deleted. Delete it yourself: {figures.file}"
             if figures.vault:
                 yield f"{row.label}: the files in the vault are deleted: {figures.vault}"
             yield from _former_vault_lines(row, figures.former_vaults)
@@ -110,7 +110,7 @@ class Withdraw(AdminAction):
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         for row in rows:
             requests = removal_requests.waiting(row)
-            yield f"{row.label}: withdraws your own requests among {several(len(requests), 'open removal request')}."
+            yield f"{row.label}: of {several(len(requests), 'open removal request')}, this withdraws your own."
             for request in requests[:MAX_LISTED]:
                 what = _description(request, len(request.left))
                 yield f"{row.label}: request {request.number}, {what}, on {localize(request.asked_at)}."
@@ -134,11 +134,11 @@ def _filed(agent: Agent, request: Removal) -> str:
 
 
 def _who_decides(agent: Agent, request: Removal) -> str:
-    return f"It waits for {who_decides(agent, f'removal-requests/{request.number}/agree')}."
+    return f"Next, {who_decides(agent, f'removal-requests/{request.number}/agree')} decides."
 
 
 def status(agent: Agent) -> str | None:
-    """The open removal requests in one line. If no request is open, the result of the last one."""
+    """The open removal requests in one line. If no request is open, the result of the last decided request."""
     requests = removals(agent.pk).values()
     opened = [each for each in requests if each.state == RemovalState.OPEN]
     if not opened:

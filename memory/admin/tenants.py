@@ -1,4 +1,4 @@
-"""The page of tenants, for superusers. It cannot delete a tenant, because audit trails that outlive agents name it."""
+"""The page of tenants, for superusers. Tenants cannot be deleted, because the audit trails of agents refer to them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MAX_INTEGER = 2**31 - 1
 
 
 def whole_number(help_text: str = "", *, least: int = 0, most: int = MAX_INTEGER, **options: Any) -> forms.IntegerField:
-    """A field for a whole number. It is optional unless `options` say otherwise."""
+    """A field for a whole number. It is optional unless `options` contains `required=True`."""
     options.setdefault("required", False)
     return forms.IntegerField(min_value=least, max_value=most, help_text=help_text, **options)
 
 
 class LimitsForm(AdminForm):
-    """Limits of a refinement session. `default_text` says what an empty field means; `{}` is the service's default."""
+    """Limits of a refinement session. `default_text` describes the default; `{}` in it is the service's default."""
 
     default_text: ClassVar[str] = "{}"
     max_changes = whole_number()
@@ -46,7 +46,7 @@ class LimitsForm(AdminForm):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         for name, (what, usual) in LIMITS.items():
-            self.fields[name].help_text = f"{what}; empty: {self.default_text.format(usual)}"
+            self.fields[name].help_text = f"{what}; default: {self.default_text.format(usual)}"
 
 
 class TenantForm(LimitsForm):
@@ -61,7 +61,7 @@ class TenantForm(LimitsForm):
         month_tokens = f"{settings.MONTH_TOKENS:,}" if settings.MONTH_TOKENS else "no limit"
         for name, (what, default) in WORK.items():
             usual = default.format(f"{settings.TENANT_SESSIONS:,}", month_tokens)
-            self.fields[name].help_text = f"{what}; empty: {usual}"
+            self.fields[name].help_text = f"{what}; default: {usual}"
 
 
 class NewTenantForm(AdminForm):
@@ -79,7 +79,7 @@ class TenantPage(SuperuserAdmin):
     sections: ClassVar[Any] = {
         "": ["slug", "name", "created_at"],
         "Limits for workers": [*WORK, "spent"],
-        "Limits of a session, for agents without their own": list(LIMITS),
+        "Session limits for agents that have no limits of their own": list(LIMITS),
     }
     introduction = "You cannot delete a tenant here, because the audit trails of its agents refer to it."
     actions_list = ("add_tenant",)
@@ -101,7 +101,7 @@ class TenantPage(SuperuserAdmin):
 
     @display(description="model tokens used this month")
     def spent(self, tenant: Any) -> str:
-        return f"{allowance.spent(tenant.pk):,}, in ended sessions"
+        return f"{allowance.spent(tenant.pk):,} (only sessions that have ended)"
 
     @action(description="Add a tenant", url_path="new", permissions=["view"])
     def add_tenant(self, request: HttpRequest) -> HttpResponse:

@@ -1,7 +1,7 @@
 """The Time Machine: choose what to roll back, see a preview, confirm.
 
-The choice is in the URL, so that the preview can be opened again. The rollback is a POST. It fails if the audit trail
-has grown since the preview.
+The choice is in the URL, so that a person can open the preview again. The rollback is a POST request. It fails if the
+audit trail has grown since the preview.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from refinement import session as sessions
 from refinement import undone_sessions
 from refinement.models import Outcome, RefinementSession
 
-MAX_ENTRIES = 50  # in the list; enter a number or a date for older ones
-MAX_SESSIONS = 10  # in the list
+MAX_ENTRIES = 50  # entries in the list; for older entries, the person enters a number or a date
+MAX_SESSIONS = 10  # sessions in the list
 MAX_NUMBER = 2**53
 KINDS = {
     "moment": "everything since a date and time",
@@ -50,7 +50,7 @@ DESCRIPTIONS = {
 }
 FORMATS = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
 ADVICE = {
-    Conflict.code: "Later entries changed some of the same memories. Choose below what to do with them.",
+    Conflict.code: "Later entries changed some of the same memories. Choose below what to do with these memories.",
     Constitutional.code: "The rollback changes protected memories. Tick the box below and give a reason.",
 }
 
@@ -82,9 +82,9 @@ class RollBackForm(AdminForm):
 
     conflicts = forms.ChoiceField(
         choices=[
-            ("", "Stop if there are any"),
+            ("", "Stop if there are such memories"),
             ("skip", "Skip these memories"),
-            ("force", "Roll them back anyway"),
+            ("force", "Roll these memories back anyway"),
         ],
         required=False,
         label="Memories that later entries changed",
@@ -95,7 +95,7 @@ class RollBackForm(AdminForm):
         max_length=500,
         required=False,
         widget=forms.Textarea({"rows": 2}),
-        help_text="stays in the audit trail; required for protected memories. Do not quote memories.",
+        help_text="the reason stays in the audit trail; it is required for protected memories. Do not quote memories.",
     )
     head = forms.IntegerField(min_value=0, max_value=MAX_NUMBER, widget=forms.HiddenInput({"id": "head"}))
 
@@ -107,7 +107,7 @@ class RollBackForm(AdminForm):
 
 
 class TimeMachinePage:
-    """The action of the page of agents that opens the Time Machine."""
+    """Adds an action to the page of agents. The action opens the Time Machine."""
 
     has_steer_permission = permission(Action.STEER)
 
@@ -117,7 +117,7 @@ class TimeMachinePage:
 
 
 def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
-    """The Time Machine of one agent: the choice, the preview or the rollback."""
+    """Show the choice or the preview for one agent, or carry out the rollback."""
     choose = ChooseForm(request.GET if "kind" in request.GET else None)
     if not choose.is_valid():
         return _render(admin, request, agent, {"choose": choose} | _latest(agent))
@@ -154,7 +154,7 @@ def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
 
 def _roll_back(request: HttpRequest, agent: Agent, what: What, **options: Any) -> HttpResponse:
     if what.kind == "session":
-        sessions.end_lapsed(agent)  # its driver may be gone
+        sessions.end_lapsed(agent)  # the program that runs an open session may have stopped
     done = rollback.roll_back(agent, what, actor_of(request.user), **options)
     figures = (
         f"{done.restored:,} restored, {done.discarded:,} discarded, {done.rewritten:,} rewritten, protection changed "
@@ -176,7 +176,7 @@ def _render(admin: Any, request: HttpRequest, agent: Agent, context: dict[str, A
 
 
 def _latest(agent: Agent) -> dict[str, Any]:
-    """The latest entries and sessions to choose from, each with the entry that undid it."""
+    """The latest entries and sessions to choose from, each with the entry that rolled it back."""
     undone = Undone.of(agent)
     changing = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).defer("sealed", "sealed_digest")
     entries = changing.order_by("-seq")[:MAX_ENTRIES]

@@ -31,16 +31,15 @@ from memory.writing import edits
 
 FILES = ("memory_path", "vault_path")  # paths on disk, which need the consent of the agent's side
 TOKENS = ("budget_tokens", "target_tokens")
-MAX_INT = 2**31 - 1  # of an integer column
+MAX_INT = 2**31 - 1  # the largest value of an integer column
 MAX_CONTEXT = 2_000_000  # tokens of a log that gc counts
 MIN_INTERVAL, MAX_INTERVAL = timedelta(hours=1), timedelta(days=3_652)  # between refinements; up to ten years
 
 
 def create(tenant_slug: str, slug: str, *, model: str, actor: Actor, **settings: Any) -> tuple[Agent, str]:
-    """Create an agent with its data key and its first API key, and its tenant if it does not exist. Returns the agent
-    and the API key, which is not stored.
+    """Create an agent with its data key and its first API key. Returns the agent and the API key, which is not stored.
 
-    `settings` are fields of Agent. Raises Invalid, AlreadyExists.
+    If the tenant does not exist, it is created too. `settings` are fields of Agent. Raises Invalid, AlreadyExists.
     """
     with transaction.atomic():
         tenant = _tenant(tenant_slug)
@@ -60,7 +59,7 @@ def _tenant(slug: str) -> Tenant:
         return existing
     try:
         return tenants.create(slug)
-    except AlreadyExists:  # another process created it meanwhile
+    except AlreadyExists:  # another process has just created it
         return Tenant.objects.get(slug=slug)
     except Invalid as invalid:
         raise Invalid("tenant", invalid.problem) from None
@@ -90,12 +89,14 @@ def _set_cadence(agent: Agent) -> None:
     agent.due_at = None if every is None or not agent.wrapped_key else due_dates.following(since, every, agent.pk)
 
 
-_PATHS_LOCK = 0x70616C70  # an advisory lock of PostgreSQL: paths of files are assigned one at a time
+_PATHS_LOCK = 0x70616C70  # an advisory lock of PostgreSQL: only one process at a time assigns paths
 
 
 def _clean(agent: Agent, changed: Collection[str]) -> None:
-    """Validate the agent's fields, and normalize paths. `changed`: the fields that change. Raises Invalid, without the
-    value."""
+    """Validate the agent's fields, and normalize paths. `changed` has the fields that change.
+
+    Raises Invalid. The message does not contain the value.
+    """
     if "memory_path" in changed:
         agent.memory_path = runs.path_in_roots(agent.memory_path)
     if "vault_path" in changed:
@@ -121,13 +122,13 @@ def _wrong_field(agent: Agent) -> str:
 
 
 def _mixes_scripts(slug: str) -> bool:
-    """Whether it mixes scripts that have letters in common, so that two slugs can look the same."""
+    """Whether the slug mixes scripts with similar letters. If it did, two different slugs could look the same."""
     scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in slug if letter.isalpha()}
     return len(scripts & {"LATIN", "CYRILLIC", "GREEK"}) > 1
 
 
 def _wrong_changed_field(agent: Agent, changed: Collection[str]) -> str:
-    """Checks of changed fields only: an old value that was valid earlier must not prevent other changes."""
+    """The first invalid field in `changed`, or "". Other fields may have old values that are no longer valid."""
     for name in changed:
         value = getattr(agent, name)
         if (name in TOKENS and not 1 <= value <= MAX_INT) or (name == "language" and value not in LANGUAGES):
@@ -164,11 +165,10 @@ def issue_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
 
 
 def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
-    """Issue a new key and revoke every earlier one. A runtime makes a silo its own this way: its creator may still have
-    an earlier key.
+    """Issue a new key and revoke every earlier key. After that, the agent's creator has no valid key any more.
 
-    The first exchange also removes the steward, whom the creator may have named to consent to their own access. The
-    runtime names a new one.
+    The first exchange also removes the steward: the agent's creator may have chosen a steward who would approve the
+    creator's own requests. The runtime can then set a new steward.
     """
     with edits.locked(present.agent) as row:
         before = AgentKey.objects.filter(agent_id=row.pk, revoked_at=None).order_by("pk")
@@ -182,15 +182,16 @@ def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
 
 
 def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
-    """Issue a key to an empty silo, for the tenant to hand to the runtime.
+    """Issue a key to an empty silo. The tenant gives this key to the runtime.
 
-    If the silo ever had a memory, or a runtime has exchanged its key, only the agent's side can issue keys. Raises
+    If the silo has ever had a memory, or a runtime has exchanged its key, only the agent's side can issue keys. Raises
     AgentConsentRequired.
     """
     with edits.locked(agent) as row:
+        # This reads the trail, because SQL can change the rows of AgentKey.
         issued = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.KEY_ISSUED)
         is_its_own = any(not detail.get("handed_out") for detail in issued.values_list("detail", flat=True))
-        if is_its_own or Change.objects.filter(agent_id=row.pk).exists():  # not AgentKey, whose rows SQL can change
+        if is_its_own or Change.objects.filter(agent_id=row.pk).exists():
             raise AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
         return _issue_key(row, actor, label, is_handed_out=True)
 
@@ -228,9 +229,9 @@ def check(agent: Agent, **settings: Any) -> None:
 
 
 def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) -> Agent:
-    """Set fields of an agent. The trail records their names and values; of a prompt only the length.
+    """Set fields of an agent. The trail records their names and values. For a prompt, it records only the length.
 
-    The caller checks permissions. `proposal`: the number of the proposal that this accepts. Raises Invalid.
+    The caller checks permissions. `proposal` is the number of the accepted proposal, if there is one. Raises Invalid.
     """
     with edits.locked(agent) as row:
         before = copy(row)
@@ -260,8 +261,8 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
 
 
 def _resolved(path: str, *, is_agreed: bool) -> str:
-    """A vault's path without symlinks. Raises Invalid if an accepted path leads to another folder than when it was
-    proposed."""
+    """The path of a vault, without symlinks. Raises Invalid if the path of an accepted proposal now leads to another
+    folder."""
     resolved = base.resolve_path(path)
     if is_agreed and resolved != path:
         raise Invalid("vault_path", "leads to another folder than when it was proposed; propose it again")
@@ -269,8 +270,8 @@ def _resolved(path: str, *, is_agreed: bool) -> str:
 
 
 def _require_unused(agent: Agent) -> None:
-    """Raise Invalid if the folder is another agent's vault, also of another installation: its mark file says so. The
-    writer reports other faults later."""
+    """Raise Invalid if the folder is the vault of another agent, here or in another installation. A mark file in the
+    folder shows this. The writer reports other faults later."""
     try:
         base.require_no_other_owner(agent.vault_path, agent)
     except FileFault as fault:
@@ -279,7 +280,7 @@ def _require_unused(agent: Agent) -> None:
 
 
 def _require_nothing_pending(agent: Agent) -> None:
-    """Raise Invalid while the vault has files of redacted memories: nothing removes them from a former vault."""
+    """Raise Invalid while the vault has files of redacted memories, because files in a former vault are not removed."""
     if removing.pending(agent).exists() and Path(agent.vault_path).is_dir():
         why = "cannot change while the vault still has files of redacted memories: run 'manage.py vault index' first"
         raise Invalid("vault_path", why)
@@ -289,7 +290,7 @@ _PROMPTS = ("system_prompt", "refinement_prompt")
 
 
 def _recorded(name: str, value: Any) -> Any:
-    """A value as the trail records it. Of a prompt only the length."""
+    """A value as the trail records it. For a prompt, it is only the length."""
     if name in _PROMPTS:
         return {"characters": len(value)}
     return value if value is None or isinstance(value, bool | int | str) else str(value)
@@ -304,7 +305,7 @@ def _save(agent: Agent, fields: Iterable[str]) -> None:
 
 
 def _refused_by_table(agent: Agent) -> Invalid:
-    """The reason for an IntegrityError: another agent took the path meanwhile, or the target is above the budget."""
+    """The reason for an IntegrityError: another agent has just got the path, or the target is above the budget."""
     return _clash(agent, FILES) or Invalid("target_tokens", "must not be more than the budget")
 
 
@@ -312,11 +313,14 @@ def _clash(agent: Agent, fields: Iterable[str]) -> Invalid | None:
     """The error if one of these fields is a path that overlaps with another agent's file or vault."""
     overlaps = {"memory_path": _file_overlaps, "vault_path": _vault_overlaps}
     field = next((name for name in fields if overlaps[name](agent)), "")
-    return Invalid(field, "overlaps with the file or vault of an agent; name another path") if field else None
+    return Invalid(field, "overlaps with the file or vault of an agent; use another path") if field else None
 
 
 def _file_overlaps(agent: Agent) -> bool:
-    """Whether its memory file is another agent's, is below one or above one, or is in a vault, also in its own."""
+    """Whether the agent's memory file is also another agent's, is in a vault (also its own), or overlaps with a file.
+
+    Two paths overlap if one is a folder that contains the other.
+    """
     path = agent.memory_path
     if not path:
         return False
@@ -335,7 +339,8 @@ def _vault_in(paths: list[str], *, below: str) -> Q:
 
 
 def _vault_overlaps(agent: Agent) -> bool:
-    """Whether its vault is another agent's, is inside one or contains one, or contains a memory file, also its own."""
+    """Whether the agent's vault is also another agent's, contains a memory file (also its own), or overlaps with a
+    vault. Two vaults overlap if one contains the other."""
     path = agent.vault_path
     if not path:
         return False

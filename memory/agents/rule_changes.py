@@ -1,7 +1,8 @@
-"""Changes an agent's memory rules. Only a person can change them. The trail records who and when.
+"""Changes an agent's memory rules. Only a person can change them. The trail records who changed them and when.
 
-API keys cannot change the rules, and nothing turns a switch on automatically. A change applies to the rules at the time
-when the agent is locked: a switch that somebody turned off meanwhile stays off, unless the person agreed to turn it on.
+An API key cannot change the rules, and no switch is turned on automatically. A change locks the agent and applies to
+the current rules. A change is refused if it would turn on a switch without the person's agreement. This happens when
+somebody else has turned the switch off in the meantime.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _MASKING = ".".join(("memory_rules", *MASKING))
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A requested change: of the master switch (`enabled`), of all other settings (`rules`), or of one setting (`key`,
-    `value` as typed at a command line)."""
+    """A requested change. It sets the master switch (`enabled`), all other settings (`rules`), or one setting (`key`,
+    with the `value` that was typed on a command line)."""
 
     enabled: bool | None = None
     rules: settings_document.Document | None = None
@@ -63,10 +64,10 @@ def turned_on(agent: Agent, wanted: Wanted) -> list[str]:
 def make(
     agent: Agent, actor: Actor, wanted: Wanted, *, agreed: Collection[str] = (), side: Actor | None = None
 ) -> Edited:
-    """Change the rules. `agreed`: the switches that a person agreed to turn on. `side`: the agent's side, which must
-    agree if the files of the vault show more after the change.
+    """Change the rules. If the new rules are equal to the old rules, nothing is written.
 
-    Without a difference nothing is written. Raises Invalid, PersonRequired, NotConfirmed, AgentConsentRequired.
+    `agreed` has the switches that a person agreed to turn on. `side` is the agent's side. It must agree if the vault's
+    files show more after the change. Raises Invalid, PersonRequired, NotConfirmed, AgentConsentRequired.
     """
     if actor.kind not in _PEOPLE:
         raise PersonRequired
@@ -84,8 +85,8 @@ def make(
         revealing = _revealing(before, now, has_vault=bool(row.vault_path))
         if revealing and (side is None or side.kind not in _SIDE):
             raise AgentConsentRequired(
-                f"{' and '.join(revealing)}: after this change files of the vault show more. Only the agent's side can "
-                "agree to it: set PALIMPSEST_AGENT_KEY to its key."
+                f"{' and '.join(revealing)}: after this change, the vault's files show more. Only the agent's side can "
+                "agree to this. Set PALIMPSEST_AGENT_KEY to the agent's key."
             )
         with edits.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
             edit.agent.memory_enabled = row.memory_enabled if wanted.enabled is None else wanted.enabled
@@ -97,7 +98,7 @@ def make(
 
 
 def _revealing(before: Mapping[str, Any], now: Mapping[str, Any], *, has_vault: bool) -> list[str]:
-    """The changed settings that make files show more. Readable names need consent also without a vault."""
+    """The changed settings that make files show more. Readable names need consent even if the agent has no vault."""
     named = [READABLE_NAMES] if _is_readable(now) and not _is_readable(before) else []
     if not has_vault:
         return named
@@ -117,7 +118,7 @@ def _is_readable(rules: Mapping[str, Any]) -> bool:
 def _update_vault(row: Agent, before: Mapping[str, Any], now: Mapping[str, Any], *, is_on: bool) -> None:
     """Queue the files that the change affects."""
     if is_on:
-        writer.reset(row)  # changes while the switch was off have no files yet
+        writer.reset(row)  # memories that changed while the switch was off have no files yet
     moved = [name for name in SCOPES if paths.is_private(name, before) != paths.is_private(name, now)]
     if moved:
         writer.rewrite(row, moved)
@@ -129,7 +130,7 @@ def _update_vault(row: Agent, before: Mapping[str, Any], now: Mapping[str, Any],
 def change(
     agent: Agent, actor: Actor, *, enabled: bool | None = None, rules: settings_document.Document | None = None
 ) -> Agent:
-    """Set the master switch, or the other settings without turning a switch on, or both. Passing `enabled` means
-    agreement. Raises what `make` raises."""
+    """Set the master switch, the other settings, or both. `enabled=True` counts as agreement to turn memory on. `rules`
+    must not turn on a switch. Raises the errors of `make`."""
     agreed = (settings_document.MASTER,) if enabled else ()
     return make(agent, actor, Wanted(enabled, rules), agreed=agreed).agent

@@ -26,7 +26,10 @@ from memory.writing import operations
 MAX_BATCH = 500
 MAX_FOUND = 100
 MAX_QUERY = 2_000
-QUERY = 'words, ranked; "quoted phrases" in order; -word excludes; tag:NAME; empty lists the newest'
+QUERY = (
+    'words to find; the best match is first. "A phrase" finds these words in this order. -word excludes memories with '
+    "the word. tag:NAME finds a tag. An empty text lists the newest memories"
+)
 
 
 # --- requests
@@ -93,12 +96,14 @@ class BatchOut(serializers.Serializer[Any]):
 
 
 _ONCE = [IDEMPOTENCY_KEY]
-_IF_MATCH = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, description="the memory's ETag when it was read")
+_IF_MATCH = OpenApiParameter(
+    "If-Match", str, OpenApiParameter.HEADER, description="the ETag that you got when you read the memory"
+)
 
 
 class _Storing(AgentView):
     def store(self, payload: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Store memories, once for each Idempotency-Key. A repeated request reads what the first one stored."""
+        """Store memories, once for each Idempotency-Key. A repeated request gets the memories of the first request."""
         drafts = [Draft(**values).checked() for values in payload]
         reads: list[Read] = []
 
@@ -138,7 +143,7 @@ class Batch(_Storing):
 
 class OneMemory(AgentView):
     def handle_exception(self, exc: Exception) -> Response:
-        """Turn Stale into a 412: only `If-Match` names a version here."""
+        """Turn Stale into a 412: in these requests, only `If-Match` gives a version."""
         return super().handle_exception(ChangedMeanwhile() if isinstance(exc, Stale) else exc)
 
     @extend_schema(operation_id="memories_read", responses=MemoryOut)
@@ -162,7 +167,7 @@ class OneMemory(AgentView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _expected(self, number: int) -> dict[int, int] | None:
-        """The version that `If-Match` names. `*` is any."""
+        """The expected version from `If-Match`. None if the header is missing or `*`, which accepts any version."""
         payload = self.request.headers.get("If-Match", "").strip()
         if not payload or payload == "*":
             return None
@@ -181,9 +186,10 @@ class Restore(AgentView):
 class Search(AgentView):
     @extend_schema(operation_id="memories_search", request=SearchIn, responses=FoundPageOut)
     def post(self, request: Request) -> Response:
-        """Find active memories, best first. The query is content: it is sent in the body and stored nowhere."""
+        """Find active memories. The best match is first. The query is content, so send it in the body. It is not
+        stored."""
         payload = self.payload(SearchIn)
-        require_valid_key()  # the body may have come long after the key; edits check under their lock
+        require_valid_key()  # the body may arrive long after the first check; edits check again when they lock
         query, limit = payload.pop("q"), payload.pop("limit")
         found = reading.search(self.agent, query, filters=Filters(**payload), limit=limit)
         return Response({"results": [read.to_dict() | {"score": read.score} for read in found]})

@@ -34,9 +34,11 @@ _NOTE = OPTIONAL_TEXT | {"max_length": 500}
 class RecordingIn(Body):
     prompt = Text(max_length=MOST, help_text="the whole prompt; secrets in it are masked")
     response = Text(max_length=MOST, **OPTIONAL_TEXT, help_text="the whole response; secrets in it are masked")
-    session = Text(max_length=64, **OPTIONAL_TEXT, help_text="name: letters, digits and . _ -; default: the open one")
+    session = Text(
+        max_length=64, **OPTIONAL_TEXT, help_text="name, from letters, digits and . _ -; default: the open session"
+    )
     project = Text(max_length=100, **OPTIONAL_TEXT)
-    topic = Text(max_length=58, **OPTIONAL_TEXT, help_text="topic whose memory this extends")
+    topic = Text(max_length=58, **OPTIONAL_TEXT, help_text="topic; the interaction is added to the topic's memory")
     context = Text(**_LINE, help_text="what led to the interaction")  # type: ignore[assignment]  # a field, not the property
     intent = Text(**_NOTE)
     effectiveness = Text(**_NOTE)
@@ -46,12 +48,15 @@ class RecordingIn(Body):
     metrics = Text(**_NOTE)
     requested = serializers.BooleanField(
         default=False,
-        help_text="a person requested this: automatic recording may be off, and there is no threshold",
+        help_text="true if a person requested this; it is then recorded even if automatic recording is off, and "
+        "even if its significance is below the threshold",
     )
 
 
 class RecordingOut(WithFile):
-    id = serializers.IntegerField(allow_null=True, help_text="number of the first journal memory, if recorded")
+    id = serializers.IntegerField(
+        allow_null=True, help_text="number of the first journal memory; null if nothing was recorded"
+    )
     session = serializers.CharField(allow_null=True, help_text="the session's name")
     kind = serializers.ChoiceField(KINDS, allow_null=True)
     significance = serializers.ChoiceField(LEVELS, allow_null=True)
@@ -60,7 +65,7 @@ class RecordingOut(WithFile):
 
 
 class _Skipped(Exception):
-    """Ends a request that records nothing, so that its Idempotency-Key can be used again."""
+    """Raised if nothing is recorded, so that no Idempotency-Key is stored and the key can be used again."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -74,7 +79,8 @@ class Recordings(AgentView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
-        """Record an interaction. The status is 201, or 200 with the reason if it was skipped."""
+        """Record an interaction. The status is 201. If the interaction is skipped, the status is 200, and `skipped`
+        says why."""
         payload = self.payload(RecordingIn)
         requested = payload.pop("requested")
         interaction = Interaction(**payload | {"tools": tuple(payload["tools"])})
@@ -93,7 +99,7 @@ class Recordings(AgentView):
 
 
 def _numbers(found: recorder.Recorded) -> list[int]:
-    """The whole response as numbers, for a repeated request. Raises _Skipped."""
+    """The values of the response as numbers. They are stored for repeated requests. Raises _Skipped."""
     if found.session is None:
         raise _Skipped(found.skipped or "")
     level = LEVELS.index(found.significance)
@@ -125,13 +131,15 @@ class EndIn(Body):
 
 
 class EndOut(WithFile):
-    id = serializers.IntegerField(allow_null=True, help_text="number of the session's memory; null if it has none")
+    id = serializers.IntegerField(
+        allow_null=True, help_text="number of the session's memory; null if there is no memory"
+    )
 
 
 class End(AgentView):
     @extend_schema(operation_id="recorded_sessions_end", request=EndIn, responses=EndOut)
     def post(self, request: Request, name: str) -> Response:
-        """End a recorded session. Its memory is made from its recordings and from this request."""
+        """End a recorded session. The session's memory is made from its recordings and from this request."""
         payload = self.payload(EndIn)
         project = payload.pop("project")
         if self.agent.memory_enabled:  # if it is off, `end_session` raises MemoryDisabled
@@ -149,21 +157,21 @@ class RetrieveIn(Body):
         min_value=1,
         max_value=MAX_FOUND,
         required=False,
-        help_text="maximum and default: `search.max_results`",
+        help_text="how many memories to return; the setting `search.max_results` is the maximum and the default",
     )
     max_tokens = Whole(min_value=0, required=False, help_text="maximum tokens of all memories together")
     tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
 
 
 class RecalledOut(FoundOut):
-    recalled = serializers.IntegerField(help_text="how often it was returned, including now; 0 if that is not recorded")
+    recalled = serializers.IntegerField(help_text="how often it was retrieved, including now; 0 if that is not counted")
 
 
 class RetrievedOut(serializers.Serializer[Any]):
     results = RecalledOut(many=True, help_text="best first")
     block = serializers.CharField(allow_blank=True, help_text="the same memories as text for a prompt")
-    tokens = serializers.IntegerField(help_text="tokens of these memories")
-    left_out = serializers.IntegerField(help_text="number of matches that do not fit")
+    tokens = serializers.IntegerField(help_text="number of tokens of these memories")
+    left_out = serializers.IntegerField(help_text="number of matches that do not fit in `max_tokens`")
 
 
 class Retrieve(AgentView):
@@ -171,10 +179,10 @@ class Retrieve(AgentView):
     def post(self, request: Request) -> Response:
         """Find memories that help with a question, and count each retrieval.
 
-        The query is content: it is sent in the body and stored nowhere.
+        The query is content, so send it in the body. It is not stored.
         """
         payload = self.payload(RetrieveIn)
-        require_valid_key()  # the body may have come long after the key
+        require_valid_key()  # the body may arrive long after the first check
         found = retrieval.retrieve(self.agent, payload.pop("query"), **payload)
         results = [
             read.to_dict() | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
@@ -191,7 +199,7 @@ class CleanupQuery(Body):
 
 
 class VersionIn(Body):
-    """A memory and its listed version."""
+    """A memory, and the version that the list has."""
 
     id = Whole(min_value=1)
     version = Whole(min_value=1)
@@ -201,26 +209,35 @@ class DecisionIn(Body):
     """The numbers of the memories to keep and to discard."""
 
     keep = List(
-        child=Whole(min_value=1), max_length=MOST, required=False, help_text="not suggested again for some time"
+        child=Whole(min_value=1),
+        max_length=MOST,
+        required=False,
+        help_text="memories to keep; they are not suggested again for some time",
     )
-    discard = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="can be restored")
+    discard = List(
+        child=Whole(min_value=1),
+        max_length=MOST,
+        required=False,
+        help_text="memories to discard; they can be restored",
+    )
     expect = List(
         child=VersionIn(),
         max_length=MOST,
         required=False,
-        help_text="the listed version of each memory to discard; a changed one is refused (stale_memory)",
+        help_text="the listed version of each memory to discard; if a memory has changed since then, the request is "
+        "refused (stale_memory)",
     )
 
 
 class SuggestionOut(serializers.Serializer[Any]):
-    """A memory older than its category suggests, without its content."""
+    """A memory that is older than its category suggests. The content is not included."""
 
     id = serializers.IntegerField(source="number", help_text="the memory's number")
     version = serializers.IntegerField(help_text="pass it in `expect`")
     category = serializers.ChoiceField(CATEGORIES)
     project = serializers.CharField(allow_blank=True)
     age_days = serializers.IntegerField()
-    retention_days = serializers.IntegerField(help_text="days that its category suggests to keep it")
+    retention_days = serializers.IntegerField(help_text="how many days its category suggests to keep it")
     importance = serializers.ChoiceField([each.name.lower() for each in cleanup.Importance])
     tokens = serializers.IntegerField()
     recalled = serializers.IntegerField(help_text="how often retrieval returned it")
@@ -229,14 +246,16 @@ class SuggestionOut(serializers.Serializer[Any]):
 
 class CleanupOut(serializers.Serializer[Any]):
     suggestions = SuggestionOut(many=True, help_text="at most `batch_cleanup_limit`, least important first")
-    more = serializers.IntegerField(help_text="number of further suggestions after these")
-    kept_back = serializers.IntegerField(help_text="number of old memories not suggested because they are important")
+    more = serializers.IntegerField(help_text="how many more suggestions there are after these")
+    kept_back = serializers.IntegerField(help_text="number of old memories that are too important to suggest")
 
 
 class DecidedOut(serializers.Serializer[Any]):
     kept = Numbers()
     discarded = Numbers()
-    entry = serializers.IntegerField(source="seq", allow_null=True, help_text="audit entry, if anything was discarded")
+    entry = serializers.IntegerField(
+        source="seq", allow_null=True, help_text="audit entry; null if nothing was discarded"
+    )
 
 
 class Cleanup(AgentView):
@@ -250,9 +269,9 @@ class Cleanup(AgentView):
 
     @extend_schema(operation_id="cleanup_decide", request=DecisionIn, responses=DecidedOut)
     def post(self, request: Request) -> Response:
-        """Keep or discard suggested memories, by number. `expect` has the listed version of each memory to discard.
+        """Keep or discard suggested memories, by number. The request applies all decisions or none.
 
-        Either all decisions apply or none.
+        `expect` has the listed version of each memory to discard.
         """
         payload = self.payload(DecisionIn)
         expect = {each["id"]: each["version"] for each in payload.get("expect", ())}

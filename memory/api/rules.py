@@ -1,4 +1,4 @@
-"""API of an agent's memory rules, which only a person can change, and of its vault."""
+"""API of an agent's memory rules and of its vault. The API cannot change the rules: only a person can."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class RulesOut(serializers.Serializer[Any]):
 
     version = serializers.CharField(help_text="version of the rules")
     memory_rules = serializers.DictField(
-        help_text="switches, categories and limits; free-form, because unknown keys are kept"
+        help_text="switches, categories and limits; free-form: unknown keys are kept and returned"
     )
-    storage = serializers.DictField(help_text="`base_path` of the vault; free-form, because unknown keys are kept")
+    storage = serializers.DictField(help_text="`base_path` of the vault; free-form: unknown keys are kept and returned")
 
 
 class Rules(AgentView):
     @property
     def allowed_methods(self) -> list[str]:
-        """The methods in `Allow`: PATCH is always refused."""
+        """The methods in the header `Allow`. PATCH is not among them, because it is always refused."""
         return ["GET", "HEAD"]
 
     @extend_schema(operation_id="rules_read", responses=RulesOut)
@@ -46,25 +46,33 @@ class Rules(AgentView):
 
 
 class DifferenceOut(serializers.Serializer[Any]):
-    id = NumberOrNull(source="number", allow_null=True, help_text="null for an index page or an unknown memory")
+    id = NumberOrNull(
+        source="number",
+        allow_null=True,
+        help_text="number of the memory; null for an index page, or if the memory is unknown",
+    )
     kind = serializers.ChoiceField(comparing.KINDS, help_text="what differs; `edited`: somebody changed the file")
-    path = serializers.CharField(allow_blank=True, help_text="path below the vault's folder; empty without a file")
+    path = serializers.CharField(allow_blank=True, help_text="path below the vault's folder; empty if there is no file")
 
 
 class VaultOut(serializers.Serializer[Any]):
     """A folder with a file for each memory."""
 
-    path = serializers.CharField(allow_blank=True, help_text="folder on the service's machine; empty without a vault")
+    path = serializers.CharField(
+        allow_blank=True, help_text="folder on the service's machine; empty if there is no vault"
+    )
     is_there = serializers.BooleanField(help_text="whether the folder exists")
     is_behind = serializers.BooleanField(help_text="whether files are missing or out of date; the service retries")
-    fault = serializers.CharField(allow_blank=True, help_text="why the last write failed; empty if it did not")
+    fault = serializers.CharField(allow_blank=True, help_text="why the last write failed; empty if it succeeded")
     differences = DifferenceOut(many=True, help_text="current differences between the files and the silo")
-    unknown = serializers.IntegerField(allow_null=True, help_text="number of foreign files; null before the last page")
+    unknown = serializers.IntegerField(
+        allow_null=True, help_text="number of files that the service did not write; null before the last page"
+    )
     next = serializers.CharField(allow_null=True)
 
 
 class VaultQuery(Page):
-    """Up to `limit` memories after number `cursor`. The last page also has the other files of the folder."""
+    """A page has up to `limit` memories after number `cursor`. The last page also has the other files of the folder."""
 
 
 class OneVault(AgentView):

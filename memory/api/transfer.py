@@ -25,7 +25,7 @@ from memory.transfer.importing import IMPORTS
 
 
 class ImportParser(BodyParser):
-    """Gives the body as bytes, at most API_IMPORT_BYTES. All of it is read before the agent is locked."""
+    """Reads a body of at most API_IMPORT_BYTES, as bytes. The whole body is read before the agent is locked."""
 
     def __init__(self, media_type: str) -> None:
         self.media_type = media_type
@@ -48,12 +48,12 @@ class ImportQuery(Body):
     project = Text(
         **OPTIONAL_TEXT,
         max_length=100,
-        help_text="project of project memories if the format has no projects; default: default-project",
+        help_text="the project for project memories, if the format has no projects; default: default-project",
     )
 
 
 class LeftOutOut(serializers.Serializer[Any]):
-    key = serializers.CharField(help_text="part of the file, at most 200 characters; empty for the whole file")
+    key = serializers.CharField(help_text="the part of the file, at most 200 characters; empty if it is the whole file")
     why = serializers.CharField()
 
 
@@ -65,19 +65,23 @@ class DoneOut(serializers.Serializer[Any]):
 class ImportedOut(serializers.Serializer[Any]):
     imported = serializers.IntegerField()
     tokens = serializers.IntegerField()
-    constitutional = serializers.IntegerField(help_text="number marked constitutional; the mark is not imported")
+    constitutional = serializers.IntegerField(
+        help_text="number of memories with the mark constitutional; the mark is not imported"
+    )
     discarded = serializers.IntegerField(
         required=False,
-        help_text="only jsonl: number of lines left out because their memories were discarded",
+        help_text="only jsonl: number of lines that were left out because their memories were discarded",
     )
     ignored = serializers.ListField(
         child=serializers.CharField(),
         required=False,
         help_text="only jsonl: unknown keys, at most 100, each of at most 64 characters",
     )
-    left_out = serializers.IntegerField(required=False, help_text="other formats: number of parts left out")
-    named = LeftOutOut(many=True, required=False, help_text="the first 100 parts left out")
-    transformed = DoneOut(many=True, required=False, help_text="other formats: at most 100 kinds of changes")
+    left_out = serializers.IntegerField(required=False, help_text="other formats: number of parts that were left out")
+    named = LeftOutOut(many=True, required=False, help_text="the first 100 parts that were left out")
+    transformed = DoneOut(
+        many=True, required=False, help_text="other formats: how memories were changed, at most 100 kinds of changes"
+    )
 
 
 def _media_types(formats: Iterable[Export | importing.Import], json: OpenApiTypes) -> dict[str, OpenApiTypes]:
@@ -93,8 +97,8 @@ class ExportView(AgentView):
         responses={(200, kind): schema for kind, schema in _media_types(EXPORTS.values(), OpenApiTypes.OBJECT).items()},
     )
     def get(self, request: Request) -> HttpResponseBase:
-        """Export all memories. The order is by id. The default format has one JSON object a line. It also works while
-        memory is off."""
+        """Export all memories, in the order of their ids. The default format has one JSON object per line. Export
+        also works while memory is off."""
         query = self.query(ExportQuery)
         write = writer(query["format"], with_discarded=query["discarded"])
         chosen = EXPORTS[query["format"]]
@@ -110,10 +114,10 @@ class ExportView(AgentView):
 
 
 class _Begun:
-    """A body whose first piece is made at once, so that an error there gets its own status.
+    """A body whose first piece is made before the response begins, so that an error in it gets its own status.
 
-    It is closed with the response, also when the client disconnects. The garbage collector could close its cursor
-    during another statement on the same connection, and wait forever.
+    The body is closed with the response, also when the client disconnects. Otherwise the garbage collector could close
+    the body's cursor during another statement on the same connection, and this would wait forever.
     """
 
     def __init__(self, pieces: Generator[bytes, None, None]) -> None:
@@ -129,7 +133,7 @@ class _Begun:
 class Import(AgentView):
     def get_parsers(self) -> list[Any]:
         """One parser, for the media type of the format."""
-        name = getattr(getattr(self, "request", None), "GET", {}).get("format") or ""  # a schema has no request
+        name = getattr(getattr(self, "request", None), "GET", {}).get("format") or ""  # the schema has no request
         return [ImportParser(IMPORTS.get(name, IMPORTS["jsonl"]).media_type)]
 
     @extend_schema(
@@ -139,8 +143,9 @@ class Import(AgentView):
         responses={201: ImportedOut},
     )
     def post(self, request: Request) -> Response:
-        """Import the memories of a file, all or none. In JSON Lines, each line is a memory, and an error names the
-        first bad line. In other formats, parts that are not memories are left out, and the response says why."""
+        """Import the memories of a file, all or none. In JSON Lines, each line is a memory, and an error gives the
+        number of the first wrong line. In other formats, parts that are not memories are left out, and the response
+        says why."""
         query = self.query(ImportQuery)
         body = io.BytesIO(cast(bytes, request.data or b""))  # without a body the framework gives an empty object
         found = importing.check_file(body, query["format"], project=query["project"])

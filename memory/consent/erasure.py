@@ -1,7 +1,7 @@
 """Erasure: destroy an agent's data key, so that nobody can decrypt its memories.
 
-The rows and the audit trail stay, and the trail still verifies. A backup that contains the wrapped key can still be
-decrypted, until it is deleted or the key-encryption key is retired. `memory/consent/removal_requests.py` has the
+The rows and the audit trail stay, and the trail can still be verified. A backup that contains the wrapped key can be
+decrypted until it is deleted or the key-encryption key is retired. `memory/consent/removal_requests.py` handles the
 requests.
 """
 
@@ -26,27 +26,28 @@ from memory.writing import edits
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What an erasure will make, or made, unreadable."""
+    """Figures of an erasure, or of its preview. They say what becomes unreadable."""
 
     request: int | None  # None for a preview
-    entry: int | None  # None until it is carried out
-    memories: int  # discarded ones included
-    entries: int  # of the audit trail, at that time
+    entry: int | None  # None for a preview
+    memories: int  # also counts discarded memories
+    entries: int  # number of entries in the audit trail at that time
     silo_key: str  # id of the key-encryption key that wrapped the data key; it decrypts older backups
-    others: int  # other agents whose data keys it wraps
-    file: str  # the memory file, which is not encrypted and stays; empty: none
-    vault: str  # the vault, whose files are deleted; empty: none
+    others: int  # number of other agents whose data keys the silo key wraps
+    file: str  # the memory file, which is not encrypted and is not deleted; empty if there is none
+    vault: str  # the vault, whose files are deleted; empty if there is none
     former_vaults: tuple[str, ...]  # folders that were the vault before; their files stay
 
 
 def preview(agent: Agent) -> Figures:
-    """Preview `erase`. Changes nothing. Raises Erased."""
+    """Return the figures of `erase`, and change nothing. Raises Erased."""
     with edits.locked(agent) as row:
         return _figures(row, None, None)
 
 
 def erase(agent: Agent, request: int, actor: Actor) -> Figures:
-    """Carry out a request, for the agent's side. Ends an open refinement session; no other is due afterwards.
+    """Carry out a request for erasure, for the agent's side. It ends an open refinement session. After
+    that, no session is due.
 
     Raises ConsentRequired, RequestNotFound, Erased.
     """
@@ -54,7 +55,7 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
         edits.require_key(row)
         removal_requests.require_decidable(row, request, actor, Operation.ERASURE_REQUESTED)
         signals.removing.send(Agent, agent=row, why="erasure")
-        transaction.on_commit(lambda: _forget(row.pk))  # before the files, which take longer
+        transaction.on_commit(lambda: _forget(row.pk))  # before the files are deleted, which takes longer
         with edits.begin(row, Operation.ERASED, actor, is_notice=True) as edit:
             figures = _figures(edit.agent, request, edit.seq)
             edit.detail = {"request": request, "silo_key": figures.silo_key}

@@ -1,7 +1,7 @@
 """Tokens with which a command reads what a grant covers, in the name of the person who has the grant.
 
-A token is derived from the grant and the keyring's pepper, and is not stored. It is valid as long as the grant. Each
-read is checked and recorded like any other (`memory.consent.granted_reads`).
+A token is derived from the grant and the keyring's pepper, and is not stored. It is valid while the grant is active. A
+read with a token is checked and recorded like every other read (`memory.consent.granted_reads`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _FORMAT = re.compile(r"palg_([1-9][0-9]{0,17})_([1-9][0-9]{0,17})_([0-9a-f]{64})
 
 
 def make(agent: Agent, number: int, person: Person) -> str:
-    """The token of a grant in force. Raises NotGranted, Erased."""
+    """The token of an active grant. Raises NotGranted, Erased."""
     with grants.record_expiry(agent), edits.locked(agent) as row:
         grants.in_force(row, number, person)
         return f"palg_{row.pk}_{number}_{macs(_text(row.pk, number, person))[0].hex()}"
 
 
 def proven(agent: Agent, token: str) -> tuple[Standing, Person]:
-    """The grant in force that a token proves, and its person. Raises Erased; KeyRejected for every other problem."""
-    rejected = KeyRejected("The token does not belong to a grant in force for this agent.")
+    """The active grant that a token proves, and its person. Raises Erased; KeyRejected for every other problem."""
+    rejected = KeyRejected("The token does not belong to an active grant for this agent.")
     standing, person = _proven(agent, token)
     if standing is None or not _may_read(agent, person):
         raise rejected
@@ -41,7 +41,7 @@ def proven(agent: Agent, token: str) -> tuple[Standing, Person]:
 
 
 def _proven(agent: Agent, token: str) -> tuple[Standing | None, Person]:
-    """None unless the MAC is right under a pepper of the keyring. Tokens survive the addition of a pepper."""
+    """The grant and the person of a token. The grant is None unless the MAC is right with a pepper of the keyring."""
     parts = _FORMAT.fullmatch(token)
     agent_id, number, mac = (int(parts[1]), int(parts[2]), parts[3]) if parts else (0, 0, "")
     standing = standings(agent.pk, number).get(number) if agent_id == agent.pk else None

@@ -1,4 +1,4 @@
-"""Reading under a grant: the only way for a person to read content.
+"""Reads under a grant. A person has no other way to read content.
 
 Each read is checked against the audit trail, and recorded there before the content is decrypted. The first read under a
 grant adds a notice to the agent's journal.
@@ -25,7 +25,7 @@ MAX_READ = 100  # memories, or steps of an entry, per read
 
 
 def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) -> list[Read]:
-    """The content of these memories, under the grant of this number, without redacted memories.
+    """Read the content of these memories under grant `number`. Redacted memories are left out.
 
     Raises NotGranted, UnknownMemory, DuplicateNumbers, Invalid.
     """
@@ -42,7 +42,7 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
 
 
 def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0) -> list[Step]:
-    """One page of the changes of an entry to memories that the grant covers. Raises NotGranted, UnknownEntry."""
+    """Read one page of what entry `seq` changed in memories that the grant covers. Raises NotGranted, UnknownEntry."""
     with grants.record_expiry(agent), edits.locked(agent) as row:
         grant = grants.in_force(row, number, person)
         change_entry: AuditEntry = trail_view.entry(row, seq)
@@ -57,7 +57,7 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
 
 
 def gc_report(agent: Agent, number: int, person: Person, report: int, numbers: Sequence[int]) -> None:
-    """Record the read of a model's report on these memories. Raises NotGranted unless the grant covers all of them."""
+    """Record that a gc report about these memories was read. Raises NotGranted unless the grant covers all of them."""
     with grants.record_expiry(agent), edits.locked(agent) as row:
         grant = grants.in_force(row, number, person)
         if not grant.scope.covers_memories(numbers):

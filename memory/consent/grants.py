@@ -1,8 +1,8 @@
 """Access requests and grants: a person asks to read, and the agent's side consents, for a purpose, a scope and a time.
 
-Each step is an entry of the agent's audit trail; a database row repeats the state for lists (`audit.consent`). Only the
-agent's side decides: its steward, or its runtime unless the agent is set to its steward only. Nobody decides about
-their own request. No setting bypasses this.
+Each step is an entry of the agent's audit trail. For lists, a database row repeats the state (`audit.consent`). Only
+the agent's side decides: the agent's steward, or its runtime unless `is_steward_only` is set. Nobody decides about
+their own request. No setting switches these rules off.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def ask(agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: in
         _require_scope(row, scope)
         if row.is_steward_only and same_address(row.steward, person.address):
             raise errors.ConsentRequired(
-                "Only its steward consents for this agent. Nobody decides about their own request."
+                "Only the agent's steward can consent, and you are the steward. Nobody decides about their own request."
             )
         open_requests = AccessRequest.objects.filter(agent_id=row.pk, person_id=person.id, state=AccessState.REQUESTED)
         if open_requests.exists():
@@ -67,14 +67,14 @@ def _require_scope(agent: Agent, scope: Scope) -> None:
     """Raise an error if the scope is not valid for this agent."""
     if scope.kind == "memories":
         if not 0 < len(scope.numbers) <= MOST_NUMBERS:
-            raise errors.Invalid("numbers", f"must name 1 to {MOST_NUMBERS:,} memories")
+            raise errors.Invalid("numbers", f"must have 1 to {MOST_NUMBERS:,} memory numbers")
         edits.fetch(agent, scope.numbers)
     elif scope.kind == "session":
         if not AuditEntry.objects.filter(agent_id=agent.pk, session=scope.session).exists():
             raise errors.UnknownEntry(f"The audit trail has no session {scope.session}.")
     elif scope.kind == "entries":
         if not 0 < scope.first <= scope.last <= agent.audit_seq:
-            raise errors.Invalid("entries", f"must be a first and a last entry from 1 to {agent.audit_seq}")
+            raise errors.Invalid("entries", f"must have a first and a last entry, from 1 to {agent.audit_seq}")
     elif scope.kind != "silo":
         raise errors.Invalid("scope", "must be one of: silo, memories, session, entries")
 
@@ -97,7 +97,9 @@ def _decide(agent: Agent, number: int, actor: Actor, operation: Operation) -> St
         steps.require_side(row, actor, is_steward_only=row.is_steward_only)
         if actor.kind == ActorKind.STEWARD and same_address(actor.label, standing.person):
             raise errors.ConsentRequired("Nobody decides about their own request.")
-        if operation == Operation.ACCESS_GRANTED and steps.is_altered(row, number):  # nothing can be read under it
+        if operation == Operation.ACCESS_GRANTED and steps.is_altered(
+            row, number
+        ):  # nothing could be read under the grant
             raise errors.NotOpen("The agent's audit trail was altered after this request.")
         return _step(row, operation, actor, {"request": number})
 
@@ -113,7 +115,7 @@ def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Standin
 def withdraw_all(person_id: int, why: str, *, tenant_id: int | None = None) -> None:
     """End all requests and grants of a person, or only those for one tenant's agents.
 
-    This happens when a password, address or second factor changes, and when a person leaves a tenant.
+    It is called when a person's password or second factor changes, and when a person is deactivated or leaves a tenant.
     """
     requested = AuditEntry.objects.filter(ASKS, operation=Operation.ACCESS_REQUESTED, detail__person_id=person_id)
     agents = Agent.objects.select_related("tenant").filter(pk__in=requested.values("agent_id"))
@@ -130,7 +132,7 @@ _ENDS = {AccessState.REQUESTED: Operation.ACCESS_LAPSED, AccessState.ACTIVE: Ope
 
 
 def close_expired(agent: Agent) -> None:
-    """Record requests and grants whose time is over. The caller has locked the agent's row."""
+    """Write audit entries for requests and grants whose time is over. The caller must have locked the agent's row."""
     now = clock(agent)
     ending = {AccessState.LAPSED: Operation.ACCESS_LAPSED, AccessState.EXPIRED: Operation.ACCESS_EXPIRED}
     for standing in standings(agent.pk).values():
@@ -139,7 +141,8 @@ def close_expired(agent: Agent) -> None:
 
 
 def current_state(agent: Agent, standing: Standing) -> AccessState:
-    """The present state. If the grant has expired, this records it, so that a clock set back cannot revive it."""
+    """The present state. If a grant has expired, this is recorded, so that it stays expired if the clock is set
+    back."""
     state = standing.at(clock(agent))
     if standing.state == AccessState.ACTIVE != state:
         _record_expired(agent)
@@ -148,12 +151,15 @@ def current_state(agent: Agent, standing: Standing) -> AccessState:
 
 @contextmanager
 def record_expiry(agent: Agent) -> Iterator[None]:
-    """Around what is refused of a grant that is over: which grants the clock has ended is written down after the
-    refusal, that took its own transaction with it. So no clock that is set back makes them readable again."""
+    """Record expired grants if the block raises NotGranted or NotOpen.
+
+    The error rolls back the transaction of the block. So the audit entries about expired grants are written after it.
+    Because of these entries, an expired grant stays expired even if the clock is set back.
+    """
     try:
         yield
     except (errors.NotGranted, errors.NotOpen):
-        if not agent.is_locked:  # else an outer block records it
+        if not agent.is_locked:  # otherwise an outer block records it
             _record_expired(agent)
         raise
 
@@ -166,17 +172,19 @@ def _record_expired(agent: Agent) -> None:
 
 
 def in_force(agent: Agent, number: int, person: Person) -> Standing:
-    """The person's grant, checked against the audit trail. The caller has locked the agent's row, in `record_expiry`.
+    """The person's active grant, checked against the audit trail.
+
+    The caller must have entered `record_expiry`, and then locked the agent's row.
 
     Raises Erased; NotGranted for every other problem.
     """
     edits.require_key(agent)
-    refused = errors.NotGranted("You have no grant in force here.")
+    refused = errors.NotGranted("You have no active grant with this number.")
     standing = standings(agent.pk, number).get(number)
     if standing is None or (standing.person_id, standing.person) != (person.id, person.address):
         raise refused
     if standing.at(clock(agent)) != AccessState.ACTIVE or timezone.now() < (standing.decided_at or standing.asked_at):
-        raise refused  # expired, or granted while the clock was ahead, which would extend it
+        raise refused  # it has expired; or the clock was ahead at the approval, so that it would last too long
     if steps.is_altered(agent, number):
         raise errors.NotGranted("The agent's audit trail was altered after this request, so nothing can be read.")
     return standing
@@ -191,7 +199,7 @@ def find(agent: Agent, number: int) -> Standing:
 
 
 def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
-    """The next entries that record reads, by number."""
+    """The next `limit` entries about reads after entry `after`, by number."""
     rows = AuditEntry.objects.filter(READS, agent_id=agent.pk, seq__gt=after)
     return list(rows.order_by("seq")[:limit])
 
@@ -221,7 +229,7 @@ def _require_state(agent: Agent, number: int, state: AccessState) -> Standing:
     """The request of this number, if it is in this state. Raises NotOpen."""
     standing = standings(agent.pk, number).get(number)
     if standing is None or standing.state != state:
-        what = "grant in force" if state == AccessState.ACTIVE else "open request"
+        what = "active grant" if state == AccessState.ACTIVE else "open request"
         raise errors.NotOpen(f"There is no {what} {number}.")
     return standing
 

@@ -1,7 +1,8 @@
 """Mailed links with which a steward decides about an access request, a removal request or a proposal.
 
-A link is created when it is mailed, proven by a MAC, and valid for one decision. Opening it decides nothing. After the
-decision it shows the result, and can revoke a grant in force. It is valid only for the steward who received it.
+A link is created when it is mailed. A MAC proves that a link is genuine. A link is valid for one decision, and only for
+the steward who received it. Opening a link decides nothing. After the decision, the link's page shows the result, and
+the steward can revoke an active grant on this page.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ class Opened:
     agent: Agent
     request: Request
     state: AccessState | ProposalState | RemovalState
-    until: datetime  # when the link stops deciding
+    until: datetime  # after this time, the link cannot be used to decide
 
 
 def make(agent: Agent, number: int) -> str:
-    """Create a token for the agent's present steward, about an open request or proposal. It is not stored.
+    """Create a link about an open request or proposal for the agent's present steward. Returns its token.
 
-    Raises NotOpen, ConsentRequired, Erased.
+    The token is not stored. Raises NotOpen, ConsentRequired, Erased.
     """
     with edits.locked(agent) as row:
         edits.require_key(row)
@@ -61,7 +62,7 @@ def make(agent: Agent, number: int) -> str:
         prefix, secret = (
             new_prefix(),
             secrets.token_hex(_SECRET),
-        )  # hexadecimal, so that mail programs keep the URL whole
+        )  # hexadecimal, so that mail programs do not cut the URL
         link = ConsentLink(agent_id=row.pk, number=number, prefix=prefix, made_at=timezone.now())
         link.mac = macs(_text(link, secret))[0]
         link.steward_mac = macs(f"steward/{row.pk}/{row.steward}")[0]
@@ -70,7 +71,7 @@ def make(agent: Agent, number: int) -> str:
 
 
 def find_request(agent: Agent, number: int) -> Request | None:
-    """The access request, proposal or removal request with the number of this entry."""
+    """The access request, proposal or removal request with this number. None if there is none."""
     finders: tuple[Callable[[int, int], Mapping[int, Request]], ...] = (standings, proposed, removals)
     for find in finders:
         if number in (found := find(agent.pk, number)):
@@ -79,7 +80,7 @@ def find_request(agent: Agent, number: int) -> Request | None:
 
 
 def look(token: str) -> Opened:
-    """The request of a link and its state. Decides nothing. Raises InvalidLink."""
+    """The request of a link, and its state. This decides nothing. Raises InvalidLink."""
     agent, link = _proven(token)
     request = find_request(agent, link.number)
     if request is None or not (_is_mailed_to(link, agent.steward) or _is_former_steward(agent, link, request)):
@@ -89,12 +90,13 @@ def look(token: str) -> Opened:
 
 
 def decide(token: str, *, approve: bool) -> Request:
-    """Approve or deny, once. Raises InvalidLink, NotOpen, RequestNotFound, ConsentRequired, Invalid, Erased."""
+    """Approve or deny the request of a link, once. Raises InvalidLink, NotOpen, RequestNotFound, ConsentRequired,
+    Invalid, Erased."""
     with _by_steward(token) as (row, link, actor):
         if timezone.now() >= _until(link):
             raise errors.InvalidLink("This link has expired.")
         request = find_request(row, link.number)
-        if isinstance(request, Removal) and approve:  # the page lists the constitutional memories
+        if isinstance(request, Removal) and approve:  # the page has listed the constitutional memories
             return removal.agree(row, request, actor, include_constitutional=True)
         if isinstance(request, Removal):
             return removal_requests.decline(row, request.number, actor)
@@ -145,7 +147,8 @@ def _is_mailed_to(link: ConsentLink, steward: str) -> bool:
 
 
 def _is_former_steward(agent: Agent, link: ConsentLink, request: Request) -> bool:
-    """Whether the link was mailed to a steward whom its own proposal replaced. They may still see the result."""
+    """Whether the link's proposal has replaced the steward who received the link. This person may still see the
+    result."""
     if not isinstance(request, Proposal) or request.state != ProposalState.ACCEPTED:
         return False
     if "steward" not in request.proposed:

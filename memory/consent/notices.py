@@ -1,6 +1,6 @@
-"""Notices that tell an agent that a person reads its memories: one per grant, added with the first read.
+"""Notices that tell an agent that a person reads its memories. The first read under a grant adds the grant's notice.
 
-The entry that ends a grant also updates its notice, so that the notice never shows an outdated end.
+The edit that ends a grant also updates its notice. So the notice always shows the correct end.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from memory.writing.edits import Edit
 
 
 def first_text(grant: Standing) -> str:
-    """The text of the notice while the grant is in force."""
+    """The text of the notice while the grant is active."""
     return _text(grant, f"The grant lasts until {grant.until:{_TIME}}. If it ends earlier, this notice changes.")
 
 
 def close(edit: Edit, grant: Standing) -> None:
-    """Update the notice in the edit that ends a grant. A missing key or notice does not keep the grant from ending."""
+    """Update the notice in the edit that ends a grant. The grant ends even if the key or the notice is missing."""
     with suppress(errors.SiloKeyMissing, errors.SealBroken, errors.UnknownMemory):
         for notice in _of(edit, grant):
             operations.reword(edit, notice, _text(grant, _ending(edit, grant)))
 
 
 def reads(agent: Agent, number: int) -> QuerySet[AuditEntry]:
-    """The entries that record reads under the grant of this number."""
+    """The entries about reads under the grant with this number."""
     return AuditEntry.objects.filter(READS, agent_id=agent.pk, seq__gt=number, detail__request=number)
 
 
 def _of(edit: Edit, grant: Standing) -> list[Memory]:
-    """The notice of this grant. Empty if nobody read under it, or if the notice was redacted."""
+    """The notice of this grant. The list is empty if nobody read under the grant, or if the notice was redacted."""
     first_reads = reads(edit.agent, grant.number).filter(changes__gt=0)
     changes = Change.objects.filter(agent_id=edit.agent.pk, seq__in=first_reads.values("seq"))
     notices = edit.take(list(changes.values_list("number", flat=True)))
@@ -44,7 +44,7 @@ def _of(edit: Edit, grant: Standing) -> list[Memory]:
 
 
 def _text(grant: Standing, until: str) -> str:
-    """The notice. It quotes the purpose, because a person wrote it."""
+    """The text of the notice. The purpose is in quotes, because a person wrote it."""
     return (
         f"A person, {grant.person}, read memories of yours under grant {grant.number}. Your "
         f"{'steward' if grant.decided_by == ActorKind.STEWARD else 'runtime'} consented. {until} The purpose, in "

@@ -1,8 +1,8 @@
-"""Proposals to change settings of the agent's side, which decide who can read: model, steward, files.
+"""Proposals to change the settings that decide who can read: model, steward and files.
 
-A person or a program of the tenant proposes. The agent's side accepts or declines, but never the proposer. Each step is
-an entry of the agent's audit trail (`audit.proposals`). Accepting uses `agents.lifecycle.change`, which also notifies
-the steward.
+A person or a program of the tenant proposes a change. The agent's side accepts or declines it. Nobody accepts their own
+proposal. Each step is an entry of the agent's audit trail (`audit.proposals`). An accepted change is made with
+`agents.lifecycle.change`, which also notifies the steward.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ _PROPOSERS = (ActorKind.PERSON, ActorKind.OPERATOR)
 
 
 def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
-    """Propose new values for settings in `PROPOSABLE`. This replaces an open proposal.
+    """Propose new values for settings in `PROPOSABLE`. The new proposal replaces an open one.
 
     The caller checks that the model exists. The agent's steward, if it has one, receives a link by mail.
     Raises AgentConsentRequired, Invalid, ConsentRequired, TooManyRequests, MailNotSent, Erased.
     """
     if actor.kind not in _PROPOSERS:
-        raise errors.AgentConsentRequired("The agent's side changes these settings directly. It cannot propose them.")
+        raise errors.AgentConsentRequired(
+            "The agent's side cannot propose a change. It changes these settings directly."
+        )
     _require_proposable(settings)
     with edits.locked(agent) as row:
         edits.require_key(row)
@@ -46,7 +48,9 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
         if not proposed:
             raise errors.Invalid("proposal", f"changes nothing. Set a new value for one of: {', '.join(PROPOSABLE)}")
         if _is_steward_only(row) and same_address(row.steward, actor.label):
-            raise errors.ConsentRequired("Only its steward accepts for this agent. Nobody accepts their own proposal.")
+            raise errors.ConsentRequired(
+                "Only the agent's steward can accept, and you are the steward. Nobody accepts their own proposal."
+            )
         steps.require_room(row, actor)
         letters.require_mail(row)
         _close(row)
@@ -56,7 +60,7 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
 
 
 def _vault(row: Agent, path: str, actor: Actor) -> str:
-    """The resolved path of a vault. Operators may use every vault root, others only their tenant's folder.
+    """The resolved path of a vault. Operators may use every vault root. Others may use only their tenant's folder.
 
     Raises Invalid.
     """
@@ -87,7 +91,7 @@ def _close(row: Agent) -> None:
 
 
 def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Accept and make the change, for the agent's side. Raises ConsentRequired, NotOpen, Invalid, Erased."""
+    """Accept a proposal for the agent's side, and make the change. Raises ConsentRequired, NotOpen, Invalid, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
@@ -101,7 +105,7 @@ def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Decline for the agent's side, or withdraw as the proposer. Raises ConsentRequired, NotOpen, Erased."""
+    """Decline a proposal for the agent's side, or withdraw one's own. Raises ConsentRequired, NotOpen, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
@@ -117,7 +121,7 @@ def is_own(proposal: Proposal, actor: Actor) -> bool:
 
 
 def require_side(agent: Agent, actor: Actor) -> None:
-    """Raise ConsentRequired unless the actor is the agent's side. Without a steward, that is the runtime."""
+    """Raise ConsentRequired unless the actor may decide for the agent's side. Without a steward, the runtime may."""
     steps.require_side(agent, actor, is_steward_only=_is_steward_only(agent))
 
 

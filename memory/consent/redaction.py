@@ -1,8 +1,9 @@
 """Redaction: delete the content of memories permanently, from their rows and from the audit trail.
 
-It serves requests of data subjects. It deletes content, tags and the keyed digest, with which somebody could test a
-guess. Rows, actors, times and plain digests stay, so that the audit trail still verifies. Nothing can restore a
-redacted memory, and the Time Machine skips it. `memory/consent/removal_requests.py` has the requests.
+It is for people who want their personal data deleted. It deletes content, tags and the keyed digest, with which
+somebody could test a guess of the content. Rows, actors, times and plain digests stay, so that the audit trail can
+still be verified. Nothing can restore a redacted memory, and the Time Machine skips it.
+`memory/consent/removal_requests.py` handles the requests.
 """
 
 from __future__ import annotations
@@ -32,32 +33,36 @@ class Related:
     """Another memory that may have the same content. A redaction does not include it."""
 
     number: int
-    # source: was merged into it | merged: made from it | same words: has or had equal content |
-    # notice: of a session that edited it | shown: notice of a session whose model could read it |
-    # told: summary of a recorded session or a topic that includes it
+    # How this memory is related to a memory to redact:
+    # source: it was merged into that memory
+    # merged: it was made from that memory
+    # same words: it has or had equal content
+    # notice: it is the notice of a session that edited that memory
+    # shown: it is the notice of a session whose model could read that memory
+    # told: it is the summary of a recorded session, or a topic, that includes that memory
     why: str
     state: str  # active | discarded
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a redaction will delete, or deleted."""
+    """Figures of a redaction, or of its preview. They say what is deleted."""
 
     request: int | None  # None for a preview
-    entry: int | None  # None until it is carried out
+    entry: int | None  # None for a preview
     memories: tuple[int, ...]
-    active: int  # of them; the redaction discards these
-    constitutional: tuple[int, ...]  # of them; the redaction ends their protection
-    changes: int  # of the audit trail whose snapshots lose their content
-    notes: int  # encrypted notes of entries: text that edits of these memories dropped
+    active: int  # how many of the memories are active; the redaction discards these
+    constitutional: tuple[int, ...]  # those of the memories that are protected; the redaction ends the protection
+    changes: int  # number of changes in the audit trail whose snapshots lose their content
+    notes: int  # number of encrypted notes in entries; they have text that edits of these memories removed
     tokens_before: int
     tokens_after: int
     related: tuple[Related, ...]
-    former_vaults: tuple[str, ...]  # folders that may still contain files of these memories; they stay
+    former_vaults: tuple[str, ...]  # folders that may still contain files of these memories; these files stay
 
 
 def preview(agent: Agent, numbers: Sequence[int]) -> Figures:
-    """Preview `redact`. Changes nothing. Takes no lock, because reading a long audit trail takes seconds.
+    """Return the figures of `redact`, and change nothing. Takes no lock: reading a long audit trail takes seconds.
 
     Raises UnknownMemory, DuplicateNumbers, Redacted.
     """
@@ -65,15 +70,15 @@ def preview(agent: Agent, numbers: Sequence[int]) -> Figures:
 
 
 def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: bool = False) -> Figures:
-    """Carry out a request, for the agent's side, in one transaction.
+    """Carry out a request for redaction, for the agent's side, in one transaction.
 
-    Ends an open refinement session, because its model may have read the content.
+    This ends an open refinement session, because its model may have read the content.
     Raises ConsentRequired, RequestNotFound, Redacted, Constitutional.
     """
     with edits.locked(agent) as row:
         request_row = removal_requests.require_decidable(row, request, actor, Operation.REDACTION_REQUESTED)
         signals.removing.send(Agent, agent=row, why="redaction")
-        transaction.on_commit(lambda: cache.forget(row.pk))  # before the files, which take longer
+        transaction.on_commit(lambda: cache.forget(row.pk))  # before the files are deleted, which takes longer
         with edits.begin(row, Operation.REDACTED, actor, is_notice=True) as edit:
             memories = _memories(edit.agent, request_row.memories)
             figures = _figures(edit.agent, memories, request, edit.seq)
@@ -86,7 +91,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
                 values = {"sealed": b"", "digest": b"", "constitutional": False}
                 edit.change(memory, discarded_at=discarded_at, redacted_at=edit.at, **values)
             disk.empty_log_on_commit()
-            Creation.objects.filter(agent_id=row.pk).delete()  # their keyed digests allow testing a guess
+            Creation.objects.filter(agent_id=row.pk).delete()  # somebody could test a guess with their keyed digests
             _rename_sessions(row, figures.memories)
             HistoryAnalysis.objects.filter(agent_id=row.pk, memory__in=figures.memories).delete()
             edit.finish()
@@ -95,7 +100,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
 
 
 def _memories(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
-    """The memories that are not redacted yet. Raises Redacted if all are."""
+    """The given memories that are not redacted yet. Raises Redacted if all of them are redacted."""
     memories = [memory for memory in edits.fetch(agent, sorted(numbers)) if memory.redacted_at is None]
     if not memories:
         raise errors.Redacted(numbers)
@@ -108,13 +113,13 @@ def _bodies(agent: Agent, memories: Iterable[Memory]) -> dict[int, set[bytes]]:
     changes = Change.objects.filter(agent_id=agent.pk, number__among=list(found)).values_list("number", "after")
     with streamed(changes) as rows:
         for number, after in rows:
-            if after is not None:  # None only after tampering, which `verify_audit` reports
+            if after is not None:  # it is None only if somebody altered the row; `verify_audit` reports that
                 found[number].add(trail.body_digest(bytes(after)))
     return found
 
 
 def _notes(agent: Agent, numbers: Sequence[int]) -> list[int]:
-    """Entries that edited these memories and have an encrypted note of the dropped text."""
+    """The entries that edited these memories and have an encrypted note with the removed text."""
     touched = _edits_of(agent, numbers)
     entries = AuditEntry.objects.filter(agent_id=agent.pk, sealed__isnull=False, seq__in=touched.values("seq"))
     return list(entries.order_by("seq").values_list("seq", flat=True))
@@ -146,11 +151,11 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
 
 
 def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
-    """Other memories that may have the same content, found without decrypting.
+    """Other memories that may have the same content. They are found without decrypting.
 
-    These are the memories that were merged into them, directly or not; memories that were made from any of these by a
-    merge; and memories with equal content. Added are notices of sessions that edited one of them, or whose model could
-    read one of them.
+    The result has memories that were merged into the given memories, directly or through other merges. It also has
+    memories with equal content, and memories that a merge made from one of these. It also has summaries that include
+    one of these memories, and notices of sessions that edited one of them or whose model could read one of them.
     """
     why = dict.fromkeys(_sources(agent, numbers), "source")
     fresh = why.keys() | set(numbers)
@@ -202,7 +207,7 @@ def _sessions_during(agent: Agent, numbers: Sequence[int]) -> set[int]:
 
 
 def _notices(agent: Agent, sessions: Iterable[int]) -> set[int]:
-    """The notices that these sessions added when they ended. A session that a redaction ended adds none."""
+    """The notices that these sessions added when they ended. A session that was ended by a redaction adds no notice."""
     ended = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.SESSION_CLOSED)
     silent = ended.filter(detail__reason="redaction").values_list("session", flat=True)
     closings = ended.filter(session__among=list(set(sessions) - set(silent)))
@@ -226,7 +231,7 @@ def recorded_in(agent: Agent, numbers: Iterable[int]) -> list[RecordedSession]:
 
 
 def _rename_sessions(agent: Agent, numbers: Sequence[int]) -> None:
-    """Replace the names of recorded sessions that include these memories: a name is clear text and may quote them."""
+    """Rename the recorded sessions that include these memories. A name is in clear text and may quote a memory."""
     names = set(RecordedSession.objects.filter(agent_id=agent.pk).values_list("name", flat=True))
     for session in recorded_in(agent, numbers):
         base = f"redacted-{session.pk}"
@@ -237,14 +242,14 @@ def _rename_sessions(agent: Agent, numbers: Sequence[int]) -> None:
 
 
 def _made_by(agent: Agent, rows: QuerySet[Any], operation: str) -> set[int]:
-    """The memories that entries of this operation created, among the entries in the `seq` of `rows`."""
+    """The memories that entries with this operation created. Only entries whose `seq` is in `rows` count."""
     entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__in=rows.values("seq"), operation=operation)
     made = Change.objects.filter(agent_id=agent.pk, seq__in=entries.values("seq"), before_digest__isnull=True)
     return set(made.values_list("number", flat=True))
 
 
 def _with_equal_content(agent: Agent, numbers: Iterable[int]) -> set[int]:
-    """Memories that have or had exactly the content that one of these has or had, compared by keyed digest."""
+    """The memories whose present or earlier content equals that of one of these. Keyed digests are compared."""
     states = Change.objects.filter(agent_id=agent.pk, after__isnull=False).annotate(words=KeyedDigest("after"))
     theirs = states.filter(number__among=list(numbers)).values_list("words", flat=True)
     words: Any = {bytes(digest) for digest in theirs}

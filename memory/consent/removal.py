@@ -1,4 +1,4 @@
-"""Carrying out a removal request, a redaction or an erasure. The API and the steward's link use it."""
+"""Carries out a removal request: a redaction or an erasure. The API and the steward's link use this module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memory.models import Agent
 
 
 def agree(agent: Agent, request: Removal, actor: Actor, *, include_constitutional: bool) -> Removal:
-    """Carry out a request, for the agent's side. Returns the request with its new state.
+    """Carry out a removal request, for the agent's side. Returns the request with its new state.
 
     Raises ConsentRequired, RequestNotFound, Redacted, Constitutional, Erased.
     """

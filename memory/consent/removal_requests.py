@@ -1,4 +1,4 @@
-"""Requests to delete content permanently: a tenant's owner asks with a reason, the agent's side agrees or declines.
+"""Requests to delete content permanently. A tenant's owner asks with a reason. The agent's side agrees or declines.
 
 The request and its result are entries of the agent's audit trail (`audit.removals`). Nobody agrees to their own
 request. The agent's steward, if it has one, receives a link by mail.
@@ -21,7 +21,7 @@ from memory.policy.validation import checked_words
 from memory.writing import edits
 
 MAX_REASON = 500  # characters
-MAX_MEMORIES = 1_000  # per request
+MAX_MEMORIES = 1_000  # memories per request
 _OPERATIONS = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
 _KINDS = {
     Operation.REDACTION_REQUESTED.value: ("a redaction", "redact"),
@@ -35,9 +35,9 @@ def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason:
     Raises Invalid, UnknownMemory, DuplicateNumbers, Redacted, ConsentRequired, MailNotSent, TooManyRequests, Erased.
     """
     if not numbers:
-        raise errors.Invalid("id", "must name at least one memory")
+        raise errors.Invalid("id", "must have at least one memory number")
     if len(numbers) > MAX_MEMORIES:
-        raise errors.Invalid("id", f"names more than {MAX_MEMORIES:,} memories. Send several requests.")
+        raise errors.Invalid("id", f"has more than {MAX_MEMORIES:,} memory numbers. Send several requests.")
     with edits.locked(agent) as row:
         redacted = [memory.number for memory in edits.fetch(row, numbers) if memory.redacted_at]
         if redacted:
@@ -60,9 +60,12 @@ def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason:
     edits.require_key(agent)
     if agent.is_steward_only:
         if _is_by(actor.label, asked_by, agent.steward):
-            raise errors.ConsentRequired("Only its steward agrees for this agent. Nobody agrees to their own request.")
+            raise errors.ConsentRequired(
+                "Only the agent's steward can agree, and this request is from the steward. Nobody agrees to their own "
+                "request."
+            )
         letters.require_mail(agent)
-    if actor.kind == ActorKind.PERSON:  # operators run commands and have no limit
+    if actor.kind == ActorKind.PERSON:  # there is no limit for operators, who run commands
         steps.require_room(agent, actor)
     detail: dict[str, Any] = {"reason": reason, "asked_by": asked_by}
     number = steps.write(agent, operation, actor, detail | ({"memories": numbers} if numbers else {}))
@@ -86,7 +89,7 @@ def waiting(agent: Agent) -> list[Removal]:
 def require_decidable(agent: Agent, number: int, actor: Actor, *operations: str) -> Removal:
     """The open request of this number, if the actor may decide about it for the agent's side.
 
-    The caller has locked the agent's row. Raises ConsentRequired, RequestNotFound.
+    The caller must have locked the agent's row. Raises ConsentRequired, RequestNotFound.
     """
     steps.require_side(agent, actor, is_steward_only=agent.is_steward_only)
     request = open_request(agent, number, *operations)
@@ -102,7 +105,7 @@ def _is_by(asker: str, asked_by: str, address: str) -> bool:
 
 
 def open_request(agent: Agent, number: int, *operations: str) -> Removal:
-    """The open request of this number, if it is of one of these operations. Raises RequestNotFound."""
+    """The open request of this number, if its operation is one of `operations`. Raises RequestNotFound."""
     request = removals(agent.pk, number).get(number)
     if request is None or request.state != RemovalState.OPEN:
         raise errors.RequestNotFound(f"There is no open request {number}.")
@@ -121,7 +124,7 @@ def find(agent: Agent, number: int) -> Removal:
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Removal:
-    """Decline for the agent's side, or withdraw as the requester. Raises ConsentRequired, RequestNotFound."""
+    """Decline a request for the agent's side, or withdraw one's own. Raises ConsentRequired, RequestNotFound."""
     with edits.locked(agent) as row:
         request = open_request(row, number, *_OPERATIONS)
         if (actor.kind, actor.label) != (request.asker_kind, request.asker):

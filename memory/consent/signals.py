@@ -1,4 +1,4 @@
-"""A signal of removals, for content outside memories and audit trail, such as refinement sessions."""
+"""The signal before a removal. Receivers handle content outside memories and audit trail, such as open sessions."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from django.dispatch import Signal
 
 removing = (
     Signal()
-)  # `agent` with its row locked, and `why`: redaction or erasure. Sent in the transaction, before the removal
+)  # arguments: `agent`, whose row is locked, and `why`: redaction or erasure. It is sent in the removal's transaction

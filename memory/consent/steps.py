@@ -1,4 +1,4 @@
-"""Shared by access requests, removal requests and proposals. Each of their steps is an entry of the audit trail."""
+"""Functions for access requests, removal requests and proposals. Each of their steps is an entry of the audit trail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY = timedelta(hours=24)
 
 
 def clock(agent: Agent) -> datetime:
-    """Now, but never before the agent's last entry, so that a clock set back cannot revive a request."""
+    """Now, but never before the agent's last entry. So a request stays expired even if the clock is set back."""
     now = timezone.now()
     return max(now, agent.audit_at) if agent.audit_at else now
 
@@ -43,7 +43,8 @@ def ask_steward(agent: Agent, number: int) -> None:
 
 
 def require_side(agent: Agent, actor: Actor, *, is_steward_only: bool) -> None:
-    """Raise ConsentRequired unless the actor is the agent's steward, or its runtime if that may decide too."""
+    """Raise ConsentRequired unless the actor is the agent's steward or its runtime. If `is_steward_only` is
+    true, the runtime is refused too."""
     is_runtime = actor.kind == ActorKind.AGENT and not is_steward_only
     is_steward = actor.kind == ActorKind.STEWARD and same_address(actor.label, agent.steward)
     if not (is_runtime or is_steward):
@@ -52,19 +53,19 @@ def require_side(agent: Agent, actor: Actor, *, is_steward_only: bool) -> None:
 
 
 def is_altered(agent: Agent, number: int) -> bool:
-    """Whether the audit trail was altered from the entry of this number on."""
+    """Whether somebody altered the audit trail from entry `number` on."""
     return any(verify.chain_since(agent.pk, agent.label, number, (agent.audit_seq, bytes(agent.audit_mac))))
 
 
 def require_room(agent: Agent, actor: Actor) -> None:
-    """Raise TooManyRequests if the actor, or this agent, has reached the limit of requests in 24 hours.
+    """Raise TooManyRequests if the actor or the agent has reached the limit of requests in 24 hours.
 
-    Access requests, removal requests and proposals all count, because each one mails the steward and adds a permanent
-    entry. Decided and withdrawn ones count too. The limits are ASKS_PER_PERSON, for all agents together, and
-    ASKS_PER_AGENT, for all actors together.
+    Access requests, removal requests and proposals count, because each of them sends mail to the steward and adds a
+    permanent entry. They also count after they are decided or withdrawn. The limit of an actor is ASKS_PER_PERSON, for
+    all agents together. The limit of an agent is ASKS_PER_AGENT, for all actors together.
 
-    The caller has locked the agent's row. An actor who asks several agents at the same moment can exceed the first
-    limit slightly.
+    The caller must have locked the agent's row. An actor who asks several agents at the same moment can slightly exceed
+    ASKS_PER_PERSON.
     """
     entries = AuditEntry.objects.filter(ASKS, at__gt=clock(agent) - DAY)
     by_actor = entries.filter(actor_kind=actor.kind, actor_label=actor.label)
@@ -79,6 +80,6 @@ def require_room(agent: Agent, actor: Actor) -> None:
 
 
 def _full_until(entries: QuerySet[AuditEntry], who: str, most: int) -> list[tuple[datetime, str, int]]:
-    """When the oldest of the last `most` entries is a day old; empty if there are fewer entries."""
+    """The time when the oldest of the latest `most` entries is a day old. Empty if there are fewer entries."""
     times = entries.order_by("-at").values_list("at", flat=True)[most - 1 : most]
     return [(at + DAY, who, most) for at in times]

@@ -1,7 +1,7 @@
-"""Mail that tells an agent's steward about changes, checks of mail addresses, and sending with retries.
+"""Mail that informs an agent's steward about changes. This module also checks mail addresses and retries mail.
 
-A queued mail holds only the numbers of the agent and of the audit entry. Its text is made from the entry when it is
-sent: what changed, when, and what kind of actor changed it. It never has content, prompts or keys.
+A queued mail has only the numbers of the agent and of the audit entry. The text is made from the entry when the mail is
+sent. It says what changed, when, and what kind of actor changed it. It never contains content, prompts or keys.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ BEFORE, AFTER = 0, 1  # which steward to write to: the one before the entry, or 
 
 
 def notify_key(agent: Agent, seq: int) -> None:
-    """Queue a mail to the steward about a key. Call it in the transaction of the entry."""
+    """Queue a mail to the steward about a key. Call it in the same transaction that writes the entry."""
     if agent.steward:
         put(TELL_STEWARD, agent.pk, seq, BEFORE)
 
 
 def notify_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
-    """Queue a mail about changed settings. A change of steward is mailed to both. `agent` has the old values."""
+    """Queue mail about changed settings. The old and the new steward both get it. `agent` has the old values."""
     if not changed.keys() & set(REPORTED):
         return
     if agent.steward:
@@ -77,7 +77,7 @@ def _open_requests(agent: Agent) -> list[int]:
 
 
 def are_printed() -> bool:
-    """Whether mail goes to the console, where the operator reads it. No link may be mailed to a steward then."""
+    """Whether mail goes to the console, where the operator can read it. If so, no link may be mailed to a steward."""
     return settings.EMAIL_BACKEND == _CONSOLE and not settings.DEBUG
 
 
@@ -99,16 +99,16 @@ def send(agent_id: int, seq: int, whose: int) -> str:
         f"You receive this mail because you are the steward of the agent {agent.label}. This has changed:\n\n"
         + "".join(f"- {line}\n" for line in changes)
         + (_NEW if whose == AFTER else "")
-        + f"\nMade by {_ACTORS[ActorKind(entry.actor_kind)]} on {entry.at:%d %B %Y at %H:%M} UTC. This is entry "
+        + f"\n{_ACTORS[ActorKind(entry.actor_kind)]} made this change on {entry.at:%d %B %Y at %H:%M} UTC. It is entry "
         f"{entry.seq} of the agent's audit trail.\n"
     )
-    subject = " ".join(f"{agent.label}: {changes[0]}".split())  # headers need one line
+    subject = " ".join(f"{agent.label}: {changes[0]}".split())  # a mail header must be one line
     send_mail(subject, body, None, [address])
     return "sent"
 
 
 def steward_at(agent: Agent, seq: int, whose: int) -> str:
-    """The steward before or after an entry. The next change of steward has the replaced address, encrypted."""
+    """The steward's address before or after an entry. The next change of steward contains this address, encrypted."""
     changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED)
     later = changes.filter(seq__gte=seq + whose, detail__changed__has_key="steward").order_by("seq").first()
     return trail_view.note(agent, later) if later else agent.steward
@@ -133,26 +133,26 @@ _SETTINGS = {
     "model": "its model is now {}",
     "steward": "its steward was changed",
     "is_steward_only": "only its steward may consent: {}",
-    "memory_path": "the file of its log of runs, in clear text, is now: {}",
+    "memory_path": "its log of runs is now in this file, in clear text: {}",
     "vault_path": "the folder with files of its memories is now: {}",
 }
 _EMPTY = {"is_steward_only": "no", "memory_path": "none; the log is encrypted in its memory", "vault_path": "none"}
 _ACTORS = {
-    ActorKind.AGENT: "the agent's own runtime",
-    ActorKind.STEWARD: "the agent's steward",
-    ActorKind.SYSTEM: "the service",
-    ActorKind.PERSON: "a person",
-    ActorKind.OPERATOR: "an operator or a program of its tenant",
+    ActorKind.AGENT: "The agent's own runtime",
+    ActorKind.STEWARD: "The agent's steward",
+    ActorKind.SYSTEM: "The service",
+    ActorKind.PERSON: "A person",
+    ActorKind.OPERATOR: "An operator or a program of the tenant",
 }
 
 
 log = structlog.get_logger("palimpsest.mail")
 
-WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 10, 60, 360))  # before each retry
+WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 10, 60, 360))  # the time before each retry
 
 
 def post(send: Callable[..., str], name: str, *numbers: int, tried: int) -> str:
-    """Send a mail, or queue a retry. Returns a result code. `numbers` are the task's arguments: agent, entry, …"""
+    """Send a mail. If that fails, queue a retry. Returns a result code. `numbers` are the task's arguments."""
     agent_id, seq, *_ = numbers
     try:
         return send(*numbers)

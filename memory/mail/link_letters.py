@@ -44,7 +44,7 @@ def send(agent_id: int, number: int) -> str:
 
 
 def requesters(request: links.Request) -> tuple[str, ...]:
-    """The addresses or labels of the requester. The steward may not decide about their own request."""
+    """The addresses or labels of the requester. A steward with one of these addresses may not decide."""
     if isinstance(request, Removal):
         return letters.requesters(request.asker, request.asked_by)
     return (request.person if isinstance(request, Standing) else request.proposer,)
@@ -57,14 +57,17 @@ def _text(agent: Agent, request: links.Request, link: str) -> tuple[str, str]:
     return _removal(agent, request, link) if isinstance(request, Removal) else _proposal(agent, request, link)
 
 
+_REASON = "The reason, in the requester's own words. The service has not checked this text"
+
+
 def _access(agent: Agent, request: Standing, link: str) -> tuple[str, str]:
     listed = wording.numbered(request.scope.numbers)
     return f"{request.person} asks to read its memories", (
         f"You receive this mail because you are the steward of the agent {agent.label}.\n\n"
         f"{request.person} asks to read {wording.scope(request.scope)}{f' ({listed})' if listed else ''}, for "
-        f"{wording.duration(request.seconds)} from your approval.\n\n"
+        f"{wording.duration(request.seconds)} after your approval.\n\n"
         f"{_instructions(link, request.asked_at + LAPSES)}"
-        f"The reason, in their own words, which the service has not checked:\n\n    {wording.quoted(request.purpose)}\n"
+        f"{_REASON}:\n\n    {wording.quoted(request.purpose)}\n"
     )
 
 
@@ -83,9 +86,9 @@ def _removal(agent: Agent, request: Removal, link: str) -> tuple[str, str]:
     return "somebody asks to delete memories permanently", (
         f"You receive this mail because you are the steward of the agent {agent.label}.\n\n"
         f"{wording.requester(request.asker_kind, request.asker, request.asked_by)} asks to permanently delete "
-        f"{wording.removed(request)}{f' (numbers {listed})' if listed else ''}. Nobody can restore it.\n\n"
+        f"{wording.removed(request)}{f' (numbers {listed})' if listed else ''}. Nobody can restore deleted content.\n\n"
         f"{_instructions(link, timezone.now() + LAPSES, 'If you do nothing, nothing is deleted.')}"
-        f"The reason, in their own words, which the service has not checked:\n\n    {wording.quoted(request.reason)}\n"
+        f"{_REASON}:\n\n    {wording.quoted(request.reason)}\n"
     )
 
 

@@ -16,15 +16,15 @@ _MAX_LISTED = 20  # numbers
 
 
 def scope(requested: Scope) -> str:
-    """What the person could read."""
+    """A text that says what the person could read."""
     if requested.kind == "memories":
         many = len(requested.numbers)
         what = "one memory" if many == 1 else f"{many:,} listed memories"
         return f"{what} and its history" if many == 1 else f"{what} and their history"
     return {
         "silo": "all its memories, present and past",
-        "session": f"the changes of session {requested.session}, before and after",
-        "entries": f"the changes of audit entries {requested.first:,} to {requested.last:,}, before and after",
+        "session": f"what session {requested.session} changed, before and after the change",
+        "entries": f"what audit entries {requested.first:,} to {requested.last:,} changed, before and after the change",
     }[requested.kind]
 
 
@@ -35,12 +35,12 @@ def numbered(memories: Sequence[int]) -> str:
 
 
 def all_numbers(memories: Sequence[int]) -> str:
-    """The numbers of memories, complete, so that nobody approves a number that is not shown."""
+    """All numbers of the memories, so that nobody approves a number that is not shown."""
     return ", ".join(map(str, memories))
 
 
 def removed(request: Removal) -> str:
-    """What is deleted if the agent's side agrees."""
+    """A text that says what is deleted if the agent's side agrees."""
     if request.is_erasure:
         return "all its memories, present and past, by destroying their key"
     many = len(request.memories)
@@ -49,7 +49,7 @@ def removed(request: Removal) -> str:
 
 
 def requester(kind: str, label: str, asked_by: str) -> str:
-    """A person's address; or an operator and, in quotes, the person for whom the operator asks."""
+    """The requester: a person's address, or an operator and the quoted name of the person for whom they ask."""
     if kind == ActorKind.PERSON:
         return label
     return "an operator" if asked_by == label else f"an operator, for {quoted(asked_by)}"
@@ -60,7 +60,7 @@ _UNQUOTED |= dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *ran
 
 
 def quoted(text: str) -> str:
-    """A person's text in quotes. Removes quotes and direction marks that could affect the text around it."""
+    """A person's text in quotes, without quotes and direction marks that could affect the text around it."""
     return "\u201c" + text.translate(_UNQUOTED) + "\u201d"
 
 
@@ -75,17 +75,17 @@ def _counted(many: int, what: str) -> str:
 
 
 def proposer(kind: str, label: str) -> str:
-    """A person's address; or the kind and label of an operator or program."""
+    """The proposer: a person's address, or the label of an operator or program."""
     return label if kind == ActorKind.PERSON else f"an operator or a program of its tenant ({label})"
 
 
 def changes(agent: Agent, proposed: dict[str, Any]) -> list[str]:
-    """The effect of each proposed value, compared with the present one."""
+    """The effect of each proposed value, compared with the present value."""
     return [_CHANGES[name](agent, value) for name, value in sorted(proposed.items())]
 
 
 def proposed(values: dict[str, Any]) -> list[str]:
-    """The proposed values, for a proposal that is closed. The earlier values are no longer known."""
+    """The proposed values, without the earlier values. For a closed proposal, these are no longer known."""
     texts = {
         "model": f"its model: {values.get('model')}",
         "steward": f"its steward: {values.get('steward') or 'nobody'}",
@@ -97,27 +97,31 @@ def proposed(values: dict[str, Any]) -> list[str]:
 
 
 def _model(agent: Agent, model: str) -> str:
-    return f"its model changes from {agent.model} to {model}: the provider of that model can read refined memories"
+    return (
+        f"its model changes from {agent.model} to {model}: during refinement, the provider of {model} can read memories"
+    )
 
 
 def _steward(agent: Agent, steward: str) -> str:
     now = agent.steward or "nobody"
     if not steward:
         return f"its steward changes from {now} to nobody: only its runtime then decides who can read"
-    return f"its steward changes from {now} to {steward}: {steward} then decides who can read, and {now} no longer does"
+    return (
+        f"its steward changes from {now} to {steward}: {steward} then decides who can read, and {now} no longer decides"
+    )
 
 
 def _steward_only(_: Agent, alone: bool) -> str:
     if alone:
-        return "only its steward consents, and its runtime no longer does"
-    return "its runtime, a program, can consent as well as its steward"
+        return "only its steward can consent, and its runtime no longer can"
+    return "both its steward and its runtime (a program) can consent"
 
 
 def _memory_path(agent: Agent, path: str) -> str:
     if not path:
         return f"its log of runs moves from the file {agent.memory_path} to its memory, encrypted"
-    existing = " (an existing file, whose content becomes part of the log)" if Path(path).exists() else ""
-    return f"its log of runs moves to the file {path}{existing}, in clear text, no longer encrypted"
+    existing = " (the file exists, and its content becomes part of the log)" if Path(path).exists() else ""
+    return f"its log of runs moves to the file {path}{existing}, where it is in clear text and no longer encrypted"
 
 
 def _vault_path(agent: Agent, path: str) -> str:

@@ -76,7 +76,7 @@ def _counts(agents: Any, tenants: list[int]) -> list[tuple[str, int, str, str]]:
         ("due for refinement", due, f"{lists}?need=due", ""),
         ("paused", totals["paused_count"], f"{lists}?paused__exact=1", ""),
         ("open access requests", requests_by_state["open"], f"{requests}?state__exact=requested", ""),
-        ("grants in force", requests_by_state["granted"], f"{requests}?state__exact=active", ""),
+        ("active grants", requests_by_state["granted"], f"{requests}?state__exact=active", ""),
     ]
 
 

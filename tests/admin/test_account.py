@@ -48,7 +48,7 @@ def password_form(person: Person) -> dict[str, str]:
 def test_a_person_changes_their_password(house: House, pat: Person, client: Client, one_factor: SignedIn) -> None:
     other, address = one_factor(pat), reverse("admin:account_password")
     granted(house.ada, pat)
-    assert "Grants in force that will end: 1." in html(client.get(address))
+    assert "Active grants that will end: 1." in html(client.get(address))
     assert "Password changed" in html(client.post(address, password_form(pat)))
     assert AccessRequest.objects.get().state == AccessState.REVOKED
     assert client.get("/admin/").status_code == other.get("/admin/").status_code == 302

@@ -63,7 +63,7 @@ NOT_IN_THE_TRAIL = LEADS_TO_A_FORM | {"verify", "remove", "withdraw"}
 
 @pytest.fixture
 def agents(house: House, staff: Staff) -> House:
-    """Both agents have memories in each state, a session, a proposal, and a grant in force for another person."""
+    """Both agents have memories in each state, a session, a proposal, and an active grant for another person."""
     for agent in (house.ada, house.bob):
         steps.remember(agent, f"{MARKER} likes tea", f"{MARKER} likes tea", f"{MARKER} sails", f"{MARKER} paints")
         operations.protect(fresh(agent), [3], OWNER)
@@ -223,7 +223,7 @@ def test_each_action_is_in_the_trail_with_its_person(agents: House, enter: Enter
 def test_refining_now_queues_it_though_it_is_paused(agents: House, client: Client) -> None:
     lifecycle.change(fresh(agents.ada), ME, paused=True)
     assert "no worker ever ran" in html(post(client, "refine_now", agents.ada))
-    assert "It waits until a worker runs" in messages_of(confirm(client, "refine_now", agents.ada))
+    assert "It does not start until a worker runs" in messages_of(confirm(client, "refine_now", agents.ada))
     queue.keep_schedules()
     assert "The session appears" in messages_of(confirm(client, "refine_now", agents.ada))
     assert schedule.due().filter(pk=agents.ada.pk).exists()
@@ -244,7 +244,7 @@ def test_the_page_shows_what_a_due_agent_waits_for(agents: House, client: Client
 
     name, later = agents.ada.model, timezone.now() + timedelta(minutes=1)
     refining.change(agents.ada, due_at=timezone.now(), due_reason="weekly")
-    assert shows("starts after the next sweep")
+    assert shows("starts after the next check for due agents")
     Provider.objects.create(name=name, failures=2, shut_until=timezone.now())
     assert shows(f"starts when {name} answers again")
     Provider.objects.all().delete()
@@ -330,7 +330,7 @@ def test_an_auditor_ends_their_own_grant_only(agents: House, staff: Staff, signe
     assert "grant revoked" in messages_of(confirm(client, "revoke", own))
     states = dict(AccessRequest.objects.filter(agent_id=agents.ada.pk).values_list("person", "state"))
     assert states == {auditor.email: "revoked", "other@acme.test": "active"}
-    assert "There is no grant in force" in messages_of(confirm(client, "revoke", own))
+    assert "There is no active grant" in messages_of(confirm(client, "revoke", own))
 
 
 @pytest.mark.parametrize("action", ["revoke", "revoke_key"])

@@ -57,7 +57,7 @@ def test_it_counts_what_needs_attention(house: House, staff: Staff, enter: Enter
     lifecycle.change(fresh(house.ada), ME, paused=True, target_tokens=1, budget_tokens=1)
     granted(house.ada, staff["auditor"])
     asked(house.ada, staff["auditor"])
-    paused = {"over budget": 1, "paused": 1, "open access requests": 1, "grants in force": 1}
+    paused = {"over budget": 1, "paused": 1, "open access requests": 1, "active grants": 1}
     assert counts(client) == {"agents": 1} | paused
     lifecycle.change(fresh(house.ada), ME, paused=False)
     backlog.request(fresh(house.ada))
@@ -166,5 +166,5 @@ def test_an_empty_limit_shows_its_default(house: House, root: Person, signed_in:
     assert set(defaults) == set(LIMITS)
     for name, (label, default) in LIMITS.items():
         assert default.startswith(f"{defaults[name]:,}"), "the value that a session uses"
-        assert f"{label}; empty: {default}" in tenant
-        assert escape(f"{label}; empty: the tenant's limit, or else {default}") in agent
+        assert f"{label}; default: {default}" in tenant
+        assert escape(f"{label}; default: the tenant's limit, or {default} if the tenant has no limit") in agent

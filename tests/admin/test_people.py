@@ -104,7 +104,7 @@ def test_leaving_a_tenant_ends_the_grants_to_its_agents(staff: Staff, house: Hou
     Membership.objects.create(person=auditor, tenant=house.bob.tenant, role=Role.AUDITOR)
     revoked, kept = granted(house.ada, auditor), granted(house.bob, auditor)
     summary = people.ending_summary(Q(person_id=auditor.pk, tenant_id=revoked.tenant_id))
-    assert summary.startswith("Grants in force that will end: 1.")
+    assert summary.startswith("Active grants that will end: 1.")
     memberships.remove(Membership.objects.get(person=auditor, tenant=house.ada.tenant), staff["owner"])
     states = [AccessRequest.objects.get(pk=grant.pk).state for grant in (revoked, kept)]
     assert states == [AccessState.REVOKED, AccessState.ACTIVE]
@@ -116,7 +116,7 @@ def test_leaving_a_tenant_ends_the_grants_to_its_agents(staff: Staff, house: Hou
 def test_a_superuser_deactivates_and_reactivates(staff: Staff, house: House, enter: Enter) -> None:
     admin, client, root = staff["admin"], enter("admin"), enter("superuser")
     grant = granted(house.ada, admin)
-    assert "Grants in force that will end: 1." in html(post(root, "deactivate", admin, from_row="1"))
+    assert "Active grants that will end: 1." in html(post(root, "deactivate", admin, from_row="1"))
     assert confirm(root, "deactivate", admin, from_row="1").status_code == 302
     grant.refresh_from_db()
     assert grant.state == AccessState.REVOKED
@@ -182,7 +182,7 @@ def test_a_tenants_limits_and_used_tokens_are_shown(enter: Enter, house: House) 
     client, address = enter("superuser"), reverse("admin:memory_tenant_change_settings", args=[acme().pk])
     assert client.post(address, {"sessions_at_once": "3", "month_tokens": "1000"}).status_code == 302
     assert (acme().sessions_at_once, acme().month_tokens) == (3, 1_000)
-    assert "1,234, in ended sessions" in html(client.get(reverse("admin:memory_tenant_change", args=[acme().pk])))
+    assert "1,234 (only sessions" in html(client.get(reverse("admin:memory_tenant_change", args=[acme().pk])))
     refining.change(house.ada, due_at=timezone.now(), due_reason="weekly")
     agents_page = html(client.get(reverse("admin:memory_agent_change", args=[house.ada.pk])))
     assert "model tokens for this month are used up" in agents_page

@@ -346,7 +346,7 @@ def test_a_revocation_ends_a_grant_at_once(who: str, past: Agent, pat: Person, r
     assert MARKER not in page_of(read(reader, past, number, 1))
 
 
-@pytest.mark.parametrize("state", ["Waiting", "Denied", "Lapsed", "erased"])
+@pytest.mark.parametrize("state", ["Waiting", "Denied", "Not approved", "erased"])
 def test_a_request_that_is_no_grant_shows_only_its_state(
     state: str, past: Agent, pat: Person, signed_in: SignedIn, time_machine: Any
 ) -> None:
@@ -356,7 +356,7 @@ def test_a_request_that_is_no_grant_shows_only_its_state(
     elif state == "erased":
         grants.approve(fresh(past), number, ME)
         Agent.objects.filter(pk=past.pk).update(wrapped_key=b"")
-    elif state == "Lapsed":
+    elif state == "Not approved":
         time_machine.move_to(timezone.now() + timedelta(hours=73))
     client = signed_in(pat)
     page = page_of(client.get(at(past, number)))

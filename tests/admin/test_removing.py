@@ -53,9 +53,9 @@ def open_requests(agent: Agent) -> list[Any]:
 def test_an_owner_requests_a_redaction_and_the_runtime_carries_it_out(kept: Agent, client: Client) -> None:
     preview = html(post(client, "ask_redaction", *rows(kept, 1, 3)))
     for text in (
-        "permanently deletes the content of 2 memories (2 in use now)",
-        "protected memories among them: 3",
-        "these memories may say the same, but the request does not include them: 2",
+        "permanently deletes the content of 2 memories (2 of them active)",
+        "these of the memories are protected: 3",
+        "these memories may have the same content, but are not included: 2",
         "Nothing is deleted now",
     ):
         assert text in preview, text
@@ -88,7 +88,7 @@ def test_the_steward_gets_a_link_by_mail(kept: Agent, client: Client, settings: 
     settings.EMAIL_BACKEND = backend
     response = confirm(client, "ask_erasure", kept)
     [request] = open_requests(kept)
-    assert "It waits for the agent's steward (by the mailed link)." in messages_of(response)
+    assert "Next, the agent's steward (by the mailed link) decides." in messages_of(response)
     assert [arguments for _, arguments in waiting()] == [(kept.pk, request.number)]
 
 
@@ -106,7 +106,7 @@ def test_a_person_withdraws_their_own_requests_only(kept: Agent, client: Client)
     removal_requests.ask_erasure(kept, OWNER, reason="request 17")
     theirs = removal_requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
     preview = html(post(client, "withdraw_removals", kept))
-    assert "withdraws your own requests among 2 open removal requests" in preview
+    assert "of 2 open removal requests, this withdraws your own" in preview
     for request in open_requests(kept):
         line = f"request {request.number}, erasure, requested by {request.asked_by}, on {localize(request.asked_at)}."
         assert line in preview

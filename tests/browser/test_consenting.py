@@ -59,7 +59,7 @@ def test_a_request_is_approved_used_and_revoked(
     reader.page.get_by_label("Numbers").fill("1")
     reader.page.get_by_label("For how long").select_option("15 minutes")
     reader.press("Send the request")
-    reader.sees("Its steward decides, with a mailed link", "waiting")
+    reader.sees("The agent's steward or its runtime decides.", "waiting")
     request = reader.page.url
 
     link = mailed_link()
@@ -70,7 +70,7 @@ def test_a_request_is_approved_used_and_revoked(
     steward.sees("The agent’s steward approved this", "has read nothing so far")
 
     reader.open(request)
-    reader.sees("in force")
+    reader.sees("active")
     reader.follow("Read")
     grant = reader.page.url
     reader.read("Read memory 1")

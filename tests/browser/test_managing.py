@@ -69,7 +69,7 @@ def test_a_refinement_is_rolled_back(walk: Walk, past: Agent) -> None:
     walk.press("Refine now")
     walk.sees("Starts a refinement session for 1 agent")
     walk.press("Refine now")
-    walk.sees("acme/ada: refinement requested. It waits until a worker runs")
+    walk.sees("acme/ada: refinement requested. It does not start until a worker runs")
     assert queueing.work() == [("refine_agent", "completed")]
     assert len(kept(past)) == len(ALL) - 1
     walk.open(page_of(past))
@@ -96,7 +96,7 @@ def test_an_agent_is_paused_by_keyboard_only(window: Window, past: Agent, pat: P
     walk.press_key_on(page.get_by_role("link", name="Agents").first)
     walk.press_key_on(page.get_by_role("link", name="acme/ada").first)
     walk.press_key_on(page.get_by_role("button", name="Pause"))
-    walk.sees("Pauses 1 agent: no refinement when due.")
+    walk.sees("Pauses 1 agent. While an agent is paused, no refinement starts automatically.")
     walk.press_key_on(page.get_by_role("button", name="Pause"), "Space")
     walk.sees("acme/ada: paused.")
     assert steps.fresh(past).paused

@@ -25,7 +25,7 @@ from tests.steps import ME, fresh
 
 KEYS = ["id", "kind", "category", "scope", "project", "tags", "origin", "created_at", "tokens", "constitutional"]
 KEYS += ["content"]
-WRONG_GRANT = "error: The token does not belong to a grant in force for this agent.\n"
+WRONG_GRANT = "error: The token does not belong to an active grant for this agent.\n"
 
 
 @pytest.fixture(autouse=True)
@@ -209,7 +209,7 @@ def test_a_grant_reads_pages_until_it_is_revoked(house: House, pat: Person, monk
     monkeypatch.setattr(granted_reads, "memories", read_and_revoke)
     ran = export("--grant", grant)
     assert (ran.code, len(ran.out.splitlines())) == (1, 100)
-    assert "You have no grant in force here." in ran.err
+    assert "You have no active grant with this number." in ran.err
 
 
 def test_a_grant_exports_its_scope_and_nothing_redacted(house: House, pat: Person) -> None:

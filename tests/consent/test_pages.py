@@ -52,7 +52,7 @@ def test_the_page_of_a_request(agent: Agent, visitor: Client) -> None:
 def test_the_page_of_a_proposal(agent: Agent, visitor: Client) -> None:
     _, address = proposal(agent, steward="tom@acme.test", is_steward_only=True)
     text = page(visitor, address)
-    changes = ("from builtin/dedupe to openai/gpt-4.1", f"from {STEW} to tom@acme.test", "only its steward consents")
+    changes = ("from builtin/dedupe to openai/gpt-4.1", f"from {STEW} to tom@acme.test", "only its steward can consent")
     for word in (ADMIN.label, *changes):
         assert word in text
     assert buttons(text) == ["Approve", "Deny"]

@@ -34,9 +34,9 @@ def test_the_page_names_everything_that_is_removed_without_content(agent: Agent,
         "acme/ada",
         "the content of 2 memories, including their history",
         "Numbers 1, 3",
-        "2 of them are in use now",
+        "2 of the memories are active",
         "Protected from refinement: 3",
-        "These memories may say the same, but this request does not name them: 2",
+        "These memories may have the same content, but this request does not include them: 2",
         "request &lt;b&gt;17&lt;/b&gt;",
     ):
         assert words in text, words
@@ -83,7 +83,7 @@ def test_an_erasure_and_then_a_redaction_are_carried_out(agent: Agent, visitor: 
 def test_the_page_tells_that_another_request_removed_everything(agent: Agent, visitor: Client, ask: Any) -> None:
     (_, first), (_, second) = ask(agent), ask(agent)
     press(visitor, first, "approve")
-    assert "Other requests already deleted everything" in page(visitor, second)
+    assert "Other requests have already deleted all content" in page(visitor, second)
     press(visitor, second, "approve")
     assert problems(agent) == []
 

@@ -1,4 +1,4 @@
-"""The token of a grant: it proves one grant in force, of one person, to one agent."""
+"""The token of a grant: it proves one active grant, of one person, to one agent."""
 
 from datetime import timedelta
 from typing import Any
@@ -42,7 +42,7 @@ def is_rejected(agent: Agent, token: str) -> bool:
     before = state(agent)
     with pytest.raises(errors.KeyRejected) as refused:
         grant_tokens.proven(fresh(agent), token)
-    assert str(refused.value) == "The token does not belong to a grant in force for this agent."
+    assert str(refused.value) == "The token does not belong to an active grant for this agent."
     assert refused.value.__cause__ is None
     return state(agent) == before
 

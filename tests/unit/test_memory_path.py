@@ -129,7 +129,7 @@ def test_a_proposal_names_only_the_settings_that_change(root: Path, db: None) ->
 def test_the_steward_receives_mail_about_the_file(agent: Agent, root: Path) -> None:
     lifecycle.change(agent, ME, steward="sue@acme.test")
     sent_mail()
-    text = "the file of its log of runs, in clear text, is now:"
+    text = "its log of runs is now in this file, in clear text:"
     accept(agent, "ada.md")
     assert any(f"{text} {root}/acme/ada.md" in message.body for message in sent_mail())
     lifecycle.change(fresh(agent), ME, memory_path="")

@@ -74,13 +74,13 @@ def test_a_request_is_mailed_with_a_link_that_decides(stewarded: Agent) -> None:
     assert message.subject == "acme/ada: pat@acme.test asks to read its memories"
     assert message.body == (
         "You receive this mail because you are the steward of the agent acme/ada.\n\n"
-        "pat@acme.test asks to read 2 listed memories and their history (1, 2), for 1 hour and 30 minutes from your "
+        "pat@acme.test asks to read 2 listed memories and their history (1, 2), for 1 hour and 30 minutes after your "
         "approval.\n\n"
         "Open this link to approve or deny:\n\n"
         f"    {configured.PUBLIC_URL}/consent/{token_of(message)}\n\n"
         f"The link is valid until {asked_at + timedelta(hours=72):%d %B %Y at %H:%M} UTC. Opening it decides nothing. "
         "If you do nothing, the answer is no. Do not share the link: anybody who has it can decide in your name.\n\n"
-        "The reason, in their own words, which the service has not checked:\n\n"
+        "The reason, in the requester's own words. The service has not checked this text:\n\n"
         f"    \u201c{PURPOSE}\u201d\n"
     )
     decide(message, approve=True)

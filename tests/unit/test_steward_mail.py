@@ -60,12 +60,12 @@ def test_a_letter_names_the_change_its_time_and_its_actor(stewarded: Agent) -> N
     assert message.body == (
         "You receive this mail because you are the steward of the agent acme/ada. This has changed:\n\n"
         "- its model is now openai/gpt-4.1\n\n"
-        f"Made by the agent's own runtime on {entry.at:%d %B %Y at %H:%M} UTC. "
-        f"This is entry {entry.seq} of the agent's audit trail.\n"
+        f"The agent's own runtime made this change on {entry.at:%d %B %Y at %H:%M} UTC. "
+        f"It is entry {entry.seq} of the agent's audit trail.\n"
     )
     for number, kind in enumerate(ActorKind):
         lifecycle.change(fresh(stewarded), Actor(kind, "x"), model=f"openai/{number}")
-    actors = {re.findall("Made by (.*) on ", message.body)[0] for message in sent_mail()}
+    actors = {re.findall("(.*) made this change on ", message.body)[0] for message in sent_mail()}
     assert len(actors) == len(ActorKind)
 
 

@@ -1,7 +1,8 @@
 """Admin actions with a confirmation page that previews what will happen.
 
-They are Django admin actions, run from a list or from the page of a row. Every request goes through the page's scoped
-queryset. A row that the person may not act on gives the same 404 as a row that does not exist.
+They are Django admin actions. People run them from a list or from the page of a row. Every request uses the page's
+queryset, which contains only rows of the person's tenants. A row on which the person may not act gives the same 404 as
+a row that does not exist.
 """
 
 from __future__ import annotations
@@ -25,41 +26,41 @@ from memory.admin.base.page import AdminForm, actor_of, clear_tenant_cache
 from memory.errors import NumbersError
 from memory.models import Agent
 
-MAX_ROWS = 500  # per action
-MAX_LISTED = 20  # rows that the confirmation page names
+MAX_ROWS = 500  # rows per action
+MAX_LISTED = 20  # rows that the confirmation page lists
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the action did to one row, or to the rows of one agent, as a message."""
+    """A message that says what the action did to one row, or to the rows of one agent."""
 
     line: str
     ok: bool = True
 
 
 class AdminAction:
-    """An action on rows of a page. Subclasses define which rows it applies to, its preview, and what it does."""
+    """An action on rows of a page. A subclass defines for which rows it is, what the preview says, and what it does."""
 
     name: ClassVar[str]
     label: ClassVar[str]
     needs: ClassVar[Action]
     form: ClassVar[type[forms.Form]] = AdminForm  # no fields: only a confirmation
     is_destructive: ClassVar[bool] = False  # its button is red
-    do_not_call_in_templates = True  # templates call every callable otherwise
+    do_not_call_in_templates = True  # otherwise a template would call the action
 
     def is_offered(self, row: Any) -> bool:
-        """Whether the row's page shows the button. A POST for another row still runs `do`, which reports the error."""
+        """Whether the row's page shows the button. For a POST for another row, `do` runs and reports the error."""
         return True
 
     def may(self, page: Any, request: HttpRequest, row: Any) -> bool:
-        """Whether this person has the permission for this row, whatever the row's state."""
+        """Whether this person has the permission for this row. The row's state does not matter."""
         return bool(page.may(request, self.needs, row))
 
     def get_form(self, request: HttpRequest, rows: Sequence[Any]) -> type[forms.Form]:
         return self.form
 
     def preview(self, rows: Sequence[Any]) -> Iterable[str]:
-        """Lines for the confirmation page that say what will happen, with numbers."""
+        """The lines of the confirmation page. They say what will happen, with numbers."""
         raise NotImplementedError
 
     def do(self, row: Any, by: Any, values: dict[str, Any]) -> str:
@@ -75,7 +76,10 @@ class AdminAction:
                 yield Result(f"{page.describe(row)}: {refusal}", ok=False)
 
     def __call__(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
-        """Show the confirmation page; once confirmed, run the action. None makes Django return to the list."""
+        """Show the confirmation page, or run the action if the person has confirmed it.
+
+        Returns None if there are too many rows. Django then shows the list again.
+        """
         rows = self.rows(page, request, chosen)
         if rows is None:
             messages.warning(request, f"Select at most {MAX_ROWS} rows at a time.")
@@ -117,7 +121,7 @@ class AdminAction:
 
 
 class LinkAction(AdminAction):
-    """Redirects to a page about the selected rows, which must have the same value of the attribute `same`."""
+    """Redirects to a page about the selected rows. The attribute `same` must have the same value in all of them."""
 
     same: ClassVar[str] = "pk"
     warning: ClassVar[str] = "Select one row."
@@ -134,7 +138,7 @@ class LinkAction(AdminAction):
 
 
 class MemoryAction(AdminAction):
-    """Acts on memories, in one edit per agent."""
+    """An action on memories. It makes one edit per agent."""
 
     def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
         raise NotImplementedError
@@ -146,7 +150,7 @@ class MemoryAction(AdminAction):
                 try:
                     yield Result(f"{agent.label}: {self.do_to(agent, left, actor_of(by), values)}")
                     break
-                except DomainError as refusal:  # retry without the memories that it names
+                except DomainError as refusal:  # retry without the memories that the error lists
                     yield Result(f"{agent.label}: {refusal}", ok=False)
                     refused = refusal.numbers if isinstance(refusal, NumbersError) else left
                     left = [number for number in left if number not in refused] if refused else []
@@ -161,9 +165,9 @@ def by_agent(rows: Iterable[Any]) -> dict[Agent, list[int]]:
 
 
 def _after(page: Any, request: HttpRequest, row: Any) -> str:
-    """The URL to return to: the row's page or the list, whichever the person came from.
+    """The URL to return to: the page from which the person started the action.
 
-    It is the list if the row is gone, and the overview if the person lost the permission to open the list.
+    If the row no longer exists, it is the list. If the person may no longer open the list, it is the overview.
     """
     clear_tenant_cache(request)
     if not page.has_view_permission(request):

@@ -1,11 +1,11 @@
 """Base of every admin page: permissions by tenant, lists, pages of a row, and pages with a form.
 
-Every row comes from one queryset that contains only the person's tenants. No column shows the content of a memory.
-Only actions change rows (memory/admin/base/actions.py). Only the filters of a page are allowed in its URL, because
-`?digest=` could be used to test what a memory says.
+Every row comes from one queryset, which contains only rows of the person's tenants. No column shows the content of a
+memory. Only actions change rows (memory/admin/base/actions.py). A URL may contain only the page's own filters. With a
+filter such as `?digest=`, somebody could test what a memory says.
 
-Unfold's buttons are links, opened with GET. Each one leads to a page with a form, and a POST of the form does the work.
-A new secret is shown once, in the response to that POST, on a page that the browser does not cache.
+Unfold's buttons are links, so they use GET. Each link leads to a page with a form, and the POST of this form makes the
+change. A new secret is shown once, in the response to that POST, on a page that the browser does not cache.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from memory.errors import Invalid
 from memory.mail import letters
 from memory.models import Agent, Membership, Person, Role, Tenant
 
-MAX_CHOICES = 200  # per filter
+MAX_CHOICES = 200  # choices per filter
 
 
 # --- permissions
 
 
 def actor_of(person: Any) -> Actor:
-    """The actor for the audit trail."""
+    """The person as an actor for the audit trail."""
     return Actor.person(person.email)
 
 
 def visible_tenant_ids(request: HttpRequest, action: Action = Action.SEE) -> list[int]:
-    """Ids of the tenants in which the person may do this. Cached for the request."""
+    """Ids of the tenants in which the person may carry out `action`. Cached for the request."""
     known: dict[Action, list[int]] | None = request.__dict__.get("_tenants")
     if known is None:
         known = request.__dict__["_tenants"] = tenant_ids(request.user)  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ def visible_tenant_ids(request: HttpRequest, action: Action = Action.SEE) -> lis
 
 
 def tenant_ids(person: Person) -> dict[Action, list[int]]:
-    """For each action, the ids of the tenants in which the person may do it, in two queries."""
+    """For each action, the ids of the tenants in which the person may carry it out. Makes at most two queries."""
     found: dict[Action, list[int]] = {action: [] for action in Action}
     if not person.is_active:
         return found
@@ -72,17 +72,18 @@ def tenant_ids(person: Person) -> dict[Action, list[int]]:
 
 
 def clear_tenant_cache(request: HttpRequest) -> None:
-    """Forget the ids of `visible_tenant_ids`, because an action may have changed the person's own roles."""
+    """Clear the cache of `visible_tenant_ids`, because an action may have changed the person's own roles."""
     request.__dict__.pop("_tenants", None)
 
 
 def visible_tenants(request: HttpRequest, action: Action = Action.SEE) -> QuerySet[Tenant]:
-    """The tenants in which the person may do this."""
+    """The tenants in which the person may carry out `action`."""
     return Tenant.objects.filter(pk__in=visible_tenant_ids(request, action))
 
 
 def permission(needs: Action) -> Callable[..., bool]:
-    """A permission method for Unfold: to do this to one row, or, without an id, to any."""
+    """Make a permission method for Unfold. It checks `needs` for one row, or, without an id, for at least one
+    tenant."""
 
     def has_permission(page: ScopedAdmin, request: HttpRequest, object_id: str | None = None) -> bool:
         return page.may(request, needs, page.row_or_404(request, object_id) if object_id else None)
@@ -138,7 +139,7 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     needs: ClassVar[Action] = Action.SEE  # permission to open the page
     row_actions: ClassVar[Sequence[Any]] = ()  # memory/admin/base/actions.py
     deferred: ClassVar[Sequence[str]] = ()  # columns not to load
-    sections: ClassVar[dict[str, list[str]]]  # of a row's page: fields by heading; the first heading is empty
+    sections: ClassVar[dict[str, list[str]]]  # the fields of a row's page, by heading; the first heading is empty
     introduction: ClassVar[str] = ""  # text above the first section
     change_form_outer_before_template = "admin/buttons.html"
     list_per_page = 50
@@ -149,11 +150,11 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
 
     @property
     def empty_text(self) -> str:
-        """What to do when the list is empty. Used by templates/unfold/helpers/empty_results.html."""
+        """The text of an empty list. It says what to do. Used by templates/unfold/helpers/empty_results.html."""
         return EMPTY_TEXTS[str(self.opts.model_name)]
 
     def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
-        """Whether the person may do this to the row, or, without a row, in any tenant."""
+        """Whether the person may carry out `action` on the row, or, without a row, in at least one tenant."""
         ids = visible_tenant_ids(request, action)
         return bool(ids) if row is None else attrgetter(self.tenant.replace("__", "."))(row) in ids
 
@@ -291,7 +292,10 @@ def time_machine_url(agent_id: int, kind: str = "", at: int | str = "") -> str:
 
 
 def who_decides(agent: Agent, path: str) -> str:
-    """Who may decide: the agent's steward, its runtime, or both. `path` is the runtime's endpoint below `/api/v1/`."""
+    """A text that says who may decide: the agent's steward, its runtime, or one of these two.
+
+    `path` is the API path for the runtime, without `/api/v1/`.
+    """
     runtime = f"the agent's runtime (POST /api/v1/{path} with the agent's key)"
     link = "the agent's steward (by the mailed link)"
     if agent.steward and agent.is_steward_only:
@@ -310,7 +314,8 @@ _CLASSES: dict[type[forms.Widget], Any] = {
 
 
 class AdminForm(forms.Form):
-    """A form with the CSS classes of the theme. `title` may contain `{row}`. `lead` are paragraphs above the form."""
+    """A form with the CSS classes of the theme. `title` may contain `{row}`. `lead` has the paragraphs above the
+    form."""
 
     title: ClassVar[str] = ""
     button: ClassVar[str] = "Save"
@@ -322,7 +327,7 @@ class AdminForm(forms.Form):
             themed = _CLASSES.get(type(field.widget), widgets.UnfoldAdminTextInputWidget)
             field.widget.attrs.setdefault("class", themed().attrs["class"])
             if themed is widgets.UnfoldAdminSelectWidget:
-                field.widget.template_name = themed.template_name  # with an arrow
+                field.widget.template_name = themed.template_name  # this template shows an arrow
 
 
 class TenantChoiceForm(AdminForm):
@@ -384,5 +389,5 @@ def add_error_to(form: forms.Form, refusal: DomainError) -> None:
 
 @plain
 def secret_page(request: HttpRequest, *, title: str, secret: str, lines: Sequence[str], back: str) -> HttpResponse:
-    """A page that shows a secret once. The secret is in no message, session or browser history."""
+    """A page that shows a secret once. No message, session or browser history contains the secret."""
     return render(request, "shown_once.html", {"title": title, "secret": secret, "lines": lines, "back": back})

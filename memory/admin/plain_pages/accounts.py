@@ -1,7 +1,7 @@
-"""Sign-in, joining by invitation, and the person's own account: pages that take a password and a code.
+"""The pages that take a password and a code: sign-in, joining by invitation, and the person's own account.
 
-A new second factor is not stored before it is confirmed. Its secret is derived from a nonce in the form, so that the
-page shows the same second factor again after a mistake.
+A new second factor is stored only after a code confirms it. Its secret is derived from a nonce in the form, so that the
+page shows the same secret again after a wrong entry.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class NonceForm(forms.Form):
         return nonce
 
     def current_nonce(self) -> str:
-        """The nonce of the form, or a new one if it is missing or not valid."""
+        """The nonce of the form. If the form has no valid nonce, a new nonce."""
         nonce = str(self.data.get("nonce", self.initial.get("nonce", "")))
         return nonce if _NONCE.fullmatch(nonce) else new_nonce()
 
@@ -109,7 +109,7 @@ def setup_context(factor: Authenticator) -> dict[str, Any]:
 
 
 class SignInForm(AuthenticationForm):  # type: ignore[misc]  # Unfold comes without types
-    """Requires a second factor. `manage.py create_superuser` and invitations set one up."""
+    """The sign-in form. It requires a second factor, which `manage.py create_superuser` or an invitation sets up."""
 
     error_messages = {"invalid_login": SIGN_IN_FAILED, "inactive": SIGN_IN_FAILED}
     code = code_field("Code", "the six digits in your authenticator app", UnfoldAdminTextInputWidget)
@@ -119,7 +119,9 @@ class SignInForm(AuthenticationForm):  # type: ignore[misc]  # Unfold comes with
         person = self.get_user()
         if person is not None:
             person.otp_device = people.is_verified(person, cleaned.get("code", ""))
-            if person.otp_device is None:  # count it like a wrong password, to not reveal that the password is right
+            if (
+                person.otp_device is None
+            ):  # counts like a wrong password, so that nobody learns that the password is right
                 credentials = {"username": cleaned.get("username", "")}
                 user_login_failed.send(sender=__name__, credentials=credentials, request=self.request)
                 raise ValidationError(SIGN_IN_FAILED, code="invalid_login")
@@ -127,7 +129,7 @@ class SignInForm(AuthenticationForm):  # type: ignore[misc]  # Unfold comes with
 
 
 def typed_address(request: HttpRequest | None, credentials: dict[str, Any] | None) -> str:
-    """The address by which failed attempts are counted, in lower case."""
+    """The email address that the person typed, in lower case. Failed attempts are counted for this address."""
     address = (credentials or {}).get("username") or (request.POST.get("username", "") if request else "")
     return str(address).strip().casefold()[:254]
 
@@ -135,7 +137,7 @@ def typed_address(request: HttpRequest | None, credentials: dict[str, Any] | Non
 def client_address(request: HttpRequest) -> str:
     """The IP address of the client. Behind a proxy it is the last address in X-Forwarded-For, which the proxy added.
 
-    The client can forge earlier ones. The proxy's own address is the same for everybody.
+    The client can forge the earlier addresses in this header. REMOTE_ADDR is then the proxy's address for every client.
     """
     is_proxied: Any = settings.SECURE_PROXY_SSL_HEADER
     direct = str(request.META.get("REMOTE_ADDR", ""))
@@ -176,7 +178,7 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _accept(request: HttpRequest, token: str, opened: Opened) -> HttpResponse:
-    """For somebody with an account: confirm the membership, signed in."""
+    """The page for a person who has an account. They confirm the membership after they have signed in."""
     person: Any = request.user
     is_them = person.is_authenticated and person.is_verified() and person == opened.person
     if request.method == "POST" and is_them:
@@ -216,8 +218,8 @@ class PasswordForm(NewPasswordForm):
 class FactorForm(NonceForm):
     field_order = ("present", "present_code", "code", "nonce")
     present = password_field("Present password", is_new=False)
-    present_code = code_field("Present code", "the six digits of your present entry in the app")
-    code = code_field("New code", "the six digits of the new entry in the app")
+    present_code = code_field("Present code", "the six digits that the app shows for your present entry")
+    code = code_field("New code", "the six digits that the app shows for the new entry")
 
 
 @plain
@@ -244,7 +246,7 @@ def password(request: HttpRequest) -> HttpResponse:
 
 @plain
 def factor(request: HttpRequest) -> HttpResponse:
-    """Replace the second factor. This requires a code of the old one and a code of the new one."""
+    """Replace the second factor. This requires a code of the old factor and a code of the new factor."""
     person: Any = request.user
     form = FactorForm(request.POST if request.method == "POST" else None, initial={"nonce": new_nonce()})
     nonce = form.current_nonce()
@@ -261,16 +263,16 @@ def factor(request: HttpRequest) -> HttpResponse:
 
 
 def _replace(person: Person, new: Authenticator, fields: dict[str, Any]) -> None:
-    if not people.is_present_code(new, fields["code"]):  # before the old code, which can be used only once
+    if not people.is_present_code(new, fields["code"]):  # checked first, because a check of the old code uses it up
         raise Invalid("code", "is not the present code of the new entry")
     _require_both_factors(person, fields)
     people.install(new, fields["code"])
 
 
 def _require_both_factors(person: Person, fields: dict[str, Any]) -> None:
-    """Check code and password. The code comes first, so that a stolen session cannot try passwords.
+    """Check the code and the password. The code is checked first, so that nobody can try passwords in a stolen session.
 
-    Raises NotAllowed, which does not say which one is wrong.
+    Raises NotAllowed. The message does not say whether the code or the password is wrong.
     """
     if people.is_verified(person, fields["present_code"]) is None or not person.check_password(fields["present"]):
         raise NotAllowed(WRONG)

@@ -1,6 +1,7 @@
-"""The pages behind a steward's mailed link: the request, and buttons to approve or deny it. No sign-in is needed.
+"""The pages that a steward opens with a mailed link. They show a request, and buttons to approve or deny it.
 
-A GET decides nothing. A POST decides and redirects back to the page. The only cookie is the CSRF cookie.
+A page needs no sign-in. A GET decides nothing. A POST saves the decision and redirects back to the page. The only
+cookie is the CSRF cookie.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ def link(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _decided(request: HttpRequest, token: str) -> HttpResponse:
-    """Save the decision and redirect to the page, also if somebody else decided first. If the decision failed and is
-    still open, show the error on the page."""
+    """Save the decision and redirect to the page. If the decision fails but is still possible, show the error.
+
+    If somebody else has decided in the meantime, the response is also the redirect.
+    """
     decision, error = request.POST.get("decision", ""), ""
     try:
         if decision in ("approve", "deny"):
@@ -72,7 +75,7 @@ _OPEN = (AccessState.REQUESTED, ProposalState.OPEN, RemovalState.OPEN)
 
 
 def _is_erased(opened: Opened) -> bool:
-    """Whether the agent is erased, so that the request makes no sense. A redaction still does."""
+    """Whether the agent is erased, so that nothing is left to decide. A request for redaction can still be decided."""
     consent_request = opened.request
     return not (opened.agent.wrapped_key or (isinstance(consent_request, Removal) and not consent_request.is_erasure))
 

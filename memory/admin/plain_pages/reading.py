@@ -1,8 +1,9 @@
-"""The pages of a grant: see what it covers, read content, end it.
+"""The pages of a grant. The person can see what the grant covers, read content, and end the grant.
 
-Only the person who asked can open them, signed in with both factors, while the grant is in force. Everybody else gets
-a 404. The grant's page shows metadata and records nothing. Each read is a POST, and is recorded in the audit trail
-before the content is shown (`memory.consent.granted_reads`).
+Only the person who asked for the grant can open these pages, after sign-in with both factors. Everybody else gets a
+404. Content can be read only while the grant is active. The grant's first page shows only metadata, and opening it is
+not recorded. Each read is a POST. The audit trail records it before the content is shown
+(`memory.consent.granted_reads`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A request of the person who opens the page, with its present state."""
+    """An access request of the person who opens the page, with its present state."""
 
     agent: Agent
     standing: Standing
@@ -57,7 +58,7 @@ class Grant:
 
     @property
     def is_open(self) -> bool:
-        """Whether the grant is in force. Each read checks it again in the audit trail."""
+        """Whether the grant is active. Each read checks this again in the audit trail."""
         return self.state == AccessState.ACTIVE and bool(self.agent.wrapped_key)
 
     @property
@@ -86,7 +87,7 @@ def grant_url(agent_label: str, number: int) -> str:
 
 
 def grant_view(view: View) -> Callable[..., HttpResponse]:
-    """A view of the person's own grant. It gives a 404 for every other grant, and a page for a DomainError."""
+    """Make a view of the person's own grants. For other grants it returns a 404. A DomainError is shown on a page."""
 
     @plain
     @require_http_methods(["GET", "HEAD", "POST"])
@@ -106,7 +107,7 @@ def grant_view(view: View) -> Callable[..., HttpResponse]:
 
 
 def post_view(view: View) -> Callable[..., HttpResponse]:
-    """A `grant_view` for POST requests. A GET redirects to the grant's page."""
+    """Make a `grant_view` for POST requests. A GET redirects to the grant's page."""
 
     @wraps(view)
     def checked(request: HttpRequest, grant: Grant) -> HttpResponse:
@@ -132,7 +133,7 @@ def _own_grant(request: HttpRequest, label: str, number: int) -> Grant:
 
 @grant_view
 def page(request: HttpRequest, grant: Grant) -> HttpResponse:
-    """The grant's page, with lists of what it covers. If the grant is not in force, only its state."""
+    """The grant's page, with lists of what it covers. If the grant is not active, the page shows only its state."""
     if request.method == "POST":
         return HttpResponseRedirect(grant.url)
     if not grant.is_open:
@@ -169,7 +170,7 @@ def memories(request: HttpRequest, grant: Grant) -> HttpResponse:
 
 @post_view
 def entry(request: HttpRequest, grant: Grant) -> HttpResponse:
-    """Read the changes of an entry, before and after, for one page of its memories."""
+    """Read what an entry changed: its memories before and after the entry, one page of memories at a time."""
     seq, after = _number("entry", request.POST.get("seq", "")), request.POST.get("above", "")
     start = _number("above", after) if after else 0
     steps = granted_reads.entry(grant.agent, grant.standing.number, grant.person, seq, after=start)
@@ -185,7 +186,7 @@ def entry(request: HttpRequest, grant: Grant) -> HttpResponse:
 
 @post_view
 def token(request: HttpRequest, grant: Grant) -> HttpResponse:
-    """Show the token for commands. It is a secret, so it takes a POST."""
+    """Show the token for commands. The token is a secret, so only the response to a POST shows it."""
     text = grant_tokens.make(grant.agent, grant.standing.number, grant.person)
     return render(request, "reading/token.html", grant.context() | {"token": text})
 
@@ -200,7 +201,7 @@ def end(request: HttpRequest, grant: Grant) -> HttpResponse:  # noqa: ARG001  th
 def _numbers(text: str) -> list[int]:
     found = text.split(",", granted_reads.MAX_READ) if text else []
     if not 0 < len(found) <= granted_reads.MAX_READ:
-        raise Invalid("numbers", f"must be 1 to {granted_reads.MAX_READ} numbers of memories, separated by commas")
+        raise Invalid("numbers", f"must have 1 to {granted_reads.MAX_READ} memory numbers, separated by commas")
     return [_number("numbers", each) for each in found]
 
 
@@ -211,7 +212,7 @@ def _number(field: str, text: str) -> int:
 
 
 def _list_position(grant: Grant, query: Any) -> tuple[str, int]:
-    """The list, and the number after which it starts. Ignores values that are not valid."""
+    """The chosen list, and the number after which the page starts. Ignores values that are not valid."""
     which, after = query.get("show", ""), query.get("after", "")
     return (which if which in grant.lists else grant.lists[0]), (int(after) if _NUMBER.fullmatch(after) else 0)
 
@@ -225,7 +226,7 @@ def _back_url(grant: Grant, request: HttpRequest) -> str:
 # --- the difference that an entry made to a memory
 
 
-MAX_PAIRS = 250_000  # of words or lines to compare; the time grows with the product of both lengths
+MAX_PAIRS = 250_000  # pairs of words or lines to compare; the time grows with the product of both lengths
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
 
@@ -243,7 +244,7 @@ class StepDiff:
 
     number: int
     what: str
-    is_redacted: bool  # before, after or both
+    is_redacted: bool  # before the entry, after it, or both
     text: list[Piece]
     tags: list[Piece]
     fields: list[tuple[str, str, str]]  # name, before, after
@@ -308,7 +309,8 @@ NAMES = {
 def pieces(before: str, after: str) -> list[Piece]:
     """The difference between two texts, in order.
 
-    It compares words. If the texts are too long for that, it compares lines, and then the texts as a whole.
+    It compares words. If there are too many words, it compares lines. If there are too many lines, it does not look for
+    common parts.
     """
     if before == after:
         return [Piece("same", before)] if before else []

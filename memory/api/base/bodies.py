@@ -18,7 +18,7 @@ from rest_framework.exceptions import APIException, ParseError, UnsupportedMedia
 from rest_framework.parsers import BaseParser
 
 MAX_DEPTH = 20  # nested lists and objects
-MAX_ERRORS = 10  # of one list in a response
+MAX_ERRORS = 10  # errors of one list in a response
 OPTIONAL_TEXT: Any = {"required": False, "allow_blank": True, "default": ""}
 _ENDS_EARLY = "The body is shorter than Content-Length says."
 
@@ -32,7 +32,7 @@ class BodyParser(BaseParser):
     """Reads an uncompressed UTF-8 body into memory. No body is written to disk."""
 
     def read(self, stream: IO[bytes], context: Mapping[str, Any], limit: int) -> bytes:
-        """Raises UnsupportedMediaType, TooLarge, or ParseError if the body is too short."""
+        """Return the body. Raises UnsupportedMediaType, TooLarge, or ParseError if the body is too short."""
         request = context["request"]
         charset = request.content_params.get("charset", "utf-8")
         encoding = request.headers.get("Content-Encoding", "identity")
@@ -51,7 +51,10 @@ class BodyParser(BaseParser):
 
 
 class StrictJSON(BodyParser):
-    """`application/json` of at most API_BODY_BYTES: no NaN, no repeated name, no lone surrogate, no deep nesting."""
+    """Parses `application/json` of at most API_BODY_BYTES.
+
+    Refuses NaN, repeated names, lone surrogates and deep nesting.
+    """
 
     media_type = "application/json"
 
@@ -73,7 +76,7 @@ class StrictJSON(BodyParser):
             problem = "is nested too deeply"
         except ValueError:
             problem = "is not JSON, or repeats a name in an object"
-        if problem:  # raised outside the handler, whose exception refers to the body
+        if problem:  # raised outside the handlers, because their exceptions contain the body
             raise ParseError(f"The body {problem}.")
         return value
 
@@ -98,7 +101,7 @@ def _depth(value: Any) -> int:
 
 
 class Text(serializers.CharField):
-    """Text, unchanged: white space is kept, and a number is refused."""
+    """A text field. It keeps white space and refuses numbers."""
 
     default_error_messages = {"invalid": "must be text"}
 
@@ -137,7 +140,7 @@ class NumberOrNull(serializers.IntegerField):
 
 
 class Choice(serializers.ChoiceField):
-    """One of a few words. The error lists them and does not repeat the value."""
+    """One of a few allowed values. The error lists the allowed values and does not repeat the received value."""
 
     default_error_messages = {"invalid_choice": "must be one of: {choices}"}
 
@@ -146,7 +149,7 @@ class Choice(serializers.ChoiceField):
 
 
 class List(serializers.ListField):
-    """A list. Its length is checked first, and a response names at most `MAX_ERRORS` of its errors."""
+    """A list. Its length is checked first. A response has at most `MAX_ERRORS` errors of the list."""
 
     def run_child_validation(self, data: Any) -> list[Any]:
         if self.max_length is not None and len(data) > self.max_length:
@@ -154,14 +157,14 @@ class List(serializers.ListField):
         try:
             checked: list[Any] = super().run_child_validation(data)
         except serializers.ValidationError as error:
-            errors = cast(dict[str, Any], error.detail)  # by position
+            errors = cast(dict[str, Any], error.detail)  # errors by position in the list
             raise serializers.ValidationError(dict(islice(errors.items(), MAX_ERRORS))) from None
         return checked
 
 
 @extend_schema_field(OpenApiTypes.OBJECT)
 class FreeForm(serializers.JSONField):
-    """An object whose fields the schema does not name. Its help text says why."""
+    """An object whose fields the schema does not list. The help text of such a field says why."""
 
 
 class Body(serializers.Serializer[Any]):

@@ -1,7 +1,7 @@
 """Errors of the API: one format, stable codes, no content.
 
 A domain error keeps its code and message, and gets its status here. An unexpected error is a 500 without details. The
-log has its type and place.
+log has the type of the error and its place in the code.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STATUS = {
     ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,
 }
 
-_FRAMEWORKS: dict[type[APIException], str] = {  # the framework's own messages repeat the request
+_FRAMEWORKS: dict[type[APIException], str] = {  # the framework's own messages repeat parts of the request
     MethodNotAllowed: "This path does not allow this method.",
     UnsupportedMediaType: "This path does not accept the type, charset or encoding of the body.",
 }
@@ -59,7 +59,7 @@ class Unavailable(APIException):
 
 
 class ChangedMeanwhile(APIException):
-    """`If-Match` does not name the memory's current version."""
+    """The version in `If-Match` is not the memory's current version."""
 
     status_code = status.HTTP_412_PRECONDITION_FAILED
     default_code = "changed_meanwhile"
@@ -94,7 +94,7 @@ class Handler(ExceptionHandler):
         return converted
 
     def report_exception(self, exc: APIException, response: Response) -> None:
-        """By type and place alone (`config.logs`), because Django's own report would contain the request."""
+        """Log only the type and place of an error (`config.logs`). Django's own report would contain the request."""
         if isinstance(self.exc, FileFault):
             view: Any = self.context["view"]
             log.error("file not used", agent=view.agent.pk, code=self.exc.code, reason=self.exc.reason)
@@ -103,7 +103,7 @@ class Handler(ExceptionHandler):
 
 
 def _refusal(error: DomainError) -> APIException:
-    """A domain error with its status. A dictionary as `detail` names the field."""
+    """Convert a domain error. If `detail` is a dictionary, its key is the field with the error."""
     detail: Any = str(error)
     if isinstance(error, Invalid):
         detail = {error.field: error.problem}
@@ -117,7 +117,7 @@ def _refusal(error: DomainError) -> APIException:
 
 
 class Formatter(ExceptionFormatter):
-    """Adds the question for a person to the response while memory, or a category, is switched off."""
+    """Adds the question for a person to the error, if memory or a category is switched off."""
 
     def run(self) -> dict[str, Any]:
         response: dict[str, Any] = super().run()

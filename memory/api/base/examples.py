@@ -20,7 +20,7 @@ OPERATIONS["rules_read"]["responses"] = {200: DEFAULTS}
 
 
 def examples(operation_id: str) -> Iterator[OpenApiExample]:
-    operation = OPERATIONS.get(operation_id, {})  # the schema's test finds one that is missing
+    operation = OPERATIONS.get(operation_id, {})  # a test of the schema fails if an operation is missing
     if "request" in operation:
         media_type = operation.get("request_type", _JSON)
         yield OpenApiExample("request", operation["request"], request_only=True, media_type=media_type)

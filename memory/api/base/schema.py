@@ -16,7 +16,7 @@ from memory.api.base.views import AgentView, TenantView
 
 class ErrorOut(serializers.Serializer[Any]):
     code = serializers.CharField(help_text="stable; see docs/reference/api.md")
-    detail = serializers.CharField(help_text="for people; does not repeat what was sent")
+    detail = serializers.CharField(help_text="for people; repeats no part of the request")
     attr = serializers.CharField(allow_null=True, help_text="the field with the error")
 
 
@@ -95,9 +95,9 @@ class Schema(AutoSchema):
         if "{" in self.path:
             found.append(("404", "not found, or belongs to another agent"))
         if isinstance(self.view, AgentView) or self.method in _WRITES:
-            found.append(("409", "a conflict with the current state; the code says which"))
+            found.append(("409", "a conflict with the current state; the code says which conflict"))
         if self.method in _WRITES:
             found += [("400", "malformed body"), ("413", "body too large"), ("415", "unsupported content type")]
         if self.method in ("PATCH", "DELETE") and isinstance(self.view, AgentView):
-            found.append(("412", "changed since it was read (`If-Match`)"))
+            found.append(("412", "the object has changed since you read it (`If-Match`)"))
         return [*found, ("422", "invalid value"), ("503", "temporarily unavailable")]

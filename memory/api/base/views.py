@@ -1,7 +1,7 @@
 """The base of every view of the API: authentication, permission, throttling and lists.
 
-The caller has an agent's key or a tenant's. There is no session, no cookie and no password. A view is for one of the
-two kinds of key (AgentView, TenantView). A plain View refuses every request.
+The caller sends an agent's key or a tenant's key. There is no session, no cookie and no password. A view is for one of
+the two kinds of key (AgentView, TenantView). The base class View refuses every request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ M = TypeVar("M", bound=Model)
 Out = type[serializers.Serializer[Any]]
 F = TypeVar("F", bound=Callable[..., Any])
 
-CHALLENGE = 'Bearer realm="palimpsest"'  # with every 401 (RFC 6750, 3)
+CHALLENGE = 'Bearer realm="palimpsest"'  # sent with every 401 (RFC 6750, section 3)
 MAX_HEADER = 200  # characters of Authorization; a key has 60
 WINDOW = 60  # seconds
 KEPT = timedelta(days=1)  # how long an Idempotency-Key is remembered
@@ -52,7 +52,7 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     str,
     OpenApiParameter.HEADER,
-    description="any text of up to 200 characters; a repeated request within a day returns the first result",
+    description="any text of up to 200 characters; if you repeat the request within a day, you get the first result",
 )
 
 
@@ -63,7 +63,7 @@ class KeyReused(APIException):
 
 
 class KeyAuthentication(BaseAuthentication):
-    """`Authorization: Bearer KEY`. The key's row is `request.user` and `request.auth`. Raises KeyRejected."""
+    """Reads `Authorization: Bearer KEY`. The key's row is `request.user` and `request.auth`. Raises KeyRejected."""
 
     def authenticate(self, request: Request) -> tuple[AgentKey | TenantKey, AgentKey | TenantKey] | None:
         scheme, _, key = str(request.META.get("HTTP_AUTHORIZATION", ""))[:MAX_HEADER].partition(" ")
@@ -78,9 +78,9 @@ class KeyAuthentication(BaseAuthentication):
 
 
 class PerKey(BaseThrottle):
-    """API_RATE requests a minute for each key, in fixed windows, with headers that say how many are left.
+    """Allows API_RATE requests a minute for each key, in fixed windows. Headers say how many requests are left.
 
-    The count is in the cache. If the cache is local to a process, each process counts for itself.
+    The count is in the cache. If the cache is local to a process, each process counts separately.
     """
 
     def allow_request(self, request: Request, view: Any) -> bool:
@@ -116,18 +116,19 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
         return {
             "type": "http",
             "scheme": "bearer",
-            "description": "An agent's key (`pal_…`) opens one silo. A tenant's key (`palt_…`) opens none",
+            "description": "An agent's key (`pal_…`) gives access to one silo, a tenant's key (`palt_…`) to none",
         }
 
 
 @cache
 def shared(form: type[S]) -> S:
-    """One shared serializer of a class: to create one is slow, and it keeps nothing of a request."""
+    """The shared serializer of a class. Serializers are slow to create. They can be shared: they keep no request
+    data."""
     return form()
 
 
 class View(APIView):
-    """Refuses every request, until a subclass overrides `check_permissions`."""
+    """The base view. It refuses every request unless a subclass overrides `check_permissions`."""
 
     authentication_classes: Any = [KeyAuthentication]
     throttle_classes: Any = [PerKey]
@@ -151,12 +152,12 @@ class View(APIView):
         return dict(shared(form).run_validation(self.request.data))
 
     def query(self, form: type[Body]) -> dict[str, Any]:
-        """The checked query string. The last of repeated parameters counts. Raises ValidationError."""
+        """The checked query string. If a parameter is repeated, its last value counts. Raises ValidationError."""
         return dict(shared(form).run_validation(self.request.query_params.dict()))
 
 
 class AgentView(View):
-    """For an agent's key: its own agent only."""
+    """A view for agents' keys. A key gives access only to its own agent."""
 
     key: AgentKey
     agent: Agent
@@ -169,11 +170,11 @@ class AgentView(View):
         self.agent, self.actor = self.key.agent, Actor.agent(self.key.prefix)
 
     def once(self, make: Callable[[Agent], list[int]], *, prepare: Callable[[], object] = lambda: None) -> list[int]:
-        """Call `make`, once for each Idempotency-Key, and return the numbers of what it created.
+        """Call `make` once for each Idempotency-Key, and return the numbers that `make` returned.
 
-        For a repeated request, the stored numbers are returned. A row keeps them for a day, with keyed digests of the
-        Idempotency-Key and of the body, written in the same transaction. `prepare` does slow work before the agent is
-        locked, and only for a first request. Raises KeyReused, Invalid.
+        A repeated request gets the stored numbers. The transaction of `make` stores them for a day, with keyed digests
+        of the Idempotency-Key and of the body. `prepare` does slow work before the agent is locked, and only for a
+        first request. Raises KeyReused, Invalid.
         """
         key = self.request.headers.get("Idempotency-Key", "")
         if not key:
@@ -189,7 +190,7 @@ class AgentView(View):
         prepare()
         with edits.locked(self.agent) as row:
             now = timezone.now()
-            Creation.objects.filter(at__lt=now - KEPT).delete()  # of every agent: some never call again
+            Creation.objects.filter(at__lt=now - KEPT).delete()  # also rows of agents that never send a request again
             made = _made_before(row, digest, fingerprint)
             if made is None:
                 made = make(row)
@@ -205,7 +206,7 @@ def _made_before(agent: Agent, digest: bytes, fingerprint: bytes) -> list[int] |
 
 
 class TenantView(View):
-    """For a tenant's key: metadata of its agents."""
+    """A view for tenants' keys. A key gives access only to metadata of its tenant's agents."""
 
     key: TenantKey
     tenant: Tenant
@@ -232,9 +233,9 @@ def newest_first(model: type[M], agent: Agent, query: dict[str, Any]) -> QuerySe
 
 
 def listed(found: Iterable[T], limit: int, cursor: str, to_json: Callable[[list[T]], Iterable[Any]]) -> Response:
-    """A page of `limit` items. `found` has one more item if there is a next page.
+    """The response with a page of `limit` items. If there is a next page, `found` has one more item.
 
-    `cursor` is the attribute of an item that `next` contains.
+    `cursor` is the name of the attribute whose value becomes `next`.
     """
     rows = list(found)
     page = rows[:limit]

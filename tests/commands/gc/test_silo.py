@@ -97,7 +97,7 @@ def test_a_wrong_grant_is_refused_first(logged: Agent, pat: Person, server: Mode
     grant = token(logged, pat)
     time_machine.move_to(timezone.now() + timedelta(hours=2))
     for wrong in (grant, "palg_1_1_x", "x"):
-        failed(run("gc", "ada", "--grant", wrong), 2, "grant in force for this agent")
+        failed(run("gc", "ada", "--grant", wrong), 2, "active grant for this agent")
     assert server.requests == []
     assert operations.runs(fresh(logged)).count() == 5
 
