@@ -135,7 +135,7 @@ def test_what_was_constitutional_or_discarded_is_reported_and_not_so_here(ada: A
     ran = put(line(constitutional=True), line(constitutional=False), gone, line(), more=("--json",))
     assert ran.json["imported"] == 3
     assert ran.err == (
-        "warning: 1 memory was constitutional: the agent or an admin can set that again\n"
+        "warning: 1 memory was constitutional: the agent or an admin can set this mark again\n"
         "warning: 1 discarded memory was left out\n"
     )
     assert not Memory.objects.filter(constitutional=True).exists()
