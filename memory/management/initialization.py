@@ -1,4 +1,4 @@
-"""`project init`: the twelve steps that set up memory for a project."""
+"""The twelve steps of `project init`, which set up memory for a project."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ from memory.vault import base, comparing
 from memory.vault.disk import ASIDE, LOCK
 
 QUESTION = "Memory rules are currently disabled. Enable memory functionality? (y/n)"
-ENOUGH = 10  # memories of a project that make an analysis of its git history unnecessary
-_FOLDERS = ("common", "private", PROJECTS, ASIDE)  # of a vault
-_PREVIEWED = 10  # memories of other systems that are shown before the question
+ENOUGH = 10  # a project with so many memories needs no analysis of its git history
+_FOLDERS = ("common", "private", PROJECTS, ASIDE)  # folders of a vault
+_PREVIEWED = 10  # number of memories of other systems that are shown before the question
 
 
 class Initialization:
-    """The steps, each with the state that the earlier steps left."""
+    """The twelve steps. Each step uses the results of the earlier steps."""
 
     def __init__(self, command: AgentCommand, agent: Agent, folder: Path, options: Mapping[str, Any]) -> None:
         self.command, self.agent, self.options = command, agent, options
         self.folder = folder.absolute()
         self.root = repository(folder)
         self.project = ""
-        self.known = 0  # memories of the project
+        self.known = 0  # number of memories of the project
         self.analysis: Analysis | None = None
         self.found: Found | None = None
         self.how = "skip"
 
     def steps(self) -> Iterator[tuple[str, str]]:
-        """Carry out each step. Yields its name and what it found. Raises Invalid, FileFault, KeyRejected."""
+        """Carry out the steps. For each step, yield its name and its result. Raises Invalid, FileFault, KeyRejected."""
         state = "on" if self.agent.memory_enabled else "off"
         yield "Settings", f"memory is {state}, rules {settings_document.value(self.rules, 'version')}"
         yield "Switch", self._switch()
@@ -172,7 +172,8 @@ class Initialization:
         return f"{place}; the project is {self.project}{by}{self._gitignore()}"
 
     def _gitignore(self) -> str:
-        """Which lines keep the vault out of the repository, if it is in it and not ignored."""
+        """Return a text with the .gitignore lines that exclude the vault from the repository. Return "" if the vault is
+        not in the repository, or if git ignores it already."""
         vault = Path(self.agent.vault_path)
         if self.root is None or not self.agent.vault_path or not vault.is_relative_to(self.root):
             return ""
@@ -183,7 +184,7 @@ class Initialization:
         names = {*_FOLDERS, INDEX, LOCK}
         top = PurePosixPath("/", below)
         lines = [f"{top}/"]
-        if vault == self.root or any(each.name not in names for each in vault.glob("*")):  # the project's files, too
+        if vault == self.root or any(each.name not in names for each in vault.glob("*")):  # it has other files
             lines = [*(f"{top / folder}/" for folder in _FOLDERS), str(top / INDEX), str(top / LOCK)]
         return f"; the vault is in it: unless you want to share it, add to .gitignore: {' '.join(lines)}"
 
@@ -269,18 +270,19 @@ class Initialization:
 
 
 def _require_no_other_system(folder: Path) -> None:
-    """A vault would replace the index pages of another system's memories, which have the same names. Raises Invalid."""
+    """Check that the folder has no memories of another system. Their index pages have the same names as those of a
+    vault, so a vault would replace them. Raises Invalid."""
     if not (folder / LOCK).exists() and any((folder / name).is_dir() for name in ("common", "private", "projects")):
-        problem = "has memories of another system, which are not changed: name another folder"
+        problem = "has memories of another system, which must not be changed: choose another folder"
         raise Invalid("vault", f"{folder} {problem}")
 
 
-# --- the git history, for `project analyze_git` as well
+# --- the git history; `project analyze_git` also uses these functions
 
 
 class Looked(NamedTuple):
-    """The result of looking at a history: an analysis, or an earlier one that is still current, or neither. `summary`
-    says which."""
+    """The result of `look_at_history`: a new analysis, or an earlier analysis that is still current. If both are None,
+    nothing was analyzed. `summary` says what happened."""
 
     summary: str
     analysis: Analysis | None = None
@@ -290,7 +292,8 @@ class Looked(NamedTuple):
 def look_at_history(
     agent: Agent, folder: Path, project: str, limits: Limits, parts: Parts, *, again: bool = False
 ) -> Looked:
-    """Analyze the history, unless an earlier analysis is current. Raises Invalid."""
+    """Analyze the git history, unless an earlier analysis is still current. With `again`, always analyze it. Raises
+    Invalid."""
     with Repository(folder) as repository:
         earlier, head, rules = storage.last(agent, project), repository.head, switches.rules_of(agent)
         if earlier and head and not again and storage.is_current(agent, earlier, head, limits, parts, rules):
@@ -304,7 +307,7 @@ def look_at_history(
 
 
 def store_history(command: AgentCommand, agent: Agent, project: str, found: Analysis) -> dict[str, Any]:
-    """Store an analysis as a memory. Returns the memory, and the path of its file."""
+    """Store an analysis as a memory. Return a dict about the memory for JSON output, with the path of its file."""
     done = storage.store(agent, project, found, command.operator)
     return {
         "id": done.number,

@@ -163,7 +163,7 @@ def test_a_path_that_will_not_do_is_told_and_nothing_is_left(
 
 
 def test_a_folder_of_files_wants_a_path(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed(export(monkeypatch, house.ada_key, "--format", "markdown"), 2, "to: must name the new folder")
+    failed(export(monkeypatch, house.ada_key, "--format", "markdown"), 2, "to: is required for markdown")
     failed(export(monkeypatch, house.ada_key, "--format", "axe", "--with-discarded"), 2, "only for jsonl")
 
 

@@ -146,7 +146,7 @@ def test_a_silo_is_erased(past: Agent, key: str) -> None:
     silo_key = wrapping_key_id(bytes(fresh(past).wrapped_key))
     ran = run(*ERASE, "--reason", "request 18", "--yes")
     assert ran.code == 0
-    assert f"wrapped by silo key {silo_key}, can be opened until it is deleted or that key is retired" in ran.out
+    assert f"wrapped by silo key {silo_key}; it can be opened until the backup is deleted" in ran.out
     failed(run("export_memories", "acme/ada"), 2, "erased")
     failed(run("refine", "acme/ada"), 2, "erased")
     failed(run("import_memories", "acme/ada", "-", stdin=b'{"content": "x"}'), 2, "erased")

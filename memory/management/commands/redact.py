@@ -22,23 +22,23 @@ from memory.models import Agent
 
 class Command(RemovalCommand):
     help = (
-        "Remove the content of memories permanently, also from the trail, such as for a data subject's request. Rows, "
-        "times and digests stay, and the trail still verifies. The command files a request, and the agent's side "
-        f"carries it out with --agree and its key in {KEY}. With ids, a reason and the key, both happen at once. The "
-        "output lists other memories that may have the same content, for you to decide. Earlier backups keep the "
-        "content until they are deleted."
+        "Remove the content of memories permanently, also from the trail; for example, if a person has a right to "
+        "this. Rows, times and digests stay, and the trail can still be verified. The command makes a request. The "
+        f"agent's side carries it out with --agree and its key in {KEY}. With ids, a reason and the key, the command "
+        "does both. The output lists other memories that may have the same content, for you to decide. Earlier backups "
+        "keep the content until you delete these backups."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
         parser.add_argument("ids", metavar="ID", type=int, nargs="*", help="the memories to redact")
         super().add_arguments(parser)
-        parser.add_argument("--include-constitutional", action="store_true", help="constitutional memories, too")
+        parser.add_argument("--include-constitutional", action="store_true", help="also redact constitutional memories")
 
     def run(self, *, agent: str, **options: Any) -> int | None:
         settles = options["waiting"] or options["agree"] is not None or options["decline"] is not None
         if settles == bool(options["ids"]):
-            self.fail("name memories, or use one of --waiting, --agree and --decline", USAGE)
+            self.fail("give the ids of memories, or use one of --waiting, --agree and --decline", USAGE)
         return super().run(agent=agent, **options)
 
     def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:
