@@ -146,8 +146,8 @@ class _Report:
             yield 7, "Project Evolution", files or begun
         merges = several(len(self.facts) - len(self.plain), "merge commit")
         explained = _counted(sum(fact.message.is_explained for fact in self.plain), self.plain)
-        conventional = f"{_counted(self.conventional, self.plain)} of the others follow Conventional Commits"
-        yield 7, "Development Patterns", f"{merges}; {conventional}, {explained} say more than their subject"
+        conventional = f"{_counted(self.conventional, self.plain)} of the other commits follow Conventional Commits"
+        yield 7, "Development Patterns", f"{merges}; {conventional}, {explained} have a body"
         if a.tags is not None:
             yield 2, "Milestones", self.milestones() or "no releases"
         if a.now is not None:
@@ -167,7 +167,7 @@ class _Report:
         these = (
             f"{len(recent):,} in this time, the newest of each series: "
             if recent
-            else "none in this time, the last is "
+            else "none in this time, the newest is "
         )
         return f"{several(len(self.releases), 'release')}, {these}{names}"
 
@@ -188,7 +188,7 @@ class _Report:
 
     def patterns(self) -> _Fields:
         files = ", ".join(f"{of_path(path)} ({_why(types)})" for path, types in self.files)
-        yield 1, "Most Changed Files", f"besides dependency updates and releases: {files}" if files else ""
+        yield 1, "Most Changed Files", f"not counting dependency updates and releases: {files}" if files else ""
         if self.parts.messages:
             ranked = sorted(self.types.items(), key=lambda each: (each[0] == "other", -each[1], each[0]))
             yield 4, "Common Commit Types", ", ".join(f"{name} {many:,}" for name, many in ranked)
@@ -205,7 +205,7 @@ class _Report:
         if a.tags is not None:
             days = sorted({day(tag.at) for tag in self.releases})[-_ENOUGH:]
             gaps = [(after - before).days for before, after in pairwise(days)]
-            pace = f", the last ones {several(round(median(gaps)), 'day')} apart (median)" if gaps else ""
+            pace = f", the newest ones {several(round(median(gaps)), 'day')} apart (median)" if gaps else ""
             many = several(len(self.releases), "tag")
             yield 5, "Release Strategy", f"{many} of versions{pace}" if self.releases else "no releases"
 
@@ -269,7 +269,7 @@ class _Report:
         a = self.analysis
         for name, _, at in a.branches.newest[:2] if a.branches else ():
             if (days := (a.newest.at - at) // DAY) >= LONG:
-                yield f"branch {one_line(name)} is not merged, its last commit is {days:,} days before the head"
+                yield f"branch {one_line(name)} is not merged; its last commit is {days:,} days older than the head"
         more = a.now.files / a.before.files - 1 if a.now and a.before and a.before.files else 0
         if abs(more) >= 0.1:
             yield f"the number of files went {'up' if more > 0 else 'down'} by {abs(more):.0%} in this time"

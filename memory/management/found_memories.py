@@ -102,11 +102,11 @@ def overview(found: Found) -> Iterator[str]:
     yield f"{found.project}, in {found.folder}"
     files = Counter(source.system for source in found.sources)
     if not files:
-        yield "nothing of another system"
+        yield "no memories of other systems"
         return
     memories = Counter(step.system for step in found.plan.steps)
     states = Counter((step.system, step.state) for step in found.plan.steps)
-    yield f"{'--from':14} {'system':28} {'looked at':>10}  memories, and what becomes of them"
+    yield f"{'--from':14} {'system':28} {'files':>10}  memories, and their states"
     for name, system in SYSTEMS.items():
         if files[name]:
             each = ", ".join(
@@ -146,7 +146,7 @@ def preview(found: Found, steps: Sequence[Step]) -> Iterator[str]:
         kind = "" if draft.kind == "core" else f", {draft.kind}"
         earlier = ""
         if step.state is State.CHANGED:
-            old = f"memory {step.number}, which is discarded" if step.replaces else f"what memory {step.number} says"
+            old = f"memory {step.number}, which is discarded" if step.replaces else f"the text of memory {step.number}"
             earlier = f", in place of {old}"
         yield f"{n:>4}  {_masked(step.key)} → {place}{kind}, {step.origin:%Y-%m-%d}{earlier}"
         if step.transformed:
@@ -188,10 +188,10 @@ def _step_record(step: Step) -> dict[str, Any]:
 
 
 HOWS = {
-    "all": "import everything that is new",
+    "all": "import all new memories",
     "select": "choose from the list by number",
-    "alongside": "do not import it, and do not ask about it again",
-    "skip": "not now",
+    "alongside": "leave the memories where they are, and do not ask again",
+    "skip": "import nothing now",
 }
 _NOTHING = migration.Figures(None)
 
@@ -210,7 +210,7 @@ def ask_how(command: AgentCommand, agent: Agent) -> str:
     for name, summary in choices.items():
         command.say(f"  {name:10} {summary}")
     while (answer := command.answer("What to do? [skip]") or "skip") not in choices:
-        command.say(f"One of {', '.join(choices)}.")
+        command.say(f"Answer with one of {', '.join(choices)}.")
     return answer
 
 
@@ -220,7 +220,7 @@ def ask_which(command: AgentCommand, steps: list[Step]) -> list[Step]:
         return []
     while True:
         try:
-            return numbered(steps, command.answer("Which, such as 1-4,7? [none]"))
+            return numbered(steps, command.answer("Which numbers, such as 1-4,7? [none]"))
         except Invalid as wrong:
             command.say(f"It {wrong.problem}.")
 
@@ -246,7 +246,7 @@ def take_in(command: AgentCommand, agent: Agent, steps: list[Step], how: str, *,
     if how == "skip" or not steps:
         command.say("Nothing was stored.")
     elif how == "alongside":
-        if command.confirms(f"Leave {many} where they are, and not ask again? (y/n)", yes=yes):
+        if command.confirms(f"Leave {many} in place, and do not ask again? (y/n)", yes=yes):
             left = several(migration.skip(agent, steps), "memory", "memories")
             command.say(f"{left} left in place. You are asked again when a file changes.")
         else:
@@ -265,5 +265,5 @@ def in_words(done: migration.Figures) -> list[str]:
     stored = f"{several(done.stored, 'memory', 'memories')} stored, {done.revised:,} revised"
     return [
         f"{stored}, {several(done.tokens, 'token')}, as entry {done.entry}",
-        f"rollback --import {done.entry} undoes all of it",
+        f"rollback --import {done.entry} undoes the whole import",
     ]

@@ -112,11 +112,11 @@ class Initialization:
 
     def _alternatives(self) -> str:
         found = base.alternatives(self.agent)
-        return f"; it could be {' or '.join(found)}" if found else ""
+        return f"; possible folders: {' or '.join(found)}" if found else ""
 
     def _vault(self) -> str:
         if not self.agent.vault_path:
-            return "no vault: memories are kept sealed, without files; --vault creates one"
+            return "no vault, so memories have no files; --vault creates a vault"
         base.require_usable(self.agent.vault_path, self.agent)
         return f"{self.agent.vault_path}, which can be written to"
 
@@ -132,7 +132,7 @@ class Initialization:
         if before:
             self.command.say(
                 f"{self.agent.label} has a vault for all of its projects: {before}. A new vault gets a file for every "
-                "memory. The files of the old one stay, and are not updated any more."
+                "memory. The files of the old vault stay, but they are not updated any more."
             )
             question = f"Leave the old vault, and create one in {path}? (y/n)"
             if not self.command.confirms(question, yes=self.options["yes"]):
@@ -143,7 +143,7 @@ class Initialization:
         proposals.require_side(self.agent, side)
         lifecycle.change(self.agent, side, vault_path=path)
         self._refresh()
-        return f"{path}, as the agent's side agreed (entry {self.agent.audit_seq})"
+        return f"{path}, because the agent's side agreed (entry {self.agent.audit_seq})"
 
     def _propose(self, path: str) -> str:
         there = proposals.open_one(self.agent)
@@ -151,8 +151,8 @@ class Initialization:
         if there is None or there.proposed != {"vault_path": path}:
             there, already = proposals.propose(self.agent, self.command.operator, vault_path=path), ""
         return (
-            f"{path} is proposed to the agent's side{already}: the runtime accepts with "
-            f"POST /api/v1/proposals/{there.number}/accept, or the steward by a link in a letter. With the agent's key "
+            f"{path} is{already} proposed to the agent's side: the runtime accepts with "
+            f"POST /api/v1/proposals/{there.number}/accept, or the steward by a link in a mail. With the agent's key "
             f"in {KEY} this command creates the vault at once"
         )
 
@@ -161,7 +161,7 @@ class Initialization:
             return "no vault"
         files = VaultFile.objects.filter(agent_id=self.agent.pk, state=VaultFile.State.THERE).count()
         others = comparing.whole(self.agent).unknown
-        return f"{several(files, 'file')} of this vault, and {several(others, 'other file')}, not touched"
+        return f"{several(files, 'file')} of this vault, and {several(others, 'other file')} that stay as they are"
 
     # --- the project
 
@@ -186,7 +186,7 @@ class Initialization:
         lines = [f"{top}/"]
         if vault == self.root or any(each.name not in names for each in vault.glob("*")):  # it has other files
             lines = [*(f"{top / folder}/" for folder in _FOLDERS), str(top / INDEX), str(top / LOCK)]
-        return f"; the vault is in it: unless you want to share it, add to .gitignore: {' '.join(lines)}"
+        return f"; the vault is inside: if you do not want to share it, add to .gitignore: {' '.join(lines)}"
 
     def _memories(self) -> str:
         rows = Memory.objects.of(self.agent).active().exclude(source=Source.SYSTEM)
@@ -216,13 +216,13 @@ class Initialization:
 
     def _other_systems(self) -> str:
         if not self._is_on("migration_settings", "auto_detect_existing_memories"):
-            return "not looked for: auto_detect_existing_memories is off"
+            return "not searched: auto_detect_existing_memories is off"
         self.found = found_memories.find(self.agent, self.folder, self.project)
         return found_memories.summary(self.found)
 
     def _migration(self) -> str:
         if self.found is None or not self.found.new:
-            return "nothing to ask"
+            return "nothing to import"
         if self.options["migrate"]:
             self.how = self.options["migrate"]
             return f"{self.how}, as --migrate says"
@@ -263,9 +263,9 @@ class Initialization:
         done = comparing.repair(self.agent)
         differences = several(len(done.left), "difference")
         check = f"'manage.py vault index {self.agent.label} --check'"
-        left = f"; {differences} to look at ({check})" if done.left else ""
+        left = f"; {differences} remain ({check})" if done.left else ""
         moved = [(shown_path(self.agent, path), shown_path(self.agent, to)) for path, to in done.aside]
-        aside = "".join(f"; {path} is not of the vault, and is kept as {to}" for path, to in moved)
+        aside = "".join(f"; {path} does not belong to the vault, and is kept as {to}" for path, to in moved)
         return f"{several(done.indexed, 'file')} listed, {done.repaired:,} repaired{left}{aside}"
 
 

@@ -123,7 +123,7 @@ class RemovalCommand(Task):
             by = f"{each.asked_at:%Y-%m-%d %H:%M} UTC by {each.asked_by}"
             self.tell(f"request {each.number} of {by}, {what}: {each.reason}")
         if not waiting:
-            self.tell("no request waits")
+            self.tell("no requests are waiting")
 
     def _tell(self, line: str, record: dict[str, Any], options: dict[str, Any]) -> None:
         if options["json"]:

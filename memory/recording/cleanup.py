@@ -63,7 +63,7 @@ class Facts:
         times = "once" if self.recalled == 1 else f"{self.recalled:,} times"
         reasons = {
             f"recalled {times}, last on {self.last_at:%Y-%m-%d}" if self.last_at else "never recalled": True,
-            "made of other memories": self.is_merged,
+            "merged from other memories": self.is_merged,
             "kept in an earlier review": self.was_kept,
             "tagged to be kept": self.is_tagged,
             "mentions a decision or a preference": self.decides,

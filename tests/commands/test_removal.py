@@ -76,7 +76,7 @@ def test_the_agents_side_agrees(past: Agent, house: House, monkeypatch: pytest.M
     ran = redact("--agree", str(asked), "--yes", "--json")
     assert (ran.code, ran.json["memories"], ran.json["entry"], ran.json["request"]) == (0, [1], asked + 1, asked)
     assert ran.json["related"] == [{"number": 4, "why": "merged", "state": "active"}]
-    assert redact("--waiting").out == "no request waits\n"
+    assert redact("--waiting").out == "no requests are waiting\n"
     assert problems(past) == []
 
 
@@ -84,7 +84,7 @@ def test_with_the_agents_key_it_is_asked_and_done_at_once(past: Agent, key: str)
     ran = redact("1", "4", "--reason", "request 17", "--yes")
     assert ran.code == 0
     assert ran.out.splitlines()[0] == f"redaction of 1, 4: as entry {last_entry(past).seq}"
-    assert "3 changes and 0 notes of the trail emptied; 1 of the memories active" in ran.out
+    assert "content in the trail: 3 changes, 0 notes; active memories: 1" in ran.out
     assert "backups" in ran.out
     assert MARKER not in ran.out + ran.err
     assert [entry.operation for entry in steps.entries(past)][-2:] == ["redaction_requested", "redacted"]
@@ -122,9 +122,9 @@ def test_a_constitutional_memory_needs_to_be_meant(past: Agent, key: str) -> Non
 
 def test_what_is_wrong_is_told(past: Agent) -> None:
     rows: list[tuple[tuple[str, ...], int, str]] = [
-        ((), 2, "name memories"),
-        (("1", "--waiting"), 2, "name memories"),
-        (("1", "--agree", "3"), 2, "name memories"),
+        ((), 2, "give the ids"),
+        (("1", "--waiting"), 2, "give the ids"),
+        (("1", "--agree", "3"), 2, "give the ids"),
         (("1",), 2, "--reason"),
         (("1", "--reason", " "), 2, "--reason"),
         (("9", "--reason", "asked"), 1, "No such memory: 9"),

@@ -72,14 +72,14 @@ def both_open(house: House) -> bool:
 def test_a_rotation_rewraps_every_key_and_touches_no_memory(told: House) -> None:
     ran = rotate()
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == f"0 keys rewrapped; silo key {keyring().silo[0].id} now opens every silo\n"
+    assert ran.out == f"0 keys rewrapped; silo key {keyring().silo[0].id} now wraps every data key\n"
     add_key()
     assert wrapped_by() != {keyring().silo[0].id}
     assert both_open(told)
     steps.remember(told.ada, f"{MARKER} more")
     before = list(Memory.objects.order_by("pk").values())
     ran = rotate()
-    assert ran.out == f"2 keys rewrapped; silo key {keyring().silo[0].id} now opens every silo\n"
+    assert ran.out == f"2 keys rewrapped; silo key {keyring().silo[0].id} now wraps every data key\n"
     assert wrapped_by() == {keyring().silo[0].id}
     assert list(Memory.objects.order_by("pk").values()) == before
     assert both_open(told)

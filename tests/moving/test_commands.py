@@ -65,7 +65,7 @@ def test_detect_shows_what_there_is_and_changes_nothing(ada: Agent, site: Path) 
 
 def test_detect_searches_supported_systems_alone(ada: Agent, site: Path) -> None:
     (site / "bare").mkdir()
-    assert rules("detect", "--project-dir", str(site / "bare")).out.splitlines()[1:] == ["nothing of another system"]
+    assert rules("detect", "--project-dir", str(site / "bare")).out.splitlines()[1:] == ["no memories of other systems"]
     assert rules("detect", "--project-dir", str(site / "none")).code == 2
     talking.settings(ada, migration_settings__supported_source_systems=["cursor"])
     assert {each["system"] for each in rules("detect", "--json").json["memories"]} == {"cursor"}

@@ -79,7 +79,7 @@ def test_without_a_vault_commands_say_how_to_create_one(ada: Agent, site: Path) 
     assert ran.json["file"] is None
     assert "has no file: no vault: run manage.py project init acme/ada --vault" in ran.err
     assert "no vault: run" in rules("record", "--prompt", "Which tea?").err
-    assert "'manage.py project init acme/ada --vault' creates one" in rules("status").out
+    assert "'manage.py project init acme/ada --vault' creates a vault" in rules("status").out
     failed(rules("index"), 2, "has no vault")
 
 

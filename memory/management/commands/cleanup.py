@@ -21,8 +21,8 @@ from memory.silo.silo import Read
 EXCERPT = 200  # characters of each memory
 _EXAMPLES = {"keep": "3,5@12", "discard": "3@390,5@12"}
 _ABOUT = (
-    "These memories are older than suggested for their category. Nothing is discarded unless you say so, and a "
-    "rollback restores a discarded memory."
+    "These memories are older than the suggested retention of their category. Nothing is discarded unless you say so, "
+    "and a rollback restores a discarded memory."
 )
 _QUESTION = "Discard it, keep it, skip it, or quit? [d/k/S/q]"
 _ANSWERS = {"": "s"} | {answer: word[0] for word in ("discard", "keep", "skip", "quit") for answer in (word, word[0])}
@@ -122,10 +122,10 @@ class Command(AgentCommand):
         if not review.suggestions:
             self.say("Nothing is suggested.")
         if review.more:
-            self.say(f"{review.more:,} more come after these.")
+            self.say(f"More suggestions that come after these: {review.more:,}.")
         if review.kept_back:
             old = several(review.kept_back, "other old memory", "other old memories")
-            self.say(f"{old} not listed, because of their importance.")
+            self.say(f"Not listed, because they are important: {old}.")
 
     def _say_what_is_off(self, agent: Agent, category: str | None) -> None:
         """Print which settings prevent suggestions."""
@@ -137,7 +137,7 @@ class Command(AgentCommand):
         off = [name for name in SCOPES if name in closed and category in (None, name)]
         if off:
             are = "is" if len(off) == 1 else "are"
-            self.say(f"{', '.join(off)} {are} off, so nothing in that category is suggested.")
+            self.say(f"{', '.join(off)} {are} off, so no memory of such a category is suggested.")
         elif category is not None and category not in automatic.retention(agent):
             self.say(f"Nothing in {category} is suggested, because its suggested_retention_days is 0.")
 

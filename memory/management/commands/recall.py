@@ -36,7 +36,7 @@ class Command(AgentCommand):
             return
         for line in found.block.splitlines():
             self.tell(line)
-        left_out = f"; {found.left_out:,} more left out for lack of space" if found.left_out else ""
+        left_out = f"; {found.left_out:,} more left out because of --max-tokens" if found.left_out else ""
         many = several(len(found.reads), "memory", "memories")
         self.say(f"{many}, {several(found.tokens, 'token')}, visible from project {project or '-'}{left_out}.")
 

@@ -66,8 +66,8 @@ class Command(RemovalCommand):
         state = f"as entry {figures.entry}" if figures.entry else "not done"
         self.tell(f"redaction of {', '.join(map(str, figures.memories))}: {state}")
         self.tell(
-            f"{several(figures.changes, 'change')} and {several(figures.notes, 'note')} of the trail emptied; "
-            f"{figures.active:,} of the memories active; "
+            f"content in the trail: {several(figures.changes, 'change')}, {several(figures.notes, 'note')}; "
+            f"active memories: {figures.active:,}; "
             f"{figures.tokens_before:,} → {figures.tokens_after:,} tokens of core memory"
         )
         if figures.constitutional:
@@ -81,10 +81,10 @@ class Command(RemovalCommand):
 
 
 _WHY = {
-    "source": "it was merged into a redacted memory",
+    "source": "this memory was merged into a redacted memory",
     "merged": "it is the result of a merge with a redacted memory",
-    "same words": "it has, or had, exactly the same text",
-    "notice": "it is the notice of a session that edited the memory",
-    "told": "it is the memory of the session or topic in which the memory was recorded",
-    "shown": "it is the notice of a session whose model may have read the memory",
+    "same words": "this memory has, or had, exactly the same text",
+    "notice": "it is the notice of a session that edited a redacted memory",
+    "told": "it is the memory of a session or topic to which a redacted memory belongs",
+    "shown": "it is the notice of a session whose model may have read a redacted memory",
 }

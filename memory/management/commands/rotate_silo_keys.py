@@ -27,7 +27,7 @@ class Command(Task):
             for pk in pks:
                 rewrapped += _rewrap(pk)
                 advance(1)
-        self.stdout.write(f"{rewrapped:,} keys rewrapped; silo key {keyring().silo[0].id} now opens every silo")
+        self.stdout.write(f"{rewrapped:,} keys rewrapped; silo key {keyring().silo[0].id} now wraps every data key")
 
 
 def _rewrap(pk: int) -> bool:

@@ -142,14 +142,14 @@ def _status_lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"{state[each['enabled']]:3} {name:16} {each['location']:8} {kept}"
     label, vault = status["agent"], status["vault"]
     if vault is None:
-        yield f"no vault, so no files; 'manage.py project init {label} --vault' creates one"
+        yield f"no vault, so no files; 'manage.py project init {label} --vault' creates a vault"
         return
     files = several(vault["files"], "file")
-    behind = "behind its silo" if vault["is_behind"] else "in sync with its silo"
+    behind = "not in sync with its silo" if vault["is_behind"] else "in sync with its silo"
     if vault["is_there"]:
         yield f"vault {vault['path']}, {files}, {behind}; 'manage.py vault index {label} --check' compares each"
     else:
-        yield f"vault {vault['path']}: the folder is gone; 'manage.py vault index {label}' writes its {files} again"
+        yield f"vault {vault['path']}: the folder is gone; 'manage.py vault index {label}' writes {files} again"
     if vault["fault"]:
         yield f"the vault could not be written: {vault['fault']}; the next write retries"
     if older := vault["of_another_version"]:

@@ -87,7 +87,7 @@ class Command(AgentCommand):
         if not differences:
             self.tell("No differences.")
         if unknown:
-            self.say(f"{several(unknown, 'other file')}, not touched.")
+            self.say(f"{several(unknown, 'other file')} in the folder, not changed.")
 
     def show(self, agent: Agent, *, file: str, **_: Any) -> None:
         agents_side(agent)  # or raise KeyRejected
