@@ -246,7 +246,7 @@ def test_init_reports_other_systems_and_imports_nothing_without_a_yes(ada: Agent
     talking.settings(ada, migration_settings__prompt_user_for_migration=False)
     assert init_steps()["Migration"].startswith("not asked")
     talking.settings(ada, migration_settings__auto_detect_existing_memories=False)
-    assert init_steps()["Other systems"].startswith("not looked for")
+    assert init_steps()["Other systems"].startswith("not searched")
     assert active(ada) == []
 
 

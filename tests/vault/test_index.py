@@ -134,7 +134,7 @@ def test_index_writes_a_removed_vault_again(ada: Agent, vault: Path) -> None:
     store("The ferry")
     assert rules("status", "--json").json["vault"]["is_there"] is True
     shutil.rmtree(vault)
-    gone = f"vault {vault}: the folder is gone; 'manage.py vault index acme/ada' writes its 1 file again"
+    gone = f"vault {vault}: the folder is gone; 'manage.py vault index acme/ada' writes 1 file again"
     assert gone in rules("status").out
     assert rules("status", "--json").json["vault"]["is_there"] is False
     assert not vault.exists()

@@ -262,7 +262,7 @@ def test_a_file_that_is_rewritten_while_the_model_thinks_is_an_error(make: Make,
     server.script = rewriting
     ran = run("gc", "ada")
     assert ran.code == 1
-    assert "rewritten meanwhile" in ran.err
+    assert "rewritten in the meantime" in ran.err
     assert not AuditEntry.objects.filter(operation=Operation.TRIMMED).exists()
 
 
