@@ -27,12 +27,12 @@ from memory.masking.scanner import masked_together
 from memory.policy import tokens
 
 MOST_TOKENS, _DENSE = 800, 3  # tokens of a memory, and bytes of a token
-KIND = "history"  # of analysis
+KIND = "history"  # the kind of analysis
 METHOD = "log, tags, branches and trees, read with dulwich"
 PRESERVED = "figures and commits; the repository has the rest"
 _MAJOR, _DECISIONS, _FILES, _LISTED, _PEOPLE = 7, 8, 5, 3, 5
 _SUBJECT, _LINE = 150, 1_000  # characters
-# The host ends in letters, or is four numbers: "config-yaml@1.2.3" is a package and its version.
+# The part after the @ ends in letters or has four numbers. "config-yaml@1.2.3" is a package with a version.
 _ADDRESS = re.compile(
     r"[\w.+'-]+@(?:[\w-]+(?:\.[\w-]+)*\.[A-Za-z][\w-]+|\d{1,3}(?:\.\d{1,3}){3})\b|<[^<>\s]+@[^<>\s]*>"
 )

@@ -15,7 +15,7 @@ _TEST = re.compile(
     r"(?:^|/)(?:tests?|specs?|__tests__)/|(?:^|/)test_[^/]*$|[._-](?:test|spec)s?\.[^/.]+$", re.IGNORECASE
 )
 CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
-_BESIDE_CODE = re.compile(r"\.|(?:docs?|examples?|benchmarks?)/", re.IGNORECASE)  # at the start of a path
+_BESIDE_CODE = re.compile(r"\.|(?:docs?|examples?|benchmarks?)/", re.IGNORECASE)  # the start of a path
 _DEEPEST = 3  # a file that shows a tool has at most this many parent folders
 
 

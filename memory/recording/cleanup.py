@@ -27,11 +27,11 @@ from memory.recording.interactions import DECIDES
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 
-LOOKED_AT = 10_000  # oldest overdue memories from which suggestions are chosen
-OFTEN = 5  # times recalled
+LOOKED_AT = 10_000  # suggestions are chosen from this number of the oldest overdue memories
+OFTEN = 5  # recalls from which a memory counts as often recalled
 LATELY = timedelta(days=30)
 KEEPING_TAGS = frozenset({"important", "keep"})
-ENOUGH = 5  # decisions in a category before they count
+ENOUGH = 5  # a category needs this number of decisions before they count
 
 
 class Importance(IntEnum):
@@ -202,7 +202,7 @@ def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) 
     if not automatic.is_on(rules, "preserve_important_memories"):
         offered = found
     cherished = _mostly_kept(agent) if offered else frozenset()
-    offered.sort(key=lambda each: (each.category in cherished, each.importance))  # the oldest stays first
+    offered.sort(key=lambda each: (each.category in cherished, each.importance))  # equal ones stay in order of age
     return offered, len(found) - len(offered)
 
 

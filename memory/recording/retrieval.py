@@ -98,7 +98,7 @@ def _relative(text: str, now: datetime) -> Iterator[Period]:
 
 
 MOST_FOR_RECENCY = 0.1  # highest bonus: for a memory of today
-HALF_LIFE = timedelta(days=90)  # of that bonus
+HALF_LIFE = timedelta(days=90)  # the bonus is halved after each such time
 FOR_A_DATE = 1.0  # bonus for a memory from a period that the question mentions
 _TITLE = "# What you remember of this"
 _SWITCHES = {

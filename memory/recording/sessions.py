@@ -36,7 +36,7 @@ from memory.writing import edits, operations
 from memory.writing.edits import Edited
 
 CATEGORY = "session"
-Recordings = Sequence[Mapping[str, str]]  # the sections of each interaction, in order
+Recordings = Sequence[Mapping[str, str]]  # for each interaction, in order, its sections
 NEXT = ("Session Overview", "Next Session")
 _MOST = 500  # characters of an outcome
 _QUOTED, _SEVERAL = 160, 5  # characters of one quotation, and number of quotations in one field
@@ -48,7 +48,7 @@ _OPEN = re.compile(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Outcomes:
-    """What a session achieved, as the caller sets it. Each text has up to 500 characters."""
+    """The outcomes of a session. The caller sets them. Each text has at most 500 characters."""
 
     goal: str = ""
     achieved: str = ""
@@ -70,7 +70,7 @@ class Outcomes:
         return replace(self, **{name: getattr(self, name) or value for name, value in earlier.items()})
 
 
-# Outcomes that only the caller sets: section and field.
+# Outcomes that only the caller can set → their section and field.
 _OUTCOME_FIELDS = {
     "goal": ("Session Overview", "Session Goal"),
     "achieved": ("Outcomes", "Goals Achieved"),

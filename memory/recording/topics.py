@@ -29,7 +29,7 @@ CATEGORY = "topic"
 MOST_OF_AN_ITEM = 300  # characters
 _TEXT, _ITEMS = 1_000, 50  # characters of a text, and items in one call
 _EARLIER, _EARLIER_ITEMS = "Earlier Stages", "Earlier Items"
-_REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # in the form of `reference`
+_REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # the form that the function `reference` returns
 _COUNT = re.compile(r"(\d+) in this memory's history")
 # Attribute of a stage → its field. A text replaces the earlier text. Items are added to the earlier list.
 _FIELDS = {
@@ -195,8 +195,8 @@ def _line(field: str, texts: list[str]) -> str:
 # --- storing topics
 
 
-_SHORT = 160  # characters of a prompt, as an item
-_CONNECTED = 5  # topics that a session connects with a topic
+_SHORT = 160  # characters of a prompt that is added as a list item
+_CONNECTED = 5  # number of topics that one session connects with a topic
 
 
 def evolve(agent: Agent, topic: str, actor: Actor, stage: Stage | None = None) -> Edited:
@@ -284,7 +284,7 @@ class Discussed:
             try:
                 texts[memory.number] = connected(before, f"{session}, {to_session}", others)
             except TopicFull:
-                continue  # its memory stays as it is
+                continue  # this topic's memory does not change
         return texts
 
     def _beside(self, name: str) -> list[str]:

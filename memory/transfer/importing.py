@@ -67,7 +67,7 @@ class Imported:
     names: set[str] = field(default_factory=set)  # the names of the first unknown keys
     left_out: int = 0  # other formats: number of parts without a memory
     strange: int = 0  # number of left-out parts that show another format
-    named: list[LeftOut] = field(default_factory=list)  # the first parts that were left out
+    named: list[LeftOut] = field(default_factory=list)  # the first of the parts that were left out
     transformed: Counter[str] = field(default_factory=Counter)  # change → number of memories
 
     def ignore(self, name: str) -> None:

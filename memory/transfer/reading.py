@@ -91,7 +91,7 @@ class _History:
 
 
 MAX_PIECES = 200_000  # pieces that are held in memory at a time
-LARGEST_EXPORT = 2**30  # bytes; exports are read as a stream
+LARGEST_EXPORT = 2**30  # bytes; this can be large, because exports are read as a stream
 # Folders of tools. Settings in these folders may contain keys, so files there are not opened to detect their format.
 _FENCE = re.compile(r"^([ \t]*(?:`{3,}|~{3,})).*$", re.MULTILINE)
 _TOOLS = frozenset({".cursor", ".claude", ".github", ".windsurf", ".devin", ".codeium", ".copilot", ".vscode", ".idea"})
@@ -336,9 +336,9 @@ def detect(
     """Detect the memories of these systems in a folder. Without `systems`, detect all systems. Every file in the
     folders `plain` counts as a memory.
 
-    A system that is in `systems` also reports files that look like its own but cannot be read. If `systems` has "plain"
-    and `plain` is empty, the folder itself is the plain folder. The path `own_vault` is skipped. `repository` is the
-    root of the git repository from which the dates of files come. Raises Invalid, FileFault.
+    If a system is in `systems`, files with its file endings that do not have its format are reported, too. If `systems`
+    has "plain" and `plain` is empty, the folder itself is the plain folder. The path `own_vault` is skipped.
+    `repository` is the root of the git repository from which the dates of files come. Raises Invalid, FileFault.
     """
     folders = list(plain) or ([""] if "plain" in systems else [])
     with walk.opened(folder, own_vault) as tree:

@@ -67,7 +67,7 @@ def log(head: bytes) -> Outline:
 # --- memory trees, which a settings file names
 
 
-_LAYOUTS = ("modules/memory-rules/settings.json", "memory-rules/settings.json")  # the longer one first
+_LAYOUTS = ("modules/memory-rules/settings.json", "memory-rules/settings.json")  # the longer path comes first
 _DEFAULT = "memory"
 _MAX_SETTINGS, _MAX_TREES = 2**20, 20  # bytes of a settings file; number of trees in a folder
 _PARTS = ("common", "private", "projects")

@@ -166,7 +166,7 @@ def _lock_descriptor(folder: Folder) -> int:
             there = os.fstat(number)
             if not stat.S_ISREG(there.st_mode):
                 raise FileFault(f"{folder.path}: its {LOCK} is not a file", "its mark is not a file")
-            if there.st_nlink > 1:  # a write changes the other file, too
+            if there.st_nlink > 1:  # a write would also change the other file
                 raise FileFault(f"{folder.path}: its {LOCK} has a second hard link", "its mark has a second hard link")
             lock(number, PATIENCE)
             is_held = folder.has(LOCK, number)

@@ -27,7 +27,7 @@ ASIDE = ".discarded"
 NEW = ".palimpsest-new-"
 ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is not the mark of a vault"
 LARGEST = 4_000_000  # bytes of a file that are read at most; files of memories have at most about 200,000
-_SYNCED_AT_ONCE = 16  # parallel syncs take as long as one
+_SYNCED_AT_ONCE = 16  # several syncs in parallel take as long as one sync
 _BLOCK = 4_096  # bytes
 _MARK = re.compile(r"[0-9a-f]{32}")
 _MOST_OF_MARK = 1_000  # bytes
@@ -174,7 +174,7 @@ class Disk:
                 return self._replaced(folder, each)
             if each.expected is None:
                 return _linked(folder, each.temporary, name) or (
-                    not folder.exists(name) and self._replaced(folder, each)  # without hard links
+                    not folder.exists(name) and self._replaced(folder, each)  # the file system has no hard links
                 )
             old = _opened(folder, name)
             if old is None:

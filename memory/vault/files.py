@@ -252,7 +252,7 @@ class Files:
             self.keep(memory, path)
 
     def remove(self, numbers: Sequence[int]) -> None:
-        """Remove every file of redacted memories."""
+        """Remove every file of these redacted memories."""
         known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=numbers)
         former: dict[int, PurePosixPath | None] = dict.fromkeys(numbers)
         self.are_pages_stale = True

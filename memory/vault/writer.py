@@ -73,8 +73,8 @@ def _note_fault(agent_id: int, reason: str) -> None:
 
 
 def catch_up() -> None:
-    """Sync the vaults that need it. Workers call this. First come vaults with missing changes or an error; those whose
-    last error is oldest come first. Then come vaults whose folder somebody emptied."""
+    """Sync the vaults that need it. Workers call this. First come the vaults that are behind: at the beginning those
+    without an error, and then those whose error is oldest. Vaults whose folder somebody emptied come last."""
     vault = Q(vault__isnull=True) | Q(vault__seq__lt=F("audit_seq")) | ~Q(vault__fault="")
     behind = Agent.objects.filter(vault, ~Q(vault_path="")).order_by(F("vault__fault_at").asc(nulls_first=True), "pk")
     late = list(behind.values_list("pk", flat=True)[:CAUGHT_UP_AT_ONCE])

@@ -69,7 +69,7 @@ class Command(AgentCommand):
         parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="where to look; default: this folder")
         parser.add_argument("--project", metavar="ID", help=f"the project of memories that need one; {PROJECT_HELP}")
         several: dict[str, Any] = {"action": "append", "default": []}
-        system = f"only this system; files that look like its own but cannot be read are listed, too. {_FROM_HELP}"
+        system = f"only this system; also list files that may be its own but cannot be read. {_FROM_HELP}"
         parser.add_argument("--from", dest="systems", choices=list(SYSTEMS), metavar="SYSTEM", help=system, **several)
         parser.add_argument("--plain", metavar="FOLDER", help="also import each file in this folder", **several)
         parser.add_argument("--path", metavar="PATTERN", help="only files with such a path: docs/*", **several)

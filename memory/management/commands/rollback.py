@@ -52,7 +52,7 @@ class Command(Task):
             self.fail("--include-constitutional needs a --reason", USAGE)
         target, what = agent_named(agent), _what(options)
         if what.kind == "session" and not options["preview"]:
-            end_lapsed(target)  # a session whose lease has expired
+            end_lapsed(target)  # ends a session whose lease has expired
         choices = {name: options[name] for name in ("skip_conflicts", "force", "include_constitutional")}
         preview = rollback.preview(target, what, **choices)
         if options["preview"]:

@@ -106,7 +106,9 @@ def _events(bounded: _Bounded) -> Iterator[_Event]:
         why = NOT_JSON
     if why:
         has_mark(file)
-        raise Unfit(why if file.read(2**16).strip() else EMPTY)  # outside the handler: its errors quote the file
+        raise Unfit(
+            why if file.read(2**16).strip() else EMPTY
+        )  # not in the handler: the caught error has the file in it
 
 
 def _of(events: Iterator[_Event], first: _Event, name: str, within: Collection[str]) -> Iterator[Entry]:

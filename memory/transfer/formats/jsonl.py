@@ -109,7 +109,7 @@ def read(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | 
 
 
 def object_of(line: bytes) -> dict[str, Any]:
-    """Return the object of a line. Raises Invalid."""
+    """Return the JSON object on a line. Raises Invalid."""
     if len(line) > MAX_LINE:
         raise Invalid("", f"is longer than {MAX_LINE:,} bytes")
     value, problem = parsed(line)

@@ -150,7 +150,7 @@ def _words(value: Any, gathered: Gathered) -> str:
         return json.dumps(value, ensure_ascii=False, indent=2)
     except RecursionError:
         pass
-    raise parts.Unfit("is nested too deeply")  # outside the handler: its error contains the value
+    raise parts.Unfit("is nested too deeply")  # not in the handler: the caught error has the value in it
 
 
 def _of_object(value: Mapping[str, Any], gathered: Gathered) -> str:
@@ -219,7 +219,7 @@ def split_front_matter(text: str) -> tuple[Mapping[str, Value], str]:
     except (ValueError, yaml.YAMLError, RecursionError):
         pass
     if not isinstance(fields, dict):
-        raise Unreadable  # outside the handler: its errors contain the text
+        raise Unreadable  # not in the handler: the caught error has the text in it
     return dict(_flat(fields)), body
 
 

@@ -39,7 +39,7 @@ class Found:
     """
 
     key: str
-    content: str  # 1 to 10,000 characters
+    content: str  # it has 1 to 10,000 characters
     category: str
     project: str = ""  # the id of a project, HERE, or ""
     tags: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ def decoded(data: bytes) -> Decoded:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = None
-    if text is None:  # outside the handler: its error contains the file
+    if text is None:  # not in the handler: the caught error has the file in it
         raise Unfit("is not UTF-8 text")
     fitting = fit(text, blank=EMPTY)
     return Decoded(fitting.text, ((MARK,) if is_marked else ()) + fitting.transformed)
@@ -149,7 +149,7 @@ def one_line(text: str, most: int) -> str:
 # --- splitting long texts
 
 
-SHORT = 1_000  # characters; a shorter section is joined with the next one
+SHORT = 1_000  # a section with fewer characters is joined with the section after it
 _DEEPEST = 6  # the lowest level of headings
 _LONGEST = 400  # characters of a heading that are read for a name
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")

@@ -82,7 +82,7 @@ def members(file: IO[bytes]) -> Iterator[Member]:
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError):
         is_whole = False
     if not is_whole:
-        raise Unfit(NO_ARCHIVE)  # outside the handler: its errors contain names
+        raise Unfit(NO_ARCHIVE)  # not in the handler: the caught error has names in it
 
 
 def _members(file: IO[bytes]) -> Iterator[Member]:

@@ -58,7 +58,7 @@ def content(texts: Mapping[str, str], category: str) -> str:
 
 
 class _File:
-    """A parsed file. Raises Unfit."""
+    """A file that is parsed. Creating the object raises Unfit if the file has no readable memory."""
 
     def __init__(self, text: parts.Decoded, within: PurePosixPath, at: datetime | None) -> None:
         self._gathered = Gathered()
