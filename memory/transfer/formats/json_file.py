@@ -106,9 +106,7 @@ def _events(bounded: _Bounded) -> Iterator[_Event]:
         why = NOT_JSON
     if why:
         has_mark(file)
-        raise Unfit(
-            why if file.read(2**16).strip() else EMPTY
-        )  # not in the handler: the caught error has the file in it
+        raise Unfit(why if file.read(2**16).strip() else EMPTY)  # the error that was caught has the file in it
 
 
 def _of(events: Iterator[_Event], first: _Event, name: str, within: Collection[str]) -> Iterator[Entry]:
