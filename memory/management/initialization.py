@@ -161,7 +161,7 @@ class Initialization:
             return "no vault"
         files = VaultFile.objects.filter(agent_id=self.agent.pk, state=VaultFile.State.THERE).count()
         others = comparing.whole(self.agent).unknown
-        return f"{several(files, 'file')} of this vault, and {several(others, 'other file')} that stay as they are"
+        return f"{several(files, 'file')} of this vault; not changed: {several(others, 'other file')}"
 
     # --- the project
 
