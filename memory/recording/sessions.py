@@ -1,9 +1,7 @@
-"""Conversation sessions. This module finds the session of an interaction, and writes the memory of a session that
-ended.
+"""Find the session of an interaction, and write the memory of a session that ended.
 
 The name, the times and the memory numbers of a session are stored unencrypted. Its content is stored only encrypted.
-The memory of a session is made from its recordings and from the outcomes that the caller sets. Missing values are not
-guessed.
+Its memory is made from its recordings and from the outcomes that the caller sets. Missing values are not guessed.
 """
 
 from __future__ import annotations
@@ -60,8 +58,7 @@ class Outcomes:
     depth: str = ""
 
     def checked(self) -> Outcomes:
-        """Return a copy in which each text is on one line. Secrets are masked, and brands are removed. Raises
-        Invalid."""
+        """Return a copy with each text on one line, without brands and with secrets masked. Raises Invalid."""
         return Outcomes(**cleaned(asdict(self), _MOST))
 
     def filled_from(self, text: str) -> Outcomes:
@@ -286,8 +283,7 @@ def note(session: RecordedSession, numbers: list[int], now: datetime) -> None:
 
 
 def with_follow_up(row: Agent, memory: Memory, reference: str) -> dict[int, str]:
-    """Return a dict with the number and the new text of an interaction's memory. The new text has a reference to the
-    next interaction."""
+    """Return the number and the new text of an interaction's memory, with a reference to the next interaction."""
     return {memory.number: interactions.with_follow_up(Silo.for_agent(row).open(memory).content, reference)}
 
 
@@ -305,8 +301,7 @@ def tag_of(name: str) -> str:
 def end_session(
     agent: Agent, name: str, actor: Actor, *, project: str = "", outcomes: Outcomes | None = None
 ) -> Edited | None:
-    """End a session and store its memory. Without a `name`, end the open session. `outcomes` can be set only while the
-    session is open.
+    """End an open session and store its memory. `name` can be "" if only one session is open.
 
     Return None if no memory is stored: the session has no recordings, or the category of sessions is off. Raises
     Invalid, NotFound, NotOpen, MemoryDisabled.
