@@ -1,6 +1,6 @@
-"""Analyze a repository's history within limits: one walk of the log, and figures from it.
+"""Analyze a repository's history within limits. The log is read once, and all figures come from it.
 
-Each figure equals a figure of `git log`. Days and weeks are in UTC.
+`git log` shows the same figures. Days and weeks are in UTC.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from memory.policy import settings_document
 
 DAY = 86_400  # seconds
 LONG = 14  # days after which a branch is long-lived
-_WIDE, _SEVERAL = 20, 3  # files of a wide commit, and of one that is more than a small fix
-_LATEST = 3  # decisions that are compared for each listed one
+_WIDE, _SEVERAL = 20, 3  # a wide commit changes at least 20 files; a small fix changes fewer than 3
+_LATEST = 3  # for each decision in the list, this many decisions are compared
 _SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
-LISTED = 3  # branches that are named
-_BOT_BRANCH = re.compile(r"(?:origin/)?(?:dependabot|renovate|snyk)\b")  # made by dependency bots
+LISTED = 3  # number of branches that are listed by name
+_BOT_BRANCH = re.compile(r"(?:origin/)?(?:dependabot|renovate|snyk)\b")  # branches of bots that update dependencies
 _IN_LOG = "in the changelog"
-_OBVIOUS = (*_SCORES, _IN_LOG)  # reasons that the subject shows already
+_OBVIOUS = (*_SCORES, _IN_LOG)  # reasons that are already clear from the subject
 
 
 def day(at: int) -> date:
@@ -39,13 +39,15 @@ def day(at: int) -> date:
 
 
 def moment(at: int) -> datetime:
-    """A time in seconds since 1970. Times outside the calendar become its first or last second."""
+    """Return the time that is `at` seconds after 1970. A time outside the calendar becomes the first or last second of
+    the calendar."""
     return datetime.fromtimestamp(min(max(at, -62_135_596_800), 253_402_300_799), UTC)
 
 
 def significant(commits: Sequence[Commit], most: int) -> list[tuple[Commit, str]]:
-    """Return the most important commits, most important first, with the reasons that their subjects do not show.
-    Releases, dependencies, tests, documentation and reverted commits do not count."""
+    """Return the most important commits, the most important first. Each commit has the reasons for its importance that
+    are not clear from its subject. Releases, dependency updates, tests, documentation and reverted commits do not
+    count."""
     scored = [(_reasons(commit), commit) for commit in _kept(commits)]
     ranked = sorted(
         (
@@ -58,7 +60,8 @@ def significant(commits: Sequence[Commit], most: int) -> list[tuple[Commit, str]
 
 
 def _is_about_code(commit: Commit) -> bool:
-    """Whether it changes code that is no test. True if its files are not known."""
+    """Return whether a commit changes code, not counting tests. Return True if the files of the commit are not
+    known."""
     return commit.changes is None or any(map(is_code, commit.changes))
 
 
@@ -82,10 +85,11 @@ def _reasons(commit: Commit) -> dict[str, int]:
 
 
 def decisions(commits: Sequence[Commit], most: int) -> list[Commit]:
-    """Return the most important of the latest decisions about code that were not reverted.
+    """Return the most important of the latest decisions about code. Reverted decisions do not count.
 
-    A decision is a commit whose message names one, that removes something in many files, or that reverts a security
-    fix. Breaking changes, removals, reverts and those with a reason come first, then changes of several files.
+    A commit is a decision in three cases: its message states a decision, it removes something in many files, or it
+    reverts a security fix. Breaking changes, removals, reverts and decisions with a reason come first. Then come
+    changes of several files.
     """
     found = (commit for commit in _kept(commits) if _is_about_code(commit) and _decides(commit))
     return sorted(islice(found, _LATEST * most), key=_weight, reverse=True)[:most]
@@ -111,7 +115,8 @@ def _kept(commits: Sequence[Commit]) -> Iterator[Commit]:
 
 
 def most_changed(commits: Iterable[Commit]) -> list[tuple[str, Counter[str]]]:
-    """Each file that commits change, with those commits by type; first the files of the most commits."""
+    """Return each file that commits change, with the number of these commits by type. The file that the most commits
+    change comes first."""
     found: dict[str, Counter[str]] = {}
     for commit in commits:
         for path in commit.changes or ():
@@ -124,10 +129,11 @@ def most_changed(commits: Iterable[Commit]) -> list[tuple[str, Counter[str]]]:
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """`merged` has, for each branch that a merge commit brought into the main line, its commits and its age in days.
-    `squashed` counts the commits of the main line that are squashed pull requests, and `unmerged` the other branches.
-    `newest` has the name of each of the newest of these that people made, its commits that the head does not have, and
-    the time of the last one."""
+    """Figures about branches. `merged` has one pair for each branch that was merged into the main line by a merge
+    commit: its number of commits and its age in days. `squashed` is the number of commits of the main line that are
+    squashed pull requests. `unmerged` is the number of branches that are not merged. `newest` is about the newest
+    unmerged branches of people: the name, the number of commits that the head does not have, and the time of the newest
+    commit."""
 
     merged: tuple[tuple[int, float], ...]
     squashed: int
@@ -136,7 +142,7 @@ class Branches:
 
 
 def main_line(commits: Sequence[Commit]) -> list[Commit]:
-    """The head and its first parents, as far as they were analyzed, newest first."""
+    """Return the head and its chain of first parents, newest first. Commits that were not analyzed are left out."""
     by_id = {commit.id: commit for commit in commits}
     line, here = [], commits[0].id
     while here in by_id:
@@ -146,7 +152,7 @@ def main_line(commits: Sequence[Commit]) -> list[Commit]:
 
 
 def branches(repository: Repository, commits: Sequence[Commit], is_late: Callable[[], bool]) -> Branches | None:
-    """None if `is_late` says that there is no time left."""
+    """Return figures about the branches. Return None if `is_late` returns true, because there is no time left."""
     line, since = main_line(commits), min(commit.at for commit in commits)
     squashed = [commit for commit in line if commit.message.is_squashed and not commit.is_merge]
     merged = []
@@ -163,8 +169,8 @@ def branches(repository: Repository, commits: Sequence[Commit], is_late: Callabl
 def _open(
     repository: Repository, commits: Sequence[Commit], squashed: Sequence[Commit], since: int
 ) -> Iterator[tuple[str, Commit]]:
-    """Branches that are not merged, with their last commits. A branch is merged by a squash if the subject of its last
-    commit is the squash's subject, or a line of its body."""
+    """Yield the name and the newest commit of each branch that is not merged. A branch counts as merged by a squash if
+    the subject of its newest commit is the subject of the squash, or a line in the body of the squash."""
     reached = {commit.id for commit in commits}
     lines = {line for commit in squashed for line in (commit.subject, *commit.body.splitlines())}
     taken = {line.strip("*- ").rpartition(" (#")[0] or line.strip("*- ") for line in lines}
@@ -177,12 +183,12 @@ def _open(
 SETTINGS = "memory_rules.project_support.git_history_analysis"
 _CATEGORY = "memory_rules.categories.git_history"
 _MOST = {"days": 36_500, "commits": 1_000_000, "seconds": 3_600}
-_FOR_COMMITS = 0.8  # share of the time for the walk; the rest is for the figures
+_FOR_COMMITS = 0.8  # share of the time for reading the commits; the rest is for the figures
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Days back from now, number of commits, and seconds that the analysis may take. Raises Invalid."""
+    """The limits of an analysis: days before now, number of commits, and seconds that it may take. Raises Invalid."""
 
     days: int
     commits: int
@@ -195,7 +201,8 @@ class Limits:
 
 
 def limits_of(rules: Mapping[str, Any], **overrides: float | None) -> Limits:
-    """Return the limits of the settings, replaced by those of `overrides` that are not None. Raises Invalid."""
+    """Return the limits in the settings. A value in `overrides` that is not None replaces the value of the settings.
+    Raises Invalid."""
     keys = ("max_commit_history_days", "max_commits_to_analyze", "analysis_timeout_seconds")
     found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in zip(_MOST, keys, strict=True)}
     return Limits(**found | {name: value for name, value in overrides.items() if value is not None})
@@ -203,7 +210,7 @@ def limits_of(rules: Mapping[str, Any], **overrides: float | None) -> Limits:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts to analyze. Each is a switch of the settings."""
+    """The parts to analyze. Each part has a switch in the settings."""
 
     messages: bool = True
     files: bool = True
@@ -214,14 +221,15 @@ class Parts:
 
     @classmethod
     def of(cls, rules: Mapping[str, Any], **overrides: bool | None) -> Parts:
-        """Return the parts that are on in the settings, replaced by those of `overrides` that are not None."""
+        """Return the parts with the values in the settings. A value in `overrides` that is not None replaces the value
+        of the settings."""
         found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in SWITCHES.items()}
         for name, key in _CATEGORY_SWITCHES.items():
             found[name] = found[name] and settings_document.value(rules, f"{_CATEGORY}.{key}")
         return cls(**found | {name: value for name, value in overrides.items() if value is not None})
 
     def off(self) -> list[str]:
-        """The settings of the parts that are off."""
+        """Return the names of the settings of the parts that are off."""
         return [SWITCHES[each.name] for each in fields(self) if not getattr(self, each.name)]
 
 
@@ -238,8 +246,9 @@ _CATEGORY_SWITCHES = {"messages": "analyze_commits", "milestones": "track_milest
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Analysis:
-    """The result. `facts` are the analyzed commits, newest first. A part that is off, or for which the time ran out, is
-    None. `is_older`: no commit is within the days, so the newest ones were analyzed."""
+    """The result of an analysis. `facts` has the analyzed commits, newest first. A part is None if it is off, or if
+    there was not enough time for it. `is_older` is true if all commits are older than the limit of days. Then the
+    newest commits were analyzed."""
 
     head: str
     branch: str
@@ -247,7 +256,7 @@ class Analysis:
     limits: Limits
     parts: Parts
     facts: tuple[Commit, ...]
-    is_complete: bool = True  # the limits of commits and seconds were not reached
+    is_complete: bool = True  # neither the limit of commits nor the limit of seconds was reached
     is_older: bool = False
     tags: tuple[Tag, ...] | None = None
     branches: Branches | None = None
@@ -257,7 +266,7 @@ class Analysis:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the main line begins within these commits."""
+        """Whether the first commit of the main line is one of the analyzed commits."""
         return not self.is_shallow and not main_line(self.facts)[-1].parents
 
     @property
@@ -278,7 +287,8 @@ def analyze(
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Analysis | None:
-    """None if the repository has no commits. `clock` returns seconds. Raises Invalid if it cannot be read."""
+    """Analyze a repository. Return None if it has no commits. `clock` returns a time in seconds. Raises Invalid if the
+    repository cannot be read."""
     started = clock()
 
     def is_late(share: float = 1) -> bool:
@@ -325,7 +335,7 @@ def _description(repository: Repository, head: Commit, readme: str) -> str:
 
 
 def _shape(repository: Repository, commit: Commit) -> stack.Shape | None:
-    """None if the tree is not in this clone."""
+    """Return the figures about a commit's tree. Return None if the tree is not in this clone."""
     try:
         with readable():
             return stack.shape(repository, commit)

@@ -1,6 +1,6 @@
-"""Read commit messages: the type of the change, and the decision in it.
+"""Read commit messages to find the type of the change, and the decision that the message explains.
 
-Conventional Commits name their type. Other messages are classified by their first words.
+A message in the format Conventional Commits begins with its type. Other messages are classified by their first words.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 def table(text: str) -> dict[str, str]:
-    """A dict of a text like "py pyi=Python; js=JavaScript"."""
+    """Return a dict made from a text such as "py pyi=Python; js=JavaScript"."""
     pairs = (entry.strip().split("=") for entry in text.split(";"))
     return {name: value for names, value in pairs for name in names.split()}
 
@@ -21,7 +21,7 @@ _OF_CONVENTIONAL = table("""
     chore=chore; revert=revert; release=release; refactor=refactoring; perf=performance; deps=dependency
 """)
 _OF_SCOPE = table("(deps) (deps-dev)=dependency; (release) (version)=release")
-# A type and a pattern of the start of a subject; the first that matches names the type.
+# Each line has a type, and a pattern for the start of a subject. The first pattern that matches decides the type.
 _WORDS = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
     for name, pattern in (
@@ -59,7 +59,7 @@ _BREAKING = re.compile(r"^BREAKING[ -]CHANGE: ", re.MULTILINE)
 _TRAILER = re.compile(r"[A-Za-z][A-Za-z-]*(?:: | #)\S")
 _REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b\.?", re.MULTILINE)
 _SQUASHED = re.compile(r"\(#\d+\)\Z")
-# "injection" alone is not an attack: dependency injection is a design.
+# The word "injection" alone does not mean an attack: dependency injection is a design pattern.
 _SECURITY = re.compile(
     r"\bCVE-\d{4}-\d+|\bGHSA-\w|\bvulnerabilit|\bsecurity (?:fix|patch|issue|hole|bug|flaw|release|advisory)|"
     r"\b(?:fix|clos|prevent|patch|avoid|block|escap|stop)\w*\b.{0,60}"
@@ -72,18 +72,18 @@ _DECIDES = re.compile(
     re.IGNORECASE,
 )
 _EXPLAINS = re.compile(r"\b(?:because|instead of|rather than|so that|given that)\b", re.IGNORECASE)
-# Sentences that depend on the one before, or that are about the author or tests.
+# Sentences that need the sentence before them to be understood, or that are about the author or tests.
 _UNCLEAR = re.compile(
     r"(?:I have|I've|It|They|That|However|Also|But|And|So|Tests?)\b|.*\b(?:here|above|below|these|those)\b",
     re.DOTALL | re.IGNORECASE,
 )
 _ANY = re.compile("")
-_BEGINNING = 3  # paragraphs of a body; later ones describe details
+_BEGINNING = 3  # paragraphs of a body that are read; later paragraphs describe details
 _REMOVES = re.compile(
     r"(?:remove|drop|delete|retire|deprecate|replace)(?:s|d|ed|ped)?\b(?!.*\b(?:unused|trailing|dead)\b)", re.IGNORECASE
 )
 ROUTINE = frozenset(("merge", "release", "dependency"))
-MINOR = ROUTINE.union(("style", "test", "documentation"))  # types of commits that decide nothing
+MINOR = ROUTINE.union(("style", "test", "documentation"))  # commits of these types have no decision
 _CODE = re.compile(r"```.*?(?:```|\Z)|^(?: {4}|\t|>)[^\n]*$", re.DOTALL | re.MULTILINE)
 _PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s{0,3}[-*•] )")
 _SENTENCE = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.)(?<!vs\.)(?<!cf\.)\s+(?=[A-Z0-9\"'`(*])")
@@ -92,7 +92,8 @@ _WHOLE = re.compile(r"[A-Z0-9\"'`(*].{19,259}(?<!\.\.)[.!?][\"'`)]*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Message:
-    """`is_squashed`: the subject ends with the number of a pull request. `decision` is a whole sentence, or ""."""
+    """What a commit message says. `is_squashed` is true if the subject ends with the number of a pull request.
+    `decision` is a whole sentence, or ""."""
 
     type: str
     is_conventional: bool = False
@@ -106,7 +107,7 @@ class Message:
 
 
 def read(subject: str, body: str = "", *, is_merge: bool = False) -> Message:
-    """A commit with two parents is a merge, whatever its message says."""
+    """Read a commit message. With `is_merge`, the type is always merge, independent of the message."""
     subject = subject[:1_000]  # the patterns are slow on very long lines
     is_breaking = bool(_BREAKING.search(body))
     body, reverted = without_trailers(body), _REVERTS.search(body)
@@ -122,7 +123,7 @@ def read(subject: str, body: str = "", *, is_merge: bool = False) -> Message:
         is_squashed=bool(_SQUASHED.search(subject)),
         is_explained=bool(_REVERTS.sub("", body).strip()),
         is_removal=bool(_REMOVES.match(_AREA.sub("", match["rest"] if match else subject))),
-        decision="" if is_minor or name == "fix" else _decision(subject, body),  # the text of a fix explains the bug
+        decision="" if is_minor or name == "fix" else _decision(subject, body),  # a fix explains the bug
         reverts=reverted[1] if reverted else "",
     )
 
@@ -131,9 +132,9 @@ def _type(subject: str) -> tuple[str, bool]:
     match = _CONVENTIONAL.match(subject)
     named = _OF_CONVENTIONAL.get(match["type"].lower()) if match else None
     if match is None or named is None:
-        named = _of_words(subject)  # an area can be a type: "lint: add a flag"
+        named = _of_words(subject)  # the area of a change can look like a type: "lint: add a flag"
         return named if named in MINOR else _of_words(_AREA.sub("", subject) or subject), False
-    if named in ("build", "chore", "fix"):  # these words also stand before releases and dependencies
+    if named in ("build", "chore", "fix"):  # releases and dependency updates can also have these types
         is_release = match["type"].lower() in ("build", "chore") and _of_words(match["rest"]) == "release"
         named = _OF_SCOPE.get(match["scope"]) or ("release" if is_release else named)
     return named, True
@@ -144,10 +145,11 @@ def _of_words(text: str) -> str:
 
 
 def _decision(subject: str, body: str) -> str:
-    """The sentence that explains a decision, or else a subject that names one, or "".
+    """Return the sentence of the body that explains a decision. If there is none, return the subject if it states a
+    decision. Otherwise return "".
 
-    If the subject names a decision, the sentence is its reason. Otherwise it names a decision or gives a reason itself.
-    Only the first paragraphs of the body count.
+    If the subject states a decision, the sentence is the reason for it. Otherwise the sentence itself states a decision
+    or a reason. Only the first paragraphs of the body are read.
     """
     text = _CODE.sub("", body[:5_000]).strip()
     paragraphs = (" ".join(paragraph.split()).lstrip("-*• ") for paragraph in _PARAGRAPH.split(text)[:_BEGINNING])
@@ -160,7 +162,7 @@ def _decision(subject: str, body: str) -> str:
 
 
 def without_trailers(body: str) -> str:
-    """The body without the lines at its end that name people and issues."""
+    """Return the body without its trailers. Trailers are lines at the end about people and issues."""
     paragraphs = body.strip().split("\n\n")
     lines = paragraphs[-1].split("\n")
     if all(_TRAILER.match(line) or line.startswith((" ", "\t")) for line in lines if line.strip()):

@@ -1,7 +1,8 @@
 """The memory of an analysis, in the sections of the Git History template.
 
-Each line has a rank. Lines are added by rank until the memory has 800 tokens. Ids and paths may need one token per
-three bytes. Empty fields are left out. A line about one commit names it.
+Each line has a rank. The lines with the lowest ranks are added first, as long as the memory has at most 800 tokens. Ids
+and paths may need one token per three bytes. Fields without a value are left out. A line about a commit has the id of
+the commit.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from memory.masking.scanner import masked_together
 from memory.policy import tokens
 
 MOST_TOKENS, _DENSE = 800, 3  # tokens of a memory, and bytes of a token
-KIND = "history"  # of analysis
+KIND = "history"  # the kind of analysis
 METHOD = "log, tags, branches and trees, read with dulwich"
 PRESERVED = "figures and commits; the repository has the rest"
 _MAJOR, _DECISIONS, _FILES, _LISTED, _PEOPLE = 7, 8, 5, 3, 5
 _SUBJECT, _LINE = 150, 1_000  # characters
-# The host ends in letters, or is four numbers: "config-yaml@1.2.3" is a package and its version.
+# The part after the @ ends in letters or has four numbers. "config-yaml@1.2.3" is a package with a version.
 _ADDRESS = re.compile(
     r"[\w.+'-]+@(?:[\w-]+(?:\.[\w-]+)*\.[A-Za-z][\w-]+|\d{1,3}(?:\.\d{1,3}){3})\b|<[^<>\s]+@[^<>\s]*>"
 )
@@ -40,14 +41,15 @@ _VERSION = re.compile(r"(?:\A|[^\d.])v?\d{1,6}\.\d{1,6}(?:\.\d{1,6})*(?:-[A-Za-z
 _NIGHTLY = re.compile(
     r"nightly|snapshot|canary|\d{4}-?\d\d-?\d\d|(?:alpha|beta|rc|dev|pre(?:view)?|next)[\d.-]*\Z", re.IGNORECASE
 )
-_IN_SERIES = re.compile(r"(?<![A-Za-z])v(?=\d)|(?<=\d)\.[\d.]+")  # the part of a name that differs within a series
+_IN_SERIES = re.compile(r"(?<![A-Za-z])v(?=\d)|(?<=\d)\.[\d.]+")  # the part of a tag that differs within a series
 _HOT, _FIXING, _TESTED, _CONVENTIONAL, _SMALL = 0.25, 0.4, 0.5, 0.8, 5
-_DEPTH = 3  # levels of folders
-_ENOUGH = 10  # commits for a recommendation
+_DEPTH = 3  # number of folder levels
+_ENOUGH = 10  # number of commits that a recommendation needs
 
 
 class Line(NamedTuple):
-    """A line of a section, below a heading if it has one. Those with the lowest rank are the most useful."""
+    """A line of a section. `heading` is a heading inside the section, or "". The lines with the lowest rank are the
+    most useful."""
 
     rank: int
     section: str
@@ -80,7 +82,7 @@ def _composed(lines: list[Line]) -> str:
 
 
 def covered(analysis: Analysis) -> str:
-    """Which commits were analyzed, and what is missing."""
+    """Return a text that says which commits were analyzed, and what is missing."""
     limits, many = analysis.limits, len(analysis.facts)
     days, is_complete = several(limits.days, "day"), analysis.is_complete
     absent = sum(fact.changes is None and not fact.is_merge for fact in analysis.facts)
@@ -116,7 +118,7 @@ class _Report:
         self.releases = [tag for tag in analysis.tags or () if is_release(tag.name)]
 
     def lines(self, project: str) -> Iterator[Line]:
-        """All lines, in the order of the template."""
+        """Yield all lines in the order of the template."""
         a = self.analysis
         summary = (
             f"About the project: {a.description}" if a.description else "",
@@ -144,8 +146,8 @@ class _Report:
             yield 7, "Project Evolution", files or begun
         merges = several(len(self.facts) - len(self.plain), "merge commit")
         explained = _counted(sum(fact.message.is_explained for fact in self.plain), self.plain)
-        conventional = f"{_counted(self.conventional, self.plain)} of the others follow Conventional Commits"
-        yield 7, "Development Patterns", f"{merges}; {conventional}, {explained} say more than their subject"
+        conventional = f"{_counted(self.conventional, self.plain)} of the other commits follow Conventional Commits"
+        yield 7, "Development Patterns", f"{merges}; {conventional}, {explained} have a body"
         if a.tags is not None:
             yield 2, "Milestones", self.milestones() or "no releases"
         if a.now is not None:
@@ -153,8 +155,9 @@ class _Report:
             yield 2, "Architecture Insights", f"commits by folder: {touched}" if touched else ""
 
     def milestones(self) -> str:
-        """Return the releases: the newest of each series (v1, v2 and parser-1 are three) in this time, or else the
-        newest."""
+        """Return a text about the releases. It has the newest release of each series in the analyzed time. The tags
+        v1.0, v1.1 and parser-1 belong to two series. If there is no release in this time, it has the newest of all
+        releases."""
         if not self.releases:
             return ""
         recent = [tag for tag in self.releases if tag.at >= self.analysis.oldest.at]
@@ -164,7 +167,7 @@ class _Report:
         these = (
             f"{len(recent):,} in this time, the newest of each series: "
             if recent
-            else "none in this time, the last is "
+            else "none in this time, the newest is "
         )
         return f"{several(len(self.releases), 'release')}, {these}{names}"
 
@@ -177,7 +180,7 @@ class _Report:
                 yield 1 + nth, _reference(fact), one_line(fact.subject) + (f" ({reasons})" if reasons else "")
 
     def decisions(self) -> _Fields:
-        """Decisions, the newest first."""
+        """Yield the lines about decisions, newest first."""
         if self.parts.messages:
             for nth, fact in sorted(enumerate(self.decided), key=lambda each: -each[1].at):
                 subject, reason = one_line(fact.subject).rstrip("."), fact.message.decision
@@ -185,7 +188,7 @@ class _Report:
 
     def patterns(self) -> _Fields:
         files = ", ".join(f"{of_path(path)} ({_why(types)})" for path, types in self.files)
-        yield 1, "Most Changed Files", f"besides dependency updates and releases: {files}" if files else ""
+        yield 1, "Most Changed Files", f"not counting dependency updates and releases: {files}" if files else ""
         if self.parts.messages:
             ranked = sorted(self.types.items(), key=lambda each: (each[0] == "other", -each[1], each[0]))
             yield 4, "Common Commit Types", ", ".join(f"{name} {many:,}" for name, many in ranked)
@@ -202,7 +205,7 @@ class _Report:
         if a.tags is not None:
             days = sorted({day(tag.at) for tag in self.releases})[-_ENOUGH:]
             gaps = [(after - before).days for before, after in pairwise(days)]
-            pace = f", the last ones {several(round(median(gaps)), 'day')} apart (median)" if gaps else ""
+            pace = f", the newest ones {several(round(median(gaps)), 'day')} apart (median)" if gaps else ""
             many = several(len(self.releases), "tag")
             yield 5, "Release Strategy", f"{many} of versions{pace}" if self.releases else "no releases"
 
@@ -223,7 +226,7 @@ class _Report:
             yield f"{word} in this time: {', '.join(found)}" if found else ""
 
     def of_tool(self, name: str, kind: str) -> str:
-        """The newest commit that added or removed a tool's manifest; "" if it is not known."""
+        """Return the newest commit that added or removed a tool's manifest. Return "" if the commit is not known."""
         for fact in self.known:
             if any(each == kind and is_manifest(path, name) for path, each in (fact.changes or {}).items()):
                 return f" ({_reference(fact)})"
@@ -241,13 +244,13 @@ class _Report:
             yield 6, "Collaboration Patterns", f"{many}; the most active made {most:.0%} of the commits"
 
     def recommendations(self) -> _Fields:
-        """Only what follows from the figures."""
+        """Yield recommendations that follow directly from the figures."""
         yield 6, "Areas for Attention", "; ".join(self.attention())
         yield 6, "Best Practices", "; ".join(self.practices())
         yield 7, "Future Considerations", "; ".join(self.future())
 
     def attention(self) -> Iterator[str]:
-        for path, types in self.files[:2]:  # a changelog always changes
+        for path, types in self.files[:2]:  # a changelog is left out, because it changes often anyway
             if not CHANGELOG.search(path) and len(self.known) >= _ENOUGH and types.total() >= _HOT * len(self.known):
                 yield f"{of_path(path)} changes in {types.total() / len(self.known):.0%} of the commits (no merges)"
         if self.parts.messages and self.types["fix"] >= max(_FIXING * len(self.plain), _ENOUGH / 2):
@@ -266,7 +269,7 @@ class _Report:
         a = self.analysis
         for name, _, at in a.branches.newest[:2] if a.branches else ():
             if (days := (a.newest.at - at) // DAY) >= LONG:
-                yield f"branch {one_line(name)} is not merged, its last commit is {days:,} days before the head"
+                yield f"branch {one_line(name)} is not merged; its last commit is {days:,} days older than the head"
         more = a.now.files / a.before.files - 1 if a.now and a.before and a.before.files else 0
         if abs(more) >= 0.1:
             yield f"the number of files went {'up' if more > 0 else 'down'} by {abs(more):.0%} in this time"
@@ -276,25 +279,27 @@ class _Report:
 
 
 def folders(commits: Iterable[Commit], most: int) -> list[tuple[str, int]]:
-    """The folders that most commits change, at most three levels deep."""
+    """Return the folders that the most commits change. Folders below the third level count as their parent on the third
+    level."""
     touched = (sorted({"/".join(path.split("/")[:-1][:_DEPTH]) for path in commit.changes or ()}) for commit in commits)
     return Counter(name for names in touched for name in names if name).most_common(most)
 
 
 def is_release(name: str) -> bool:
-    """Whether a tag names a released version: v1.2.0, but not v1.2.0-rc1, and no nightly build."""
+    """Return whether a tag is the name of a released version, such as v1.2.0. Pre-releases such as v1.2.0-rc1 and
+    nightly builds do not count."""
     return bool(_VERSION.search(name)) and not _NIGHTLY.search(name)
 
 
 def _why(types: Counter[str]) -> str:
-    """Return in how many commits a file changed, and their main type."""
+    """Return a text with the number of commits that changed a file, and the main type of these commits."""
     name = _main_type(types)
     mostly = f", mostly {name}" if name not in ("", "other") and types.total() > 1 else ""
     return several(types.total(), "commit") + mostly
 
 
 def _main_type(types: Counter[str]) -> str:
-    """The type of more than half of the commits, or "" if no type is."""
+    """Return the type that more than half of the commits have. Return "" if there is no such type."""
     name, many = types.most_common(1)[0]
     return name if many * 2 > types.total() else ""
 
@@ -338,15 +343,15 @@ def of_path(path: str) -> str:
 
 
 def one_line(text: str, longest: int = _SUBJECT) -> str:
-    """Return the text on one line. A text that is too long ends after a word, so that a cut secret is still
-    recognized."""
+    """Return the text on one line. A text that is too long is cut between two words. So a secret at the cut is not
+    shortened, and can still be recognized."""
     text = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return text if len(text) <= longest else f"{text[:longest].rpartition(' ')[0]}…"
 
 
 def _cleaner(analysis: Analysis) -> Callable[[str], str]:
-    """Return a function that removes addresses and licence notices, and names and accounts of people unless
-    requested."""
+    """Return a function that removes e-mail addresses and licence notices from a text. It also removes names and
+    accounts of people, unless the analysis includes them."""
     people = {fact.name for fact in analysis.facts if not analysis.parts.authors}
     whole = sorted((name for name in people if " " in name and len(name) > 5), key=len, reverse=True)
     names = re.compile("|".join(map(re.escape, whole)) or r"(?!)", re.IGNORECASE)

@@ -1,6 +1,7 @@
-"""Read a git repository with dulwich, which runs nothing that a repository configures: no hook, filter or program.
+"""Read a git repository with dulwich. Dulwich does not run hooks, filters or other programs that a repository
+configures.
 
-Renames are not detected: a moved file counts as one removed and one added.
+Renames are not detected: a moved file counts as one removed file and one added file.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from memory.git_history import messages
 from memory.git_history.messages import Message
 
 _HEADS, _REMOTES, _TAGS = b"refs/heads/", b"refs/remotes/", b"refs/tags/"
-_LARGEST = 1_000_000  # bytes of a file whose content is read
+_LARGEST = 1_000_000  # bytes of a file that are read at most
 _SUBMODULE = 0o160000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Commit:
-    """`at` is the time of the commit, in seconds since 1970. `name` is the author's. `changes` has the paths that the
-    commit changed, with dulwich's name of the change. It is None for a merge, and if the trees were not read or are not
-    in this clone."""
+    """A commit. `at` is its time in seconds since 1970. `name` is the name of the author. `changes` has each path that
+    the commit changed, with dulwich's name for the kind of change. `changes` is None for a merge. It is also None if
+    the trees were not read, or are not in this clone."""
 
     id: str
     parents: tuple[str, ...]
@@ -53,7 +54,7 @@ class Commit:
 
 
 class Tag(NamedTuple):
-    """`at` is the time of the tag, or of its commit if the tag is lightweight."""
+    """A tag. `at` is the time of the tag. For a lightweight tag, it is the time of the commit."""
 
     at: int
     name: str
@@ -61,7 +62,8 @@ class Tag(NamedTuple):
 
 
 class Repository:
-    """The repository that contains a folder. Raises Invalid if there is none, or if it cannot be read."""
+    """The repository that contains a folder. Raises Invalid if the folder is not in a repository, or if the repository
+    cannot be read."""
 
     def __init__(self, folder: Path) -> None:
         with readable():
@@ -79,12 +81,12 @@ class Repository:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(BufferError):  # dulwich, after it met a damaged pack
+        with suppress(BufferError):  # dulwich raises this after it read a damaged pack
             self._repo.close()
 
     @property
     def head(self) -> str | None:
-        """The commit that is checked out; None if the repository has no commits."""
+        """The id of the commit that is checked out. None if the repository has no commits."""
         with readable():
             try:
                 return self._repo.head().decode()
@@ -93,13 +95,13 @@ class Repository:
 
     @property
     def branch(self) -> str:
-        """The branch that is checked out; "" if the head is detached."""
+        """The branch that is checked out. "" if the head is detached."""
         with readable():
             names, _ = self._repo.refs.follow(HEADREF)
         return _text(names[-1].removeprefix(_HEADS)) if names and names[-1].startswith(_HEADS) else ""
 
     def commit(self, name: str) -> Commit | None:
-        """None if the commit is not in this clone."""
+        """Return the commit with this id. Return None if the commit is not in this clone."""
         with readable():
             try:
                 raw = self._repo[name.encode()]
@@ -108,7 +110,7 @@ class Repository:
             return self._parsed(raw) if isinstance(raw, RawCommit) else None
 
     def walk(self, start: str, since: int | None, *, reads_files: bool) -> Iterator[Commit]:
-        """A commit and its ancestors in the order of `git log`, without those before `since`."""
+        """Yield a commit and its ancestors in the order of `git log`. Commits before the time `since` are left out."""
         with readable():
             for entry in self._repo.get_walker(include=[ObjectID(start.encode())], since=since):
                 yield self._parsed(entry.commit, self._changes(entry) if reads_files else None)
@@ -134,7 +136,7 @@ class Repository:
             at=raw.commit_time,
             name=_text(raw.author, raw.encoding).rpartition("<")[0].strip() or "somebody",
             subject=subject,
-            body=body.strip() if message.is_squashed else "",  # it names the commits of the branch
+            body=body.strip() if message.is_squashed else "",  # the body of a squash lists the commits of the branch
             message=message,
             tree=raw.tree,
             changes=changes,
@@ -150,13 +152,14 @@ class Repository:
             return None
 
     def tree(self, commit: Commit) -> dict[str, bool]:
-        """Each path of a commit, and whether it is a folder; no submodules. Raises KeyError if a tree is not here."""
+        """Return each path of a commit, and whether it is a folder. Submodules are left out. Raises KeyError if a tree
+        is not in this clone."""
         found = iter_tree_contents(self._store, commit.tree, include_trees=True)
         modes = {os.fsdecode(entry.path): entry.mode or 0 for entry in found if entry.path}
         return {path: stat.S_ISDIR(mode) for path, mode in modes.items() if mode != _SUBMODULE}
 
     def content(self, commit: Commit, path: str) -> str:
-        """A file's text, up to a megabyte; "" if there is no such file."""
+        """Return the first megabyte of a file's text. Return "" if there is no such file."""
         try:
             _, name = tree_lookup_path(self._store.__getitem__, commit.tree, os.fsencode(path))
             found = self._store[name]
@@ -165,7 +168,7 @@ class Repository:
         return _text(found.data[:_LARGEST]) if isinstance(found, Blob) else ""
 
     def tags(self) -> list[Tag]:
-        """The tags of commits that are here, oldest first."""
+        """Return the tags whose commits are in this clone, oldest first."""
         found = []
         with readable():
             for ref, name in self._refs(_TAGS).items():
@@ -179,7 +182,8 @@ class Repository:
         return sorted(found)
 
     def branches(self) -> Mapping[str, str]:
-        """The commit of each branch, also of remote branches. Branches of the same commit count once."""
+        """Return the commit of each branch, including remote branches. If several branches have the same commit, only
+        one of them is returned."""
         with readable():
             names = {name: ref for refs in (_REMOTES, _HEADS) for ref, name in self._refs(refs).items()}
         return {ref: name.decode() for name, ref in sorted(names.items(), key=lambda each: each[1])}
@@ -191,8 +195,8 @@ class Repository:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Raise Invalid for errors of dulwich, without their text. A KeyError, for an object that is not in this clone,
-    passes."""
+    """Raise Invalid instead of errors of dulwich. The text of these errors is dropped. A KeyError means that an object
+    is not in this clone. It is passed on."""
     try:
         yield
     except (Invalid, KeyError):

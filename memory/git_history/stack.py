@@ -1,4 +1,5 @@
-"""The tree of a commit: its size and structure, its languages, and the tools that its file names show."""
+"""The tree of a commit: its size, its structure and its languages. The names of its files show which tools the project
+uses."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _TEST = re.compile(
     r"(?:^|/)(?:tests?|specs?|__tests__)/|(?:^|/)test_[^/]*$|[._-](?:test|spec)s?\.[^/.]+$", re.IGNORECASE
 )
 CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
-_BESIDE_CODE = re.compile(r"\.|(?:docs?|examples?|benchmarks?)/", re.IGNORECASE)  # at the start of a path
-_DEEPEST = 3  # folders above a file that names a tool
+_BESIDE_CODE = re.compile(r"\.|(?:docs?|examples?|benchmarks?)/", re.IGNORECASE)  # the start of a path
+_DEEPEST = 3  # a file that shows a tool has at most this many parent folders
 
 
 _CODE = table("""
@@ -47,11 +48,11 @@ _TOOLS = table("""
 """)
 _TOOL_FOLDERS = {".github/workflows": "GitHub Actions", ".circleci": "CircleCI"}
 _README = re.compile(r"readme(?:\.(?:md|markdown|rst|txt|adoc))?", re.IGNORECASE)
-MANIFESTS = ("pyproject.toml", "package.json", "Cargo.toml", "composer.json")  # that can have a description
+MANIFESTS = ("pyproject.toml", "package.json", "Cargo.toml", "composer.json")  # they can have a description
 _DESCRIBED = re.compile(r'^\s*"?description"?\s*[=:]\s*"([^"\\\n]{10,300})"', re.MULTILINE)
 _NOT_TEXT = re.compile(r"<!--.*?-->|```.*?```|^#[^\n]*|^ *</?(?:p|div|h[1-6])\b[^<>]*>", re.DOTALL | re.MULTILINE)
 _NOT_PROSE = re.compile(r"[#=!<>|*\[`.:+~^-]")  # headings, badges, HTML, tables, lists, directives
-_UNDERLINED = re.compile(r"\A.*\n[=~^*#-]{3,}[ ]*(?:\n|\Z)")  # a heading above its line
+_UNDERLINED = re.compile(r"\A.*\n[=~^*#-]{3,}[ ]*(?:\n|\Z)")  # a heading that is underlined
 _LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?|`([^`<]+?)(?: <[^>]*>)?`_{0,2}")
 _NO_SUBJECT = r"(?!(?i:this|it|there|these|here|below|what|if|we|you)\b)"
 _DEFINES = re.compile(rf"(?:{_NO_SUBJECT}[\w.+()/'-]+ ){{1,5}}(?:is|are) (?:an?|the) ")
@@ -61,7 +62,8 @@ _LONGEST = 400  # characters of a description
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The tree of a commit. `folders` counts every folder, also those that contain only folders."""
+    """Figures about the tree of a commit. `folders` counts every folder, including folders that contain only other
+    folders."""
 
     files: int = 0
     folders: int = 0
@@ -72,7 +74,7 @@ class Shape:
 
 
 def shape(repository: Repository, commit: Commit) -> Shape:
-    """Raises KeyError if a tree is not in this clone."""
+    """Return the figures about a commit's tree. Raises KeyError if a tree is not in this clone."""
     tree = repository.tree(commit)
     files = [path for path, is_folder in tree.items() if not is_folder]
     tools = {_TOOLS[path.rpartition("/")[2]] for path in files if is_manifest(path)}
@@ -91,18 +93,20 @@ def is_test(path: str) -> bool:
 
 
 def is_code(path: str) -> bool:
-    """Whether it is code that runs: no test, example or documentation, and no hidden folder."""
+    """Return whether the file is code that runs in the product. Tests, examples, documentation and files in hidden
+    folders do not count."""
     return _extension(path) in _CODE and not is_test(path) and not _BESIDE_CODE.match(path)
 
 
 def is_manifest(path: str, tool: str = "") -> bool:
-    """Whether the name of a file shows a tool (this one, if it is named), and the file is not deep in the tree."""
+    """Return whether the name of a file shows that the project uses a tool. With `tool`, only this tool counts. Files
+    deep in the tree do not count."""
     found = _TOOLS.get(path.rpartition("/")[2])
     return found is not None and tool in ("", found) and path.count("/") <= _DEEPEST
 
 
 def language(path: str) -> str:
-    """By the extension of a file; "" if it is unknown."""
+    """Return the language of a file by its extension. Return "" for an unknown extension."""
     return _LANGUAGES.get(_extension(path), "")
 
 
@@ -112,8 +116,9 @@ def _extension(path: str) -> str:
 
 
 def description(readme: str, manifests: Iterable[str]) -> str:
-    """Return what the project is: a defining paragraph of the README, else a manifest's description, else the README's
-    first text. News are skipped."""
+    """Return a text that says what the project is. The first choice is a paragraph of the README that defines the
+    project. The second choice is the description in a manifest, and the third the first paragraph of the README.
+    Paragraphs with news are skipped."""
     prose = [text for text in _prose(readme) if text and not _NEWS.search(text)][:5]
     defining = [text for text in prose if _DEFINES.match(text)]
     described = [found[1] for manifest in manifests if (found := _DESCRIBED.search(manifest))]
@@ -121,7 +126,7 @@ def description(readme: str, manifests: Iterable[str]) -> str:
 
 
 def _prose(readme: str) -> Iterator[str]:
-    """The first sentences of each paragraph that is text: no heading, badges, table or list."""
+    """Yield the first sentences of each text paragraph. Headings, badges, tables and lists are skipped."""
     for paragraph in re.split(r"\n\s*\n", _NOT_TEXT.sub("\n", readme[:10_000].replace("\r", ""))):
         prose = _UNDERLINED.sub("", paragraph.strip("\n"))
         plain = " ".join(_LINK.sub(r"\1\2", prose).replace("**", "").split())
@@ -130,6 +135,6 @@ def _prose(readme: str) -> Iterator[str]:
 
 
 def _sentences(text: str) -> str:
-    """The first two sentences of a text; "" if the first one is too long."""
+    """Return the first two sentences of a text. Return "" if the first sentence is too long."""
     ends = [found.end() for found in re.finditer(r"[.!?](?=\s|\Z)", text) if found.end() <= _LONGEST]
     return text[: ends[min(2, len(ends)) - 1]] if ends else text.rstrip(":") if len(text) <= _LONGEST else ""

@@ -1,6 +1,6 @@
-"""Store an analysis as a memory: one for each project, which the next analysis rewrites.
+"""Store an analysis as a memory. Each project has one such memory, which the next analysis rewrites.
 
-A memory that was discarded, protected or changed by somebody else stays as it is, and a new one is stored.
+If somebody discarded, protected or changed the memory, it is not rewritten. Then a new memory is stored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ CATEGORY = "git_history"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The memory's number, and whether it is new. `entry` is None if the memory already had this text."""
+    """The result: the memory's number, and whether the memory is new. `entry` is the number of the audit entry, or None
+    if the memory already had this text."""
 
     number: int
     is_new: bool
@@ -41,17 +42,17 @@ def last(agent: Agent, project: str) -> HistoryAnalysis | None:
 def is_current(
     agent: Agent, done: HistoryAnalysis, head: str, limits: Limits, parts: Parts, rules: Mapping[str, Any]
 ) -> bool:
-    """Return whether this head was analyzed with the same limits and parts, and its memory is unchanged. False if the
-    settings turn caching off."""
+    """Return whether the analysis `done` is still current: it analyzed this head with the same limits and parts, and
+    nobody changed its memory. Return False if caching is off in the settings."""
     if not settings_document.value(rules, f"{SETTINGS}.cache_analysis_results"):
         return False
     return (done.head, done.asked) == (head, _request(limits, parts)) and _unchanged(agent, done) is not None
 
 
 def store(agent: Agent, project: str, analysis: Analysis, actor: Actor) -> Stored:
-    """Raises Invalid, MemoryDisabled, CategoryDisabled."""
+    """Store an analysis as the project's memory. Raises Invalid, MemoryDisabled, CategoryDisabled."""
     project = project or DEFAULT_PROJECT
-    text, tags = report.render(analysis, project), tags_of(analysis)  # before the agent is locked
+    text, tags = report.render(analysis, project), tags_of(analysis)  # slow, so before the agent is locked
     origin = moment(analysis.newest.at)
     with edits.locked(agent) as row:
         done = last(row, project)
@@ -86,13 +87,13 @@ def _request(limits: Limits, parts: Parts) -> dict[str, Any]:
 
 
 def _unchanged(agent: Agent, done: HistoryAnalysis) -> Memory | None:
-    """Return the memory of an analysis, if nobody changed it."""
+    """Return the memory of an analysis, or None if somebody discarded, protected or changed it."""
     found = Memory.objects.of(agent).active().filter(number=done.memory, version=done.version)
     return found.filter(constitutional=False).first()
 
 
 def tags_of(analysis: Analysis) -> list[str]:
-    """Return the tags that fill the template's head and its Migration Information."""
+    """Return the tags whose values the memory's file shows in its first section and in "Migration Information"."""
     first, newest = (moment(commit.at) for commit in (analysis.oldest, analysis.newest))
     people = "" if analysis.parts.authors else " and people"
     return [

@@ -1,6 +1,7 @@
-"""The base of the commands for one agent's memory: its actions, and the questions to the person at the terminal. Also
-the agent's side at the command line, by its key in the environment; and the project of the folder that a command runs
-in.
+"""The base class of the commands for the memory of one agent.
+
+It handles the actions of a command, and asks questions to the person at the terminal. This module also checks the
+agent's key in the environment, and finds the project of the folder in which a command runs.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _GIT_TIMEOUT = 10  # seconds
 
 
 def project_of(folder: Path, rules: Mapping[str, Any]) -> str:
-    """The id of the folder's project. Raises Invalid."""
+    """Return the id of the folder's project. Raises Invalid."""
     return identify(surroundings(folder), rules)
 
 
 def surroundings(folder: Path) -> Surroundings:
-    """What identifies the folder's project: the environment variable, the git remote, the folder's name."""
+    """Return the values that identify the folder's project: the environment variable, the git remote and the folder."""
     root = repository(folder)
     return Surroundings(
         override=os.environ.get(VARIABLE, ""),
@@ -48,13 +49,13 @@ def surroundings(folder: Path) -> Surroundings:
 
 
 def repository(folder: Path) -> Path | None:
-    """The root of the git repository that the folder is in, or None."""
+    """Return the root of the git repository that contains the folder. Return None if there is no repository."""
     folder = folder.absolute()
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
 
 
 def are_ignored(root: Path, paths: Sequence[str]) -> bool:
-    """Whether git ignores all of these paths, which need not exist. False if git cannot be run."""
+    """Return whether git ignores all of these paths. The paths need not exist. Return False if git cannot be run."""
     command = ["git", "-c", "core.fsmonitor=", "-C", str(root), "check-ignore", "--", *paths]
     try:
         ran = subprocess.run(command, capture_output=True, timeout=_GIT_TIMEOUT, check=False)  # noqa: S603
@@ -64,12 +65,12 @@ def are_ignored(root: Path, paths: Sequence[str]) -> bool:
 
 
 def _remote(git: Path) -> str:
-    """The URL of the remote `origin`, or "" if it is not set or the configuration cannot be read.
+    """Return the URL of the remote `origin`. Return "" if it is not set, or if the configuration cannot be read.
 
-    The file is read without git, because git refuses the repositories of other users.
+    The configuration file is read without git, because git refuses to read the repositories of other users.
     """
     try:
-        if git.is_file():  # a worktree: its file names its folder, which names the folder of the repository
+        if git.is_file():  # a worktree: this file has the path of its git folder
             git = git.parent / git.read_text("utf-8").removeprefix("gitdir:").strip()
             shared = git / "commondir"
             git = git / shared.read_text("utf-8").strip() if shared.is_file() else git
@@ -82,21 +83,22 @@ KEY = "PALIMPSEST_AGENT_KEY"
 
 
 def has_agents_key(agent: Agent) -> bool:
-    """Whether the agent's key is in the environment."""
+    """Return whether the agent's key is in the environment."""
     return is_key_of(agent, os.environ.get(KEY, ""))
 
 
 def agents_side(agent: Agent) -> Actor:
-    """The agent itself, authenticated by its key in the environment. Raises KeyRejected."""
+    """Return the agent as an actor. Its key in the environment authenticates it. Raises KeyRejected."""
     if not has_agents_key(agent):
         raise KeyRejected(f"Only {agent.label} itself can do this: set {KEY} to its valid key.")
     key = agent_key(os.environ[KEY])
-    request_key.set(key)  # checked again once the agent is locked
+    request_key.set(key)  # this key is checked again after the agent is locked
     return Actor.agent(key.prefix)
 
 
 def shown_path(agent: Agent, path: str) -> str:
-    """A vault file's path. Without the agent's key only its folder, because a file name may hold words of a memory."""
+    """Return the path of a vault file as it may be shown. Without the agent's key, this is only the folder, because a
+    file name may have words of a memory."""
     if not path or Path(path).name == INDEX or has_agents_key(agent):
         return path
     return str(Path(path).parent / "…")
@@ -112,15 +114,15 @@ _ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
 
 
 class AgentCommand(Task):
-    """A command for one agent. An action is a method that takes the agent and the options, and returns the exit code
-    or None for 0.
+    """A command for one agent. Each action is a method. It takes the agent and the options, and returns the exit code.
+    None means the exit code 0.
 
-    If an action meets a switch that is off, the command asks whether to turn that switch on. After a yes it runs the
-    action again. After a no, or without a terminal, nothing is done.
+    If an action cannot run because a switch is off, the command asks whether to turn this switch on. If the answer is
+    yes, it runs the action again. If the answer is no, or if there is no terminal, it does nothing.
     """
 
     def add_action(self, actions: Any, name: str, action: Callable[..., int | None], summary: str) -> CommandParser:
-        """Add the subcommand `name`, which runs `action`."""
+        """Add the subcommand `name`. It runs `action`."""
         parser: CommandParser = actions.add_parser(
             name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
         )
@@ -128,18 +130,18 @@ class AgentCommand(Task):
         return parser
 
     def add_agent(self, parser: CommandParser, action: Callable[..., int | None]) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="the agent whose memory is used, such as acme/ada")
         parser.set_defaults(action=action)
 
     @property
     def operator(self) -> Actor:
-        """The operator, as the audit trail names who runs this command."""
+        """The operator who runs this command, as the audit trail shows it."""
         return Actor.operator(type(self).__module__.rpartition(".")[2])
 
     def run(
         self, *, agent: str, action: Callable[..., int | None], code_if_off: int | None = None, **options: Any
     ) -> int | None:
-        """`code_if_off`: the exit code if a switch is off and the input is not a terminal."""
+        """Run an action. `code_if_off` is the exit code if a switch is off and the input is not a terminal."""
         target = agent_named(agent)
         edits.require_key(target)
         with new_request():
@@ -157,19 +159,19 @@ class AgentCommand(Task):
                 target = self.enable(target, path)
 
     def enable(self, agent: Agent, path: str) -> Agent:
-        """Turn one switch on, which a person agreed to."""
+        """Turn on a switch. A person has agreed to this."""
         return rule_changes.make(agent, self.operator, wanted_value(path, "true"), agreed=[path]).agent
 
     # --- questions
 
     def can_ask(self) -> bool:
-        """Whether a person is at the terminal."""
+        """Return whether a person at a terminal can answer questions."""
         return is_attended()
 
     def agrees_to_enable(
         self, paths: Sequence[str], *, yes: bool = False, hint: str = "pass --yes to confirm", question: str = ""
     ) -> bool:
-        """Whether a person agrees to turn these switches on."""
+        """Ask a person to agree to turn these switches on, and return the answer."""
         if not yes:
             if self.can_ask():
                 self.say(rule_changes.GOOD_FOR)
@@ -178,7 +180,8 @@ class AgentCommand(Task):
         return self.confirms(question or _question(paths), yes=yes, hint=hint)
 
     def confirms(self, question: str, *, yes: bool = False, hint: str = "pass --yes to confirm") -> bool:
-        """Whether a person says yes. The question is repeated until the answer is yes or no. Without a terminal: no."""
+        """Return whether a person answers the question with yes. The question is repeated until the answer is yes or
+        no. Without a terminal, the answer is no."""
         if yes:
             return True
         if not self.can_ask():
@@ -191,13 +194,14 @@ class AgentCommand(Task):
     # --- options and results
 
     def project(self, agent: Agent, option: str | None, folder: Path | None = None) -> str:
-        """The project that the option names, or else the project of the folder. Raises Invalid."""
+        """Return the project in the option. Without the option, return the project of the folder. Raises Invalid."""
         if option is not None:
             return checked_project(option)
         return project_of(folder or Path.cwd(), switches.rules_of(agent))
 
     def project_for(self, category: str, agent: Agent, option: str | None) -> str:
-        """The same for a memory of this category. Only the categories of projects have one by default."""
+        """Return the project for a memory of this category. Without the option, return the project of the folder if the
+        category belongs to projects, or "" otherwise. Raises Invalid."""
         return self.project(agent, option) if option is not None or scope_of(category) == PROJECT else ""
 
     def stored(self, agent: Agent, number: int | None, **more: Any) -> None:
@@ -205,18 +209,19 @@ class AgentCommand(Task):
         self.result({"id": number} | more | {"file": self.file_of(agent, number)})
 
     def file_of(self, agent: Agent, number: int | None) -> str | None:
-        """The path of a memory's file, after it was read back. If the memory has no file, the command says why."""
+        """Return the path of a memory's file. If the memory has no file, print the reason and return None."""
         if number is None:
             return None
         path = writer.file_of(agent, number)
         if path is None:
             reason = writer.why_no_file(Agent.objects.select_related("tenant").get(pk=agent.pk))
-            self.say(f"The memory is stored, and has no file: {reason}.")
+            self.say(f"The memory is stored, but has no file: {reason}.")
         return path
 
 
 def wanted_value(path: str, value: str) -> Wanted:
-    """A setting with a value as it is typed. The master switch is not one of the rules. Raises Invalid."""
+    """Return the change of a setting to a value that a person typed. The master switch is handled separately, because
+    it is not one of the rules. Raises Invalid."""
     if path != settings_document.MASTER:
         return Wanted(key=path, value=value)
     if value not in ("true", "false"):
@@ -225,7 +230,7 @@ def wanted_value(path: str, value: str) -> Wanted:
 
 
 def _described(path: str) -> str:
-    """What a switch turns on, in words."""
+    """Return a text that says what a switch turns on."""
     group, _, name = path.removesuffix(".enabled").rpartition(".")
     if group.endswith(".categories"):
         return f"the category {name}"

@@ -1,5 +1,6 @@
-"""Finds the memories of other systems in a folder, and imports them after a person agrees. For `project detect`,
-`project migrate` and `project init`.
+"""Find the memories of other systems in a folder, and import them after a person agrees.
+
+The commands `project detect`, `project migrate` and `project init` use this.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from memory.transfer.reading import Source, detect, unique
 from memory.transfer.systems import SYSTEMS
 
 _EXCERPT = 60  # characters of each memory in a preview
-_LISTED = 20  # left-out files in a list, without --all
+_LISTED = 20  # number of left-out files that are listed without --all
 _STATES = {State.NEW: "new", State.CHANGED: "changed", State.SAME: "imported before"}
 
 
@@ -37,18 +38,18 @@ class Found:
 
     folder: Path
     project: str
-    sources: list[Source]  # the files
+    sources: list[Source]  # the files that were found
     plan: Plan
-    may_read: bool  # the caller has the agent's key
+    may_read: bool  # true if the caller has the agent's key
 
     @property
     def new(self) -> list[Step]:
-        """What a migration would store or revise."""
+        """The steps in which a migration would store or revise a memory."""
         return self.plan.open
 
 
 def choice(options: Mapping[str, Any]) -> Choice:
-    """Which memories the options ask for. Raises Invalid."""
+    """Return the choice of memories in the options. Raises Invalid."""
     since, until = (parse_moment(name, options[name]) if options[name] else None for name in ("since", "until"))
     return Choice(frozenset(options["category"]), tuple(options["path"]), since, until)
 
@@ -62,13 +63,13 @@ def find(
     plain: Sequence[str] = (),
     masks: bool | None = None,
 ) -> Found:
-    """Read what other systems left in the folder. Raises Invalid, FileFault."""
+    """Read the memories of other systems in the folder. Raises Invalid, FileFault."""
     supported = frozenset(settings_document.value(switches.rules_of(agent), f"{SETTINGS}.supported_source_systems"))
     for name in systems:
         if SYSTEMS[name].group not in supported:
             raise Invalid("from", f"{name} is not in migration_settings.supported_source_systems")
     if "plain" in systems and not plain:
-        raise Invalid("plain", "must name a folder in which each file is a memory, such as --plain notes")
+        raise Invalid("plain", "is required: a folder in which each file is a memory, such as --plain notes")
     root, may_read = repository(folder), has_agents_key(agent)
     with (
         detect(folder, systems, plain, own_vault=agent.vault_path, repository=root) as look,
@@ -97,15 +98,15 @@ def find(
 
 
 def overview(found: Found) -> Iterator[str]:
-    """The project, and a line for each system with its files and memories."""
+    """Yield a line about the project, and a line for each system with its files and memories."""
     yield f"{found.project}, in {found.folder}"
     files = Counter(source.system for source in found.sources)
     if not files:
-        yield "nothing of another system"
+        yield "no memories of other systems"
         return
     memories = Counter(step.system for step in found.plan.steps)
     states = Counter((step.system, step.state) for step in found.plan.steps)
-    yield f"{'--from':14} {'system':28} {'looked at':>10}  memories, and what becomes of them"
+    yield f"{'--from':14} {'system':28} {'files':>10}  memories, and their states"
     for name, system in SYSTEMS.items():
         if files[name]:
             each = ", ".join(
@@ -116,7 +117,7 @@ def overview(found: Found) -> Iterator[str]:
 
 
 def summary(found: Found) -> str:
-    """The overview in one sentence."""
+    """Return the overview in one sentence."""
     files = Counter(source.system for source in found.sources)
     systems = [f"{SYSTEMS[name].title} ({several(count, 'file')})" for name, count in sorted(files.items())]
     if not systems:
@@ -137,14 +138,15 @@ def left_out(found: Found, *, all_of_them: bool) -> Iterator[str]:
 
 
 def preview(found: Found, steps: Sequence[Step]) -> Iterator[str]:
-    """Each memory: its source, its category, what is changed, and how it begins if the caller may read it."""
+    """Yield lines about each memory: its source, its category and the changes. If the caller may read the memory, the
+    lines also have the beginning of its text."""
     for n, step in enumerate(steps, 1):
         draft = step.draft
         place = f"{draft.category} of {draft.project}" if draft.project else draft.category
         kind = "" if draft.kind == "core" else f", {draft.kind}"
         earlier = ""
         if step.state is State.CHANGED:
-            old = f"memory {step.number}, which is discarded" if step.replaces else f"what memory {step.number} says"
+            old = f"memory {step.number}, which is discarded" if step.replaces else f"the text of memory {step.number}"
             earlier = f", in place of {old}"
         yield f"{n:>4}  {_masked(step.key)} → {place}{kind}, {step.origin:%Y-%m-%d}{earlier}"
         if step.transformed:
@@ -155,12 +157,12 @@ def preview(found: Found, steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _masked(text: str) -> str:
-    """Without secrets. A key contains headings, which may hold one."""
+    """Return a text with secrets masked. The key of a memory may have headings, and a heading may have a secret."""
     return masked(text)[0]
 
 
 def as_record(found: Found) -> dict[str, Any]:
-    """The same for programs, without content."""
+    """Return the found memories as a dict for JSON output. It has no content."""
     return {
         "folder": str(found.folder),
         "project": found.project,
@@ -186,21 +188,21 @@ def _step_record(step: Step) -> dict[str, Any]:
 
 
 HOWS = {
-    "all": "import everything that is new",
+    "all": "import all new memories",
     "select": "choose from the list by number",
-    "alongside": "do not import it, and do not ask about it again",
-    "skip": "not now",
+    "alongside": "leave the memories where they are, and do not ask again",
+    "skip": "import nothing now",
 }
 _NOTHING = migration.Figures(None)
 
 
 def is_selective(agent: Agent) -> bool:
-    """Whether the settings allow a selective import."""
+    """Return whether the settings allow a person to import only some memories."""
     return settings_document.value(switches.rules_of(agent), f"{SETTINGS}.selective_import_enabled") is True
 
 
 def ask_how(command: AgentCommand, agent: Agent) -> str:
-    """Ask the person at the terminal what to do. Without a terminal: skip."""
+    """Ask the person at the terminal what to do. Without a terminal, the answer is "skip"."""
     if not command.can_ask():
         command.say(f"The input is not a terminal: choose with --how {'|'.join(HOWS)}.")
         return "skip"
@@ -208,23 +210,23 @@ def ask_how(command: AgentCommand, agent: Agent) -> str:
     for name, summary in choices.items():
         command.say(f"  {name:10} {summary}")
     while (answer := command.answer("What to do? [skip]") or "skip") not in choices:
-        command.say(f"One of {', '.join(choices)}.")
+        command.say(f"Answer with one of {', '.join(choices)}.")
     return answer
 
 
 def ask_which(command: AgentCommand, steps: list[Step]) -> list[Step]:
-    """Ask for numbers of the list until they are right. No answer means none."""
+    """Ask for numbers of the list until the answer is valid. An empty answer means no memory."""
     if not command.can_ask():
         return []
     while True:
         try:
-            return numbered(steps, command.answer("Which, such as 1-4,7? [none]"))
+            return numbered(steps, command.answer("Which numbers, such as 1-4,7? [none]"))
         except Invalid as wrong:
             command.say(f"It {wrong.problem}.")
 
 
 def numbered(steps: list[Step], numbers: str) -> list[Step]:
-    """The steps with these numbers of the list, such as 1-4,7. Raises Invalid."""
+    """Return the steps that have these numbers in the list. `numbers` has a form such as 1-4,7. Raises Invalid."""
     wanted: set[int] = set()
     for part in filter(None, (part.strip() for part in numbers.split(","))):
         first, dash, last = (each.strip() for each in part.partition("-"))
@@ -233,18 +235,18 @@ def numbered(steps: list[Step], numbers: str) -> list[Step]:
             raise Invalid("only", "must be numbers of the list, such as 1-4,7")
         begin, end = map(int, ends)
         if not 1 <= begin <= end <= len(steps):
-            raise Invalid("only", f"must name numbers from 1 to {len(steps):,}")
+            raise Invalid("only", f"must have numbers from 1 to {len(steps):,}")
         wanted.update(range(begin, end + 1))
     return [step for n, step in enumerate(steps, 1) if n in wanted]
 
 
 def take_in(command: AgentCommand, agent: Agent, steps: list[Step], how: str, *, yes: bool) -> migration.Figures:
-    """Store the memories, or note that they stay where they are. A person has to agree first."""
+    """Ask a person to agree. Then store the memories, or record that they are left where they are."""
     many = several(len(steps), "memory", "memories")
     if how == "skip" or not steps:
         command.say("Nothing was stored.")
     elif how == "alongside":
-        if command.confirms(f"Leave {many} where they are, and not ask again? (y/n)", yes=yes):
+        if command.confirms(f"Leave {many} in place, and do not ask again? (y/n)", yes=yes):
             left = several(migration.skip(agent, steps), "memory", "memories")
             command.say(f"{left} left in place. You are asked again when a file changes.")
         else:
@@ -263,5 +265,5 @@ def in_words(done: migration.Figures) -> list[str]:
     stored = f"{several(done.stored, 'memory', 'memories')} stored, {done.revised:,} revised"
     return [
         f"{stored}, {several(done.tokens, 'token')}, as entry {done.entry}",
-        f"rollback --import {done.entry} undoes all of it",
+        f"rollback --import {done.entry} undoes the whole import",
     ]

@@ -1,4 +1,4 @@
-"""`project init`: the twelve steps that set up memory for a project."""
+"""The twelve steps of `project init`, which set up memory for a project."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ from memory.vault import base, comparing
 from memory.vault.disk import ASIDE, LOCK
 
 QUESTION = "Memory rules are currently disabled. Enable memory functionality? (y/n)"
-ENOUGH = 10  # memories of a project that make an analysis of its git history unnecessary
-_FOLDERS = ("common", "private", PROJECTS, ASIDE)  # of a vault
-_PREVIEWED = 10  # memories of other systems that are shown before the question
+ENOUGH = 10  # a project with so many memories needs no analysis of its git history
+_FOLDERS = ("common", "private", PROJECTS, ASIDE)  # folders of a vault
+_PREVIEWED = 10  # number of memories of other systems that are shown before the question
 
 
 class Initialization:
-    """The steps, each with the state that the earlier steps left."""
+    """The twelve steps. Each step uses the results of the earlier steps."""
 
     def __init__(self, command: AgentCommand, agent: Agent, folder: Path, options: Mapping[str, Any]) -> None:
         self.command, self.agent, self.options = command, agent, options
         self.folder = folder.absolute()
         self.root = repository(folder)
         self.project = ""
-        self.known = 0  # memories of the project
+        self.known = 0  # number of memories of the project
         self.analysis: Analysis | None = None
         self.found: Found | None = None
         self.how = "skip"
 
     def steps(self) -> Iterator[tuple[str, str]]:
-        """Carry out each step. Yields its name and what it found. Raises Invalid, FileFault, KeyRejected."""
+        """Carry out the steps. For each step, yield its name and its result. Raises Invalid, FileFault, KeyRejected."""
         state = "on" if self.agent.memory_enabled else "off"
         yield "Settings", f"memory is {state}, rules {settings_document.value(self.rules, 'version')}"
         yield "Switch", self._switch()
@@ -112,11 +112,11 @@ class Initialization:
 
     def _alternatives(self) -> str:
         found = base.alternatives(self.agent)
-        return f"; it could be {' or '.join(found)}" if found else ""
+        return f"; possible folders: {' or '.join(found)}" if found else ""
 
     def _vault(self) -> str:
         if not self.agent.vault_path:
-            return "no vault: memories are kept sealed, without files; --vault creates one"
+            return "no vault, so memories have no files; --vault creates a vault"
         base.require_usable(self.agent.vault_path, self.agent)
         return f"{self.agent.vault_path}, which can be written to"
 
@@ -132,7 +132,7 @@ class Initialization:
         if before:
             self.command.say(
                 f"{self.agent.label} has a vault for all of its projects: {before}. A new vault gets a file for every "
-                "memory. The files of the old one stay, and are not updated any more."
+                "memory. The files of the old vault stay, but they are not updated any more."
             )
             question = f"Leave the old vault, and create one in {path}? (y/n)"
             if not self.command.confirms(question, yes=self.options["yes"]):
@@ -143,7 +143,7 @@ class Initialization:
         proposals.require_side(self.agent, side)
         lifecycle.change(self.agent, side, vault_path=path)
         self._refresh()
-        return f"{path}, as the agent's side agreed (entry {self.agent.audit_seq})"
+        return f"{path}, because the agent's side agreed (entry {self.agent.audit_seq})"
 
     def _propose(self, path: str) -> str:
         there = proposals.open_one(self.agent)
@@ -151,8 +151,8 @@ class Initialization:
         if there is None or there.proposed != {"vault_path": path}:
             there, already = proposals.propose(self.agent, self.command.operator, vault_path=path), ""
         return (
-            f"{path} is proposed to the agent's side{already}: the runtime accepts with "
-            f"POST /api/v1/proposals/{there.number}/accept, or the steward by a link in a letter. With the agent's key "
+            f"{path} is{already} proposed to the agent's side: the runtime accepts with "
+            f"POST /api/v1/proposals/{there.number}/accept, or the steward by a link in a mail. With the agent's key "
             f"in {KEY} this command creates the vault at once"
         )
 
@@ -161,7 +161,7 @@ class Initialization:
             return "no vault"
         files = VaultFile.objects.filter(agent_id=self.agent.pk, state=VaultFile.State.THERE).count()
         others = comparing.whole(self.agent).unknown
-        return f"{several(files, 'file')} of this vault, and {several(others, 'other file')}, not touched"
+        return f"{several(files, 'file')} of this vault; not changed: {several(others, 'other file')}"
 
     # --- the project
 
@@ -172,7 +172,8 @@ class Initialization:
         return f"{place}; the project is {self.project}{by}{self._gitignore()}"
 
     def _gitignore(self) -> str:
-        """Which lines keep the vault out of the repository, if it is in it and not ignored."""
+        """Return a text with the .gitignore lines that exclude the vault from the repository. Return "" if the vault is
+        not in the repository, or if git ignores it already."""
         vault = Path(self.agent.vault_path)
         if self.root is None or not self.agent.vault_path or not vault.is_relative_to(self.root):
             return ""
@@ -183,9 +184,9 @@ class Initialization:
         names = {*_FOLDERS, INDEX, LOCK}
         top = PurePosixPath("/", below)
         lines = [f"{top}/"]
-        if vault == self.root or any(each.name not in names for each in vault.glob("*")):  # the project's files, too
+        if vault == self.root or any(each.name not in names for each in vault.glob("*")):  # it has other files
             lines = [*(f"{top / folder}/" for folder in _FOLDERS), str(top / INDEX), str(top / LOCK)]
-        return f"; the vault is in it: unless you want to share it, add to .gitignore: {' '.join(lines)}"
+        return f"; the vault is inside: if you do not want to share it, add to .gitignore: {' '.join(lines)}"
 
     def _memories(self) -> str:
         rows = Memory.objects.of(self.agent).active().exclude(source=Source.SYSTEM)
@@ -215,13 +216,13 @@ class Initialization:
 
     def _other_systems(self) -> str:
         if not self._is_on("migration_settings", "auto_detect_existing_memories"):
-            return "not looked for: auto_detect_existing_memories is off"
+            return "not searched: auto_detect_existing_memories is off"
         self.found = found_memories.find(self.agent, self.folder, self.project)
         return found_memories.summary(self.found)
 
     def _migration(self) -> str:
         if self.found is None or not self.found.new:
-            return "nothing to ask"
+            return "nothing to import"
         if self.options["migrate"]:
             self.how = self.options["migrate"]
             return f"{self.how}, as --migrate says"
@@ -262,25 +263,26 @@ class Initialization:
         done = comparing.repair(self.agent)
         differences = several(len(done.left), "difference")
         check = f"'manage.py vault index {self.agent.label} --check'"
-        left = f"; {differences} to look at ({check})" if done.left else ""
+        left = f"; {differences} remain ({check})" if done.left else ""
         moved = [(shown_path(self.agent, path), shown_path(self.agent, to)) for path, to in done.aside]
-        aside = "".join(f"; {path} is not of the vault, and is kept as {to}" for path, to in moved)
+        aside = "".join(f"; {path} does not belong to the vault, and is kept as {to}" for path, to in moved)
         return f"{several(done.indexed, 'file')} listed, {done.repaired:,} repaired{left}{aside}"
 
 
 def _require_no_other_system(folder: Path) -> None:
-    """A vault would replace the index pages of another system's memories, which have the same names. Raises Invalid."""
+    """Check that the folder has no memories of another system. Their index pages have the same names as those of a
+    vault, so a vault would replace them. Raises Invalid."""
     if not (folder / LOCK).exists() and any((folder / name).is_dir() for name in ("common", "private", "projects")):
-        problem = "has memories of another system, which are not changed: name another folder"
+        problem = "has memories of another system, which must not be changed: choose another folder"
         raise Invalid("vault", f"{folder} {problem}")
 
 
-# --- the git history, for `project analyze_git` as well
+# --- the git history; `project analyze_git` also uses these functions
 
 
 class Looked(NamedTuple):
-    """The result of looking at a history: an analysis, or an earlier one that is still current, or neither. `summary`
-    says which."""
+    """The result of `look_at_history`: a new analysis, or an earlier analysis that is still current. If both are None,
+    nothing was analyzed. `summary` says what happened."""
 
     summary: str
     analysis: Analysis | None = None
@@ -290,7 +292,8 @@ class Looked(NamedTuple):
 def look_at_history(
     agent: Agent, folder: Path, project: str, limits: Limits, parts: Parts, *, again: bool = False
 ) -> Looked:
-    """Analyze the history, unless an earlier analysis is current. Raises Invalid."""
+    """Analyze the git history, unless an earlier analysis is still current. With `again`, always analyze it. Raises
+    Invalid."""
     with Repository(folder) as repository:
         earlier, head, rules = storage.last(agent, project), repository.head, switches.rules_of(agent)
         if earlier and head and not again and storage.is_current(agent, earlier, head, limits, parts, rules):
@@ -304,7 +307,7 @@ def look_at_history(
 
 
 def store_history(command: AgentCommand, agent: Agent, project: str, found: Analysis) -> dict[str, Any]:
-    """Store an analysis as a memory. Returns the memory, and the path of its file."""
+    """Store an analysis as a memory. Return a dict about the memory for JSON output, with the path of its file."""
     done = storage.store(agent, project, found, command.operator)
     return {
         "id": done.number,

@@ -1,4 +1,5 @@
-"""The base of `redact` and `erase_agent`: one side requests a removal, the agent's side agrees or declines."""
+"""The base class of the commands `redact` and `erase_agent`. Somebody requests a removal, and the agent's side agrees
+or declines."""
 
 from __future__ import annotations
 
@@ -22,23 +23,24 @@ from memory.writing import edits
 
 
 class RemovalCommand(Task):
-    """A request needs a reason. To carry it out or to decline it needs the agent's key. With a reason and the key, the
-    command requests the removal and carries it out at once."""
+    """A command that requests a removal, carries it out or declines it. A request must have a reason. To carry out or
+    decline a request, the command needs the agent's key. With a reason and the key, the command requests the removal
+    and carries it out at once."""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--reason", default="", metavar="TEXT", help="why; kept permanently: do not quote content")
-        parser.add_argument("--asked-by", default="", metavar="WHO", help="the owner of the tenant who requests it")
-        parser.add_argument("--preview", action="store_true", help="list what a removal covers, and change nothing")
+        parser.add_argument("--reason", default="", metavar="TEXT", help="reason; kept permanently; quote no content")
+        parser.add_argument("--asked-by", default="", metavar="WHO", help="the tenant's owner who requests the removal")
+        parser.add_argument("--preview", action="store_true", help="show what would be removed, and change nothing")
         settle = parser.add_mutually_exclusive_group()
         settle.add_argument("--waiting", action="store_true", help="list the requests that wait for the agent's side")
-        settle.add_argument("--agree", type=int, metavar="REQUEST", help=f"carry it out; needs the key in {KEY}")
-        settle.add_argument("--decline", type=int, metavar="REQUEST", help=f"decline it; needs the key in {KEY}")
+        settle.add_argument("--agree", type=int, metavar="REQUEST", help=f"carry out the request; needs {KEY}")
+        settle.add_argument("--decline", type=int, metavar="REQUEST", help=f"decline the request; needs {KEY}")
         parser.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
         parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
     @abstractmethod
     def preview(self, agent: Agent, options: dict[str, Any]) -> Any:
-        """The figures of the removal that the options, or the request, name."""
+        """Return the figures of the removal in the options, or of the request."""
 
     @abstractmethod
     def request(self, agent: Agent, options: dict[str, Any]) -> Removal: ...
@@ -50,7 +52,7 @@ class RemovalCommand(Task):
     def show(self, figures: Any, *, as_json: bool) -> None: ...
 
     def objection(self, figures: Any, options: dict[str, Any]) -> str:
-        """Why this cannot be carried out with these options; empty if it can."""
+        """Return the reason why the removal cannot be carried out with these options. Return "" if it can."""
         return ""
 
     def run(self, *, agent: str, **options: Any) -> int | None:
@@ -95,7 +97,7 @@ class RemovalCommand(Task):
         if not self.agrees(lambda: self.show(figures, as_json=False), yes=options["yes"]):
             self.say("Nothing was removed.")
             return FAILED
-        with edits.locked(agent) as row:  # the request and the removal are one transaction
+        with edits.locked(agent) as row:  # one transaction has the request and the removal
             number = self.request(row, options).number if number is None else number
             done = self.remove(row, number, actor, options)
         self.show(done, as_json=options["json"])
@@ -121,7 +123,7 @@ class RemovalCommand(Task):
             by = f"{each.asked_at:%Y-%m-%d %H:%M} UTC by {each.asked_by}"
             self.tell(f"request {each.number} of {by}, {what}: {each.reason}")
         if not waiting:
-            self.tell("no request waits")
+            self.tell("no requests are waiting")
 
     def _tell(self, line: str, record: dict[str, Any], options: dict[str, Any]) -> None:
         if options["json"]:

@@ -1,4 +1,4 @@
-"""The fields in the sections of a memory. A file names the fields that the memory does not have."""
+"""The fields in the sections of a memory. A memory's file also lists the fields that have no value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memory.markdown import sections, templates
 from memory.markdown.sections import ABSENT, fact
 
 _ALL = {category: templates.fields(category) for category in templates.OF}
-_BOLD = "git_history"  # the category whose template has the fields of its sections in bold
+_BOLD = "git_history"  # the template of this category shows the fields in bold
 _FIELD = re.compile(r"^- ([A-Z][A-Za-z -]{1,40}):(?= |$)", re.MULTILINE)
 _IN_BOLD = re.compile(rf"^- \*\*({'|'.join(sorted(_ALL[_BOLD]))})\*\*:", re.MULTILINE)
 _ANY = f"(?:{'|'.join(sorted(frozenset().union(*_ALL.values())))})"
@@ -22,12 +22,12 @@ def _missing(fields: Iterable[str]) -> list[str]:
 
 
 def all_of(category: str) -> frozenset[str]:
-    """Return every field of a category. Empty for a category with free text."""
+    """Return every field of a category. A category with free text has no fields."""
     return _ALL.get(category, frozenset())
 
 
 def absent(category: str, section: str) -> str:
-    """Return what a file shows in a section without text."""
+    """Return the text that a file shows in a section without content."""
     missing = "".join(_missing(templates.required(category, section))) or ABSENT
     if section == "Commit Analysis":
         return f"### Major Commits\n{ABSENT}\n\n### Pattern Insights\n{missing}"
@@ -38,13 +38,13 @@ _ABSENT = {ABSENT, *(absent(category, section) for category, of_kind in template
 
 
 def is_absent(text: str) -> bool:
-    """Return whether a section of a file has no text."""
+    """Return whether a section of a file only says that there is no content."""
     return text in _ABSENT
 
 
 def completed(text: str, category: str, section: str) -> str:
-    """Return a section of fields as its file shows it: fields are bold if the template has them bold, and a last line
-    names the missing fields."""
+    """Return the text of a section as the file shows it. The names of fields are bold if they are bold in the template.
+    A last line lists the fields without a value."""
     found = set(_FIELD.findall(text))
     if not found & all_of(category):
         return text
@@ -55,7 +55,8 @@ def completed(text: str, category: str, section: str) -> str:
 
 
 def stored(text: str, *, is_bold: bool) -> str:
-    """Reverse `completed`. A section without text stays as it is."""
+    """Reverse `completed`: return the memory's text of a section. The text of a section without content is not
+    changed."""
     if is_absent(text):
         return text
     text = _ADDED.sub("", text)
@@ -63,7 +64,8 @@ def stored(text: str, *, is_bold: bool) -> str:
 
 
 def with_fact(text: str, category: str, section: str, label: str, value: str) -> str:
-    """Return a memory's text with one more field in a section. An existing value stays."""
+    """Return a memory's text with one more field in a section. If the field already has a value, the text does not
+    change."""
     found = sections.split(text, category)
     before = found.get(section, "")
     if fact(before, label):

@@ -1,7 +1,7 @@
-"""The text of a structured memory: Markdown sections, as they are sealed and as the file shows them.
+"""The text of a structured memory, which has Markdown sections. The sealed memory and its file have the same sections.
 
-Each category has the sections of its template. A memory that was stored as plain text is the main section. Inside a
-code fence (``` or ~~~) nothing is a heading.
+Each category has a template with its sections. The text of a memory that was stored as plain text belongs to the main
+section. A line inside a code fence (``` or ~~~) is never a heading.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}(?=[^`]*\Z)|~{3,})(?P<after>[^\n]*)", 
 
 
 def is_mark(line: str) -> bool:
-    """Return whether a line opens a fence."""
+    """Return whether a line can open a code fence."""
     return _FENCE.match(line) is not None
 
 
 def fenced(lines: Sequence[str]) -> list[bool]:
-    """Return for each line whether it is part of a fence, including the marks. A mark without a closing one does not
-    open a fence."""
+    """Return for each line whether it is part of a code fence. The opening and closing lines are part of it. A line
+    does not open a fence if no line after it closes the fence."""
     marks = [_FENCE.match(line) for line in lines]
     if not any(marks):
         return [False] * len(lines)
@@ -44,7 +44,8 @@ def _closes(found: re.Match[str]) -> bool:
 
 
 def _closing_after(marks: Sequence[re.Match[str] | None]) -> list[dict[str, int]]:
-    """Return for each line the length of the longest closing mark of each kind after it."""
+    """Return for each line, and for each kind of mark (` and ~), the length of the longest closing mark in the lines
+    after it."""
     longest, following = dict.fromkeys(_MARKS, 0), []
     for found in reversed(marks):
         following.append(longest)
@@ -53,7 +54,7 @@ def _closing_after(marks: Sequence[re.Match[str] | None]) -> list[dict[str, int]
     return following[::-1]
 
 
-ABSENT = "Not recorded"  # what a file shows for a section or a field without a value; never in a memory's text
+ABSENT = "Not recorded"  # a file shows this for a section or a field without a value; a memory's text never has it
 AROUND = templates.AROUND
 _LIKE_A_HEADING = re.compile(
     rf"^(\\*)(?=## (?:{'|'.join(re.escape(name) for name in sorted(templates.SECTIONS))})[ \t]*\r?$)", re.MULTILINE
@@ -62,20 +63,20 @@ _LIKE_AN_ESCAPED = re.compile(_LIKE_A_HEADING.pattern.replace(r"^(\\*)", r"^\\(\
 
 
 def names(category: str) -> tuple[str, ...]:
-    """Return the sections of a category's template, in order, without metadata and tags."""
+    """Return the names of the sections in a category's template, in order. Metadata and tags are not included."""
     return tuple(templates.OF.get(category, templates.STANDARD))
 
 
 def main_section(category: str) -> str:
-    """Return the section for text outside sections."""
+    """Return the name of the section to which text outside all sections belongs."""
     if category == "user_interaction":
         return "Context"
     return names(category)[0] if category in templates.OF else "Understanding"
 
 
 def join(sections: Mapping[str, str]) -> str:
-    """Join sections, in this order, without empty ones. `split` finds them again, except for whitespace around
-    them."""
+    """Return a text with these sections in this order. Empty sections are left out. `split` returns the same sections
+    from the text, except for whitespace around them."""
     texts = ((name, text.strip()) for name, text in sections.items())
     return "\n\n".join(f"## {name}\n{escaped(text)}" for name, text in texts if text)
 
@@ -105,7 +106,7 @@ def is_plain(text: str, category: str) -> bool:
 
 
 def filled(category: str, values: Mapping[str, str]) -> dict[str, str]:
-    """Return the sections with the fields that have a value: `- Field: value`."""
+    """Return the text of each section. The text has a line `- Field: value` for each field that has a value."""
     return {
         section: "\n".join(f"- {field}: {values[field]}" for field in fields if values.get(field))
         for section, fields in templates.OF[category].items()
@@ -128,12 +129,12 @@ def fact_in(text: str, category: str, section: str, label: str) -> str:
 
 
 def headed(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each line, with the name of the section that it begins, or ""."""
+    """Yield each line together with the name of the section that the line begins, or ""."""
     yield from ((line, begun) for line, begun, _ in parsed(text))
 
 
 def parsed(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Do the same, and tell whether the line is in a fence."""
+    """Yield each line, the name of the section that the line begins or "", and whether the line is in a code fence."""
     for line, is_fenced in _with_fences(text):
         yield line, "" if is_fenced else _named(line), is_fenced
 
@@ -145,7 +146,7 @@ def _named(line: str) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """Split a text into lines with their ends. Only a line feed ends a line."""
+    """Split a text into lines. Each line keeps its line feed. Only a line feed ends a line."""
     return re.split(r"(?<=\n)", text)
 
 
@@ -155,8 +156,8 @@ def _with_fences(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def escaped(text: str) -> str:
-    """Put a backslash before each line that looks like a section heading, or that opens a fence without an end. Inside
-    a fence, only lines that look escaped get one."""
+    """Return the text with a backslash before each line that looks like a section heading, or that opens a code fence
+    which is never closed. Inside a code fence, only lines that already look escaped get a backslash."""
     return "".join(f"\\{line}" if _is_to_escape(line, is_fenced) else line for line, is_fenced in _with_fences(text))
 
 

@@ -46,7 +46,7 @@ _GIT_HISTORY: Fields = {
     "Recommendations": ("Areas for Attention", "Best Practices", "Future Considerations"),
 }
 OF = {"topic": _TOPIC, "session": _SESSION, "user_interaction": _INTERACTION, "git_history": _GIT_HISTORY}
-# Fields that a file does not list as missing.
+# Fields that a file does not list as missing if they have no value.
 OPTIONAL: dict[str, frozenset[str]] = {
     "topic": frozenset({"Topic", "Earlier Stages", "Earlier Items", "Notes"}),
     "session": frozenset(
@@ -55,12 +55,12 @@ OPTIONAL: dict[str, frozenset[str]] = {
     "user_interaction": frozenset({"Kind", "Significance", "Part", "Continues", "Continued In"}),
     "git_history": frozenset({"Changed Together"}),
 }
-AROUND = ("Metadata", "Migration Information", "Tags", "Sealed")  # other sections of a file
+AROUND = ("Metadata", "Migration Information", "Tags", "Sealed")  # sections that a file has in addition
 SECTIONS = frozenset({*STANDARD, *AROUND}.union(*OF.values()))
 
 
 def fields(category: str) -> frozenset[str]:
-    """Return every field of a category. Empty for a category with free text."""
+    """Return every field of a category. A category with free text has no fields."""
     return frozenset[str]().union(*OF.get(category, {}).values())
 
 

@@ -1,8 +1,8 @@
 """Automatic work for agents: end quiet sessions, and send notices about overdue memories.
 
 A session ends after half an hour without an interaction. A retention period is a suggestion: nothing here discards a
-memory. Work that is switched off is skipped silently. No task waits long for an agent, and a fault of one agent does
-not stop the others.
+memory. Work that is switched off is skipped silently. No task waits long for the lock of an agent. An error with one
+agent does not stop the work for other agents.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ log = structlog.get_logger("palimpsest.recording")
 
 
 def attempt(agent_id: int, act: Callable[[], object], work: str) -> bool:
-    """Return whether `act` returns something true. After a fault, such as a missing key, it logs the `work` and returns
-    False. The next task retries."""
+    """Call `act`, and return whether its result is true. After an error, such as a missing key, log the name `work` and
+    return False. The next task retries."""
     try:
         with transaction.atomic():
             wait_at_most(PATIENCE)
@@ -51,13 +51,14 @@ def attempt(agent_id: int, act: Callable[[], object], work: str) -> bool:
 
 RECORDING = Actor.system("recording")
 SESSIONS_AT_ONCE = 200  # sessions
-# As stored in the rules. An agent with another key of this name is skipped; its next session ends the one before.
+# This text is in the stored rules if the setting is off. An agent whose rules have this text elsewhere is skipped, too.
+# Its next session ends the previous one.
 _UNBOUNDED = '"session_boundary_detection": false'
 
 
 def end_quiet() -> int:
-    """End the sessions that are over, and return how many. Runs every five minutes with one query. The most recent come
-    first, so that a session that cannot be ended does not block others."""
+    """End the sessions that are over, and return how many ended. A task calls this every five minutes. One query finds
+    the sessions. The most recent sessions come first, so that a session that cannot be ended does not block others."""
     found = list(_due()[:SESSIONS_AT_ONCE])
     return sum(attempt(each.agent_id, partial(_ended, each), "end of a quiet session") for each in found)
 
@@ -90,13 +91,13 @@ Days = Mapping[str, int]
 
 
 def is_on(rules: Mapping[str, Any], name: str) -> bool:
-    """Return a switch of cleanup_guidance. All are off if cleanup_guidance is off."""
+    """Return whether a switch of cleanup_guidance is on. All of its switches are off if cleanup_guidance is off."""
     return all(settings_document.is_on(rules, "cleanup_guidance", each) for each in ("enabled", name))
 
 
 def retention(agent: Agent) -> dict[str, int]:
-    """Return the suggested retention of each category in days, without closed categories and those without a
-    limit (0)."""
+    """Return the suggested retention of each category in days. Categories that are off, or whose retention is 0 (no
+    limit), are left out."""
     rules, off = switches.rules_of(agent), switches.closed(agent)
     days = {
         name: settings_document.value(rules, f"memory_rules.categories.{name}.suggested_retention_days")
@@ -106,10 +107,11 @@ def retention(agent: Agent) -> dict[str, int]:
 
 
 def memories(days: Days, now: datetime, *, at_least: int = 0) -> QuerySet[Memory]:
-    """Return active memories that are older than their category's days, and than `at_least` days, of all agents.
+    """Return the overdue active memories of all agents. A memory is overdue if it is older than the days of its
+    category, and older than `at_least` days.
 
-    Constitutional memories and system notices are left out, and so are memories that were kept less than those days
-    ago. `kept_at` is the time of the last decision to keep.
+    Constitutional memories and system notices are left out. A memory is also left out if somebody decided to keep it
+    less than the days of its category ago. `kept_at` is the time of the last decision to keep.
     """
     decided = CleanupDecision.objects.filter(
         agent_id=OuterRef("agent_id"), number=OuterRef("number"), is_kept=True
@@ -130,11 +132,11 @@ def _ago(now: datetime, days: int) -> datetime:
 
 
 def notify_overdue(agent: Agent, actor: Actor, now: datetime | None = None) -> int | None:
-    """Send the agent a notice about its overdue memories. Return the entry's number, or None if there is nothing to
-    report.
+    """Send the agent a notice about its overdue memories. Return the number of the audit entry, or None if no notice is
+    sent.
 
-    The minimum interval is `notification_frequency_days`, and only memories older than `cleanup_guidance_days` count.
-    Raises Erased, SiloKeyMissing, SealBroken.
+    The interval between two notices is at least `notification_frequency_days`. Only memories older than
+    `cleanup_guidance_days` count. Raises Erased, SiloKeyMissing, SealBroken.
     """
     now = now or timezone.now()
     with edits.locked(agent) as row:
@@ -149,10 +151,11 @@ def notify_overdue(agent: Agent, actor: Actor, now: datetime | None = None) -> i
 
 
 def send_notices(now: datetime | None = None) -> int:
-    """Send notices to agents with overdue memories, and return how many. Runs every STALE_MINUTES.
+    """Send notices to agents with overdue memories, and return how many were sent. A task calls this every
+    STALE_MINUTES.
 
-    Each agent has a time of the day, by its id, and is checked once a day. Each run checks few agents, with three
-    queries, and reads no content. An agent whose run is missed is checked the next day.
+    Each agent is checked once a day, at a time that depends on its id. So each run checks only a few agents. A run
+    reads no content. If a run does not take place, its agents are checked the next day.
     """
     now = now or timezone.now()
     agents = list(_in_turn(now)[:AT_ONCE])
@@ -164,7 +167,7 @@ def send_notices(now: datetime | None = None) -> int:
 
 
 def _in_turn(now: datetime) -> QuerySet[Agent]:
-    """Return the agents whose time of the day this is."""
+    """Return the agents that are checked at this time of the day."""
     turns, then = _DAY // STALE_MINUTES, now.astimezone(UTC)
     turn = (then.hour * 60 + then.minute) // STALE_MINUTES % turns
     agents = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
@@ -180,7 +183,7 @@ def _may_be_notified(agent: Agent, last_at: datetime | None, now: datetime) -> b
 
 
 def _last_notices(agents: list[int]) -> dict[int, datetime]:
-    """Return the time of each agent's last notice. One query."""
+    """Return the time of each agent's last notice. Runs one query."""
     entries = AuditEntry.objects.filter(
         agent_id__in=agents, operation=Operation.AGENT_CHANGED, detail__has_key="cleanup"
     )
@@ -188,7 +191,8 @@ def _last_notices(agents: list[int]) -> dict[int, datetime]:
 
 
 def _counts(agents: list[Agent], now: datetime) -> dict[int, int]:
-    """Return the number of overdue memories of each agent. One query for all agents with the same periods."""
+    """Return the number of overdue memories of each agent. Runs one query for all agents with the same retention
+    periods."""
     alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for agent in agents:
         guidance = settings_document.value(switches.rules_of(agent), "memory_rules.cleanup_guidance_days")

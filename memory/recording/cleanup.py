@@ -1,6 +1,6 @@
 """Suggest memories for cleanup, and apply decisions about them.
 
-Nothing is discarded automatically. `decide` takes the numbers of memories from the agent's side, and discards only
+Nothing is discarded automatically. The agent's side passes the numbers of memories to `decide`. `decide` discards only
 memories that are suggested at that moment. A discarded memory can be restored.
 """
 
@@ -27,11 +27,11 @@ from memory.recording.interactions import DECIDES
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 
-LOOKED_AT = 10_000  # oldest overdue memories from which suggestions are chosen
-OFTEN = 5  # times recalled
+LOOKED_AT = 10_000  # suggestions are chosen from this number of the oldest overdue memories
+OFTEN = 5  # recalls from which a memory counts as often recalled
 LATELY = timedelta(days=30)
 KEEPING_TAGS = frozenset({"important", "keep"})
-ENOUGH = 5  # decisions in a category before they count
+ENOUGH = 5  # a category needs this number of decisions before they count
 
 
 class Importance(IntEnum):
@@ -40,7 +40,7 @@ class Importance(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Reasons to keep a memory. They show nothing of its content."""
+    """Reasons to keep a memory. These facts show nothing of the memory's content."""
 
     recalled: int = 0
     last_at: datetime | None = None
@@ -50,8 +50,9 @@ class Facts:
     decides: bool = False  # mentions a decision or a preference; only the agent's side knows this
 
     def importance(self, now: datetime) -> Importance:
-        """High: tagged as important, or recalled often or recently. Medium: recalled at all, merged from others, kept
-        before, or about a decision."""
+        """Return the importance of the memory. It is high if the memory is tagged as important, or was recalled often
+        or recently. It is medium if the memory was recalled at all, was merged from others, was kept before, or is
+        about a decision. Otherwise the importance is low."""
         is_used = self.recalled >= OFTEN or (self.last_at is not None and self.last_at > now - LATELY)
         if self.is_tagged or is_used:
             return Importance.HIGH
@@ -62,7 +63,7 @@ class Facts:
         times = "once" if self.recalled == 1 else f"{self.recalled:,} times"
         reasons = {
             f"recalled {times}, last on {self.last_at:%Y-%m-%d}" if self.last_at else "never recalled": True,
-            "made of other memories": self.is_merged,
+            "merged from other memories": self.is_merged,
             "kept in an earlier review": self.was_kept,
             "tagged to be kept": self.is_tagged,
             "mentions a decision or a preference": self.decides,
@@ -86,14 +87,14 @@ class Suggestion:
     reason: str
 
     def as_record(self) -> dict[str, Any]:
-        """The fields for programs."""
+        """Return the suggestion as a dict for JSON output."""
         return asdict(self) | {"importance": self.importance.name.lower()}
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The current suggestions, the number of further ones, and the number of memories that are held back as
-    important."""
+    """The current suggestions. `more` is the number of further suggestions. `kept_back` is the number of old memories
+    that are not suggested because they are important."""
 
     suggestions: tuple[Suggestion, ...] = ()
     more: int = 0
@@ -102,7 +103,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The result. `seq` is the audit entry, or None if nothing was discarded."""
+    """The result of `decide`. `seq` is the number of the audit entry, or None if nothing was discarded."""
 
     kept: tuple[int, ...]
     discarded: tuple[int, ...]
@@ -110,10 +111,10 @@ class Decided:
 
 
 def review(agent: Agent, *, now: datetime | None = None, category: str | None = None, is_read: bool = False) -> Review:
-    """Return at most `batch_cleanup_limit` suggestions, least important first, then oldest. Categories whose memories
-    were mostly kept (in at least ENOUGH decisions) come last.
+    """Return at most `batch_cleanup_limit` suggestions. The least important memories come first, and among these the
+    oldest. A category comes last if there are at least ENOUGH decisions about it, and most of them were to keep.
 
-    With `is_read`, which is only for the agent's side, the content of memories counts, too. Raises Invalid,
+    If `is_read` is true, the importance also depends on the content. Only the agent's side may set it. Raises Invalid,
     MemoryDisabled, Erased.
     """
     found, kept_back = _found(agent, now or timezone.now(), category, is_read=is_read)
@@ -130,10 +131,10 @@ def decide(
     expect: Mapping[int, int],
     now: datetime | None = None,
 ) -> Decided:
-    """Keep and discard these memories, all or none, for the agent's side. Each memory must be suggested now, and at
-    most `batch_cleanup_limit` can be decided at once.
+    """Carry out the decisions of the agent's side: all of them, or none. Each memory must be suggested now. One call
+    can have at most `batch_cleanup_limit` memories.
 
-    `expect` has the listed version of each memory to discard, so that a memory that changed since then is not
+    `expect` has the listed version of each memory to discard. A memory that changed since it was listed is not
     discarded. Raises AgentConsentRequired, Invalid, MemoryDisabled, DiscardShare, Stale.
     """
     if actor.kind not in (ActorKind.AGENT, ActorKind.STEWARD):
@@ -159,9 +160,9 @@ def _check(by_field: Mapping[str, Sequence[int]], suggested: set[int], expect: M
             raise Invalid(field, f"has memories that are not suggested now: {', '.join(map(str, unknown[:20]))}")
     unseen = sorted(set(by_field["discard"]) - expect.keys())
     if unseen:
-        raise Invalid("expect", f"must have the listed version of each memory: {', '.join(map(str, unseen[:20]))}")
+        raise Invalid("expect", f"must have the listed versions of memories {', '.join(map(str, unseen[:20]))}")
     if len(set(numbers)) < len(numbers):
-        raise Invalid("discard", "and `keep` must not name a memory twice")
+        raise Invalid("discard", "and `keep` must not have the same memory twice")
     if len(numbers) > limit:
         raise Invalid("discard", f"and `keep` can have at most {limit:,} memories together (batch_cleanup_limit)")
 
@@ -187,7 +188,8 @@ def _limit(agent: Agent) -> int:
 
 
 def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) -> tuple[list[Suggestion], int]:
-    """Return all suggestions in order, and how many are held back. The number of queries is constant."""
+    """Return all suggestions in order, and the number of old memories that are not suggested because they are
+    important. The number of queries is constant."""
     switches.require_on(agent)
     if category is not None:
         scope_of(category)
@@ -200,7 +202,7 @@ def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) 
     if not automatic.is_on(rules, "preserve_important_memories"):
         offered = found
     cherished = _mostly_kept(agent) if offered else frozenset()
-    offered.sort(key=lambda each: (each.category in cherished, each.importance))  # the oldest stays first
+    offered.sort(key=lambda each: (each.category in cherished, each.importance))  # equal ones stay in order of age
     return offered, len(found) - len(offered)
 
 
@@ -242,8 +244,8 @@ def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: date
 
 
 def _mostly_kept(agent: Agent) -> frozenset[str]:
-    """Return the categories in which most decisions were to keep. A decision to discard counts while the memory is
-    discarded."""
+    """Return the categories in which most decisions were to keep. A decision to discard counts only as long as the
+    memory is discarded."""
     again = Memory.objects.of(agent).active().filter(number=OuterRef("number"))
     decided = CleanupDecision.objects.filter(agent_id=agent.pk).exclude(Exists(again), is_kept=False)
     counts: dict[str, list[int]] = {}

@@ -1,7 +1,7 @@
-"""One interaction of a person and an agent: its kind and significance, and the text of its memories.
+"""One interaction of a person and an agent: its kind, its significance, and the text of its memories.
 
-These are pure functions. Kind and significance depend only on words and length, so the same text always gives the same
-result.
+The functions have no side effects. Kind and significance depend only on words and length, so the same text always has
+the same result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS = ("question", "instruction", "feedback", "correction", "clarification", "
 LEVELS = ("low", "medium", "high")
 _MEDIUM, _HIGH = 2, 4  # points
 
-# Checked at the beginning of a prompt, in this order: a correction with a question is a correction.
+# Patterns for the beginning of a prompt. The first match counts: a correction that is also a question is a correction.
 _HEAD = 400  # characters
 _CORRECTION = re.compile(
     r"\W{0,3}(?:no[,.!:]|nope\b|wrong\b|incorrect\b|correction\b|actually[, ]|not quite\b|i meant\b|"
@@ -80,7 +80,8 @@ _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{2,}")
 
 
 def kind_of(prompt: str, response: str = "") -> str:
-    """Return one of KINDS. A short prompt whose response asks back is a clarification."""
+    """Return the kind of a prompt, one of KINDS. A short prompt is a clarification if the response asks what it
+    means."""
     head = prompt.lstrip()[:_HEAD]
     for kind, pattern in (("correction", _CORRECTION), ("clarification", _CLARIFICATION), ("feedback", _FEEDBACK)):
         if pattern.match(head):
@@ -93,7 +94,8 @@ def kind_of(prompt: str, response: str = "") -> str:
 
 
 def _asks(head: str) -> bool:
-    """Return whether a prompt begins as a question. "Can you write …?" is an instruction, and "do" can begin both."""
+    """Return whether a prompt begins like a question. "Can you write …?" is an instruction. "Do" can begin a question
+    or an instruction."""
     found = _QUESTION.match(head)
     is_instruction = re.match(
         r"\W{0,3}(?:(?:can|could|would|will) you|do(?!es)\b(?! (?:you|i|we|they|the|these|those)\b))", head, re.I
@@ -102,16 +104,18 @@ def _asks(head: str) -> bool:
 
 
 def significance(prompt: str, response: str = "") -> str:
-    """Return low, medium (from 2 points on) or high (from 4 points on).
+    """Return the significance of an interaction: low, medium (at least 2 points) or high (at least 4 points).
 
-    | points | |
+    | points | for |
     | --- | --- |
-    | 1, 2 | prompt and response have 400 characters together, or 2,000 |
-    | 2 | the prompt is a correction |
-    | 1 | the prompt is an instruction or a clarification |
-    | 2 | the prompt states a decision, a preference or something to remember; 1 if only the response does |
-    | 1 | one of them has code |
-    | 1 | the prompt has two or more numbers or names |
+    | 1 | The prompt and the response have 400 characters or more together. |
+    | 1 | The prompt and the response have 2,000 characters or more together: one more point. |
+    | 2 | The prompt is a correction. |
+    | 1 | The prompt is an instruction or a clarification. |
+    | 2 | The prompt states a decision, a preference or something to remember. |
+    | 1 | Only the response states such a thing. |
+    | 1 | The prompt or the response has code. |
+    | 1 | The prompt has two or more numbers or names. |
     """
     size = len(prompt) + len(response)
     points = (size >= 400) + (size >= 2_000)
@@ -123,8 +127,8 @@ def significance(prompt: str, response: str = "") -> str:
 
 
 def is_worth_recording(rules: Mapping[str, Any], prompt: str, response: str = "") -> bool:
-    """Return whether it reaches the threshold of the settings. `min_interaction_length` counts characters of the
-    prompt."""
+    """Return whether an interaction reaches the threshold in the settings. `min_interaction_length` is the minimum
+    number of characters in the prompt."""
     recording = "memory_rules.auto_recording"
     if len(prompt.strip()) < settings_document.value(rules, f"{recording}.min_interaction_length"):
         return False
@@ -139,15 +143,15 @@ CATEGORY = "user_interaction"
 MOST = 200_000  # characters of a prompt, and of a response
 EXCERPT = 200  # characters of a prompt that is not captured in full
 _LINES = {"topic": 58, "context": 1_000, "intent": 500, "effectiveness": 500, "learnings": 500, "metrics": 500}
-_TOOLS, _TOOL = 20, 64  # number of tools, and characters of each
+_TOOLS, _TOOL = 20, 64  # number of tools, and characters of a tool's name
 _LONGEST = 10_000_000  # seconds
-_RESERVED = 300  # characters of a memory for its part number and references
+_RESERVED = 300  # characters of a memory that are reserved for its part number and its references
 _RUN = {mark: re.compile(re.escape(mark) + "+") for mark in "`~"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Interaction:
-    """A prompt, its response, and what is known of them. Only the prompt is required."""
+    """A prompt, its response, and information about them. Only the prompt is required."""
 
     prompt: str
     response: str = ""
@@ -163,7 +167,7 @@ class Interaction:
     metrics: str = ""
 
     def checked(self) -> Interaction:
-        """Return it with everything but prompt and response on one line. Raises Invalid."""
+        """Return the interaction with each text on one line, except the prompt and the response. Raises Invalid."""
         checked_content(self.prompt, "prompt", MOST)
         if self.response != "":
             checked_content(self.response, "response", MOST)
@@ -182,19 +186,20 @@ class Interaction:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Captured:
-    """The parts of an interaction that are stored: masked, without brands, and as the settings allow."""
+    """The parts of an interaction that are stored. Secrets are masked, brands are removed, and the settings are
+    applied."""
 
     interaction: Interaction
     kind: str
     level: str
     masked: int
     has_metadata: bool
-    preserved: str = "whole"  # or a short note about what is not kept
+    preserved: str = "whole"  # or a short note about what is not stored
 
 
 def capture(interaction: Interaction, rules: Mapping[str, Any], *, requested: bool) -> Captured:
-    """Return what to store of a checked interaction. Automatic recordings also follow the settings of
-    `auto_recording`."""
+    """Return the parts of a checked interaction that are stored. For automatic recordings, the settings of
+    `auto_recording` also apply."""
     is_on = partial(settings_document.is_on, rules)
     names = ("prompt", "response", *_LINES)
     before = [*(getattr(interaction, name) for name in names), *interaction.tools]
@@ -228,8 +233,9 @@ def capture(interaction: Interaction, rules: Mapping[str, Any], *, requested: bo
 
 
 def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[[int], str]) -> list[str]:
-    """Return the texts of its memories, of at most 10,000 characters each. A long interaction is split into parts.
-    `previous` refers to the previous interaction, and `parts_at` returns the reference to a part by its index."""
+    """Return the texts of an interaction's memories. Each text has at most 10,000 characters, so a long interaction is
+    split into parts. `previous` is the reference to the previous interaction. `parts_at` returns the reference to the
+    part with an index."""
     values = _values(kept, session)
     room = MAX_CONTENT - len(sections.join(sections.filled(CATEGORY, values))) - _RESERVED
     texts = {"User Prompt": kept.interaction.prompt, "Agent Response": kept.interaction.response}
@@ -247,7 +253,7 @@ def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[
 
 
 def with_follow_up(text: str, reference: str) -> str:
-    """Return the memory of an interaction with a reference to the next one."""
+    """Return the text of an interaction's memory with a reference to the next interaction."""
     return labels.with_fact(text, CATEGORY, "Related Interactions", "Follow-up", reference)
 
 
@@ -287,7 +293,8 @@ def _parts(texts: Mapping[str, str], room: int, room_of_others: int) -> list[dic
 
 
 def _fitting(name: str, text: str, room: int) -> int:
-    """Return how many first characters fit, up to a line end if one is near."""
+    """Return how many characters of the text fit in `room`. The text is cut at a line end if there is one in its second
+    half."""
     length = min(len(text), max(room, 0))
     while length and (size := _size(name, text[:length])) > room:
         length = min(length - 1, length * room // size)
@@ -301,7 +308,7 @@ def _size(name: str, text: str) -> int:
 
 
 def fenced(text: str) -> str:
-    """Put the text in a code fence that is longer than any in it."""
+    """Return the text in a code fence that is longer than any fence inside the text."""
     longest = {mark: max(map(len, runs.findall(text)), default=0) for mark, runs in _RUN.items()}
     mark = "`" if longest["`"] <= max(longest["~"], 3) else "~"
     fence = mark * max(longest[mark] + 1, 3)

@@ -1,8 +1,7 @@
-"""Record interactions. Automatic recording silently skips what is switched off. A recording that somebody requests
-raises an error instead.
+"""Record interactions. Automatic recording silently skips an interaction if a switch is off. A recording that somebody
+requests raises an error instead.
 
-One transaction writes everything of an interaction: its memories, the memory of a session that ends, and the topic's
-memory.
+One transaction writes the memories of an interaction, the memory of a session that ends, and the topic's memory.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ REASONS = ("memory_off", "category_off", "recording_off", "below_threshold")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The result: the numbers of the memories, or the reason why the interaction was skipped."""
+    """The result of a recording: the numbers of the memories, or the reason why the interaction was skipped."""
 
     numbers: tuple[int, ...] = ()
     session: RecordedSession | None = None
@@ -50,8 +49,8 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PreparedInteraction:
-    """An interaction that is already masked and without brands. This may take a second, so it happens before the agent
-    is locked."""
+    """An interaction whose secrets are masked and whose brands are removed. The preparation may take a second, so it
+    happens before the agent is locked."""
 
     agent: Agent
     interaction: Interaction
@@ -60,7 +59,8 @@ class PreparedInteraction:
     skipped: str = ""
 
     def keep(self, agent: Agent, actor: Actor) -> Recorded:
-        """Record it. It is prepared again if the rules changed meanwhile. Raises what `record` raises."""
+        """Record the interaction. If the rules changed in the meantime, it is prepared again. Raises the same errors as
+        `record`."""
         if self.kept is None:
             return self._skipped()
         with edits.locked(agent) as row:
@@ -75,16 +75,16 @@ class PreparedInteraction:
 
 
 def record(agent: Agent, interaction: Interaction, actor: Actor, *, requested: bool = False) -> Recorded:
-    """Record an interaction in journal memories of the category user_interaction, and in its session.
+    """Record an interaction in its session, as journal memories of the category user_interaction.
 
-    Unless it is `requested`, it is skipped if something is switched off or if it is below the threshold. Raises
-    Invalid, and if it is requested MemoryDisabled and CategoryDisabled.
+    A recording that is not `requested` is skipped if a switch is off or if the interaction is below the threshold.
+    Raises Invalid. A `requested` recording also raises MemoryDisabled and CategoryDisabled.
     """
     return prepare(agent, interaction, requested=requested).keep(agent, actor)
 
 
 def prepare(agent: Agent, interaction: Interaction, *, requested: bool = False) -> PreparedInteraction:
-    """Prepare an interaction. Raises what `record` raises."""
+    """Prepare an interaction. Raises the same errors as `record`."""
     prepared = partial(PreparedInteraction, agent, interaction, requested)
     if reason := _closed(agent, requested=requested):
         return prepared(skipped=reason)
@@ -97,7 +97,8 @@ def prepare(agent: Agent, interaction: Interaction, *, requested: bool = False) 
 
 
 def _closed(agent: Agent, *, requested: bool) -> str:
-    """Return why nothing is recorded, or "". Raises MemoryDisabled and CategoryDisabled if it is requested."""
+    """Return the reason why nothing is recorded, or "". If the recording is `requested`, raise MemoryDisabled or
+    CategoryDisabled instead."""
     if requested:
         switches.require(agent, CATEGORY)
         return ""
@@ -142,7 +143,7 @@ def _evolves(rules: Mapping[str, Any]) -> bool:
 
 
 def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) -> None:
-    """Update the topic's memory. If that is not possible, the interaction is recorded without it."""
+    """Update the topic's memory. If the update is refused, the interaction is still recorded."""
     interaction = kept.interaction
     question, learning = topics.short(interaction.prompt), cut(interaction.learnings, MOST_OF_AN_ITEM)
     stage = Stage(

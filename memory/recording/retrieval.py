@@ -1,8 +1,8 @@
 """Find the memories that answer a question, for the agent's prompt.
 
-In a project, the agent sees common and private memories and those of the project. A common or private memory that names
-another project is visible if `share_across_projects` of its category is on. Without a project, the default project is
-used.
+In a project, the agent sees the memories of the project, and common and private memories. A common or private memory
+can belong to another project. Then it is visible only if `share_across_projects` of its category is on. Without a
+project, the default project is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from memory.silo.silo import Read
 # --- times in a question
 
 
-Period = tuple[datetime, datetime]  # from, and before
+Period = tuple[datetime, datetime]  # the start, and the end (not included)
 
 _MONTHS = [
     *("january", "february", "march", "april", "may", "june"),
@@ -51,13 +51,13 @@ _MONTH = re.compile(
 _ALONE = re.compile(rf"(?<![\d.,:/-]){_YEAR}(?![.,:/-]\d)")
 _RELATIVE = re.compile(r"\b(?:(today|yesterday)|(this|last) (week|month|year))\b", re.IGNORECASE)
 _LATER = timedelta(days=7)  # events are often recorded some days later
-_YEARS = 50  # past years of a month without a year
+_YEARS = 50  # years to search for a month that has no year
 _DAYS = {"week": 7, "month": 31, "year": 366}
 
 
 def periods(question: str, now: datetime) -> list[Period]:
-    """Return the times that a question names, in UTC. A month without a year stands for that month of any year. Dates
-    that do not exist are ignored."""
+    """Return the periods, in UTC, that a question mentions. A month without a year means this month in each of the last
+    fifty years. Dates that do not exist are ignored."""
     text = f" {question}"
     return [*_calendar(text, now), *_relative(text, now)]
 
@@ -97,9 +97,9 @@ def _relative(text: str, now: datetime) -> Iterator[Period]:
 # --- retrieval
 
 
-MOST_FOR_RECENCY = 0.1  # bonus of a memory of today
-HALF_LIFE = timedelta(days=90)  # of that bonus
-FOR_A_DATE = 1.0  # bonus of a memory of a time that the question names
+MOST_FOR_RECENCY = 0.1  # highest bonus: for a memory of today
+HALF_LIFE = timedelta(days=90)  # the bonus is halved after each such time
+FOR_A_DATE = 1.0  # bonus for a memory from a period that the question mentions
 _TITLE = "# What you remember of this"
 _SWITCHES = {
     "topic": "search.enable_topic_search",
@@ -110,8 +110,8 @@ _SWITCHES = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Retrieved:
-    """The memories, best first. `times` has the number of recalls of each. `left_out` counts the memories that did not
-    fit in `max_tokens`."""
+    """The memories that were found, best first. `times` has the number of recalls of each memory. `left_out` counts the
+    memories that did not fit in `max_tokens`."""
 
     reads: tuple[Read, ...]
     times: Mapping[int, int]
@@ -121,7 +121,7 @@ class Retrieved:
 
     @property
     def block(self) -> str:
-        """The text for a prompt, or ""."""
+        """The text for a prompt. It is "" if no memory was found."""
         if not self.reads:
             return ""
         parts = ["\n".join([_TITLE, *map(_line, self.reads)])]
@@ -140,10 +140,12 @@ def retrieve(
     max_tokens: int | None = None,
     now: datetime | None = None,
 ) -> Retrieved:
-    """Return the memories that answer a query in a project, best first, and count them as used. For the agent's side.
+    """Return the memories that answer a query in a project, best first, and count each one as recalled. Only for the
+    agent's side.
 
-    `limit` is at most `search.max_results`, which is also its default. `max_tokens` limits the tokens of the memories:
-    each that still fits is added. Raises Invalid, MemoryDisabled.
+    The setting `search.max_results` is the maximum and the default of `limit`. `max_tokens` limits the tokens of all
+    memories together: a memory that does not fit is left out, and smaller ones after it can still be added. Raises
+    Invalid, MemoryDisabled.
     """
     switches.require_on(agent)
     now = now or timezone.now()
@@ -173,13 +175,15 @@ def retrieve(
 
 
 def recency(origin: datetime, *, now: datetime) -> float:
-    """Return the factor for a search score: 1.1 for a memory of today, 1.05 after 90 days, down to 1."""
+    """Return the factor for a search score. It is 1.1 for a memory of today and 1.05 for one of 90 days ago, and gets
+    closer to 1 with age."""
     age = max(now - origin, timedelta())
     return 1.0 + MOST_FOR_RECENCY * float(0.5 ** (age / HALF_LIFE))
 
 
 def _favour(query: str, now: datetime) -> Callable[[datetime], float]:
-    """Favour new memories, or if the question names a time, memories of that time."""
+    """Return a function from a memory's date to the factor of its score. New memories get a higher factor. If the
+    question mentions a period, the memories of that period get it instead."""
     named = periods(query, now)
     if not named:
         return partial(recency, now=now)
@@ -190,7 +194,7 @@ def _favour(query: str, now: datetime) -> Callable[[datetime], float]:
 
 
 def left_out(rules: Mapping[str, Any]) -> frozenset[str]:
-    """Return the categories that retrieval skips, besides closed ones."""
+    """Return the categories that the search settings exclude. Categories that are off are excluded elsewhere."""
     off = {name for name, switch in _SWITCHES.items() if not settings_document.is_on(rules, *switch.split("."))}
     for scope, switch in ((COMMON, "common_memory_enabled"), (PRIVATE, "private_memory_enabled")):
         if not settings_document.is_on(rules, "project_support", switch):
@@ -202,7 +206,8 @@ def left_out(rules: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _allowed_query(rules: Mapping[str, Any], query: str, tags: Sequence[str]) -> Query | None:
-    """Return the query as the settings allow it. None if nothing is left to search for. Raises Invalid."""
+    """Return the query without the parts that the settings switch off. Return None if nothing is left to search for.
+    Raises Invalid."""
     parsed, by_text, by_tag = parse(query), *(_is_searched(rules, what) for what in ("full_text", "tag_search"))
     if not by_tag:
         if tags:
@@ -241,7 +246,7 @@ def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
 
 
 def _line(read: Read) -> str:
-    """Return the line of a memory. A journal entry has its date, as in the agent's context."""
+    """Return the line of a memory. A journal memory begins with its date, as in the agent's context."""
     day = f"{read.memory.origin:%Y-%m-%d}: " if read.memory.kind == Kind.JOURNAL else ""
     return f"- {day}{context.indented(replace(read.opened, content=_text(read)))}"
 
@@ -251,6 +256,6 @@ def _text(read: Read) -> str:
 
 
 def _tokens(read: Read) -> int:
-    """Return the tokens of the text that is handed out."""
+    """Return the number of tokens of the memory's line in the result."""
     text = _text(read)
     return read.memory.tokens if text == read.opened.content else count(text)

@@ -1,7 +1,7 @@
-"""Conversation sessions: to which one an interaction belongs, and the memory of a session that ended.
+"""Find the session of an interaction, and write the memory of a session that ended.
 
-A session's name, times and memory numbers are stored unencrypted, its content is not. Its memory is made from its
-recordings and from outcomes that the caller sets. Missing values are not guessed.
+The name, the times and the memory numbers of a session are stored unencrypted. Its content is stored only encrypted.
+Its memory is made from its recordings and from the outcomes that the caller sets. Missing values are not guessed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from memory.writing import edits, operations
 from memory.writing.edits import Edited
 
 CATEGORY = "session"
-Recordings = Sequence[Mapping[str, str]]  # the sections of each interaction, in order
+Recordings = Sequence[Mapping[str, str]]  # for each interaction, in order, its sections
 NEXT = ("Session Overview", "Next Session")
 _MOST = 500  # characters of an outcome
-_QUOTED, _SEVERAL = 160, 5  # characters of a quotation, and quotations of a kind
+_QUOTED, _SEVERAL = 160, 5  # characters of one quotation, and number of quotations in one field
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _OPEN = re.compile(
     r"\b(?:todo|still (?:need|have) to|open question|unresolved|not sure yet|next time|later on|follow up)\b", re.I
@@ -46,7 +46,7 @@ _OPEN = re.compile(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Outcomes:
-    """What a session achieved, as the caller sets it. Each text has up to 500 characters."""
+    """The outcomes of a session. The caller sets them. Each text has at most 500 characters."""
 
     goal: str = ""
     achieved: str = ""
@@ -58,16 +58,16 @@ class Outcomes:
     depth: str = ""
 
     def checked(self) -> Outcomes:
-        """Return each text on one line, masked and without brands. Raises Invalid."""
+        """Return a copy with each text on one line, without brands and with secrets masked. Raises Invalid."""
         return Outcomes(**cleaned(asdict(self), _MOST))
 
     def filled_from(self, text: str) -> Outcomes:
-        """Fill empty fields from the session's earlier memory `text`, or ""."""
+        """Fill empty fields from `text`, the session's earlier memory. `text` is "" if there is none."""
         earlier = {name: sections.fact_in(text, CATEGORY, *place) for name, place in _OUTCOME_FIELDS.items()}
         return replace(self, **{name: getattr(self, name) or value for name, value in earlier.items()})
 
 
-# Outcomes that only the caller sets: section and field.
+# Outcomes that only the caller can set → their section and field.
 _OUTCOME_FIELDS = {
     "goal": ("Session Overview", "Session Goal"),
     "achieved": ("Outcomes", "Goals Achieved"),
@@ -89,8 +89,8 @@ def render(
     titles: Mapping[str, str],
     before: tuple[str, str],
 ) -> str:
-    """Return the text of a session's memory. `titles` has the names of its topics by folded name. `before` describes
-    the previous session of the project: a reference to its memory, and its open items."""
+    """Return the text of a session's memory. `titles` has the name of each topic by its folded name. `before` is about
+    the previous session of the project: a reference to its memory, and its unresolved items."""
     values = {
         "Session": session.name,
         "Period": f"{_moment(session.began_at)} to {_moment(session.last_at)}",
@@ -144,8 +144,8 @@ def _of_exchanges(recordings: Recordings) -> dict[str, str]:
 
 
 def type_of(kinds: Sequence[str]) -> str:
-    """Return INFORMATIONAL if most prompts are questions, COLLABORATIVE if instructions come with corrections or
-    comments, else INTERACTIVE. "" without prompts."""
+    """Return INFORMATIONAL if most prompts are questions. Return COLLABORATIVE if some prompts are instructions, and
+    others are corrections, feedback or clarifications. Otherwise return INTERACTIVE, or "" if there are no prompts."""
     if not kinds:
         return ""
     counted = Counter(kinds)
@@ -156,12 +156,12 @@ def type_of(kinds: Sequence[str]) -> str:
 
 
 def topics_of(recordings: Recordings) -> list[str]:
-    """Return the topic of each recording, in order and in its original spelling."""
+    """Return the topic of each recording in order. Each topic has its original spelling."""
     return _each(recordings, "Context", "Topic")
 
 
 def left_open(text: str) -> str:
-    """Return the open items in a session's memory."""
+    """Return the unresolved items in a session's memory."""
     where = (("Key Interactions", "Unresolved Items"), ("Outcomes", "Follow-up Needed"))
     return "; ".join(filter(None, (sections.fact_in(text, CATEGORY, *each) for each in where)))
 
@@ -188,7 +188,7 @@ def _quoted(text: str) -> str:
 
 
 def _exchange(recordings: Recordings) -> str:
-    """Return the last prompt and its response. If they were split, the beginning of each."""
+    """Return the last prompt and its response. If a text was split into parts, return the beginning of the text."""
     begins = next((at for at in reversed(range(len(recordings))) if "Analysis" in recordings[at]), 0)
     parts = recordings[begins:]
     texts = [
@@ -211,13 +211,13 @@ def _duration(time: timedelta) -> str:
 # --- the current session
 
 
-QUIET = timedelta(minutes=30)  # without an interaction, then a session is over
-READ = 500  # memories of a session that are read: the first, and the last ones
+QUIET = timedelta(minutes=30)  # a session is over after this time without an interaction
+READ = 500  # number of memories that are read: the first one of the session, and the newest ones
 
 
 def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> RecordedSession:
-    """Begin a session, and end open ones of the project. Without a name, it is named by the time. Raises Invalid,
-    Taken, MemoryDisabled."""
+    """Begin a session, and end all open sessions of the project. Without a `name`, the new session is named by the
+    time. Raises Invalid, AlreadyExists, MemoryDisabled."""
     name, project = checked_name(name), checked_project(project) or DEFAULT_PROJECT
     with edits.locked(agent) as row:
         switches.require_on(row)
@@ -227,11 +227,12 @@ def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> Record
 
 
 def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> tuple[RecordedSession, Memory | None]:
-    """Return the session to record in, and the last interaction of the project if its memory exists. The agent is
-    locked.
+    """Return the session in which to record, and the memory of the interaction before this one, or None. The caller has
+    locked the agent's row.
 
-    The session is the named one, else the current one, else a new one. A named session that was quiet too long ends
-    first, so that it has its memory, and then continues.
+    With a `name`, the session is the one with this name. Otherwise it is the current session. If there is no such
+    session, a new one begins. If the session with this name had no interaction for too long, it ends first, which
+    stores its memory. Then it continues.
     """
     project = project or DEFAULT_PROJECT
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=project)
@@ -266,7 +267,7 @@ def _begun(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> 
 
 
 def _generated_name(row: Agent, now: datetime) -> str:
-    """Return a name such as 20261122-143000, with a number if it is taken."""
+    """Return a name such as 20261122-143000. If this name exists, a number is added to it."""
     plain = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}"
     taken = set(RecordedSession.objects.filter(agent_id=row.pk, name__startswith=plain).values_list("name", flat=True))
     names = (plain, *(f"{plain}-{number}" for number in range(2, len(taken) + 2)))
@@ -274,7 +275,7 @@ def _generated_name(row: Agent, now: datetime) -> str:
 
 
 def note(session: RecordedSession, numbers: list[int], now: datetime) -> None:
-    """Add the memories of an interaction to the session. A session that ended is open again."""
+    """Add the memories of an interaction to the session. A session that has ended becomes open again."""
     session.began_at = session.began_at if session.numbers else now
     session.numbers = [*session.numbers, *numbers]
     session.last_at, session.ended_at = now, None
@@ -282,12 +283,12 @@ def note(session: RecordedSession, numbers: list[int], now: datetime) -> None:
 
 
 def with_follow_up(row: Agent, memory: Memory, reference: str) -> dict[int, str]:
-    """Return the memory of an interaction with a reference to the next one, by its number."""
+    """Return the number and the new text of an interaction's memory, with a reference to the next interaction."""
     return {memory.number: interactions.with_follow_up(Silo.for_agent(row).open(memory).content, reference)}
 
 
 def tag_of(name: str) -> str:
-    """Return session:NAME. A name that is too long is cut and gets a digest."""
+    """Return the tag session:NAME. A tag that is too long is cut and ends with a digest of the name."""
     tag = f"session:{name}"
     if len(tag) > MAX_TAG:
         tag = f"{tag[: MAX_TAG - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -300,10 +301,10 @@ def tag_of(name: str) -> str:
 def end_session(
     agent: Agent, name: str, actor: Actor, *, project: str = "", outcomes: Outcomes | None = None
 ) -> Edited | None:
-    """End a session, by default the open one, and store its memory. `outcomes` can only be set while it is open.
+    """End an open session and store its memory. `name` can be "" if only one session is open.
 
-    Returns None if no memory is stored, because it has no recordings or session memories are off. Raises Invalid,
-    NotFound, NotOpen, MemoryDisabled.
+    Return None if no memory is stored: the session has no recordings, or the category of sessions is off. Raises
+    Invalid, NotFound, NotOpen, MemoryDisabled.
     """
     outcomes = (outcomes or Outcomes()).checked()
     with edits.locked(agent) as row:
@@ -312,14 +313,14 @@ def end_session(
         if session.ended_at is None:
             return end(row, session, actor, outcomes)
         raise NotOpen(
-            f"This session ended at {session.ended_at:%Y-%m-%d %H:%M} UTC. To add outcomes, record another "
-            "interaction in it first."
+            f"This session ended at {session.ended_at:%Y-%m-%d %H:%M} UTC. To add outcomes, first record another "
+            "interaction in this session."
         )
 
 
 def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
-    """Return the session with this name, or without a name the open one. Each project can have one. Raises NotFound,
-    and Invalid also if there are several."""
+    """Return the session with this name. Without a `name`, return the open session. Each project can have one open
+    session. Raises NotFound. Raises Invalid, also if several projects have such a session."""
     name, project = checked_name(name), checked_project(project)
     mine = RecordedSession.objects.filter(agent_id=agent.pk).order_by("project")
     mine = mine.filter(project=project) if project else mine
@@ -334,7 +335,7 @@ def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
 
 
 def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes | None = None) -> Edited | None:
-    """End a session. The agent is locked and has memory on."""
+    """End a session. The caller has locked the agent's row, and memory is on."""
     edited = None
     if CATEGORY not in switches.closed(row) and session.numbers:
         edited = _store(row, session, actor, outcomes or Outcomes())
@@ -345,8 +346,8 @@ def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes |
 
 
 def _store(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited:
-    """Store the session's memory, or rewrite it if the session ended before and continued. It is dated by the last
-    interaction. The previous session and the topics get references to it."""
+    """Store the session's memory. If the session ended before and continued, rewrite its memory. The date of the memory
+    is the time of the last interaction. The memories of the previous session and of the topics get references to it."""
     rules, recordings = switches.rules_of(row), _recordings(row, session)
     talked_of = topics.discussed(row, topics_of(recordings), session.project)
     earlier, before = _before(row, session)
@@ -369,7 +370,7 @@ def _store(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcome
 
 
 def _before(row: Agent, session: RecordedSession) -> tuple[Memory | None, tuple[str, str]]:
-    """Return the memory of the previous session in the project, with its reference and open items."""
+    """Return the memory of the previous session in the project, a reference to it, and its unresolved items."""
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=session.project, pk__lt=session.pk)
     earlier = mine.filter(memory__isnull=False).order_by("-pk").first()
     memory = _active(row, earlier.memory) if earlier is not None else None
@@ -389,7 +390,7 @@ def _refer(row: Agent, number: int, session: RecordedSession, *, within: str = C
 
 
 def _recordings(row: Agent, session: RecordedSession) -> list[dict[str, str]]:
-    """Return the sections of the session's readable recordings, in order."""
+    """Return the sections of each recording of the session, in order. Return no recordings if their category is off."""
     if "user_interaction" in switches.closed(row):
         return []
     numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]

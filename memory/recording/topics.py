@@ -1,5 +1,5 @@
-"""Topic memories: each topic of a project has one, which is rewritten as the topic evolves. Earlier texts stay in the
-audit trail."""
+"""Topic memories. Each topic of a project has one memory, which is rewritten as the topic evolves. Earlier texts stay
+in the audit trail."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ CATEGORY = "topic"
 MOST_OF_AN_ITEM = 300  # characters
 _TEXT, _ITEMS = 1_000, 50  # characters of a text, and items in one call
 _EARLIER, _EARLIER_ITEMS = "Earlier Stages", "Earlier Items"
-_REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # in the form of `reference`
+_REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # the form that the function `reference` returns
 _COUNT = re.compile(r"(\d+) in this memory's history")
-# Attribute of a stage → its field. A text replaces the earlier one; items are added to a list.
+# Attribute of a stage → its field. A text replaces the earlier text. Items are added to the earlier list.
 _FIELDS = {
     "definition": "Description",
     "scope": "Scope",
@@ -56,7 +56,7 @@ Values = dict[str, list[str]]  # field → its texts
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Stage:
-    """What is new about a topic."""
+    """New information about a topic."""
 
     project: str = ""
     session: str = ""
@@ -75,7 +75,8 @@ class Stage:
     resources: tuple[str, ...] = ()
 
     def checked(self) -> Stage:
-        """Return each text on one line, masked and without brands. Raises Invalid."""
+        """Return a copy in which each text is on one line. Secrets are masked, and brands are removed. Raises
+        Invalid."""
         project, session = checked_project(self.project), checked_name(self.session)
         values = {name: value for name, value in asdict(self).items() if name not in ("project", "session")}
         for name, value in values.items():
@@ -89,15 +90,16 @@ class Stage:
 
 
 def folded(name: str) -> str:
-    """Return a name in the form that is compared: without case, Unicode variants, extra spaces and invisible
-    characters."""
+    """Return a name in the form that is used to compare names. Case, Unicode variants, extra spaces and invisible
+    characters make no difference."""
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).casefold()
     seen = "".join(letter for letter in plain if unicodedata.category(letter) != "Cf")
     return " ".join(unicodedata.normalize("NFKC", seen).split())
 
 
 def evolved(text: str, name: str, stage: Stage, day: str) -> str:
-    """Return a topic's memory with the new stage. `text` is the current memory, or "". Raises TopicFull."""
+    """Return the text of a topic's memory with the new stage. `text` is the current memory, or "" for a new topic.
+    Raises TopicFull."""
     values = _read(text)
     where = f"{day}, session {stage.session}" if stage.session else day
     values["Topic"] = values["Topic"] or [name]
@@ -116,7 +118,7 @@ def evolved(text: str, name: str, stage: Stage, day: str) -> str:
 
 
 def connected(text: str, session: str, topics: Iterable[str]) -> str:
-    """Return a topic's memory with references to a session and to other topics. Raises TopicFull."""
+    """Return the text of a topic's memory with references to a session and to other topics. Raises TopicFull."""
     values = _read(text)
     values["Related Sessions"] = _united([*values["Related Sessions"], session])
     values["Connected Topics"] = _united([*values["Connected Topics"], *topics])
@@ -124,7 +126,7 @@ def connected(text: str, session: str, topics: Iterable[str]) -> str:
 
 
 def title(text: str) -> str:
-    """Return the topic's name in its first spelling."""
+    """Return the topic's name as it was first spelled."""
     return " ".join(_read(text)["Topic"])
 
 
@@ -148,8 +150,8 @@ def _read(text: str) -> Values:
 
 
 def _united(texts: Iterable[str]) -> list[str]:
-    """Remove repeats. Texts are compared without case, and keep their first spelling. A text with a reference replaces
-    one without."""
+    """Return the texts without repeats. Texts that differ only in case count as equal, and the first spelling is kept.
+    A text with a reference replaces the same text without a reference."""
     found: dict[str, str] = {}
     for text in filter(None, texts):
         key = folded(_REFERENCE.sub("", text))
@@ -158,12 +160,12 @@ def _united(texts: Iterable[str]) -> list[str]:
 
 
 class TopicFull(Invalid):
-    """A topic's memory is full, and has no item to remove."""
+    """A topic's memory is too long, and has no list item that could be removed."""
 
 
 def _composed(values: Values) -> str:
-    """Return the memory's text. If it is too long, remove the oldest stages, then the oldest items of the longest list,
-    and add their number to the text. Raises TopicFull if nothing can be removed."""
+    """Return the memory's text. If it is too long, remove the oldest stages, and then the oldest items of the longest
+    list. The text says how many were removed. Raises TopicFull if nothing can be removed."""
     while len(text := _as_text(values)) > MAX_CONTENT:
         stages = values["Development Stages"]
         longest = stages if len(stages) > 1 else max((values[field] for field in _LISTS), key=len)
@@ -193,13 +195,13 @@ def _line(field: str, texts: list[str]) -> str:
 # --- storing topics
 
 
-_SHORT = 160  # characters of a prompt, as an item
-_CONNECTED = 5  # topics that a session connects with a topic
+_SHORT = 160  # characters of a prompt that is added as a list item
+_CONNECTED = 5  # number of topics that one session connects with a topic
 
 
 def evolve(agent: Agent, topic: str, actor: Actor, stage: Stage | None = None) -> Edited:
-    """Create a topic's memory, or add what is new. A stage without news is not an edit. Raises Invalid, MemoryDisabled,
-    CategoryDisabled, Constitutional, DiscardShare."""
+    """Create the memory of a topic, or add new information to it. If `stage` has nothing new, the memory is not edited.
+    Raises Invalid, MemoryDisabled, CategoryDisabled, Constitutional, DiscardShare."""
     name = checked_topic(topic)
     stage = (stage or Stage()).checked()
     project = stage.project or DEFAULT_PROJECT
@@ -216,7 +218,7 @@ def number_of(agent: Agent, topic: str, project: str) -> int | None:
 
 
 def evolve_locked(row: Agent, name: str, actor: Actor, stage: Stage) -> Edited:
-    """Do the same for a locked agent, with a checked name and stage."""
+    """Do the same as `evolve` for a locked agent. The caller has checked `name` and `stage`."""
     silo, day = Silo.for_agent(row), f"{timezone.now():%Y-%m-%d}"
     memory = _found(row, silo, [name], stage.project).get(folded(name))
     text = evolved(silo.open(memory).content if memory else "", name, stage, day)
@@ -227,7 +229,7 @@ def evolve_locked(row: Agent, name: str, actor: Actor, stage: Stage) -> Edited:
 
 
 def checked_topic(topic: object) -> str:
-    """Return a topic's name, masked. Raises Invalid."""
+    """Return a topic's name with secrets masked. Raises Invalid."""
     name = neutral(checked_words(topic, "topic"))
     name = masked_together([name])[0][0]
     if not name or len(tag_of(name)) > MAX_TAG:
@@ -236,17 +238,17 @@ def checked_topic(topic: object) -> str:
 
 
 def tag_of(name: str) -> str:
-    """Return the tag that finds a topic in any spelling."""
+    """Return the tag of a topic. The tag is the same for every spelling of the name."""
     return f"topic:{folded(name)}"
 
 
 def short(text: str) -> str:
-    """Return a text on one line, short enough for an item."""
+    """Return a text on one line, cut to the length of a list item."""
     return cut(" ".join(text[: 8 * _SHORT].split()), _SHORT)
 
 
 def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[str, Memory]:
-    """Return the memories of these topics, by folded name. Tags are sealed, so this opens those of all topics in the
+    """Return the memories of these topics, by folded name. Tags are sealed, so this opens the tags of all topics in the
     project."""
     wanted = {tag_of(name): folded(name) for name in names}
     mine = Memory.objects.of(row).active().filter(category=CATEGORY, project=project)
@@ -264,15 +266,16 @@ def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[s
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Discussed:
-    """The topics of a session: their order, their titles and their memories, by folded name."""
+    """The topics of a session, by folded name. `flow` has their order, `titles` their names, and `memories` their
+    memories."""
 
     flow: tuple[str, ...]
     titles: dict[str, str]
     memories: dict[str, Memory]
 
     def referring(self, row: Agent, session: str, to_session: str) -> dict[int, str]:
-        """Return the text of each topic's memory with references to the session, and (if `cross_topic_linking` is on)
-        to the topics right before and after it."""
+        """Return the new text of each topic's memory. It has a reference to the session. If `cross_topic_linking` is
+        on, it also has references to the topics that came directly before and after this topic."""
         is_linking = settings_document.is_on(switches.rules_of(row), "categories", CATEGORY, "cross_topic_linking")
         silo, texts = Silo.for_agent(row), {}
         for name, memory in self.memories.items():
@@ -281,11 +284,11 @@ class Discussed:
             try:
                 texts[memory.number] = connected(before, f"{session}, {to_session}", others)
             except TopicFull:
-                continue  # its memory stays as it is
+                continue  # this topic's memory does not change
         return texts
 
     def _beside(self, name: str) -> list[str]:
-        """Return the topics right before and after a topic."""
+        """Return the topics that came directly before or after a topic."""
         pairs = list(pairwise(self.flow))
         found = [after for before, after in pairs if before == name]
         found += [before for before, after in pairs if after == name]
@@ -297,8 +300,8 @@ class Discussed:
 
 
 def discussed(row: Agent, names: Sequence[str], project: str) -> Discussed:
-    """Return the topics of a session. The agent is locked. A topic's title is that of its memory, else its first
-    spelling."""
+    """Return the topics of a session. The caller has locked the agent's row. The title of a topic comes from its
+    memory. A topic without a memory has the title that is its first spelling in `names`."""
     titles: dict[str, str] = {}
     for name in names:
         titles.setdefault(folded(name), name)

@@ -1,4 +1,4 @@
-"""Count how often memories are handed out: numbers, counts and dates, without content."""
+"""Count how often each memory is a search result. The counts have numbers and dates, but no content."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PATIENCE = 1  # seconds to wait for a lock
 
 
 def note(agent: Agent, numbers: Sequence[int], now: datetime) -> dict[int, int]:
-    """Count that these memories were handed out. Return the new count of each. Rows are locked in order of number, so
-    that two calls cannot deadlock.
+    """Add one to the count of each of these memories, because a search returned them. Return the new counts. Rows are
+    locked in the order of their numbers, so that two calls cannot deadlock.
 
-    If the database is busy or refuses, nothing is counted, a warning is logged, and the result is empty: the search
-    result matters more than the count.
+    If the database is busy or reports an error, nothing is counted, a warning is logged, and the result is empty. The
+    search result matters more than the count.
     """
     new = [Recall(agent_id=agent.pk, number=number, times=0, first_at=now, last_at=now) for number in sorted(numbers)]
     used = Recall.objects.filter(agent_id=agent.pk, number__among=list(numbers))
@@ -39,8 +39,8 @@ def note(agent: Agent, numbers: Sequence[int], now: datetime) -> dict[int, int]:
 
 
 def times(agent: Agent, numbers: Sequence[int] | None = None) -> dict[int, int]:
-    """Return how often each of these memories (default: all) was handed out, without those that never were. One
-    query."""
+    """Return how often a search returned each of these memories (default: all). Memories with the count 0 are left out.
+    Runs one query."""
     rows = Recall.objects.filter(agent_id=agent.pk)
     if numbers is not None:
         rows = rows.filter(number__among=list(numbers))

@@ -1,8 +1,8 @@
 """Finds, opens, locks and replaces a file below a trusted folder.
 
-Symlinks are resolved once. After that, each part of the path below the trusted folder is opened in the part before it,
-and a symlink there is an error. So a user who can write there cannot redirect the path out of the folder, not even
-during the operation.
+Symlinks are resolved once. After that, each folder of the path below the trusted folder is opened relative to its
+parent folder, and a symlink is an error. So a user who can write in the trusted folder cannot redirect the path to
+another folder, not even during the operation.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from typing import BinaryIO
 from memory.errors import FileFault, FileOutsideRoots
 
 PATIENCE = 10.0  # seconds to wait for a lock
-PLAIN = os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would block
+PLAIN = os.O_CLOEXEC | os.O_NONBLOCK  # without O_NONBLOCK, opening a pipe would block
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path, and the folders it may be in after its symlinks are resolved; without folders, it may be anywhere."""
+    """A path, and the folders in which it may be. The path must be inside one of these folders after its symlinks are
+    resolved. Without `bases`, it may be anywhere."""
 
     path: Path
     bases: tuple[Path, ...] = ()
@@ -39,7 +40,8 @@ class Place:
         return str(self.path)
 
     def real(self) -> tuple[Path, Path]:
-        """The trusted folder, and the path below it without symlinks. Raises FileOutsideRoots."""
+        """Return the trusted folder, and the path relative to this folder with symlinks resolved. Raises
+        FileOutsideRoots."""
         real = Path(os.path.realpath(self.path))
         if not self.bases:
             return real.parent, Path(real.name)
@@ -63,7 +65,7 @@ class Folder:
         return os.open(name, flags | PLAIN | os.O_NOFOLLOW, 0o600, dir_fd=self.number)
 
     def has(self, name: str, number: int) -> bool:
-        """Whether the file with this name is the one that is open as `number`."""
+        """Return whether the file with this name is the file that is open with the descriptor `number`."""
         try:
             named = os.stat(name, dir_fd=self.number, follow_symlinks=False)
         except FileNotFoundError:
@@ -75,7 +77,8 @@ class Folder:
         os.replace(by, name, src_dir_fd=self.number, dst_dir_fd=self.number)
 
     def move(self, name: str, to: Folder, as_: str) -> None:
-        """Raises FileExistsError if the new name exists, unless it is created at this very moment."""
+        """Move a file to another folder and name. Raises FileExistsError if the new name exists. A file that somebody
+        creates at the same moment is overwritten."""
         if to.exists(as_):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         os.rename(name, as_, src_dir_fd=self.number, dst_dir_fd=to.number)
@@ -88,14 +91,14 @@ class Folder:
         return True
 
     def link(self, name: str, as_: str) -> None:
-        """Raises FileExistsError."""
+        """Give a file a second name. Raises FileExistsError."""
         os.link(name, as_, src_dir_fd=self.number, dst_dir_fd=self.number, follow_symlinks=False)
 
     def remove(self, name: str) -> None:
         os.unlink(name, dir_fd=self.number)
 
     def sync(self) -> None:
-        """Make names survive a power cut."""
+        """Sync the folder, so that its file names survive a power failure."""
         os.fsync(self.number)
 
     def close(self) -> None:
@@ -104,8 +107,8 @@ class Folder:
 
 @contextmanager
 def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
-    """The folder of a place, or None. With `create` it is created, for its owner only. Raises FileFault,
-    FileOutsideRoots."""
+    """Open the folder of a place. If the folder does not exist, the result is None. With `create`, it is created
+    instead, and only its owner can access it. Raises FileFault, FileOutsideRoots."""
     with file_errors("open", place):
         base, below = place.real()
         folder = opened_below(base, below, create=create)
@@ -119,8 +122,8 @@ def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
 
 
 def opened_below(base: Path, below: Path, *, create: bool = False) -> Folder | None:
-    """The folder of the file `below` a base, or None. With `create` it is created. Raises OSError, also
-    for a symlink."""
+    """Open the folder of the file with the path `below`, which is relative to `base`. Return None if the folder does
+    not exist. With `create`, create it instead. Raises OSError, also for a symlink."""
     try:
         if create and not base.exists():
             for above in (*reversed(base.parents), base):
@@ -132,8 +135,8 @@ def opened_below(base: Path, below: Path, *, create: bool = False) -> Folder | N
 
 
 def walked(number: int, parts: tuple[str, ...], *, create: bool) -> int:
-    """Opens each part in the part before it, and returns the number of the last. Closes `number`, where it starts.
-    Raises OSError, also for a symlink."""
+    """Open each folder of a path relative to its parent folder. Return the descriptor of the last folder. `number` is
+    the descriptor of the first parent folder, and is closed here. Raises OSError, also for a symlink."""
     for part in parts:
         above = number
         try:
@@ -150,7 +153,8 @@ def walked(number: int, parts: tuple[str, ...], *, create: bool) -> int:
 
 
 def open_file(folder: Folder, flags: int, place: Place) -> BinaryIO | None:
-    """The file of a place; None if it does not exist. Raises FileFault if it is not a file, OSError."""
+    """Open the file of a place. Return None if the file does not exist. Raises FileFault if the path is not a regular
+    file. Raises OSError."""
     try:
         number = folder.open(folder.name, flags)
     except FileNotFoundError:
@@ -170,8 +174,8 @@ def is_file(path: Path) -> bool:
 
 
 def lock(number: int, patience: float | None = None) -> None:
-    """Lock a file against our own writers, until it is closed. Raises OSError (EAGAIN) if another process holds the
-    lock for more than `patience` seconds (default: PATIENCE). Every user who can read a file can lock it."""
+    """Lock a file against other writers of this service until it is closed. Raises OSError (EAGAIN) if another process
+    holds the lock for more than `patience` seconds (default: PATIENCE). Every user who can read a file can lock it."""
     until = time.monotonic() + (PATIENCE if patience is None else patience)
     while True:
         try:
@@ -185,11 +189,11 @@ def lock(number: int, patience: float | None = None) -> None:
 
 
 def lease(number: int) -> bool | None:
-    """Make other processes that open this file for writing wait until `release`. False if a process already has it open
-    for writing, None if the system does not support leases.
+    """Make other processes that open this file for writing wait until `release` is called. Return False if a process
+    already has the file open for writing. Return None if the system does not support leases.
 
-    Linux grants a read lease only while no process has the file open for writing. It sends a signal when one waits:
-    SIGURG, which is ignored by default.
+    Linux grants a read lease only while no process has the file open for writing. When a process waits, Linux sends the
+    signal SIGURG to the owner of the lease. By default, this signal is ignored.
     """
     set_lease, set_signal = getattr(fcntl, "F_SETLEASE", None), getattr(fcntl, "F_SETSIG", None)
     if set_lease is None or set_signal is None:
@@ -207,7 +211,8 @@ def release(number: int) -> None:
 
 
 def is_written(number: int) -> bool | None:
-    """Whether another program has this file open for writing; None if the system does not support leases."""
+    """Return whether another program has this file open for writing. Return None if the system does not support
+    leases."""
     leased = lease(number)
     if leased:
         release(number)
@@ -216,7 +221,8 @@ def is_written(number: int) -> bool | None:
 
 @contextmanager
 def file_errors(doing: str, what: object) -> Iterator[None]:
-    """Turns an OSError into a FileFault with the path and the system's reason, and nothing of the content."""
+    """Raise a FileFault instead of an OSError. The FileFault has the path and the reason from the system, but no
+    content of the file."""
     try:
         yield
     except OSError as problem:
@@ -240,25 +246,26 @@ PREFIX = ".palimpsest-trim-"
 
 
 def write(number: int, data: bytes) -> None:
-    """Write all the data."""
+    """Write all of the data to a descriptor."""
     while data:
         data = data[os.write(number, data) :]
 
 
 def name_beside(name: str) -> str:
-    """The temporary name of the new file. It depends only on the name of the old file, so that the next trim, which
-    holds the same lock, removes what a killed trim left."""
+    """Return the temporary name of the new file. It depends only on the name of the old file. So if a trim is killed,
+    the next trim finds this temporary file and removes it."""
     return PREFIX + hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
 
 
 def clear(folder: Folder) -> None:
-    """Remove what a killed trim left. If this fails, the next trim fails to create its file, and says why."""
+    """Remove the temporary file that a killed trim left. If it cannot be removed, no error is raised here: creating the
+    next temporary file fails with the reason."""
     with suppress(OSError):
         folder.remove(name_beside(folder.name))
 
 
 def _nameable(number: int) -> int:
-    """Returns `number` if the file can get a name later. Raises OSError if this process may not use /proc."""
+    """Return `number` if the open file can get a name later. Raises OSError if this process cannot use /proc."""
     try:
         Path(f"/proc/self/fd/{number}").stat()
     except OSError:
@@ -268,7 +275,8 @@ def _nameable(number: int) -> int:
 
 
 class Replacement:
-    """A locked file in the folder of the old file. It has no name, or a temporary one, until `put`."""
+    """A new file that is locked, in the folder of the old file. Until `put` is called, it has no name or a temporary
+    name."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -278,13 +286,13 @@ class Replacement:
     def __enter__(self) -> Replacement:
         with file_errors("failed to create temp file: open", self.folder.path / self.name):
             self.number = self._open()
-        lock(self.number)  # our own writers wait until the late writes are copied, too
+        lock(self.number)  # other writers of this service wait until late writes are copied
         return self
 
     def _open(self) -> int:
         unnamed, flags = getattr(os, "O_TMPFILE", None), os.O_RDWR | os.O_APPEND
         if unnamed is not None:
-            with suppress(OSError):  # if not for want of O_TMPFILE, it fails again below
+            with suppress(OSError):  # another error than a missing O_TMPFILE occurs again below
                 return _nameable(self.folder.open(".", unnamed | flags))
         number = self.folder.open(self.name, flags | os.O_CREAT | os.O_EXCL)
         self.is_named = True
@@ -317,19 +325,20 @@ class Replacement:
             raise FileFault(f"{self.folder.path / self.folder.name} {lost}") from None
 
     def _take_attributes(self, old: int) -> None:
-        """Also removes attributes that the old file does not have: a default ACL could let others read the file."""
+        """Copy the attributes of the old file. Attributes that the old file does not have are removed, because a
+        default ACL could let other users read the file."""
         theirs = _attributes(old)
         for name in set(_attributes(self.number)) - set(theirs):
-            with suppress(OSError):  # only the system sets some of them
+            with suppress(OSError):  # some attributes can be set only by the system
                 os.removexattr(self.number, name)
         for name in theirs:
             with suppress(OSError):
                 os.setxattr(self.number, name, os.getxattr(old, name))
 
     def put(self) -> None:
-        """Put the new file in the place of the old one. Call `sync` after it."""
+        """Replace the old file with the new file. Call `sync` afterwards."""
         if not self.is_named:
-            # Without a folder, Python would link the symlink in /proc itself.
+            # Without the folder arguments, Python would create a link to the symlink in /proc.
             target = f"/proc/self/fd/{self.number}"
             os.link(target, self.name, src_dir_fd=self.folder.number, dst_dir_fd=self.folder.number)
             self.is_named = True
@@ -337,7 +346,7 @@ class Replacement:
         self.is_named = False
 
     def sync(self) -> None:
-        """Make the content and the name survive a power cut."""
+        """Sync the file and its folder, so that the content and the name survive a power failure."""
         os.fsync(self.number)
         self.folder.sync()
 

@@ -1,7 +1,8 @@
 """An agent's memory file: a markdown log of its runs. Each line that begins with "## " starts an entry.
 
-The bytes are never decoded, and the memory used does not depend on the size of the file. Our own writers hold the
-file's lock. For writers that know no lock, the old file is read again after the new one has its place.
+The bytes are never decoded. The use of memory does not depend on the size of the file. All writers of this service lock
+the file. Other programs may write without a lock. So after the file is replaced, the old file is read again, and late
+writes are copied to the new file.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from typing import BinaryIO
 from memory.errors import FileFault
 from memory.run_log import files
 
-HEADER = b"\n## "  # the first line counts as if a newline preceded it
+HEADER = b"\n## "  # the first line also starts an entry, without a newline before it
 CHUNK = 1 << 18  # bytes read at a time
-WRITER_SECONDS = 2.0  # how long a trim waits for another program that writes to the file
+WRITER_SECONDS = 2.0  # a trim waits at most this long for another program that writes to the file
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The content of a memory file when it was read: entries, bytes, and their SHA-256."""
+    """The state of a memory file at the time of reading: the numbers of entries and bytes, and the SHA-256 of its
+    content."""
 
     entries: int
     size: int
     digest: str
-    stamp: tuple[int, ...] = ()  # an equal stamp later means that the file was not written
+    stamp: tuple[int, ...] = ()  # if the stamp is the same later, nobody wrote to the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Trimmed:
 
 
 class _Counter:
-    """Counts the entries and bytes of a file that passes through in pieces, and hashes it."""
+    """Counts the entries and bytes of a file that is added in pieces, and computes its hash."""
 
     def __init__(self) -> None:
         self.entries, self.size, self._digest, self._end = 0, 0, hashlib.sha256(), b"\n"
@@ -64,19 +66,20 @@ class _Counter:
 
 
 def state_of(place: files.Place) -> FileState | None:
-    """The state of the file; None if there is no file. Raises FileFault."""
+    """Return the state of the file, or None if there is no file. Raises FileFault."""
     with files.file_errors("open", place), _opened(place) as opened:
         return None if opened is None else _state(opened.file)
 
 
 def read(place: files.Place, state: FileState, start: int = 0) -> Iterator[bytes]:
-    """The bytes of that state from `start` on, in pieces. Raises FileFault, also if the file is gone or shorter."""
+    """Yield the bytes of the file in pieces, from `start` to the size in `state`. Raises FileFault, also if somebody
+    removed or shortened the file."""
     with files.file_errors("read", place), _required(place) as file:
         yield from _between(file, start, state.size)
 
 
 def start_of_last(place: files.Place, state: FileState, entries: int) -> int:
-    """The offset at which the last `entries` entries begin. Raises FileFault."""
+    """Return the offset at which the last `entries` entries begin. Raises FileFault."""
     with files.file_errors("read", place), _required(place) as file:
         return _start_of_last(file, state.size, entries)
 
@@ -85,12 +88,13 @@ def start_of_last(place: files.Place, state: FileState, entries: int) -> int:
 def _required(place: files.Place) -> Iterator[BinaryIO]:
     with _opened(place) as opened:
         if opened is None:
-            raise FileFault(f"{place} was removed meanwhile.")
+            raise FileFault(f"{place} was removed in the meantime.")
         yield opened.file
 
 
 def _state(file: BinaryIO, size: int | None = None) -> FileState:
-    """The state of the first `size` bytes. The default is the size at the start, because other programs may append."""
+    """Return the state of the first `size` bytes. The default is the size of the file at the start of reading, because
+    other programs may append to the file."""
     stamp, counter = _stamp(file), _Counter()
     for piece in _between(file, 0, _size(file) if size is None else size):
         counter.add(piece)
@@ -98,7 +102,8 @@ def _state(file: BinaryIO, size: int | None = None) -> FileState:
 
 
 def _start_of_last(file: BinaryIO, size: int, entries: int) -> int:
-    """Searches backwards. Each chunk is read with the start of the next one, so that no header is cut in two."""
+    """Search backwards for the start of the last `entries` entries. Each chunk is read together with the start of the
+    chunk after it, so that every header is complete in some chunk."""
     end = size
     while end > 0:
         start = max(0, end - CHUNK)
@@ -111,7 +116,7 @@ def _start_of_last(file: BinaryIO, size: int, entries: int) -> int:
                 at = data.rindex(HEADER, 0, at)
             return first + at + 1
         entries, end = entries - found, start
-    raise FileFault("The memory file was rewritten meanwhile.")
+    raise FileFault("The memory file was rewritten in the meantime.")
 
 
 def _between(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
@@ -119,7 +124,7 @@ def _between(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
     while start < end:
         piece = file.read(min(CHUNK, end - start))
         if not piece:
-            raise FileFault("The memory file was cut short meanwhile.")
+            raise FileFault("The memory file was shortened in the meantime.")
         yield piece
         start += len(piece)
 
@@ -142,18 +147,19 @@ def trim_entries(
     since: FileState | None = None,
     before_replace: Callable[[Trimmed], None] | None = None,
 ) -> Trimmed:
-    """Keep only the last `keep_n` entries, and all that were added `since` a state. 0 keeps everything.
+    """Remove all entries except the last `keep_n` ones. Entries that were added after the state `since` also stay. If
+    `keep_n` is 0, all entries stay.
 
-    The file is replaced as a whole or not at all. `before_replace` is called when the new file is complete; if it
-    raises, the file stays as it was. Raises FileFault, and the file stays as it was, also if it vanished or was
-    rewritten `since`.
+    The file is replaced as a whole or not at all. `before_replace` is called when the new file is complete. If it
+    raises an error, the file does not change. Raises FileFault, also if the file was removed or rewritten after the
+    state `since`. Then the file does not change.
     """
     if keep_n < 0:
         raise FileFault("keepN must be non-negative")
     with files.file_errors("open", place), _locked(place) as opened:
         if opened is None:
             if since is not None:
-                raise FileFault(f"{place} was removed meanwhile. Nothing was trimmed.")
+                raise FileFault(f"{place} was removed in the meantime. Nothing was trimmed.")
             return Trimmed(0, 0, _Counter().state())
         files.clear(opened.folder)
         now = _state_now(opened, since)
@@ -174,7 +180,7 @@ def _state_now(opened: Opened, since: FileState | None) -> FileState:
 
 def _require_begins_with(opened: Opened, state: FileState) -> None:
     if _size(opened.file) < state.size or _state(opened.file, state.size).digest != state.digest:
-        raise FileFault(f"{opened.place} was rewritten meanwhile. Nothing was trimmed.")
+        raise FileFault(f"{opened.place} was rewritten in the meantime. Nothing was trimmed.")
 
 
 def _require_one_name(opened: Opened) -> None:
@@ -184,7 +190,8 @@ def _require_one_name(opened: Opened) -> None:
 
 
 def _replace(opened: Opened, now: FileState, keep: int, before_replace: Callable[[Trimmed], None] | None) -> Trimmed:
-    """Write the last entries to a new file, put it in the place of the old one, and add what others wrote meanwhile."""
+    """Write the last entries to a new file, and replace the old file with it. Then copy what other programs wrote in
+    the meantime."""
     old, written = opened.file, _Counter()
     _require_one_name(opened)
     with files.file_errors("failed to write temp file in", opened.folder.path), files.Replacement(opened.folder) as new:
@@ -205,8 +212,8 @@ def _replace(opened: Opened, now: FileState, keep: int, before_replace: Callable
 
 @contextmanager
 def _writers_kept_out(opened: Opened) -> Iterator[None]:
-    """Where the system allows it, other programs that open the file for writing wait until the end of this block.
-    Raises FileFault if a program has it open for writing for more than WRITER_SECONDS."""
+    """Make other programs that open the file for writing wait until the end of this block, if the system supports this.
+    Raises FileFault if a program has the file open for writing for more than WRITER_SECONDS."""
     until = time.monotonic() + WRITER_SECONDS
     while (leased := files.lease(opened.file.fileno())) is False:
         if time.monotonic() >= until:
@@ -221,17 +228,18 @@ def _writers_kept_out(opened: Opened) -> Iterator[None]:
 
 
 def _require_unchanged(opened: Opened, now: FileState) -> None:
-    """The last check before the file is replaced."""
+    """Check for the last time before the replacement that the file is the same. Raises FileFault."""
     if not opened.is_in_place():
-        raise FileFault(f"{opened.place} was replaced or removed meanwhile. Nothing was trimmed.")
+        raise FileFault(f"{opened.place} was replaced or removed in the meantime. Nothing was trimmed.")
     _require_one_name(opened)
     if now.stamp != _stamp(opened.file):
         _require_begins_with(opened, now)
 
 
 def _copy_late_writes(opened: Opened, copied: int, new: files.Replacement, written: _Counter) -> None:
-    """Append what others write to the old file. It has no name any more, so only programs that have it open already
-    can write to it. Where the system does not say whether there are any, they get a moment."""
+    """Copy what other programs write to the old file to the new file. The old file has no name any more, so only a
+    program that already has it open can write to it. If the system cannot tell whether there is such a program, this
+    waits for a moment."""
     until = time.monotonic() + WRITER_SECONDS
     is_open: bool | None = True
     while is_open:
@@ -253,7 +261,7 @@ def _copy_late_writes(opened: Opened, copied: int, new: files.Replacement, writt
 
 def _copy(opened: Opened, start: int, end: int, new: files.Replacement, written: _Counter) -> None:
     whole = new.size()
-    lost = f"{end - start:,} bytes that another program appended meanwhile could not be written again"
+    lost = f"{end - start:,} bytes that another program appended in the meantime could not be copied"
     with files.file_errors(f"{opened.place} was trimmed, but", lost):
         try:
             for piece in _between(opened.file, start, end):
@@ -267,17 +275,18 @@ def _copy(opened: Opened, start: int, end: int, new: files.Replacement, written:
 
 
 def append(place: files.Place, entry: bytes) -> None:
-    """Add an entry at the end, all of it or nothing. Creates the file if it does not exist. Raises FileFault."""
+    """Add an entry at the end of the file, completely or not at all. If the file does not exist, create it. Raises
+    FileFault."""
     with locked_to_append(place) as file:
         file.add(entry)
 
 
 @contextmanager
 def locked_to_append(place: files.Place) -> Iterator[Opened]:
-    """The file, opened, and created (mode 0600) if it does not exist. Raises FileFault, also if another process
-    holds the lock for too long.
+    """Open the file and lock it. If it does not exist, create it with mode 0600. Raises FileFault, also if another
+    process holds the lock for too long.
 
-    Lock the file before the transaction begins: `gc` locks the file first and writes to the trail after that.
+    Lock the file before the transaction begins, because `gc` also locks the file before it writes to the trail.
     """
     with files.file_errors("open", place), _locked(place, create=True) as opened:
         if opened is None:
@@ -294,23 +303,23 @@ def _ends_a_line(file: BinaryIO, size: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A memory file, open for reading, and its folder. If it is locked, it takes new entries."""
+    """A memory file that is open for reading, and its folder. If the file is locked, `add` can write new entries."""
 
     place: files.Place
     folder: files.Folder
     file: BinaryIO
 
     def is_in_place(self) -> bool:
-        """Whether the name still leads to this file."""
+        """Return whether the path still leads to this file."""
         return self.folder.has(self.folder.name, self.file.fileno())
 
     def add(self, entry: bytes) -> None:
-        """Write an entry, which begins on a line of its own. Raises FileFault."""
+        """Write an entry at the end of the file. The entry begins on a new line. Raises FileFault."""
         with files.file_errors("write", self.place):
             number = self.folder.open(self.folder.name, os.O_WRONLY | os.O_APPEND)
             try:
                 if not self.folder.has(self.folder.name, number) or not self.is_in_place():
-                    raise FileFault(f"{self.place} was replaced meanwhile. Nothing was written.")
+                    raise FileFault(f"{self.place} was replaced in the meantime. Nothing was written.")
                 self._write(number, entry)
             finally:
                 os.close(number)
@@ -333,7 +342,7 @@ class Opened:
 
 @contextmanager
 def _opened(place: files.Place, *, create: bool = False) -> Iterator[Opened | None]:
-    """The file; None if it does not exist."""
+    """Open the file. The result is None if the file does not exist."""
     with files.folder_of(place, create=create) as folder:
         file = None if folder is None else files.open_file(folder, os.O_RDONLY | (os.O_CREAT if create else 0), place)
         if folder is None or file is None:
@@ -345,8 +354,9 @@ def _opened(place: files.Place, *, create: bool = False) -> Iterator[Opened | No
 
 @contextmanager
 def _locked(place: files.Place, *, create: bool = False) -> Iterator[Opened | None]:
-    """The file, locked; None if it does not exist. It is opened for reading, so that waiting for the lock does not make
-    this process a writer. Opened again if it was replaced during the wait."""
+    """Open the file and lock it. The result is None if the file does not exist. The file is opened only for reading, so
+    that this process does not count as a writer while it waits for the lock. If somebody replaces the file during this
+    time, the new file is opened and locked."""
     while True:
         with _opened(place, create=create) as opened:
             if opened is not None:

@@ -1,6 +1,7 @@
-"""The log of an agent's runs: the form of an entry, and where it is written.
+"""The log of an agent's runs: the format of an entry, and the place where it is written.
 
-An entry goes to the agent's memory file if there is one, and otherwise becomes a run memory in the agent's journal.
+If the agent has a memory file, an entry is added to this file. Otherwise the entry becomes a memory with the source
+"run" in the agent's journal.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _HEADER = re.compile(r"(?<=[\n\r])(?=## )")
 
 
 def log_run(agent: Agent, task: str, result: str, actor: Actor, file: Opened | None = None) -> int | None:
-    """Log a run. Returns the number of the journal memory, or None for a memory file. The file is locked here unless
-    the caller has locked it (`locked_file`).
+    """Log a run. Return the number of the journal memory, or None if the run was logged in the memory file. `file` is
+    the memory file if the caller has locked it with `locked_file`. Otherwise it is locked here.
 
     Raises Invalid, MemoryDisabled, FileFault, Erased.
     """
@@ -47,29 +48,31 @@ def log_run(agent: Agent, task: str, result: str, actor: Actor, file: Opened | N
 
 
 def _require_current(agent: Agent) -> None:
-    """Check again what may have changed since the agent's row was read."""
+    """Read the agent's row again. Check that the agent is not erased, that memory is on, and that the path of the
+    memory file is the same. Raises Erased, MemoryDisabled, FileFault."""
     row = Agent.objects.select_related("tenant").get(pk=agent.pk)
     edits.require_key(row)
     if not row.memory_enabled:
         raise MemoryDisabled
     if row.memory_path != agent.memory_path:
-        raise FileFault("The memory file of this agent was changed meanwhile. Nothing was written.")
+        raise FileFault("The memory file of this agent was changed in the meantime. Nothing was written.")
 
 
 def locked_file(agent: Agent) -> AbstractContextManager[Opened | None]:
-    """The agent's memory file, locked; None if the agent has none. Lock it before a transaction begins.
+    """Lock the agent's memory file. The result is None if the agent has no memory file. Lock the file before a
+    transaction begins.
 
     Raises Erased, MemoryDisabled, FileFault.
     """
     if agent.memory_path:
-        _require_current(agent)  # before it creates the file
+        _require_current(agent)  # check this before the file is created
         return log_file.locked_to_append(place_of(agent))
     return nullcontext()
 
 
 def body(task: str, result: str) -> str:
-    """The text of an entry: the task on one line, and the result cut at 1,000 characters, with its headers escaped.
-    Raises Invalid."""
+    """Return the text of an entry. It has the task on one line, and the first 1,000 characters of the result. Headers
+    in the result are escaped. Raises Invalid."""
     one_line = " ".join(line.strip() for line in checked_content(task, "task").splitlines() if line.strip())
     if len(one_line) > TASK_CHARACTERS:
         raise Invalid("task", f"has {len(one_line):,} characters; the maximum is {TASK_CHARACTERS:,}")
@@ -80,18 +83,18 @@ def body(task: str, result: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """Puts a backslash before each line that would start another entry."""
+    """Return the text with a backslash before each line that would otherwise start another entry."""
     return _HEADER.sub(lambda _: "\\", text)
 
 
 def entry(at: datetime, body: str) -> str:
-    moment = at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")  # strftime shortens early years
+    moment = at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")  # strftime does not pad early years
     return f"## {moment}Z\n{body}\n\n"
 
 
 def place_of(agent: Agent) -> Place:
-    """The agent's memory file. It must lie under the operator's roots, or in its tenant's folder if it is there, also
-    after symlinks are resolved."""
+    """Return the place of the agent's memory file. The file must be inside one of the folders VAULT_ROOTS, also after
+    symlinks are resolved. If its path is inside the tenant's folder, it must also stay inside the tenant's folder."""
     path, roots = Path(agent.memory_path), [Path(root) for root in settings.VAULT_ROOTS]
     real = Path(os.path.realpath(path.parent))
     folders = [root / agent.tenant.slug for root in roots]
@@ -100,7 +103,7 @@ def place_of(agent: Agent) -> Place:
 
 
 def path_in_roots(text: str) -> str:
-    """The absolute path of a memory file under one of the operator's folders. Raises Invalid."""
+    """Return the absolute path of a memory file inside one of the folders VAULT_ROOTS. Raises Invalid."""
     try:
         text = str(Path(text).expanduser()) + ("/" if text.endswith("/") else "") if text else ""
     except RuntimeError:
@@ -109,7 +112,8 @@ def path_in_roots(text: str) -> str:
 
 
 def path_in_tenant(tenant: str, text: str) -> str:
-    """The same under the tenant's folder, for callers other than the operator. Raises Invalid."""
+    """Return the absolute path of a memory file inside the tenant's folder. For callers other than the operator. Raises
+    Invalid."""
     folders = [Path(root) / tenant for root in settings.VAULT_ROOTS]
     if text.startswith("~"):
         raise Invalid("memory_path", "must not begin with ~")
@@ -131,7 +135,7 @@ def _checked(text: str, base: Path, folders: list[Path]) -> str:
     if not any(real.is_relative_to(os.path.realpath(folder)) for folder in folders):
         raise Invalid("memory_path", f"must be under {' or '.join(str(folder) for folder in folders)}")
     if is_folder or text.endswith(("/", os.sep)) or any(real == Path(os.path.realpath(each)) for each in folders):
-        raise Invalid("memory_path", "is a folder; name a file")
+        raise Invalid("memory_path", "is a folder; choose a file")
     if any(above.is_file() for above in real.parents):
-        raise Invalid("memory_path", "is below a file, not a folder")
+        raise Invalid("memory_path", "has a file as a parent folder; choose another path")
     return str(path)

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
 
+from config.wording import several
 from memory.errors import MemoryDisabled
 from memory.models import Agent, Kind, Memory
 from memory.policy import switches
@@ -57,7 +58,8 @@ def indented(opened: Opened) -> str:
 
 def left_out(memories: int, tokens: int) -> str:
     """Return the last line of a block, which says how many memories and tokens are left out."""
-    return f"({memories:,} memories with {tokens:,} tokens in total are left out here.)"
+    verb = "is" if memories == 1 else "are"
+    return f"({several(memories, 'memory', 'memories')} of {tokens:,} tokens {verb} left out here.)"
 
 
 def etag(

@@ -11,10 +11,11 @@ from memory.transfer.formats import axe, jsonl, letta, mem0, tree
 
 
 class Export(NamedTuple):
-    """An export format. `write` yields its bytes, with only a few memories in memory at once."""
+    """An export format. `write` yields the bytes of an export. It holds only a few of the agent's memories at a
+    time."""
 
     media_type: str
-    ending: str  # of a file's name
+    ending: str  # the end of a file's name
     write: Writer
 
 
@@ -27,10 +28,10 @@ EXPORTS = {
 }
 _ABOUT = {
     "jsonl": "JSON Lines, one memory per line, with every field",
-    "markdown": "a folder of Markdown files in the structure of the memory rules, with their settings",
+    "markdown": "a folder of Markdown files in the structure of the memory rules, and the agent's settings",
     "axe": "an axe run log: one entry per memory, with its date to the second",
-    "mem0": "JSON as mem0's API returns it; fields that mem0 does not have are metadata",
-    "letta": "a Letta agent file with one block per memory; fields that a block does not have are its metadata",
+    "mem0": "JSON as mem0's API returns it; other fields of a memory are in its metadata",
+    "letta": "a Letta agent file with one block per memory; other fields of a memory are in the block's metadata",
 }
 HELP = "; ".join(f"{name}: {about}" for name, about in _ABOUT.items())
 

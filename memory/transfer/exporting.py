@@ -1,4 +1,4 @@
-"""What all export formats use: the memories, and the notes about what a format cannot hold."""
+"""Code for all export formats: read the memories, and count the values that a format cannot store."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from config.wording import several
 from memory.models import Agent, Memory
 from memory.silo.silo import Read, Silo
 
-AT_ONCE = 1_000  # memories in memory at once
+AT_ONCE = 1_000  # number of the agent's memories that are held at a time
 OWN_KEY = "palimpsest"  # the metadata key for fields that another system's format does not have
 
-Losses = Counter[str]  # what a format cannot hold → number of memories
+Losses = Counter[str]  # what a format cannot store → number of memories
 
 
 def counted(what: Counter[str]) -> Iterator[str]:
-    """Yield one line per note for people, the most frequent first."""
+    """Yield a line for people about each note. The most frequent note comes first."""
     for each, count in what.most_common():
         yield f"{several(count, 'memory', 'memories')}: {each}"
 
@@ -28,8 +28,8 @@ Writer = Callable[[Agent, Iterable[Read], Losses], Iterator[bytes]]
 
 
 def memories(agent: Agent, *, with_discarded: bool = False) -> Generator[Read, None, None]:
-    """Yield the silo's memories by number, without redacted ones. For the agent's side only. Works while memory
-    is off."""
+    """Yield the memories of the silo in the order of their numbers. Redacted memories are left out. Only the agent's
+    side may call this. It also works while memory is off."""
     silo = Silo.for_agent(agent)
     wanted = Memory.objects.of(agent).filter(redacted_at__isnull=True).order_by("number")
     if not with_discarded:
@@ -40,7 +40,7 @@ def memories(agent: Agent, *, with_discarded: bool = False) -> Generator[Read, N
 
 
 def record(read: Read, *, with_discarded: bool = False) -> dict[str, Any]:
-    """A memory as an export has it."""
+    """Return the fields of a memory in an export."""
     left_out = {"version"} if with_discarded else {"version", "discarded_at", "superseded_by"}
     return {
         name: value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
@@ -50,6 +50,6 @@ def record(read: Read, *, with_discarded: bool = False) -> dict[str, Any]:
 
 
 def own_fields(read: Read) -> dict[str, Any]:
-    """All fields of a memory except its text, so that a later import restores them."""
+    """Return the fields of a memory, except its text. A later import restores them."""
     fields = record(read)
     return {name: value for name, value in fields.items() if name not in ("content", "tokens")}

@@ -1,4 +1,4 @@
-"""Import files of memories: all memories of a file, or none."""
+"""Import files with memories. Either all memories of a file are imported, or none."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from memory.transfer.formats.gathering import WAS_CONSTITUTIONAL
 from memory.transfer.formats.parts import EMPTY, HERE, NO_TEXT, Found, LeftOut, Part, Reader, one_line
 from memory.writing import edits, operations
 
-BATCH = 1_000  # memories in memory, and in one audit entry
-NAMED = 100  # left-out parts, and kinds of changes, that are listed
-NAMED_KEYS = 10  # unknown keys that a warning names
+BATCH = 1_000  # memories that are held at a time, and memories in one audit entry
+NAMED = 100  # number of left-out parts, and of kinds of changes, that are listed
+NAMED_KEYS = 10  # number of unknown keys that a warning lists
 KEY, NAME = 200, 64  # characters of a listed key, and of an unknown key
-MOST_LEFT_OUT = 100_000  # left-out parts of a file before the import fails
+MOST_LEFT_OUT = 100_000  # an import fails if more parts of the file are left out
 _OTHER = "other changes"
-# Reasons that show another format: if a file has only these, it is refused.
+# These reasons show that a file has another format. If all parts of a file have such a reason, the file is refused.
 _STRANGE = frozenset({NO_TEXT, axe.BEFORE, tree.NO_MARKDOWN, "is not an object"})
 
 
@@ -38,7 +38,7 @@ class Import:
     name: str  # in --format and ?format=
     media_type: str
     what: str  # for help texts
-    read: Reader  # with the path "", keys have no path
+    read: Reader  # if it gets the path "", the keys have no path
 
 
 IMPORTS = {
@@ -56,17 +56,18 @@ IMPORTS = {
 
 @dataclass(slots=True)
 class Imported:
-    """The result of an import. Keys may contain words of a heading: they are only for the sender of the file."""
+    """The result of an import. The keys of parts may contain words of a heading, so only the sender of the file can see
+    them."""
 
     imported: int = 0
     tokens: int = 0
     constitutional: int = 0
-    discarded: int = 0  # JSON Lines: left out, because the file marks them as discarded
+    discarded: int = 0  # JSON Lines: memories left out because the file marks them as discarded
     ignored: int = 0  # JSON Lines: values of unknown keys
-    names: set[str] = field(default_factory=set)  # the first unknown keys
-    left_out: int = 0  # other formats: parts without a memory
-    strange: int = 0  # of these: parts of another format
-    named: list[LeftOut] = field(default_factory=list)  # the first parts that were left out
+    names: set[str] = field(default_factory=set)  # the names of the first unknown keys
+    left_out: int = 0  # other formats: number of parts without a memory
+    strange: int = 0  # number of left-out parts that show another format
+    named: list[LeftOut] = field(default_factory=list)  # the first of the parts that were left out
     transformed: Counter[str] = field(default_factory=Counter)  # change → number of memories
 
     def ignore(self, name: str) -> None:
@@ -89,14 +90,14 @@ class Imported:
         self.constitutional = self.transformed[WAS_CONSTITUTIONAL]
 
     def warnings(self) -> Iterator[str]:
-        """Yield the warnings for people."""
+        """Yield the warnings for people, one line each."""
         if self.ignored:
             names = sorted(self.names)
             more = f" and {len(names) - NAMED_KEYS:,} more" if len(names) > NAMED_KEYS else ""
             yield f"ignored {several(self.ignored, 'value')} of unknown keys: {', '.join(names[:NAMED_KEYS])}{more}"
         if self.constitutional and not self.transformed:
             were = several(self.constitutional, "memory was", "memories were")
-            yield f"{were} constitutional: the agent or an admin can set that again"
+            yield f"{were} constitutional: the agent or an admin can set this mark again"
         if self.discarded:
             yield f"{several(self.discarded, 'discarded memory was', 'discarded memories were')} left out"
         yield from counted(self.transformed)
@@ -108,16 +109,18 @@ class Imported:
 
 @dataclass(slots=True, repr=False)
 class CheckedFile:
-    """A file that was checked. Its first thousand memories are in memory, the others are read while they are stored."""
+    """A file that was checked. The first thousand memories are already read. The others are read while they are
+    stored."""
 
     drafts: Iterator[Draft]
     done: Imported
 
     def store(self, agent: Agent, actor: Actor, advance: Callable[[int], None] = lambda _: None) -> Imported:
-        """Store every memory, or none: one transaction, with one audit entry for each BATCH. Raises Invalid if the file
-        changed meanwhile, BadLine, MemoryDisabled, CategoryDisabled."""
+        """Store every memory of the file in one transaction, or none. There is one audit entry for each BATCH of
+        memories. Raises BadLine, MemoryDisabled, CategoryDisabled. Raises Invalid if the file changed in the
+        meantime."""
         with edits.locked(agent) as row:
-            detail = {"import": row.audit_seq + 1}  # a rollback of the import finds its entries by this
+            detail = {"import": row.audit_seq + 1}  # a rollback of the import finds its entries by this number
             while batch := list(islice(self.drafts, BATCH)):
                 edited = operations.remember(row, batch, actor, operation=Operation.IMPORTED, detail=detail)
                 self.done.imported += len(batch)
@@ -127,18 +130,18 @@ class CheckedFile:
 
 
 def check_file(file: IO[bytes], format: str, *, project: str = "") -> CheckedFile:
-    """Check a file before the agent is locked, which may take minutes. JSON Lines are checked while they are stored.
-    `project` is set for memories of a project category that name no project. Raises Invalid if the file does not have
-    this format."""
+    """Check a file. This may take minutes, so it happens before the agent is locked. Only JSON Lines are checked later,
+    while the memories are stored. `project` is the project of memories whose category needs a project but whose entry
+    has none. Raises Invalid if the file does not have this format."""
     if format == "jsonl":
         if project:
-            raise Invalid("project", "cannot be set for JSON Lines: each line names its own project")
+            raise Invalid("project", "cannot be set for JSON Lines: each line has its own project")
         return check_lines(jsonl.lines_of("the file", file))
     return check_parts(IMPORTS[format].read(file, ""), project=project, expected=IMPORTS[format].what)
 
 
 def check_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memories") -> CheckedFile:
-    """Check what a reader found in a file. Raises Invalid if nothing has the expected format."""
+    """Check the parts that a reader found in a file. Raises Invalid if no part has the expected format."""
     done = Imported()
     drafts = _drafts(parts, checked_project(project) or DEFAULT_PROJECT, done)
     first = list(islice(drafts, BATCH))
@@ -148,7 +151,7 @@ def check_parts(parts: Iterable[Part], *, project: str = "", expected: str = "me
 
 
 def check_lines(lines: Iterable[bytes]) -> CheckedFile:
-    """Prepare JSON Lines. One bad line, and nothing is stored."""
+    """Prepare the import of JSON Lines. If one line is invalid, nothing is stored."""
     done = Imported()
     return CheckedFile(_of_lines(lines, done), done)
 

@@ -1,5 +1,5 @@
-"""Carry out a migration in one transaction. All its audit entries name the first one, so that a rollback undoes them
-together."""
+"""Carry out a migration in one transaction. Each of its audit entries has the number of the first one, so that a
+rollback undoes all of them together."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ AT_ONCE = 1_000  # memories in one audit entry
 class Figures:
     """The result of a migration."""
 
-    entry: int | None  # the first audit entry, which a rollback names; None if nothing was stored
+    entry: int | None  # the first audit entry, for a rollback; None if nothing was stored
     stored: int = 0
     revised: int = 0
     tokens: int = 0
 
 
 class NotAsWritten(RuntimeError):
-    """A memory that was read back differs from what was written. Nothing was stored."""
+    """A stored memory was read back, and differs from the text that was written. Nothing was stored."""
 
 
 def migrate(
     agent: Agent, steps: Sequence[Step], actor: Actor, *, advance: Callable[[int], None] = lambda _: None
 ) -> Figures:
-    """Store new pieces and revise changed ones: all or none. Each memory is read back and compared. Raises
-    MemoryDisabled, CategoryDisabled, TrailChanged after another migration of these pieces, NotAsWritten."""
+    """Store new pieces and revise the memories of changed pieces: all of them, or none. Each memory is read back and
+    compared. Raises MemoryDisabled, CategoryDisabled, NotAsWritten. Raises TrailChanged if another migration stored
+    some of these pieces in the meantime."""
     steps = [step for step in steps if step.state is not State.SAME]
     if not steps:
         return Figures(None)
@@ -61,7 +62,8 @@ def migrate(
 
 
 def skip(agent: Agent, steps: Sequence[Step]) -> int:
-    """Note that these pieces are skipped. They are offered again when they change. Return how many."""
+    """Record that these pieces are skipped, and return their number. A skipped piece is offered again when it
+    changes."""
     steps = [step for step in steps if step.state is not State.SAME and not step.replaces]
     with edits.locked(agent) as row:
         _require_as_planned(row, steps)
@@ -100,7 +102,7 @@ def _revise(row: Agent, step: Step, actor: Actor, detail: Mapping[str, Any]) -> 
 
 
 def _require_as_written(row: Agent, steps: Sequence[Step]) -> None:
-    """Read the memories back and compare them."""
+    """Read the memories back, and compare them with the drafts. Raises NotAsWritten."""
     silo, numbers = Silo.for_agent(row), [step.number or 0 for step in steps]
     rows = {memory.number: memory for memory in Memory.objects.of(row).numbered(numbers)}
     for step in steps:
@@ -130,5 +132,5 @@ def _note(row: Agent, steps: Sequence[Step]) -> None:
 
 
 def forget(agent: Agent) -> None:
-    """Delete the digests of an agent that is erased."""
+    """Delete the digests of imported pieces when an agent is erased."""
     ImportedPiece.objects.filter(agent_id=agent.pk).delete()

@@ -1,8 +1,8 @@
-"""Plan a migration: the memory that each piece becomes, and whether it is new, unchanged or changed since an earlier
-migration.
+"""Plan a migration. The plan says which memory each piece becomes. It also says whether a piece is new, or whether it
+changed after an earlier migration.
 
-Nothing is stored here. A plan has the contents of memories, so only people who may read them get it. Pieces of earlier
-migrations are recognized by keyed digests (`memory.models.ImportedPiece`).
+Nothing is stored here. A plan has the contents of memories, so only people who can read these memories may see it.
+Pieces of earlier migrations are recognized by keyed digests (`memory.models.ImportedPiece`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from memory.transfer.reading import Item
 
 
 class State(StrEnum):
-    """A piece compared with earlier migrations."""
+    """The state of a piece, compared with earlier migrations."""
 
     NEW = "new"
     SAME = "same"
@@ -41,30 +41,30 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Step:
-    """A piece of another system, and the memory it becomes. The digests are keyed."""
+    """A piece of another system, and the memory that it becomes. All digests are keyed."""
 
     system: str
     key: str
     draft: Draft  # checked
-    origin: datetime  # the piece's date, or the file's
+    origin: datetime  # the date of the piece, or of its file
     transformed: tuple[str, ...]
-    source: bytes  # digest of the file, and of the id, the part or the text
-    file: bytes  # digest of its file
+    source: bytes  # digest of the path and of the id, the part or the text
+    file: bytes  # digest of the file's path
     text: bytes  # digest of the original text
     has_id: bool
     state: State = State.NEW
-    number: int | None = None  # of the memory from an earlier migration
-    version: int = 0  # of that memory, as the earlier migration wrote it
-    known: bytes | None = None  # the text's digest in the earlier migration
-    replaces: bool = False  # discard the old memory: category, project or kind changed
+    number: int | None = None  # number of the memory from an earlier migration
+    version: int = 0  # version of that memory that the earlier migration wrote
+    known: bytes | None = None  # digest of the text in the earlier migration
+    replaces: bool = False  # the category, project or kind changed, so the old memory is discarded
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which pieces to migrate. An empty field means all."""
+    """A choice of pieces to migrate. An empty field does not limit the choice."""
 
     categories: frozenset[str] = frozenset()
-    paths: tuple[str, ...] = ()  # shell patterns; `*` crosses folders
+    paths: tuple[str, ...] = ()  # shell patterns; `*` also matches `/`
     since: datetime | None = None
     until: datetime | None = None
 
@@ -79,7 +79,7 @@ class Choice:
 
 @dataclass(slots=True, repr=False)
 class Plan:
-    """The steps in order of path and position in the file."""
+    """The steps of a migration, in the order of their paths and of their positions in the file."""
 
     steps: list[Step] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -96,15 +96,15 @@ class Plan:
 # --- comparing with earlier migrations
 
 
-_CONFLICT = "changed, and memory {} changed here, too. That memory stays as it is: revise or discard it yourself"
-_REDACTED = "was redacted, or is in a file with a redacted piece: it is not imported again"
+_CONFLICT = "changed, and memory {} was also changed here. The memory is not overwritten: revise or discard it yourself"
+_REDACTED = "was redacted, or is in a file with a redacted piece, so it is not imported again"
 _CATEGORY_OFF = "has the category {}, which is off"
 _DUPLICATE = "has the same text as memory {}"
 _ALREADY_IMPORTED = "was imported before, as memory {}"
 
 
 def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compares: bool) -> None:
-    """Set the state of each step, and leave out what must not be imported."""
+    """Set the state of each step. Leave out the steps that must not be imported."""
     pieces = ImportedPiece.objects.filter(agent_id=agent.pk)
     of_files = list(pieces.filter(file_digest__among={step.file for step in plan.steps}))
     alike = list(pieces.filter(text_digest__among={step.text for step in plan.steps})) if compares else []
@@ -136,7 +136,8 @@ def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compare
 
 
 def _keep(plan: Plan, choose: Callable[[Step], Step | str]) -> None:
-    """Replace each step by the chosen one. A step with a reason is left out."""
+    """Call `choose` with each step. If it returns a step, that step replaces the first one. If it returns a reason, the
+    step is left out."""
     steps, plan.steps = plan.steps, []
     for step in steps:
         chosen = choose(step)
@@ -147,7 +148,7 @@ def _keep(plan: Plan, choose: Callable[[Step], Step | str]) -> None:
 
 
 class _Past:
-    """The memories of earlier migrations, as they are now."""
+    """The current state of the memories from earlier migrations."""
 
     def __init__(self, agent: Agent, digest: Callable[[str], bytes], numbers: set[int]) -> None:
         self.digest = digest
@@ -163,12 +164,13 @@ class _Past:
         return memory is not None and memory.redacted_at is not None
 
     def _rollback(self, memory: Memory, piece: ImportedPiece) -> int | None:
-        """Return the rollback that gave the memory its current version, if it undid the migration."""
+        """Return the entry of the rollback that undid the migration of this piece, if the memory still has the version
+        from this rollback. Otherwise return None."""
         by = self._undone.by(piece.version) if self._undone else None
         return by if memory.version == by else None
 
     def stands(self, piece: ImportedPiece) -> bool:
-        """Return whether the memory was not removed by a rollback."""
+        """Return False if a rollback undid the migration and discarded the memory. Otherwise return True."""
         memory = self.memory(piece)
         return memory is None or memory.discarded_at is None or self._rollback(memory, piece) is None
 
@@ -176,7 +178,7 @@ class _Past:
         """Return the step with its state, or the reason to leave it out."""
         is_same, memory = bytes(piece.text_digest) == step.text, self.memory(piece)
         step = replace(step, known=bytes(piece.text_digest))
-        if memory is None:  # it was skipped, and has no memory
+        if memory is None:  # the piece was skipped, so it has no memory
             return replace(step, state=State.SAME if is_same else State.NEW)
         if not self.stands(piece):
             return step
@@ -193,12 +195,12 @@ class _Past:
 
 
 def _place(of: object) -> tuple[str, str, str]:
-    """The place of a memory or draft."""
+    """Return the category, the project and the kind of a memory or draft."""
     return of.category, of.project, of.kind  # type: ignore[attr-defined]
 
 
 def _leave_out_repeats(agent: Agent, plan: Plan, past: _Past, alike: Iterable[ImportedPiece]) -> None:
-    """Leave out new pieces whose text a memory has already, or which were imported under another name."""
+    """Leave out a new piece if a memory already has its text, or if it was imported under another name."""
     changing = {step.number for step in plan.of(State.CHANGED)}
     digests = {step.source: past.digest(step.draft.content) for step in plan.of(State.NEW)}
     known: dict[tuple[bytes, str, str], str] = {}
@@ -224,8 +226,8 @@ def _leave_out_repeats(agent: Agent, plan: Plan, past: _Past, alike: Iterable[Im
 
 SETTINGS = "memory_rules.migration_settings"
 _SOURCE_KEPT = "its file was left as it is"
-_MAX_NOTES = 16  # changes of a piece that become tags
-_MAX_TAGS_KNOWN = 1_000  # tags whose masked form is cached
+_MAX_NOTES = 16  # number of changes of a piece that become tags
+_MAX_TAGS_KNOWN = 1_000  # number of tags whose masked form is cached
 
 
 def make_plan(
@@ -238,14 +240,15 @@ def make_plan(
     masks: bool | None = None,
     where: str = "",
 ) -> Plan:
-    """Plan what each piece becomes. `project` is the folder's project, `where` the folder's path in it.
+    """Plan which memory each piece becomes. `project` is the project of the folder. `where` is the path of the folder
+    in the project.
 
-    `compares` is only for the agent's side: pieces are compared with memories. Otherwise every piece of a file that was
-    migrated before counts as unchanged, because a difference would let a person guess contents. `masks`: whether
-    secrets are masked in memories that are not private; None follows the settings.
+    If `compares` is true, pieces are compared with memories. Only the agent's side may set it. Otherwise every piece of
+    a file that was migrated before counts as unchanged, because differences would help a person to guess contents.
+    `masks` says whether secrets are masked in memories that are not private. If it is None, the settings decide.
     """
     silo, plan = Silo.for_agent(agent), Plan()
-    # Most tags belong to many pieces, and masking takes most of the time of a plan.
+    # Masking takes most of the time of a plan, and the same tag belongs to many pieces. So masked tags are cached.
     masked_tag = lru_cache(_MAX_TAGS_KNOWN)(lambda tag: _cut(masked(tag)[0]))
     shaping = _Shaping(switches.rules_of(agent), silo, project, now, masks, where, masked_tag)
     for item in items:
@@ -272,11 +275,13 @@ class _Shaping:
     _seen: Counter[str] = field(default_factory=Counter)
 
     def at_home(self, key: str) -> str:
-        """Return a key relative to the project's root: the folder of an AGENTS.md is its scope."""
+        """Return a key relative to the root of the project. This shows, for example, the folder to which an AGENTS.md
+        applies."""
         return "/".join(filter(None, (self.where, key)))
 
     def step(self, item: Item, found: Found) -> Step:
-        """Return the memory, the changes that were made, and the digests that recognize it. Raises Invalid."""
+        """Return the step of a piece: its memory, the changes that were made, and the digests by which it is
+        recognized. Raises Invalid."""
         content, done = self._content(found)
         done = (*found.transformed, *done, *(() if found.date else ("dated by its file",)))
         project = checked_project(self.project if found.project == HERE else found.project)
@@ -286,13 +291,14 @@ class _Shaping:
         file = f"piece\0{self.project}\0{self.at_home(item.source.path)}"
         source = f"{file}\0{found.id}\0{found.part}\0{text.hex() if found.by_words else ''}"
         self._seen[source] += 1
-        # Two pieces may have the same key.
+        # Two pieces may have the same source. Then a number is added.
         numbered = source if self._seen[source] == 1 else f"{source}\0{self._seen[source]}"
         digests = (self.silo.digest(numbered), self.silo.digest(file), text)
         return Step(item.source.system, found.key, draft, draft.origin or origin, done, *digests, bool(found.id))
 
     def _content(self, found: Found) -> tuple[str, tuple[str, ...]]:
-        """Return the text without brands and licences, and without secrets unless the memory is private."""
+        """Return the text without brands and licences, and the changes that were made. Secrets are masked too, unless
+        the memory is private or masking is off."""
         content, done = neutral_whole(found.content), []
         if content != found.content:
             done.append("licence or brand left out")
@@ -302,7 +308,7 @@ class _Shaping:
         return content, tuple(done)
 
     def _tags(self, item: Item, found: Found, done: Sequence[str]) -> tuple[str, ...]:
-        """Return the piece's own tags and the migration notes, which the memory's file shows."""
+        """Return the tags of the piece, and further tags with the migration notes that the memory's file shows."""
         notes = [f"source-system:{item.source.system}", f"migrated:{self.now:%Y-%m-%dT%H:%M:%SZ}"]
         if settings_document.value(self.rules, f"{SETTINGS}.migration_notes_inclusion"):
             notes += _in_tags("migration:", f"from {self.at_home(found.key)}")
@@ -320,7 +326,8 @@ class _Shaping:
 
 
 def _in_tags(before: str, text: str) -> list[str]:
-    """Split a text into as many tags as it needs, after slashes. A text that needs more than eight loses its middle."""
+    """Split a text into as many tags as it needs. If possible, it is split after slashes. If a text needs more than
+    eight tags, its middle is left out."""
     text, tags, room = " ".join(text.split()), [], MAX_TAG - len(before)
     if len(text) > 8 * room - 1:
         text = f"{text[: 4 * room - 1]}…{text[-2 * room :]}"

@@ -1,7 +1,7 @@
 """Detect memories of other systems in a folder, and read them one at a time.
 
-The whole folder is listed before any file is read. A file in a git repository is dated by the last commit that changed
-it, because a checkout sets all file times.
+The whole folder is listed before any file is read. The date of a file in a git repository is the date of the last
+commit that changed it. The time of the file itself is not used, because a checkout changes it.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _CACHED = 10_000  # objects
 
 
 def last_changes(root: Path, paths: Collection[str]) -> dict[str, datetime]:
-    """Return the date of the last commit that changed each path, as `git log -1 -- PATH` finds it. Paths are relative
-    to the repository's root.
+    """Return for each path the date of the last commit that changed it. `git log -1 -- PATH` shows the same commit.
+    Paths are relative to the root of the repository.
 
-    After MAX_SECONDS, the date is that of the oldest commit that was read. Files outside git, and repositories that
-    cannot be read, give no date.
+    If this takes more than MAX_SECONDS, the remaining paths get the date of the oldest commit that was read for them. A
+    file that is not in git has no date. No file has a date if the repository cannot be read.
     """
     try:
         with Repo(str(root)) as repository:
             return _History(repository).last_changes(paths)
-    except (NotGitRepository, KeyError, OSError, ValueError, AssertionError):  # damaged, or without a commit
+    except (NotGitRepository, KeyError, OSError, ValueError, AssertionError):  # damaged, or has no commits
         return {}
 
 
@@ -61,10 +61,11 @@ class _History:
         self._object: Any = lru_cache(_CACHED)(repository.__getitem__)
 
     def last_changes(self, paths: Collection[str]) -> dict[str, datetime]:
-        """Follow all paths from commit to commit, each to a parent with the same file, until no parent has it."""
+        """Follow all paths from commit to commit. Each path is followed to a parent commit that has the same file. If
+        no parent has the same file, the commit changed the path."""
         found: dict[str, datetime] = {}
         there = {path: file for path in paths if (file := self._file(self._head, path))}
-        waiting, ordered = {self._head: there}, [(0, self._head)]  # newest commit first
+        waiting, ordered = {self._head: there}, [(0, self._head)]  # the newest commit comes first
         until = time.monotonic() + MAX_SECONDS
         while ordered:
             _, number = heapq.heappop(ordered)
@@ -89,9 +90,9 @@ class _History:
 # --- finding and reading memories
 
 
-MAX_PIECES = 200_000  # in memory at once
-LARGEST_EXPORT = 2**30  # bytes; exports are read as a stream
-# Folders of tools, whose settings may contain keys: their files are not opened to recognize them by content.
+MAX_PIECES = 200_000  # pieces that are held in memory at a time
+LARGEST_EXPORT = 2**30  # bytes; this can be large, because exports are read as a stream
+# Folders of tools. Settings in these folders may contain keys, so files there are not opened to detect their format.
 _FENCE = re.compile(r"^([ \t]*(?:`{3,}|~{3,})).*$", re.MULTILINE)
 _TOOLS = frozenset({".cursor", ".claude", ".github", ".windsurf", ".devin", ".codeium", ".copilot", ".vscode", ".idea"})
 
@@ -102,12 +103,12 @@ class Source:
 
     system: str
     path: str
-    modified: datetime  # from git, or else from the file system
+    modified: datetime  # the date from git, or from the file system
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Item:
-    """A memory, or something that is left out, with its file."""
+    """A memory, or a part that is left out, and the file that it comes from."""
 
     source: Source
     part: Part
@@ -115,19 +116,19 @@ class Item:
 
 @dataclass(slots=True, repr=False)
 class Detection:
-    """What a folder contains. Each file belongs to the first system that claims it."""
+    """The memories in a folder. Each file belongs to the first system that recognizes it."""
 
     tree: Tree
-    named: Collection[str]  # systems that are requested by name
+    named: Collection[str]  # systems that the caller requested by name
     sources: list[Source] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     _files: dict[str, tuple[System, Reader]] = field(default_factory=dict)
     _tags: dict[str, list[str]] = field(default_factory=dict)
-    _reasons: dict[str, str] = field(default_factory=dict)  # path → why it is left out
-    _linked: dict[str, tuple[System, Reader]] = field(default_factory=dict)  # unclaimed targets of symlinks
+    _reasons: dict[str, str] = field(default_factory=dict)  # path → the reason why it is left out
+    _linked: dict[str, tuple[System, Reader]] = field(default_factory=dict)  # targets of symlinks
 
     def parts(self) -> Iterator[Item]:
-        """Yield the parts in order of path and position in the file. Raises FileFault."""
+        """Yield the parts in the order of their paths and of their positions in the file. Raises FileFault."""
         for source in self.sources:
             names, tags = Names(), self._tags.get(source.path, [])
             read = self._files[source.path][1]
@@ -167,7 +168,7 @@ class Detection:
             rules = WHOLE[:1] if any(f"/{path}".endswith("/memories") for path in entries) else WHOLE[1:]
         above = "Cline/Rules" if self.tree.root.parts[-2:] == ("Cline", "Rules") else self.tree.root.name
         for path, kind in entries.items():
-            own = f"{above}/{path}"  # the folder itself may be a tool's folder
+            own = f"{above}/{path}"  # the scanned folder itself may be the folder of a tool
             rule = next((each for each in rules if each.matches(path) or each.matches(own)), None)
             if rule:
                 self._claim(system, path, kind, rule.read, rule.why)
@@ -175,7 +176,7 @@ class Detection:
                 self._link(system, path, None)
 
     def _by_tree(self, system: System) -> None:
-        """Claim files in the framework's memory folders and in the vaults of other agents."""
+        """Find the files in memory folders of the framework, and in vaults of other agents."""
         bases = self.tree.vaults if system.name == "own" else []
         if system.name == "framework":
             bases, left_out = trees_in(self.tree, is_named=system.name in self.named)
@@ -206,7 +207,7 @@ class Detection:
         self._reasons.setdefault(path, why or f"is a symlink to {place}")
         if is_file and read:
             self._linked.setdefault(target, (system, read))
-            if Path(path).parent != Path(target).parent:  # it applies to another folder than its own
+            if Path(path).parent != Path(target).parent:  # the symlink applies the file to another folder
                 self._tags.setdefault(target, []).append(f"linked-from:{path}")
 
     def _by_form(self, systems: Sequence[System]) -> None:
@@ -229,7 +230,8 @@ class Detection:
                 self._files[path] = (system, form.read)
 
     def _data(self, path: str, size: int) -> bytes:
-        """Return the beginning of a file, or nothing if it cannot be read. `_sources` reports why."""
+        """Return the first `size` bytes of a file. Return no bytes if the file cannot be read; `_sources` reports the
+        reason."""
         try:
             with self.tree.open(path) as file:
                 return file.read(size)
@@ -239,7 +241,7 @@ class Detection:
     def _plain(self, folder: str) -> None:
         name = "/".join(part for part in folder.split("/") if part not in ("", "."))
         if name and self.tree.entries.get(name) is not Kind.FOLDER:
-            raise Invalid("plain", "must be a folder inside the scanned folder, and not a symlink")
+            raise Invalid("plain", "must be a folder inside the scanned folder, and must not be a symlink")
         for path, kind in self.tree.entries.items():
             inner = path.removeprefix(f"{name}/") if name else path
             rule = next((each for each in PLAIN if each.matches(inner.lower())), None)
@@ -262,7 +264,7 @@ class Detection:
             return ""
 
     def _sources(self, repository: Path | None) -> Iterator[Source]:
-        """Yield the files in order of path."""
+        """Yield the files that can be read, in the order of their paths."""
         root = repository.resolve() if repository else None
         where = os.path.relpath(self.tree.root, root) if root else ""
         names = {path: os.path.normpath(f"{where}/{path}") for path in self._files}
@@ -284,8 +286,8 @@ class Detection:
 
 
 def unique(items: Iterable[Item]) -> list[Item]:
-    """Leave out repeated texts of the same place. The first one gets the tags of all. Raises Invalid if there are too
-    many."""
+    """Leave out a text that an earlier item with the same category and project has. The first item with the text gets
+    the tags of all. Raises Invalid if there are too many items."""
     found: list[Item] = []
     first: dict[bytes, int] = {}
     for item in items:
@@ -300,21 +302,21 @@ def unique(items: Iterable[Item]) -> list[Item]:
                 part = LeftOut(part.key, f"has the same text as {known.key}")
         found.append(replace(item, part=part))
         if len(found) > MAX_PIECES:
-            why = f"have more than {MAX_PIECES:,} pieces. Name fewer sources, or import the file with import_memories"
+            why = f"have more than {MAX_PIECES:,} pieces. Choose fewer sources, or import the file with import_memories"
             raise Invalid("sources", why)
     return [replace(item, part=item.part.bounded()) if isinstance(item.part, Found) else item for item in found]
 
 
 def _digest(part: Found) -> bytes:
-    """Return the digest of a text with its category and project. It ignores whitespace and the languages of code
-    blocks."""
+    """Return the digest of a text with its category and project. Whitespace and the languages of code blocks make no
+    difference."""
     words = " ".join(_FENCE.sub(r"\1", part.content).split())
     place_and_text = f"{part.category}\0{part.project}\0{part.part}\0{words}"
     return hashlib.blake2b(place_and_text.encode(), digest_size=16).digest()
 
 
 def _tagged(part: Part, tags: Sequence[str]) -> Part:
-    """Return the part with further tags, if they fit."""
+    """Return the part with these tags added. A tag that is too long is not kept, and a note says so."""
     if not tags or isinstance(part, LeftOut):
         return part
     lost = dict.fromkeys(f"not kept: {tag.partition(':')[0]}" for tag in tags if len(tag) > MAX_TAG)
@@ -331,11 +333,12 @@ def detect(
     own_vault: str = "",
     repository: Path | None = None,
 ) -> Iterator[Detection]:
-    """Detect the memories of these systems (default: all) in a folder, and those in its plain folders.
+    """Detect the memories of these systems in a folder. Without `systems`, detect all systems. Every file in the
+    folders `plain` counts as a memory.
 
-    A system that is named also reports files that belong to no system. "plain" without a folder means the folder
-    itself. `own_vault` is skipped. `repository` is the root of the git repository that dates the files. Raises Invalid,
-    FileFault.
+    If a system is in `systems`, files with its file endings that do not have its format are reported, too. If `systems`
+    has "plain" and `plain` is empty, the folder itself is the plain folder. The path `own_vault` is skipped.
+    `repository` is the root of the git repository from which the dates of files come. Raises Invalid, FileFault.
     """
     folders = list(plain) or ([""] if "plain" in systems else [])
     with walk.opened(folder, own_vault) as tree:

@@ -1,7 +1,7 @@
-"""The systems whose memories are detected, and how their files are recognized and read
+"""The systems whose memories can be detected, and the rules by which their files are recognized and read
 (docs/reference/import-formats.md).
 
-A file is recognized by its place, by its content, or because it is in a memory tree.
+A file is recognized by its path, by its content, or because it is in a memory tree.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from memory.transfer.walk import UNREADABLE, Kind, Tree
 from memory.vault.disk import ASIDE
 
 MAX_HEAD = 2**16  # bytes that are read to recognize a file
-_MAX_DEPTH = 6  # nested objects and lists
-Outline = frozenset[str]  # names with their paths, such as `results[].memory`
+_MAX_DEPTH = 6  # levels of nested objects and lists
+Outline = frozenset[str]  # the names of members with their paths, such as `results[].memory`
 
 _ENTRY = re.compile(rb"^## [^\r\n]+\r?\n\*\*Task:\*\* ", re.MULTILINE)
 _HEADING = re.compile(rb"^#{1,6} ", re.MULTILINE)
@@ -35,8 +35,8 @@ _FENCE = re.compile(rb"^ {0,3}(?:```|~~~)", re.MULTILINE)
 
 
 def outline(head: bytes) -> Outline:
-    """Return the names in the beginning of a JSON text, each with its path: `results[].memory` is a member `memory` of
-    an object in the list `results`."""
+    """Return the names of members in the beginning of a JSON text, each with its path. For example, `results[].memory`
+    is the member `memory` of an object in the list `results`."""
     found: set[str] = set()
     if has_long_number(head):
         return frozenset()
@@ -44,19 +44,20 @@ def outline(head: bytes) -> Outline:
         for prefix, event, value in ijson.parse(io.BytesIO(head.removeprefix(b"\xef\xbb\xbf")), buf_size=2**10):
             if event == "map_key" and prefix.count(".") < _MAX_DEPTH:
                 found.add(f"{prefix}.{value}".removeprefix(".").replace(".item", "[]").replace("item.", "[]."))
-    except (ijson.JSONError, ValueError, ArithmeticError):  # incomplete, or not JSON
+    except (ijson.JSONError, ValueError, ArithmeticError):  # the text is incomplete, or is not JSON
         pass
     return frozenset(found)
 
 
 def first_line(head: bytes) -> Outline:
-    """Return the names in the JSON object on the first line, each as `[].content`."""
+    """Return the names of members in the JSON object on the first line, each in the form `[].content`."""
     line = next((line for line in head.splitlines() if line.strip(b"\xef\xbb\xbf \t")), b"")
     return frozenset(f"[].{name}" for name in outline(line))
 
 
 def log(head: bytes) -> Outline:
-    """Return `entry` for an axe log. A page about logs has other headings too, or shows a log in a code fence."""
+    """Return `entry` if the text is an axe log. A page about logs is not a log: it also has other headings, or shows a
+    log in a code fence."""
     first, fence = _ENTRY.search(head), _FENCE.search(head)
     if first is None or (fence is not None and fence.start() < first.start()):
         return frozenset()
@@ -66,15 +67,16 @@ def log(head: bytes) -> Outline:
 # --- memory trees, which a settings file names
 
 
-_LAYOUTS = ("modules/memory-rules/settings.json", "memory-rules/settings.json")  # the longer one first
+_LAYOUTS = ("modules/memory-rules/settings.json", "memory-rules/settings.json")  # the longer path comes first
 _DEFAULT = "memory"
-_MAX_SETTINGS, _MAX_TREES = 2**20, 20  # bytes; in one folder
+_MAX_SETTINGS, _MAX_TREES = 2**20, 20  # bytes of a settings file; number of trees in a folder
 _PARTS = ("common", "private", "projects")
 
 
 def trees_in(tree: Tree, *, is_named: bool) -> tuple[list[str], list[LeftOut]]:
-    """Return the memory folders that settings files name, and the settings files that are left out. Without settings,
-    if the system is requested by name, the memory folder is `memory`, or the folder itself."""
+    """Return the memory folders that are set in settings files, and the settings files that are left out. If there are
+    no settings files, and the system is requested by name, the memory folder is `memory`. If that does not exist, it is
+    the scanned folder."""
     bases: list[str] = []
     left_out: list[LeftOut] = []
     for path, kind in tree.entries.items():
@@ -132,18 +134,19 @@ def _base(tree: Tree, path: str, root: str) -> str | LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Recognizes files by their path. `**/` stands for any folders, `*` for any characters of a name."""
+    """A rule that recognizes files by their path. In a pattern, `**/` stands for any number of folders, and `*` for any
+    characters of a name."""
 
-    globs: str  # separated by spaces
+    globs: str  # patterns separated by spaces
     read: Reader | None = page
-    why: str = ""  # the reason, if the files are left out
+    why: str = ""  # the reason if the files are left out
     hidden: bool = True  # whether the wildcards match names that begin with a dot
 
     def matches(self, path: str) -> bool:
         return any(_pattern(glob, self.hidden).fullmatch(path) for glob in self.globs.split())
 
     def may_hold(self, folder: str) -> bool:
-        """Return whether the folder may contain files of the rule."""
+        """Return whether the folder may contain files that match the rule."""
         return any(
             _pattern(above, self.hidden).fullmatch(folder) for glob in self.globs.split() for above in _folders(glob)
         )
@@ -159,23 +162,24 @@ def _pattern(glob: str, hidden: bool) -> re.Pattern[str]:
 
 @cache
 def _folders(glob: str) -> tuple[str, ...]:
-    """Return the parent folders of a glob: `.a`, `.a/b` and `.a/b/**` for `.a/b/**/*.md`."""
+    """Return the parent folders of a pattern. For `.a/b/**/*.md`, they are `.a`, `.a/b` and `.a/b/**`."""
     parts = glob.split("/")
     return tuple("/".join(parts[:count]) for count in range(1, len(parts)) if parts[:count] != ["**"])
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Recognizes files in any folder by their first 64 kB. If the system is requested by name, its reader also gets
-    files with these endings that do not match, and reports what is wrong with them."""
+    """A form that recognizes files in any folder by their first 64 kB. If the system is requested by name, its reader
+    also gets the files that have one of the `endings` but do not match. Then the reader reports what is wrong with
+    them."""
 
     read: Reader
     endings: tuple[str, ...]
-    holds: tuple[bytes, ...]  # a file without any of these is not checked further
+    holds: tuple[bytes, ...]  # a file must have one of these texts to be checked further
     fits: Callable[[Outline], bool]
     outline: Callable[[bytes], Outline] = outline
-    certain: tuple[str, ...] = ()  # endings that only this system uses
-    unknown: str = ""  # the reason to leave out a file that the reader accepts but that does not match
+    certain: tuple[str, ...] = ()  # endings that no other system uses
+    unknown: str = ""  # the reason to leave out a file that does not match, for a reader that accepts any file
 
     def is_of(self, head: bytes) -> bool:
         return any(word in head for word in self.holds) and self.fits(self.outline(head))
@@ -185,9 +189,9 @@ class Form:
 class System:
     name: str  # in --from and in the tag `source-system:`
     title: str  # for people
-    group: str  # one of supported_source_systems in the settings
+    group: str  # a value of supported_source_systems in the settings
     what: str  # for help texts
-    rules: tuple[Rule, ...] = ()  # the first match counts
+    rules: tuple[Rule, ...] = ()  # the first rule that matches counts
     form: Form | None = None
 
 
@@ -287,4 +291,5 @@ _ALL = (
 SYSTEMS: dict[str, System] = {each.name: each for each in _ALL}
 
 PLAIN = (Rule("**/*.md **/*.markdown **/*.txt", page, hidden=False), Rule("**/*.json", pages.read_json, hidden=False))
-WHOLE = (Rule("**/memories/**", hidden=False), Rule("**", hidden=False))  # for the memory tool, if requested by name
+# For the memory tool if it is requested by name.
+WHOLE = (Rule("**/memories/**", hidden=False), Rule("**", hidden=False))

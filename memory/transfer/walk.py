@@ -1,8 +1,8 @@
-"""List and open the files of a folder that this service does not own, and follow `@path` imports
-(docs/reference/import-formats.md, "Claude Code").
+"""List and open the files of a folder that other tools or people wrote. Find the files that these files
+import with `@path` (docs/reference/import-formats.md, "Claude Code").
 
-Symlinks are not followed: each part of a path is opened in the part before it with O_NOFOLLOW. Only regular files and
-folders are opened. The number of entries and the depth are limited.
+Symlinks are not followed: each folder of a path is opened relative to its parent folder, with O_NOFOLLOW. Only regular
+files and folders are opened. The number of entries and the depth are limited.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from memory.transfer.formats.parts import LeftOut, unfenced
 from memory.vault.disk import LOCK
 
 MAX_ENTRIES, MAX_DEPTH = 200_000, 128
-# Packages, environments, version control, test data, and skills of other people.
+# Folders with packages, environments, version control data, test data, or skills that other people wrote.
 _NOT_ENTERED = frozenset(
     {"node_modules", "bower_components", "vendor", "third_party", "venv", ".venv", "virtualenv", "site-packages"}
     | {"__pycache__", ".tox", ".nox", ".git", ".hg", ".svn", "fixtures", "__fixtures__", "testdata"}
 )
 _SKILLS = ("/.agents/skills", "/.claude/skills")
-_ENVIRONMENT = "pyvenv.cfg"  # marks a virtual environment
+_ENVIRONMENT = "pyvenv.cfg"  # this file is in the folder of a virtual environment
 NO_FILE, UNREADABLE, NO_TEXT_NAME = "is not a file", "cannot be read", "has a name that is not valid text"
 OUTSIDE, NOWHERE = "is a symlink that points outside the folder", "is a symlink whose target is missing or skipped"
 
@@ -44,16 +44,16 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Tree:
-    """An open folder. `entries` are its paths, in order, with `/`."""
+    """An open folder. `entries` has the path of each file and folder in it, in order. The separator is `/`."""
 
     root: Path  # without symlinks
     number: int
     entries: dict[str, Kind] = field(default_factory=dict)
-    vaults: list[str] = field(default_factory=list)  # folders of agents' vaults
+    vaults: list[str] = field(default_factory=list)  # folders that are vaults of agents
     left_out: list[LeftOut] = field(default_factory=list)
 
     def open(self, path: str) -> BinaryIO:
-        """Raises OSError, and FileFault if it is not a file."""
+        """Open a file of the folder. Raises OSError. Raises FileFault if the path is not a regular file."""
         *folders, name = path.split("/")
         with closing(Folder(self.root, walked(os.dup(self.number), tuple(folders), create=False), name)) as folder:
             file = open_file(folder, os.O_RDONLY, Place(Path(path)))
@@ -62,8 +62,8 @@ class Tree:
         return file
 
     def target(self, path: str) -> tuple[str, str]:
-        """Return the target of a path with symlinks as a path in the folder; or "" and the reason if it has none. Opens
-        nothing."""
+        """Resolve the symlinks of a path. Return the target as a path in the folder. If there is no target in the
+        folder, return "" and the reason. Opens no file."""
         real = os.path.relpath(os.path.realpath(self.root / path), self.root)
         if real == ".." or real.startswith("../"):
             return "", OUTSIDE
@@ -72,7 +72,7 @@ class Tree:
 
 
 def as_text(path: str) -> str:
-    """Return a path as valid text. Invalid bytes are replaced."""
+    """Return a path as valid text, with invalid bytes replaced."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -82,8 +82,8 @@ def is_text(path: str) -> bool:
 
 @contextmanager
 def opened(folder: Path, own_vault: str = "") -> Iterator[Tree]:
-    """List a folder, without the vault at the path `own_vault`. Raises FileFault if it is not a folder or cannot be
-    read."""
+    """List the contents of a folder. The agent's own vault, at the path `own_vault`, is left out. Raises FileFault if
+    the path is not a folder or cannot be read."""
     with file_errors("read", folder):
         root = Path(os.path.realpath(folder))
         tree = Tree(root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -95,7 +95,7 @@ def opened(folder: Path, own_vault: str = "") -> Iterator[Tree]:
 
 
 def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
-    """Yield each folder before its contents, so that the limit cuts off the deepest entries."""
+    """Yield each folder before its contents. So if there are too many entries, the deepest ones are left out."""
     waiting, left = deque([""]), MAX_ENTRIES
     while waiting:
         path = waiting.popleft()
@@ -122,7 +122,7 @@ def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
 
 
 def _listed(tree: Tree, path: str, most: int) -> dict[str, Kind]:
-    """Return the entries of a folder by name. Stops after `most` + 1 entries."""
+    """Return the entries of a folder by name. Stop after `most` + 1 entries."""
     found: dict[str, Kind] = {}
     try:
         number = walked(os.dup(tree.number), tuple(path.split("/")) if path else (), create=False)
@@ -150,19 +150,19 @@ def _kind(entry: os.DirEntry[str]) -> Kind:
 # --- following imports of a page
 
 
-MAX_HOPS = 4  # imports in a chain
-MAX_IMPORTS = 1_000  # of one file
+MAX_HOPS = 4  # imports in one chain
+MAX_IMPORTS = 1_000  # imports in one file
 MAX_LINE = 2_000  # characters of a line that are searched
 _AT = re.compile(r"(?<!\S)@(?!['\"])((?:[^\s\\]|\\[ ]|\\(?![ ]))+)")
 _CODE = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
-_PUNCTUATION = ".,;:!?)]}>'\"*_"  # not part of a path at its end
+_PUNCTUATION = ".,;:!?)]}>'\"*_"  # such a character at the end is not part of the path
 
 
 def follow_imports(
     tree: Tree, roots: Iterable[str], text_of: Callable[[str], str]
 ) -> tuple[dict[str, list[str]], list[LeftOut]]:
-    """Return the imported files, each with the files that import it, and the imports that are left out. `text_of`
-    returns the text of a file, or ""."""
+    """Return the imported files and the imports that are left out. Each imported file has the list of files that import
+    it. `text_of` returns the text of a file, or "" if it cannot be read."""
     imported: dict[str, list[str]] = {}
     left_out: list[LeftOut] = []
     hops = dict.fromkeys(sorted(roots), 0)
@@ -189,7 +189,8 @@ def follow_imports(
 
 
 def _target(tree: Tree, path: str, written: str) -> str | LeftOut:
-    """Return the imported file. "" if the text is a name and not an import."""
+    """Return the path of the imported file, or why the import is left out. Return "" if the text after the @ is a name
+    and not an import."""
     key, path_text = f"{path}#@{written}", written.replace("\\ ", " ")
     if path_text == "~" or path_text.startswith("~/"):
         path_text = str(Path.home()) + path_text[1:]

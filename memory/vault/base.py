@@ -1,4 +1,4 @@
-"""The folder of a vault: checks its path, opens it, and locks it for one writer at a time."""
+"""The folder of a vault: check its path, open it, and lock it so that only one process writes to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from memory.vault.disk import LOCK, Disk
 ROOM = 10_000_000  # free bytes that a new vault needs
 LONGEST = 1_000  # bytes
 FIELD = "vault_path"
-PATIENCE = 1.0  # seconds that an edit waits for the lock; the next sync writes what it misses
+PATIENCE = 1.0  # seconds that an edit waits for the lock; after this time, the next sync writes the files
 
 
 def roots() -> tuple[Path, ...]:
@@ -31,9 +31,9 @@ def roots() -> tuple[Path, ...]:
 
 
 def resolve_path(path: str, beside: Path | None = None, allowed: Sequence[Path] = ()) -> str:
-    """Return the absolute path of a vault, without symlinks, or "" for "". A relative path starts at `beside` (default:
-    the first allowed folder), and ~ is the home folder. The path must be inside one of the `allowed` folders (default:
-    VAULT_ROOTS), also after symlinks are resolved. Raises Invalid."""
+    """Return the absolute path of a vault, with symlinks resolved. Return "" for "". A relative path starts at the
+    folder `beside`, which is by default the first allowed folder. ~ means the home folder. The resolved path must be
+    inside one of the `allowed` folders, which are by default VAULT_ROOTS. Raises Invalid."""
     if not path:
         return ""
     allowed = allowed or roots()
@@ -48,11 +48,11 @@ def resolve_path(path: str, beside: Path | None = None, allowed: Sequence[Path] 
     if len(os.fsencode(real)) > LONGEST:
         raise Invalid(FIELD, f"must have at most {LONGEST:,} bytes")
     if ".git" in real.parts:
-        raise Invalid(FIELD, "must not be inside a .git folder; name a folder next to it")
+        raise Invalid(FIELD, "must not be inside a .git folder; choose a folder next to it")
     if not any(_is_below(real, root) for root in allowed):
         raise Invalid(FIELD, f"must be inside {' or '.join(map(str, allowed))} (setting VAULT_ROOTS)")
     if is_file:
-        raise Invalid(FIELD, "is a file, or is inside one; name a folder")
+        raise Invalid(FIELD, "is a file, or has a file as a parent folder; choose a folder")
     return str(real)
 
 
@@ -62,8 +62,8 @@ def _is_below(real: Path, root: Path) -> bool:
 
 
 def mark_of(agent: Agent) -> str:
-    """Return the mark that identifies the agent's vault. It is opaque and never changes: it comes from the first entry
-    of the audit trail."""
+    """Return the mark that identifies the agent's vault. The mark comes from the MAC of the first entry of the audit
+    trail, so it never changes."""
     return _mark(agent.pk, agent.created_at)
 
 
@@ -74,9 +74,9 @@ def _mark(agent_id: int, _: datetime) -> str:
 
 
 def require_usable(path: str, agent: Agent) -> None:
-    """Require that the vault can be at this path: the folder exists or can be created, is writable, has no other
-    agent's mark, and has enough free space. Whatever this check creates it removes again. Raises FileFault,
-    FileOutsideRoots."""
+    """Check that the vault can be at this path. The folder must exist, or this process must be able to create it. It
+    must be writable, have enough free space, and not have the mark of another agent. This check removes everything that
+    it creates. Raises FileFault, FileOutsideRoots."""
     folder = Path(path)
     missing = [each for each in (folder / LOCK, folder, *folder.parents) if not each.exists()]
     try:
@@ -92,15 +92,15 @@ def require_usable(path: str, agent: Agent) -> None:
 
 
 def require_no_other_owner(path: str, agent: Agent) -> None:
-    """Require that the folder, if it exists, has no other agent's mark. Changes nothing. Raises FileFault,
-    FileOutsideRoots."""
+    """Check that the folder does not have the mark of another agent. A folder that does not exist is accepted. Changes
+    nothing. Raises FileFault, FileOutsideRoots."""
     with unlocked(Path(path)) as disk:
         if disk is not None:
             disk.require_no_other_owner(mark_of(agent))
 
 
 def alternatives(agent: Agent) -> list[str]:
-    """Return other paths where the vault could be."""
+    """Return other paths at which the agent can have its vault."""
     found = []
     for root in roots():
         path = str(root / agent.tenant.slug / agent.slug)
@@ -134,16 +134,16 @@ def locked(base: Path) -> Iterator[Disk]:
 
 @contextmanager
 def unlocked(base: Path) -> Iterator[Disk | None]:
-    """Open a vault's folder to read it, without the lock. None if the folder does not exist. Raises FileFault,
-    FileOutsideRoots."""
+    """Open a vault's folder for reading, without the lock. The result is None if the folder does not exist. Raises
+    FileFault, FileOutsideRoots."""
     with _folder_at(base) as folder:
         yield None if folder is None else Disk(folder, -1)
 
 
 @contextmanager
 def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
-    """Open a folder inside VAULT_ROOTS. Each part of the path is opened in the part before it, so a symlink that was
-    created later is not followed."""
+    """Open a folder inside VAULT_ROOTS. Each folder of the path is opened relative to its parent folder. So a symlink
+    that somebody creates later is not followed."""
     if os.path.realpath(base) != str(base):
         raise FileOutsideRoots(f"{base}: a symlink in the path now points elsewhere", "a symlink points elsewhere")
     trusted, below = Place(base, roots()).real()
@@ -157,8 +157,8 @@ def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
 
 
 def _lock_descriptor(folder: Folder) -> int:
-    """Return the locked lock file. If it is removed while this waits, other writers do not see it, so a new one is
-    locked."""
+    """Lock the lock file, and return its descriptor. If somebody removes the file while this waits, other writers would
+    not notice the lock. Then a new file is created and locked."""
     while True:
         number = _lock_file(folder)
         is_held = False
@@ -166,7 +166,7 @@ def _lock_descriptor(folder: Folder) -> int:
             there = os.fstat(number)
             if not stat.S_ISREG(there.st_mode):
                 raise FileFault(f"{folder.path}: its {LOCK} is not a file", "its mark is not a file")
-            if there.st_nlink > 1:  # a write changes the other file, too
+            if there.st_nlink > 1:  # a write would also change the other file
                 raise FileFault(f"{folder.path}: its {LOCK} has a second hard link", "its mark has a second hard link")
             lock(number, PATIENCE)
             is_held = folder.has(LOCK, number)

@@ -1,8 +1,8 @@
 """Find the differences between a vault and its silo, and repair them.
 
-The comparison takes no lock, so edits do not wait. It looks at each difference twice, because a writer may just be
-writing the file. A repair writes the differing files again from the silo. A file that somebody changed is moved to
-.discarded/ first.
+The comparison takes no lock, so edits do not wait. It checks each difference a second time, because an edit may write
+the file at the same moment. A repair takes the content from the silo, and writes each file that differs again. If
+somebody changed a file, the repair first moves this file to .discarded/.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Difference:
-    """A file that differs. `number` is the memory's number, or 0. `path` is relative to the vault's folder, or ""."""
+    """A difference between a file and the silo. `number` is the memory's number, or 0 if the file has no memory. `path`
+    is relative to the vault's folder, or "" if there is no file."""
 
     number: int
     kind: str
@@ -43,8 +44,8 @@ class Difference:
 
 @dataclass(slots=True)
 class Compared:
-    """The result. `unknown` counts files that do not belong to the vault. `after` is the last number of a page, or None
-    after the last page."""
+    """The result of a comparison. `unknown` is the number of files that do not belong to the vault. `after` is the
+    number of the last memory on this page, or None if this page is the last one."""
 
     differences: list[Difference] = field(default_factory=list)
     unknown: int = 0
@@ -52,21 +53,22 @@ class Compared:
 
 
 def whole(agent: Agent, progress: Progress = lambda _: None) -> Compared:
-    """Return all differences, by number. Changes nothing. Raises MemoryDisabled, FileFault, FileOutsideRoots."""
+    """Return all differences, in the order of the memories' numbers. Changes nothing. Raises MemoryDisabled, FileFault,
+    FileOutsideRoots."""
     with _files(agent) as now:
         return all_of(now, progress)
 
 
 def page(agent: Agent, *, after: int = 0, limit: int = _ROWS) -> Compared:
-    """Return the differences of the next `limit` memories. The last page also has those of other files. Raises what
-    `whole` raises."""
+    """Return the differences of the `limit` memories that come after the number `after`. The last page also has the
+    differences of other files. Raises the same errors as `whole`."""
     with _files(agent) as now:
         return _page(now, after, limit, lambda _: None)
 
 
 @contextmanager
 def _files(agent: Agent) -> Iterator[Files]:
-    """The agent's vault, without its lock."""
+    """Open the files of the agent's vault without taking the lock."""
     switches.require_on(agent)
     path = Path(agent.vault_path)
     with unlocked(path) as there:
@@ -132,7 +134,7 @@ def _of_memories(now: Files, numbers: Collection[int]) -> Iterator[Difference]:
 
 
 def _kind(now: Files, file: VaultFile, memory: Memory, path: PurePosixPath) -> str:
-    """Return how a file differs, or "" if it does not."""
+    """Return the kind of a file's difference, or "" if there is no difference."""
     try:
         data = now.read(path)
     except FileFault:
@@ -157,8 +159,8 @@ def _kind(now: Files, file: VaultFile, memory: Memory, path: PurePosixPath) -> s
 
 
 def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
-    """Yield index pages that differ, copies of memories' files, and unreadable files. Adds all other files to
-    `unknown`."""
+    """Yield index pages that differ, copies of memories' files, and unreadable files. Add the names of all other files
+    to `unknown`."""
     faults: list[FileFault] = []
     there = {str(path) for path in now.disk.files(faults)}
     pages: dict[PurePosixPath, set[str]] = defaultdict(set)
@@ -200,9 +202,9 @@ def _differs(now: Files, page: PurePosixPath, pages: dict[PurePosixPath, set[str
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """`repaired` counts the repaired differences, `indexed` the lines of the index pages, and `unknown` the files that
-    do not belong to the vault. `left` are the differences that remain. `aside` has the old and new path of each file
-    that was moved to .discarded/."""
+    """The result of a repair. `repaired` is the number of repaired differences. `indexed` is the number of lines of the
+    index pages. `unknown` is the number of files that do not belong to the vault. `left` has the differences that
+    remain. `aside` has the old and new path of each file that was moved to .discarded/."""
 
     repaired: int
     indexed: int
@@ -216,11 +218,11 @@ class Repaired:
 
 
 def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
-    """Write the files and index pages that differ again. Copies that people made stay, and so do differences that
-    cannot be repaired. Raises MemoryDisabled, FileFault, VaultBusy."""
+    """Write each file and index page that differs again. Copies that people made are not removed. A difference that
+    cannot be repaired stays. Raises MemoryDisabled, FileFault, VaultBusy."""
     switches.require_on(agent)
     with writer.opened(agent) as disk:
-        require_valid_key()  # the key or memory may be switched off while this waits for the lock
+        require_valid_key()  # while this waits for the lock, somebody may revoke the key or turn memory off
         row = Agent.objects.select_related("tenant").get(pk=agent.pk)
         switches.require_on(row)
         for path in list(disk.files()):
@@ -239,7 +241,7 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
 
 
 def older(agent: Agent) -> int:
-    """Return how many files were written under another version of the rules. `repair` writes them again."""
+    """Return how many files were written under another version of the rules. `repair` writes these files again."""
     version = settings_document.value(switches.rules_of(agent), "version")
     rows = VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE)
     return rows.exclude(rules_version=version).count()

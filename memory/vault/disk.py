@@ -1,6 +1,7 @@
-"""The files in a vault's folder: write them atomically, read, move and remove them.
+"""The files in a vault's folder: read, move and remove files, and write them atomically.
 
-All paths are relative to the folder. Each part of a path is opened in the part before it, so symlinks are not followed.
+All paths are relative to the vault's folder. Each folder of a path is opened relative to its parent folder, so symlinks
+are not followed.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ LOCK = ".palimpsest"
 ASIDE = ".discarded"
 NEW = ".palimpsest-new-"
 ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is not the mark of a vault"
-LARGEST = 4_000_000  # bytes of a file that is read; files of memories have at most about 200,000
-_SYNCED_AT_ONCE = 16  # parallel syncs take as long as one
+LARGEST = 4_000_000  # bytes of a file that are read at most; files of memories have at most about 200,000
+_SYNCED_AT_ONCE = 16  # several syncs in parallel take as long as one sync
 _BLOCK = 4_096  # bytes
 _MARK = re.compile(r"[0-9a-f]{32}")
 _MOST_OF_MARK = 1_000  # bytes
-_OPEN = 64  # open files at once
-_NO_FILE = (errno.ELOOP, errno.ENXIO)  # a link; a socket
+_OPEN = 64  # files that are open at the same time
+_NO_FILE = (errno.ELOOP, errno.ENXIO)  # the path is a symlink, or a socket
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 _PATIENCE = 1.0  # seconds to wait for a program that still writes to a replaced file
 
@@ -45,10 +46,11 @@ class _Staged:
 
 
 class Disk:
-    """An open vault folder. `lock` is the descriptor of the locked lock file, or -1 if the folder is only read.
+    """An open vault folder. `lock` is the descriptor of the locked lock file, or -1 if the folder is opened only for
+    reading.
 
-    Raises FileFault if the system refuses an operation. The error names the folder and not the file, because a file's
-    name has words of its memory.
+    Raises FileFault if the system refuses an operation. The error has the name of the folder but not of the file,
+    because a file's name has words of its memory.
     """
 
     def __init__(self, folder: Folder, lock: int) -> None:
@@ -56,7 +58,7 @@ class Disk:
         self._lock = lock
         self._base = folder
         self._staged: list[_Staged] = []
-        self.moved_aside: list[tuple[PurePosixPath, PurePosixPath]] = []  # old and new path of each file set aside
+        self.moved_aside: list[tuple[PurePosixPath, PurePosixPath]] = []  # old and new path of each file in .discarded/
 
     def whose(self) -> str:
         """Return the vault's mark, or "" if it has none."""
@@ -65,11 +67,11 @@ class Disk:
         else:
             with file_errors("read", self.path):
                 data = os.pread(self._lock, _MOST_OF_MARK, 0)
-        return data.decode("ascii", "replace").strip()  # an editor may add a line end
+        return data.decode("ascii", "replace").strip()  # an editor may have added a line end
 
     def require_no_other_owner(self, mark: str) -> bool:
-        """Return whether the vault has this mark. Half of the mark, from a killed writer, counts as no mark. Raises
-        FileFault for another agent's mark or an unknown one."""
+        """Return whether the vault has this mark. A killed writer may leave the first part of the mark, which counts as
+        no mark. Raises FileFault if the vault has another agent's mark, or an unknown mark."""
         whose = self.whose()
         if not mark.startswith(whose):
             why = ANOTHERS if _MARK.fullmatch(whose) else NO_MARK
@@ -77,7 +79,7 @@ class Disk:
         return whose == mark
 
     def claim(self, mark: str) -> None:
-        """Write this mark. Raises FileFault if the vault has another agent's mark."""
+        """Write this mark to the vault. Raises FileFault if the vault has another agent's mark."""
         if self.require_no_other_owner(mark):
             return
         with file_errors("write", self.path):
@@ -86,13 +88,14 @@ class Disk:
             os.fsync(self._lock)
 
     def give_up(self) -> None:
-        """Remove the mark, and the folder if it is empty."""
+        """Remove the mark. If the folder is empty then, remove the folder."""
         with suppress(OSError):
             self._base.remove(LOCK)
             self.path.rmdir()
 
     def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:
-        """Return up to `most` bytes of a file, or None if it does not exist. Raises NotAFile if it is not a file."""
+        """Return up to `most` bytes of a file. Return None if the file does not exist. Raises NotAFile if the path is
+        not a file."""
         with file_errors("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             number = _opened(folder, path.name)
             try:
@@ -103,13 +106,13 @@ class Disk:
         return None
 
     def is_free(self, path: PurePosixPath) -> bool:
-        """Return whether nothing has this name, not even a symlink or a folder."""
+        """Return whether the path is free: there is no file, folder or symlink with this name."""
         with file_errors("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             return not folder.exists(path.name)
         return True
 
     def is_written(self, path: PurePosixPath) -> bool:
-        """Return whether another program has the file open for writing, as far as the system knows."""
+        """Return whether another program has the file open for writing. Return False if the system cannot tell."""
         with file_errors("read", self._folder_of(path)), self._in(path) as folder:
             number = _opened(folder, path.name)
             if number is None:
@@ -120,8 +123,9 @@ class Disk:
                 os.close(number)
 
     def stage(self, path: PurePosixPath, data: bytes, *, expected: bytes | None, replaces_all: bool = False) -> None:
-        """Write a temporary file next to the path. `publish` moves it to the path if the file there still has the
-        `expected` content (None: if there is no file). With `replaces_all` it replaces any file."""
+        """Write a temporary file next to the path. `publish` later moves it to the path. It does so only if the file
+        there still has the `expected` content; None means that there must be no file. If `replaces_all` is true, the
+        temporary file replaces any file."""
         with file_errors("write", self._folder_of(path)), self._in(path, create=True) as folder:
             temporary = NEW + hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
             number = _created(folder, temporary)
@@ -135,8 +139,8 @@ class Disk:
                 os.close(number)
 
     def publish(self) -> list[PurePosixPath]:
-        """Move every staged file to its path and sync them to the disk. Return the paths that were skipped because
-        somebody changed the file there or has it open for writing."""
+        """Move every staged file to its path, and sync the files to the disk. A path is skipped if somebody changed the
+        file there, or has it open for writing. Return the skipped paths."""
         try:
             with file_errors("write", self.path):
                 for start in range(0, len(self._staged), _OPEN):
@@ -162,15 +166,15 @@ class Disk:
                 os.close(number)
 
     def _put(self, each: _Staged) -> bool:
-        """Move one staged file to its path. Return False if the file there is not as expected or is open for
-        writing."""
+        """Move one staged file to its path. Return False if the file there does not have the expected content, or if
+        another program has it open for writing."""
         name = each.path.name
         with self._in(each.path) as folder:
             if each.replaces_all:
                 return self._replaced(folder, each)
             if each.expected is None:
                 return _linked(folder, each.temporary, name) or (
-                    not folder.exists(name) and self._replaced(folder, each)  # without hard links
+                    not folder.exists(name) and self._replaced(folder, each)  # the file system has no hard links
                 )
             old = _opened(folder, name)
             if old is None:
@@ -188,7 +192,8 @@ class Disk:
         return True
 
     def _keep_what_came_last(self, path: PurePosixPath, expected: bytes, old: BinaryIO) -> None:
-        """Save what another program wrote to an old file that it had open while the file was replaced or removed."""
+        """Save late writes to an old file. Another program may have had the file open while it was replaced or removed.
+        What this program wrote is saved in .discarded/."""
         until = time.monotonic() + _PATIENCE
         while is_written(old.fileno()) and time.monotonic() < until:
             time.sleep(0.005)
@@ -207,7 +212,7 @@ class Disk:
         return free
 
     def free_aside(self, path: PurePosixPath) -> PurePosixPath:
-        """Return a free name in .discarded/ for a file that is set aside."""
+        """Return a free path in .discarded/ for a file that is moved there."""
         target = path if path.parts[0] == ASIDE else PurePosixPath(ASIDE, path)
         for nth in range(1, 1_000):
             free = target.with_name(f"{target.stem}-found-{nth}{target.suffix}")
@@ -223,14 +228,14 @@ class Disk:
             folder.sync()
 
     def remove(self, path: PurePosixPath) -> None:
-        """Remove a file, if it exists."""
+        """Remove a file if it exists."""
         with file_errors("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             folder.remove(path.name)
             folder.sync()
 
     def retire(self, path: PurePosixPath, expected: bytes) -> bool:
-        """Remove a file that has the expected content. Return False if somebody changed it or has it open for
-        writing."""
+        """Remove a file if it has the expected content. If somebody changed the file, or has it open for writing,
+        return False and keep it."""
         with file_errors("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             number = _opened(folder, path.name)
             if number is None:
@@ -244,7 +249,8 @@ class Disk:
         return True
 
     def append(self, path: PurePosixPath, data: bytes) -> None:
-        """Append to a file. It is not synced, because it can be rebuilt. Ends an incomplete last line first."""
+        """Append data to an index page. If the last line of the file has no line end, add one first. The file is not
+        synced to the disk, because it can be rebuilt."""
         with file_errors("write", self._folder_of(path)), self._in(path, create=True) as folder:
             number = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
@@ -257,8 +263,8 @@ class Disk:
                 os.close(number)
 
     def files(self, faults: list[FileFault] | None = None) -> Iterator[PurePosixPath]:
-        """Yield every file, including those in .discarded/, without the lock file, symlinks and special files.
-        Unreadable folders are added to `faults`, if it is passed."""
+        """Yield the path of every regular file, also in .discarded/. The lock file is left out. If a folder cannot be
+        read, the error is added to `faults`. Without `faults`, it is raised."""
 
         def unless_gone(problem: OSError) -> None:
             if isinstance(problem, FileNotFoundError):
@@ -293,7 +299,8 @@ class Disk:
 
 
 def _opened(folder: Folder, name: str) -> int | None:
-    """Open a file to read. None if it does not exist. Raises NotAFile if it is not a file."""
+    """Open a file for reading, and return its descriptor. Return None if the file does not exist. Raises NotAFile if
+    the name is not a regular file."""
     try:
         number = folder.open(name, os.O_RDONLY)
     except FileNotFoundError:
@@ -305,11 +312,11 @@ def _opened(folder: Folder, name: str) -> int | None:
         if stat.S_ISREG(os.fstat(number).st_mode):
             return number
         os.close(number)
-    raise NotAFile(f"read {folder.path}: something that is not a file has a vault file's name", "is not a file")
+    raise NotAFile(f"read {folder.path}: something that is not a file has the name of a vault file", "is not a file")
 
 
 def _read_all(number: int, most: int) -> bytes:
-    """Read the rest of an open file, up to `most` bytes. The file may grow meanwhile."""
+    """Read the rest of an open file, up to `most` bytes. The file may grow at the same time."""
     found = [os.read(number, min(most, os.fstat(number).st_size + 1))]
     while found[-1] and (most := most - len(found[-1])) > 0:
         found.append(os.read(number, min(most, _BLOCK)))
@@ -317,7 +324,7 @@ def _read_all(number: int, most: int) -> bytes:
 
 
 def _created(folder: Folder, name: str) -> int:
-    """Create a file and open it for writing. Removes a file of this name that a killed writer left."""
+    """Create a file and open it for writing. If a killed writer left a file with this name, remove that file first."""
     try:
         return folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
@@ -326,7 +333,8 @@ def _created(folder: Folder, name: str) -> int:
 
 
 def _linked(folder: Folder, name: str, as_: str) -> bool:
-    """Give a file a second name. Return False if that name exists, or if the file system has no hard links."""
+    """Give a file a second name. Return False if the second name exists already, or if the file system has no hard
+    links."""
     try:
         folder.link(name, as_)
     except FileExistsError:

@@ -1,8 +1,9 @@
-"""Sync the files of memories with the silo: write, move, set aside and remove them.
+"""Sync the files of memories with the silo: write files, move them and remove them. The file of a discarded memory is
+moved to .discarded/.
 
-A file that somebody changed is moved to .discarded/ first. Files of a category that is off are neither written nor
-moved, with two exceptions: the files of a redacted memory are removed, and so are unencrypted files of a memory that is
-private now.
+If somebody changed a file, that file is first moved to .discarded/. Files of a category that is off are neither
+written nor moved. But the files of a redacted memory are always removed. If a memory has become private, its
+unencrypted file is always removed, too.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from memory.vault.rendering import mask_for_file
 from memory.writing import edits
 from memory.writing.edits import fields_of
 
-AT_ONCE = 250  # files that are written before their rows
+AT_ONCE = 250  # files that are written before their database rows
 There, SetAside = VaultFile.State.THERE, VaultFile.State.SET_ASIDE
 _CHANGEABLE = ("version", "rules_version", "state", "sealed_path", "digest")
-_BACK = 50  # last versions that are compared with a file
+_BACK = 50  # number of the newest versions that are compared with a file
 _IS_CHANGING = "another program is writing to a file"
 
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A staged file. `file` is its row, `before` its current line in an index page. `replaces` is the old file, which
-    is removed afterwards, and `replaced` its content."""
+    """A staged file. `file` is its database row. `before` is its current line in an index page. `replaces` is the path
+    of the old file, which is removed afterwards. `replaced` is the content of the old file."""
 
     memory: Memory
     line: Line
@@ -57,8 +58,8 @@ class _Write:
 
 
 class Files:
-    """An agent's vault: its folder and its database rows. `fault` is the first fault of a file. Other files are still
-    written after a fault."""
+    """An agent's vault: its folder and its database rows. `fault` is the first error with a file. After an error with
+    one file, the other files are still written."""
 
     def __init__(self, agent: Agent, disk: Disk) -> None:
         self.agent, self.disk = agent, disk
@@ -66,18 +67,18 @@ class Files:
         self.version: str = settings_document.value(self.rules, "version")
         self.closed = switches.closed(agent) if agent.memory_enabled else frozenset(SCOPES)
         self.fault: FileFault | None = None
-        self.are_pages_stale = False  # struck lines may show a memory: rewrite the pages
+        self.are_pages_stale = False  # a struck line may show text of a memory, so the pages must be written again
         self._writes: list[_Write] = []
 
     # --- batches
 
     def sync(self, numbers: Iterable[int]) -> None:
-        """Sync the files of these memories. Faults are kept in `fault`."""
+        """Sync the files of these memories. The first error is stored in `fault`."""
         remaining = iter(numbers)
         while batch := list(islice(remaining, AT_ONCE)):
             try:
                 self._sync_batch(batch)
-            except FileFault:  # retry one by one
+            except FileFault:  # retry the files one by one
                 self.drop()
                 for number in batch:
                     try:
@@ -91,7 +92,7 @@ class Files:
         self.finish()
 
     def rebuild(self) -> int:
-        """Write the index pages again. Return their number of lines, 0 after a fault."""
+        """Write the index pages again, and return the number of their lines. After an error, return 0."""
         rows = VaultFile.objects.filter(agent_id=self.agent.pk, state=There).order_by("number")
         if self.closed:
             mine = Memory.objects.of(self.agent).filter(category__in=self.closed)
@@ -105,7 +106,7 @@ class Files:
             return 0
 
     def drop(self) -> None:
-        """Discard the staged files."""
+        """Remove the staged files."""
         self.disk.drop_staged()
         self._writes = []
 
@@ -115,7 +116,7 @@ class Files:
     # --- staging one memory's file
 
     def take(self, numbers: Sequence[int]) -> None:
-        """Stage the files of at most AT_ONCE memories. `finish` publishes them."""
+        """Stage the files of at most AT_ONCE memories. `finish` publishes the staged files."""
         memories = Memory.objects.of(self.agent).numbered(numbers)
         rows = VaultFile.objects.filter(agent_id=self.agent.pk, number__among=list(numbers))
         files = {row.number: row for row in rows}
@@ -135,7 +136,7 @@ class Files:
                 self._note(fault)
 
     def _times(self, memories: Iterable[Memory]) -> dict[int, datetime]:
-        """Return when each topic memory last changed. Its file shows that time."""
+        """Return the time of the last change of each topic memory. The memory's file shows this time."""
         versions = [memory.version for memory in memories if memory.category == "topic"]
         entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=versions) if versions else None
         return dict(entries.values_list("seq", "at")) if entries is not None else {}
@@ -156,10 +157,10 @@ class Files:
         opened = mask_for_file(memory, self.silo.open(memory), self.rules)
         if memory.discarded_at is not None and file is None:
             old, there = self._left_by_a_killed_writer(memory, opened)
-            self.are_pages_stale |= there is not None  # the pages may list it
+            self.are_pages_stale |= there is not None  # an index page may list the file
         path, expected = self._place(memory, opened, file, old, there)
         if memory.discarded_at is not None and file is None and expected is None and there is None:
-            return  # it never had a file
+            return  # the memory never had a file
         is_private = paths.is_private(memory.category, self.rules)
         data = rendering.render(memory, None if is_private else opened, self.version, changed_at)
         self.disk.stage(path, data, expected=expected)
@@ -169,15 +170,16 @@ class Files:
         self._writes.append(_Write(memory, line, data, file, listed, replaces, there))
 
     def _where(self, memory: Memory, path: PurePosixPath) -> tuple[PurePosixPath, bytes | None]:
-        """Return where a memory's file is, and its content. A killed writer may have moved it without updating
-        its row."""
+        """Return the current path of a memory's file, and its content. A killed writer may have moved the file and not
+        updated its row."""
         there = self.read(path)
         other = layout.back(path) if layout.aside(path) == path else layout.aside(path)
         moved = self.read(other) if there is None else None
         return (other, moved) if moved is not None and self.as_written(memory, moved) else (path, there)
 
     def _left_by_a_killed_writer(self, memory: Memory, opened: Opened) -> tuple[PurePosixPath | None, bytes | None]:
-        """Find the file of a discarded memory that has no row."""
+        """Find the file of a discarded memory whose row a killed writer did not create. Return its path and content, or
+        None for each if there is no file."""
         for path in layout.candidates(memory, opened, self.rules):
             found = self.read(path)
             if found is None:
@@ -189,8 +191,9 @@ class Files:
     def _place(
         self, memory: Memory, opened: Opened, file: VaultFile | None, old: PurePosixPath | None, there: bytes | None
     ) -> tuple[PurePosixPath, bytes | None]:
-        """Choose the path of a memory's file. Return it with the current content there: the file itself, or one that a
-        killed writer left. A file keeps its name while its folder stays the same."""
+        """Choose the path of a memory's file. Return the path and the content of the file that is now at this path, or
+        None. That file is the memory's own file, possibly left by a killed writer. A file keeps its name as long as its
+        folder stays the same."""
         candidates = layout.candidates(memory, opened, self.rules)
         folder = paths.folder(memory.category, memory.project, self.rules)
         if file and old and file.rules_version and layout.back(old).parent == folder:
@@ -207,7 +210,7 @@ class Files:
         raise FileFault(f"{self.disk.path}: no free name for a file", "no free name")
 
     def keep(self, memory: Memory, path: PurePosixPath) -> None:
-        """Move a file that somebody changed to .discarded/. The copy is sealed if the memory is private."""
+        """Move a file that somebody changed to .discarded/. If the memory is private, the moved file is sealed."""
         self.disk.set_aside(path)
         self._seal_copies({path: memory}, since=len(self.disk.moved_aside) - 1)
 
@@ -219,8 +222,8 @@ class Files:
                 self.disk.moved_aside[nth] = path, target
 
     def _seal_copy(self, memory: Memory, path: PurePosixPath) -> PurePosixPath:
-        """Replace a copy in .discarded/ with a sealed file. Return its path. The copy stays as it is if it is too large
-        or another program is writing to it. Raises FileFault."""
+        """Replace a copy in .discarded/ with a sealed file, and return the path of that file. If the copy is too large,
+        or another program is writing to it, the copy does not change. Raises FileFault."""
         data = self.disk.read(path) or b""
         if len(data) >= LARGEST or self.disk.is_written(path):
             return path
@@ -228,7 +231,7 @@ class Files:
         try:
             kept.sealed = self.silo.seal(memory.number, data.decode(), ())
         except UnicodeDecodeError:
-            kept.sealed = self.silo.seal(memory.number, data.decode("latin-1"), ())  # each byte as it is
+            kept.sealed = self.silo.seal(memory.number, data.decode("latin-1"), ())  # keeps every byte
         folder = paths.folder(memory.category, memory.project, self.rules)
         is_in_place = path.parent == PurePosixPath(ASIDE, folder)
         target = path if is_in_place else self.disk.free_aside(folder / paths.file_name(memory.number))
@@ -249,7 +252,7 @@ class Files:
             self.keep(memory, path)
 
     def remove(self, numbers: Sequence[int]) -> None:
-        """Remove every file of redacted memories."""
+        """Remove every file of these redacted memories."""
         known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=numbers)
         former: dict[int, PurePosixPath | None] = dict.fromkeys(numbers)
         self.are_pages_stale = True
@@ -263,8 +266,8 @@ class Files:
     # --- publishing
 
     def finish(self, *, again: bool = False) -> None:
-        """Publish the staged files, read them back, and write their index lines and rows. Retries a file that somebody
-        changed meanwhile once. Raises FileFault."""
+        """Publish the staged files, read them back, and write their index lines and rows. If somebody changed a file in
+        the meantime, retry this file once. Raises FileFault."""
         since = len(self.disk.moved_aside)
         refused = set(self.disk.publish())
         self._seal_copies({each.line.path: each.memory for each in self._writes}, since=since)
@@ -284,7 +287,7 @@ class Files:
             added = [each.line for each in changed if each.state == There]
             gone = [each.before for each in changed if each.before is not None]
             layout.add(self.disk, added, gone)
-        with without_disk_sync():  # a lost row is harmless: the next sync finds the file
+        with without_disk_sync():  # if a row is lost, the next sync still finds the file
             VaultFile.objects.bulk_create([self._row(each) for each in done if each.file is None])
             update_many([self._row(each) for each in done if each.file is not None], _CHANGEABLE)
         if left:
@@ -306,27 +309,28 @@ class Files:
     # --- reading a file
 
     def read(self, path: PurePosixPath) -> bytes | None:
-        """Return a file's content. None if it does not exist or is not a file."""
+        """Return a file's content. Return None if the file does not exist, or if the path is not a file."""
         try:
             return self.disk.read(path)
         except NotAFile:
             return None
 
     def is_in_clear(self, memory: Memory, path: PurePosixPath) -> bool:
-        """Return whether the file is outside private/ although its memory is private now."""
+        """Return whether the memory is private now, but its file is still outside private/."""
         return paths.is_private(memory.category, self.rules) and layout.back(path).parts[0] != PRIVATE
 
     def is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:
-        """Return whether this service wrote the file, and nobody has changed it."""
+        """Return whether this service wrote the file and nobody changed it afterwards."""
         return self.silo.digest_of_file(data) == bytes(file.digest) or self.as_written(memory, data)
 
     def is_anothers(self, memory: Memory, data: bytes) -> bool:
-        """Return whether the file names another memory. False if it names none: an edit removed the number."""
+        """Return whether the file has the number of another memory. Return False if the file has no number, because
+        somebody may have removed it."""
         return rendering.number_in(data.decode(errors="replace")) not in (None, memory.number)
 
     def as_written(self, memory: Memory, data: bytes) -> bool:
-        """Return whether the file is one of the last versions of the memory. A killed writer may leave such a file
-        without a row."""
+        """Return whether the file has the content of one of the newest versions of the memory. A killed writer may
+        leave such a file without a row."""
         info = rendering.read_file(data)
         if info is None or info.number != memory.number:
             return False
@@ -343,13 +347,13 @@ class Files:
             before = copy(memory)
             for name, value in fields_of(bytes(change.after or b"")).items():
                 setattr(before, name, value)
-            if before.sealed:  # not redacted
+            if before.sealed:  # the version is not redacted
                 yield before, mask_for_file(before, self.silo.open(before), self.rules), times[change.seq]
 
 
 def open_file(agent: Agent, data: bytes) -> Opened:
-    """Open the sealed block of a file, for the agent itself. Raises Invalid, SealBroken, Erased, MemoryDisabled,
-    CategoryDisabled."""
+    """Decrypt the sealed block of a file. Only for the agent itself. Raises Invalid, SealBroken, Erased,
+    MemoryDisabled, CategoryDisabled."""
     edits.require_key(agent)
     switches.require_on(agent)
     info = rendering.read_file(data)

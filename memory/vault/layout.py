@@ -1,7 +1,7 @@
-"""Where files are in a vault: file names, folders, and index pages.
+"""The layout of a vault: file names, folders, and index pages.
 
-The vault, each project and the private folder have an index page with one line per file. The writer appends new lines.
-`rebuild` writes a page again.
+The vault, each project and the private folder have an index page. An index page has one line per file. After a change,
+new lines are added at the end of the page. `rebuild` writes the whole page again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from memory.policy.categories import NAMED_BY_SERVICE
 from memory.silo.silo import Opened, Silo
 from memory.vault.disk import ASIDE, Disk
 
-_WORDS = 8  # first words of a memory that are its title
+_WORDS = 8  # the title of a memory is its first words
 _BEGAN = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d):(\d\d):(\d\d)Z to ")
 
 
 def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iterator[PurePosixPath]:
-    """Yield the path of a memory's file, then other paths in case it is taken."""
+    """Yield the path of a memory's file, and then other paths, in case another file has the first path."""
     folder = paths.folder(memory.category, memory.project, rules)
     first = _name(memory, opened, rules)
     yield folder / first
@@ -38,7 +38,8 @@ def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iter
 
 
 def title_in_index(memory: Memory, opened: Opened, path: PurePosixPath, rules: Mapping[str, Any]) -> str:
-    """Return the file's title in the index: its title, or the file's name if the memory is private."""
+    """Return the title that the index shows for a file: the memory's title, or the file's name if the memory is
+    private."""
     if paths.is_private(memory.category, rules):
         return path.stem
     return paths.file_name(memory.number, _title(memory, opened)).removesuffix(".md")
@@ -66,7 +67,7 @@ def _tags(opened: Opened) -> dict[str, str]:
 
 
 def _title(memory: Memory, opened: Opened) -> str:
-    if memory.category == "session":  # by its start, because its end may change
+    if memory.category == "session":  # the title is the start of the session, because its end may change
         period = sections.fact_in(opened.content, memory.category, "Session Overview", "Period")
         began = _BEGAN.match(period)
         return f"{began[1]}-{began[2]}{began[3]}{began[4]}" if began else paths.dated(memory.origin)
@@ -83,14 +84,14 @@ def _title(memory: Memory, opened: Opened) -> str:
 
 
 TOP = PurePosixPath(paths.INDEX)
-LARGEST = 1_000_000_000  # bytes of a page that is read
+LARGEST = 1_000_000_000  # bytes of a page that are read at most
 _TITLE = "# Memory Index"
 _ABOUT = (
     "One line per file, in the order in which the files were written. A struck line names a file that was moved, or "
     "set aside in .discarded/. If the file came back, a later line names it again. `manage.py vault index` writes "
     "this page again without struck lines."
 )
-_BEGINNING = 100  # bytes that show whether a file is a page
+_BEGINNING = 100  # bytes that are read to find out whether a file is an index page
 _OF_FILE = re.compile(
     r"^- \d{1,4}-\d\d-\d\d (?P<category>\S+) (?:\[(?P<there>[^\]\n]+)\]\(.*\)|~~(?P<gone>.+)~~)\n", re.MULTILINE
 )
@@ -98,8 +99,8 @@ _OF_FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The index line of a file: its path, the date and category of its memory, and its title. It is stored sealed in
-    the file's row, because the title has words of the memory."""
+    """The index line of a file. `path` is the file's path, `about` the date and category of its memory, and `title` its
+    title. The file's row stores the line sealed, because the title has words of the memory."""
 
     path: PurePosixPath
     about: str
@@ -129,7 +130,7 @@ class Line:
 
 
 def _link(text: str, path: PurePosixPath, page: PurePosixPath) -> str:
-    """A link relative to the page's folder. The names have no letters that need escaping."""
+    """Return a link whose path is relative to the page's folder. File names have no characters that need escaping."""
     return f"[{text}]({path.relative_to(page.parent)})"
 
 
@@ -143,7 +144,8 @@ def _head(page: PurePosixPath) -> str:
 
 
 def add(disk: Disk, added: Sequence[Line], gone: Sequence[Line]) -> None:
-    """Append the lines of new files, and struck lines of files that were moved or set aside."""
+    """Add lines at the end of the index pages: the lines of new files, and struck lines of files that were moved or set
+    aside."""
     texts: dict[PurePosixPath, str] = defaultdict(str)
     for page, text in [(line.page(), line.gone()) for line in gone] + [(line.page(), line.there()) for line in added]:
         texts[page] += text
@@ -155,7 +157,7 @@ def add(disk: Disk, added: Sequence[Line], gone: Sequence[Line]) -> None:
 
 
 def rebuild(disk: Disk, lines: Iterable[Line]) -> int:
-    """Write every page again with these lines. Return the number of lines."""
+    """Write every index page again with these lines. Return the number of lines."""
     texts: dict[PurePosixPath, list[str]] = {TOP: []}
     for line in lines:
         texts.setdefault(line.page(), []).append(line.there())
@@ -167,12 +169,13 @@ def rebuild(disk: Disk, lines: Iterable[Line]) -> int:
     disk.publish()
     for path in list(disk.files()):
         if path.name == paths.INDEX and path not in texts and is_page(path, disk.read(path, _BEGINNING) or b""):
-            disk.remove(path)  # its project has no files now
+            disk.remove(path)  # the project of this page has no files now
     return counted
 
 
 def _is_there(disk: Disk, page: PurePosixPath) -> bool:
-    """Return whether the page exists. Anything else with its name is moved to .discarded/."""
+    """Return whether the index page exists. If its path has a file that is not an index page, this file is moved to
+    .discarded/."""
     try:
         data = disk.read(page, _BEGINNING)
     except NotAFile:
@@ -194,8 +197,8 @@ def is_page(path: PurePosixPath, data: bytes) -> bool:
 def lists(
     text: str, page: PurePosixPath, pages: Mapping[PurePosixPath, Collection[str]], closed: Collection[str]
 ) -> bool:
-    """Return whether a page has exactly these lines. Lines of closed categories do not count. The top page must also
-    link to every other page."""
+    """Return whether an index page has exactly these lines. Lines of categories that are off do not count. The top page
+    must also link to every other page."""
     if page == TOP and any(f"]({other})\n" not in text for other in pages if other != page):
         return False
     there: dict[str, str] = {}

@@ -1,4 +1,5 @@
-"""Remove every file of erased or redacted memories from the vault, also copies. People's own files stay."""
+"""Remove every file of erased or redacted memories from the vault. Copies of these files are removed, too. Files that
+people created for other purposes stay."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from memory.vault.disk import NEW, Disk
 # Prefixes that editors add to a file's name for backups and unsaved changes.
 _BEFORE = r"(?:\.~lock\.|\.#|~\$|[.#~])?"
 _NUMBERED = re.compile(rf"{_BEFORE}(\d{{6,}})(?![^\W_])")
-_NAMED = re.compile(rf"{_BEFORE}(.+?)(?:-found-\d+)?\.md(?![^\W_])")  # with an editor's suffix
+_NAMED = re.compile(rf"{_BEFORE}(.+?)(?:-found-\d+)?\.md(?![^\W_])")  # an editor's suffix may follow
 _NUMBER_IN = re.compile(r"(?<!\d)(\d{6,})-")
 _METADATA = re.compile(r"^[ \t>]*## Metadata[ \t]*$", re.MULTILINE)
 _ID = re.compile(r"^[ \t>]*- \*\*(?:Memory|Interaction|Topic) ID\*\*: *(\d{1,18})[ \t]*$", re.MULTILINE)
@@ -35,29 +36,30 @@ Paths = Mapping[int, PurePosixPath | None]
 
 
 def remove(disk: Disk, paths: Paths) -> None:
-    """Remove every file of these memories. `paths` has the known path of each memory by number, or None.
+    """Remove every file of these memories. `paths` has the known path of each memory's file by number, or None.
 
-    A file belongs to a memory if it is at its path or was set aside from there, has its number or its file name in the
-    name (also with an editor's additions), or names the memory in its metadata. Temporary files of killed writers are
-    removed, too. Raises FileFault after all others if a file cannot be removed.
+    A file belongs to a memory if one of these is true: it is at the memory's path, or was moved from there to
+    .discarded/; its name contains the number or the file name of the memory; its metadata has the number of the memory.
+    An editor's additions to a name make no difference. Temporary files of killed writers are removed, too. If a file
+    cannot be removed, the others are removed first, and then FileFault is raised.
     """
     stems = {path.stem: path for path in paths.values() if path is not None}
 
     def is_of_them(path: PurePosixPath) -> bool:
         if path.name.startswith(NEW) or _number_of(path) in paths or _was_at(path, stems) or _has_name_of(path, paths):
             return True
-        # An unreadable file may be a copy: the fault keeps the removal pending.
+        # An unreadable file may be a copy of a memory's file. The error makes a later sync retry the removal.
         return _number_inside(disk, path) in paths
 
     _remove_each(disk, is_of_them)
 
 
 def remove_all(disk: Disk, agent: Agent) -> None:
-    """Remove every file of the agent's memories and every index page. Other files stay. Raises FileFault after all
-    others if a file cannot be removed."""
+    """Remove every file of the agent's memories and every index page. Other files stay. If a file cannot be removed,
+    the others are removed first, and then FileFault is raised."""
 
     def is_of_agent(path: PurePosixPath) -> bool:
-        # A person's file may begin with a date, which is no memory's number.
+        # The name of a person's file may begin with a date. A date is higher than the memories' numbers.
         is_called_so = 0 < _number_of(path) < agent.next_number
         return path.name.startswith(NEW) or is_called_so or _is_own(disk, path)
 
@@ -87,7 +89,7 @@ def pending(agent: Agent) -> QuerySet[VaultFile]:
 
 
 def former_paths(agent: Agent) -> tuple[str, ...]:
-    """Return the agent's earlier vault folders. They are neither compared nor cleaned."""
+    """Return the agent's earlier vault folders. The service does not compare or clean these folders."""
     changes = AuditEntry.objects.filter(
         agent_id=agent.pk, operation__in=(Operation.AGENT_CREATED, Operation.AGENT_CHANGED)
     )
@@ -97,20 +99,21 @@ def former_paths(agent: Agent) -> tuple[str, ...]:
 
 
 def _number_of(path: PurePosixPath) -> int:
-    """Return the number that a file's name begins with, or 0."""
+    """Return the memory's number at the beginning of a file's name, or 0."""
     named = _NUMBERED.match(path.name)
     return int(named[1]) if named is not None and named[1] == f"{int(named[1]):06}" else 0
 
 
 def _was_at(path: PurePosixPath, stems: Mapping[str, PurePosixPath]) -> bool:
-    """Return whether a file is at one of these paths, is an editor's copy of it, or was set aside from there."""
+    """Return whether a file is at one of these paths, is an editor's copy of such a file, or was moved from such a path
+    to .discarded/."""
     named = _NAMED.match(path.name)
     known = stems.get(named[1]) if named is not None else None
     return known is not None and path.parent in {known.parent, layout.aside(known).parent, layout.back(known).parent}
 
 
 def _has_name_of(path: PurePosixPath, paths: Paths) -> bool:
-    """Return whether the file's name contains the name of one of the memories' files, as a copy's does."""
+    """Return whether the file's name contains the file name of one of the memories. The name of a copy often does."""
     known = (paths.get(int(number)) for number in _NUMBER_IN.findall(path.name))
     return any(each is not None and each.stem in path.name for each in known)
 
@@ -123,8 +126,8 @@ def _is_own(disk: Disk, path: PurePosixPath) -> bool:
 
 
 def _number_inside(disk: Disk, path: PurePosixPath) -> int | None:
-    """Return the number of the memory that a file's metadata names, in any encoding and also if quoted. Raises
-    FileFault."""
+    """Return the memory's number in a file's metadata, or None. The file can have any encoding, and the metadata can be
+    quoted text. Raises FileFault."""
     data = disk.read(path)
     if data is None:
         return None

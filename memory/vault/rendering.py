@@ -1,10 +1,11 @@
 """Render a memory as its file, and read such a file.
 
-Each structured category has its own template. A sixth template, for private memories, shows the metadata and a sealed
-block. The same memory always gives the same bytes, so that a file is recognized after a crash.
+Each structured category has its own template. Private memories have a template that shows the metadata and a sealed
+block. The same memory always has the same bytes, so that a file can be recognized after a crash.
 
-Control characters can command a terminal, and characters that change the writing direction (U+202E) can hide text. A
-file shows them as `\\u{202E}`. Backslashes before them, or before text in this form, are doubled.
+Control characters can send commands to a terminal. Characters that change the writing direction, such as U+202E, can
+hide text. A file shows these characters as `\\u{202E}`. If a backslash comes before such a character, or before text
+in this form, the file has two backslashes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _IS_UNSEEN = re.compile(rf"{_UNSEEN}|\r")
 
 
 def visible(text: str) -> str:
-    """Escape these characters. `restored` reverses it."""
+    """Escape the control characters and direction characters of a text. `restored` reverses this."""
     return _TO_SHOW.sub(_shown, text)
 
 
@@ -58,7 +59,7 @@ def _as_it_was(found: re.Match[str]) -> str:
 
 
 def _is_escaped(code: str) -> bool:
-    """Return whether this is the escaped form of one of these characters."""
+    """Return whether `code` is the hexadecimal code of a character that `visible` escapes."""
     letter = chr(int(code, 16))
     return f"{ord(letter):X}" == code and _IS_UNSEEN.fullmatch(letter) is not None
 
@@ -75,8 +76,8 @@ _LONGEST = 200  # characters of a title's value
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FileInfo:
-    """What a file says of itself: the number of its memory, the version of the rules, and the sealed block if it is
-    private."""
+    """The metadata of a file: the number of its memory and the version of the rules. `sealed` is the sealed block of a
+    private memory."""
 
     number: int
     version: str
@@ -84,20 +85,22 @@ class FileInfo:
 
 
 def mask_for_file(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Opened:
-    """Return a memory with its secrets masked, for its file and the file's name. The silo keeps the original text."""
+    """Return a memory's content and tags with secrets masked. The memory's file and the file's name are made from them.
+    The silo keeps the original text."""
     if not settings_document.is_on(rules, *MASKING):
         return opened
     from memory.masking.scanner import masked_together  # imported late: its detectors import requests
 
-    if paths.is_private(memory.category, rules):  # the content is sealed; tags may be in the file's name
+    if paths.is_private(memory.category, rules):  # content is sealed, but a tag may be in the name
         return Opened(opened.content, tuple(masked_together(opened.tags)[0]))
     content, *tags = masked_together([opened.content, *opened.tags])[0]
     return Opened(content, tuple(tags))
 
 
 def render(memory: Memory, opened: Opened | None, version: str, changed_at: datetime) -> bytes:
-    """Return the file of a memory, sealed if `opened` is None. `version` is that of the rules, `changed_at` the time of
-    the last change. A last line of each list names the fields without a value."""
+    """Return the bytes of a memory's file. The content is sealed if `opened` is None. `version` is the version of the
+    rules, and `changed_at` is the time of the last change. The last line of each list names the fields that have no
+    value."""
     values = _metadata(memory, version, changed_at)
     if opened is None:
         block = base64.b64encode(bytes(memory.sealed)).decode()
@@ -123,12 +126,12 @@ def _metadata(memory: Memory, version: str, changed_at: datetime) -> dict[str, s
     }
 
 
-# Tags whose values fill the placeholders of the same name.
+# Each tag `NAME:value` with one of these names fills the placeholder of this name.
 _TAGS = {
     *("session", "session-type", "topic", "analysis", "range", "method", "privacy", "source-system", "migrated"),
     *("migration", "transformed", "compatibility", "preserved"),
 }
-# Fields that the file shows in another place, too: placeholder → section and label.
+# Fields that the file also shows in another place: placeholder → section and label.
 _REPEATED_FIELDS = {
     "topic": ("Topic Definition", "Topic"),  # in its original spelling; its tag is folded
     "session-type": ("Session Overview", "Session Type"),
@@ -149,12 +152,13 @@ def _of_tags(tags: tuple[str, ...]) -> dict[str, str]:
 def _of_sections(texts: Mapping[str, str]) -> dict[str, str]:
     named = [(texts.get("Context", ""), "Session"), (texts.get("Session Overview", ""), "Session")]
     found = {name: sections.fact(texts.get(section, ""), label) for name, (section, label) in _REPEATED_FIELDS.items()}
-    found["session"] = next(filter(None, (sections.fact(*each) for each in named)), "")  # complete; the tag may be cut
+    found["session"] = next(filter(None, (sections.fact(*each) for each in named)), "")  # a tag may be cut
     return {name: visible(value[:_LONGEST]) for name, value in found.items() if value}
 
 
 def tags_line(tags: Iterable[str]) -> str:
-    """Join tags with commas. Commas in a tag are escaped, so that `tags_of` finds the same tags again."""
+    """Return the tags in one line, separated by commas. Commas in a tag are escaped, so that `tags_of` returns the same
+    tags."""
     return ", ".join(_ENDS_TAG.sub(_quoted, _one_line(tag)) for tag in tags) or "none"
 
 
@@ -163,7 +167,7 @@ def _quoted(found: re.Match[str]) -> str:
 
 
 def tags_of(line: str) -> tuple[str, ...]:
-    """Split a line of tags."""
+    """Return the tags of a line that `tags_line` made."""
     tags, tag, at = [], "", 0
     for found in _ENDS_TAG.finditer(line):
         half, odd = divmod(len(found[1]), 2)
@@ -184,8 +188,8 @@ def _moment(at: datetime) -> str:
 
 
 def _filled(template: str, values: Mapping[str, str]) -> bytes:
-    """Fill a template. Values are not searched for placeholders. Lines of a list without a value are replaced by one
-    line that names them."""
+    """Return a template with these values. A placeholder inside a value is not replaced. If fields of a list have no
+    value, one line that names these fields replaces their lines."""
     lines: list[str] = []
     missing: list[str] = []
     for line in _lines(template):
@@ -201,7 +205,7 @@ def _filled(template: str, values: Mapping[str, str]) -> bytes:
 
 
 def _value(values: Mapping[str, str], place: re.Match[str]) -> str:
-    """The value of a placeholder. A title without a value shows the memory's date or number."""
+    """Return the value of a placeholder. If a title has no value, return the memory's date or number."""
     return values.get(place[1]) or (values["recorded"] if place[1] == "period" else f"memory {values['number']}")
 
 
@@ -215,7 +219,7 @@ def _lines(template: str) -> list[str]:
 
 
 def read_file(data: bytes) -> FileInfo | None:
-    """Read a file. None if it is not text, or has no memory's number."""
+    """Return the metadata of a file. Return None if the file is not text, or has no number of a memory."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -245,7 +249,7 @@ def _fields(metadata: str) -> dict[str, str]:
 
 
 def blocks(text: str) -> dict[str, str]:
-    """Return the text below each heading, without what the template added."""
+    """Return the text below each heading. Text that the template added is removed."""
     is_bold = text.startswith("# Git History")
     found: dict[str, list[str]] = {}
     name = ""

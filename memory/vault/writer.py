@@ -1,8 +1,8 @@
 """Sync a vault with its silo: after each commit, write, move or remove the files of the changed memories.
 
-The audit trail is the outbox. The vault's row has the last synced entry, and each file's row the written version of its
-memory. After a fault the vault stays at its entry, so the next edit or a worker retries everything since then. Files
-that are up to date are skipped.
+The audit trail shows what to sync. The vault's row has the number of the last synced entry. Each file's row has the
+version of the memory that was written. After an error, the number in the vault's row does not change. So the next edit
+or a worker retries all changes after this entry. Files that are up to date are skipped.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from memory.vault.files import Files
 from memory.vault.layout import Line
 
 CAUGHT_UP_AT_ONCE = 100  # vaults
-RETRY_AFTER = timedelta(minutes=1)  # between two retries of a fault by edits; workers retry in between
+RETRY_AFTER = timedelta(minutes=1)  # between two retries by edits after an error; a worker can retry earlier
 _ANOTHER_VAULT = "The vault path of this agent has changed. Try again.", "the vault path has changed"
 
 log = structlog.get_logger("palimpsest.vault")
 
 
 def sync_after_commit(*, agent: Agent, memories: Sequence[Memory], **_: object) -> None:
-    """Receive the signal `edited`. The vault is synced after the commit, before the caller continues."""
+    """Handle the signal `edited`. The vault is synced after the commit and before the caller continues."""
     if agent.vault_path:
         numbers = [memory.number for memory in memories]
         transaction.on_commit(partial(try_sync, agent.pk, numbers, agent=agent if agent.wrapped_key else None))
 
 
 def try_sync(agent_id: int, edited: Sequence[int] = (), *, agent: Agent | None = None) -> None:
-    """Sync the agent's vault. A fault is logged and stored but not raised, because the edit is already committed. Soon
-    after a fault only the files of the memories in `edited` are tried."""
+    """Sync the agent's vault. An error is logged and stored but not raised, because the edit is already committed. For
+    one minute after an error, an edit syncs only the files of the memories in `edited`."""
     with faults_noted(agent_id):
         agent = agent or Agent.objects.only("vault_path", "created_at").get(pk=agent_id)
         if agent.vault_path:
@@ -55,12 +55,12 @@ def try_sync(agent_id: int, edited: Sequence[int] = (), *, agent: Agent | None =
 
 @contextmanager
 def faults_noted(agent_id: int) -> Iterator[None]:
-    """Log and store a fault of the vault instead of raising it."""
+    """Log and store an error of the vault instead of raising it."""
     try:
         yield
     except FileFault as fault:
         _note_fault(agent_id, fault.reason)
-    except Exception as fault:  # such as a missing key: only its class and place are logged
+    except Exception as fault:  # such as a missing key; the log has only the error's class and traceback
         log.error("vault not followed", agent=agent_id, exc_info=(type(fault), fault, fault.__traceback__))
         _note_fault(agent_id, type(fault).__name__)
 
@@ -68,13 +68,13 @@ def faults_noted(agent_id: int) -> Iterator[None]:
 def _note_fault(agent_id: int, reason: str) -> None:
     log.error("vault not followed", agent=agent_id, reason=reason)
     values = {"fault": reason[:200], "fault_at": timezone.now()}
-    with suppress(DatabaseError), transaction.atomic():  # the fault is in the log
+    with suppress(DatabaseError), transaction.atomic():  # the error is in the log
         Vault.objects.update_or_create(agent_id=agent_id, defaults=values, create_defaults=values | {"seq": 0})
 
 
 def catch_up() -> None:
-    """For workers: sync vaults that are behind, those with the oldest fault first, then vaults whose folder was
-    emptied."""
+    """Sync the vaults that need it. Workers call this. First come the vaults that are behind: at the beginning those
+    without an error, and then those whose error is oldest. Vaults whose folder somebody emptied come last."""
     vault = Q(vault__isnull=True) | Q(vault__seq__lt=F("audit_seq")) | ~Q(vault__fault="")
     behind = Agent.objects.filter(vault, ~Q(vault_path="")).order_by(F("vault__fault_at").asc(nulls_first=True), "pk")
     late = list(behind.values_list("pk", flat=True)[:CAUGHT_UP_AT_ONCE])
@@ -87,13 +87,14 @@ def catch_up() -> None:
 
 
 def sync(agent: Agent, edited: Sequence[int] = ()) -> None:
-    """Sync as `try_sync` does, but raise: FileFault, and what a silo raises."""
+    """Sync the agent's vault like `try_sync`, but raise errors. Raises FileFault, and the errors of a silo."""
     with opened(agent) as disk:
         sync_locked(agent, disk, edited)
 
 
 def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
-    """Sync a locked vault. Raises the first fault of a file after all others are written."""
+    """Sync a locked vault. If a file cannot be written, the other files are written first. Then the first error is
+    raised."""
     now = Agent.objects.select_related("tenant").get(pk=agent.pk)  # read under the lock
     if now.vault_path != agent.vault_path:
         raise FileFault(*_ANOTHER_VAULT)
@@ -107,7 +108,7 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
         files.sync(edited)
     else:
         if state.fault and (numbers := list(removing.pending(now).values_list("number", flat=True))):
-            files.remove(numbers)  # before anything else can fail
+            files.remove(numbers)  # first, because a later step may fail
         files.sync(_changed_since(now, state.seq))
     begins = not (is_soon or state.seq) and VaultFile.objects.filter(agent_id=now.pk).exists()
     if files.are_pages_stale or begins:
@@ -120,13 +121,13 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     if files.fault is not None:
         raise files.fault
     if not is_soon:
-        unchanged = Vault.objects.filter(agent_id=now.pk, seq=state.seq)  # seq differs after a reset
-        with without_disk_sync():  # if this is lost, the retry finds everything up to date
+        unchanged = Vault.objects.filter(agent_id=now.pk, seq=state.seq)  # a reset in the meantime changes seq
+        with without_disk_sync():  # if this update is lost, a retry finds all files up to date
             unchanged.update(seq=now.audit_seq, fault="", fault_at=None)
 
 
 def _remove_erased(disk: Disk, agent: Agent) -> None:
-    """Remove the files and the vault of an erased agent."""
+    """Remove the files of an erased agent, the mark of its vault, and its vault path."""
     removing.remove_all(disk, agent)
     disk.give_up()
     with transaction.atomic():
@@ -145,7 +146,7 @@ def opened(agent: Agent) -> Iterator[Disk]:
     with locked(Path(agent.vault_path)) as disk:
         mark = base.mark_of(agent)
         if not disk.require_no_other_owner(mark):
-            rewrite(agent)  # before the mark, in case the writer is killed in between
+            rewrite(agent)  # this happens before the mark is written, because the writer may be killed
             disk.claim(mark)
         yield disk
 
@@ -154,7 +155,8 @@ def opened(agent: Agent) -> Iterator[Disk]:
 
 
 def is_behind(agent: Agent) -> bool:
-    """Return whether the vault needs a sync: it has newer edits, a fault, or a folder without its mark."""
+    """Return whether the vault needs a sync. It needs one if there are newer edits, if the last sync had an error, or
+    if the folder does not have the vault's mark."""
     seen = Vault.objects.filter(agent_id=agent.pk).values_list("seq", "fault").first()
     return seen is None or seen[0] < agent.audit_seq or bool(seen[1]) or not _is_marked(agent)
 
@@ -173,12 +175,14 @@ def is_there(agent: Agent) -> bool:
 
 
 def file_of(agent: Agent, number: int) -> str | None:
-    """Return the path of a memory's file. None if it has none, or one of an earlier version."""
+    """Return the path of a memory's file. Return None if the memory has no file, or only a file of an earlier
+    version."""
     return files_of(agent, [number]).get(number) if agent.vault_path else None
 
 
 def files_of(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
-    """Return the paths of several memories' files, by number. Memories without a current file are missing."""
+    """Return the paths of the files of several memories, by number. A memory without a current file is not in the
+    result."""
     mine = Memory.objects.of(agent).numbered(numbers)
     versions = dict(mine.values_list("number", "version"))
     rows = VaultFile.objects.filter(agent_id=agent.pk, number__among=list(numbers), state=VaultFile.State.THERE)
@@ -192,14 +196,15 @@ def files_of(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
 
 
 def files_or_reasons(agent: Agent, numbers: Sequence[int]) -> list[dict[str, str | None]]:
-    """Return for each memory its `file`, or in `no_file` why it has none and what to do."""
+    """Return a dict for each memory. `file` is the path of its file. If there is no file, `no_file` says why, and what
+    to do."""
     files = files_of(agent, numbers) if agent.vault_path else {}
     why = why_no_file(agent) if len(files) < len(set(numbers)) else None
     return [{"file": files.get(number), "no_file": None if number in files else why} for number in numbers]
 
 
 def why_no_file(agent: Agent) -> str:
-    """Return why a memory has no file, and what to do."""
+    """Return the reason why a memory has no file, and what to do."""
     if not agent.vault_path:
         return f"no vault: run manage.py project init {agent.label} --vault"
     if not is_behind(agent):
@@ -212,13 +217,13 @@ def why_no_file(agent: Agent) -> str:
 
 
 def reset(agent: Agent) -> None:
-    """Make the next sync compare every memory."""
+    """Make the next sync compare the file of every memory."""
     Vault.objects.filter(agent_id=agent.pk).update(seq=0)
 
 
 def rewrite(agent: Agent, categories: Collection[str] | None = None) -> None:
-    """Make the next sync write every file again, or those of some categories, because their names or contents
-    change."""
+    """Make the next sync write every file again, because names or contents of files change. With `categories`, only the
+    files of these categories are written again."""
     rows = VaultFile.objects.filter(agent_id=agent.pk)
     if categories is not None:
         mine = Memory.objects.of(agent).filter(category__in=categories)

@@ -127,7 +127,7 @@ def test_constitutional_and_discarded_memories_are_reported(ada: Agent) -> None:
     ran = import_lines(line(constitutional=True), line(constitutional=False), discarded, line(), options=("--json",))
     assert ran.json["imported"] == 3
     assert ran.err == (
-        "warning: 1 memory was constitutional: the agent or an admin can set that again\n"
+        "warning: 1 memory was constitutional: the agent or an admin can set this mark again\n"
         "warning: 1 discarded memory was left out\n"
     )
     assert not Memory.objects.filter(constitutional=True).exists()

@@ -75,7 +75,7 @@ def test_only_the_agents_side_agrees(past: Agent, house: House, monkeypatch: pyt
     assert (ran.code, ran.json["memories"], ran.json["entry"]) == (0, [1], request + 1)
     assert ran.json["request"] == request
     assert ran.json["related"] == [{"number": 4, "why": "merged", "state": "active"}]
-    assert redact("--waiting").out == "no request waits\n"
+    assert redact("--waiting").out == "no requests are waiting\n"
     assert problems(past) == []
 
 
@@ -83,7 +83,7 @@ def test_with_the_agents_key_a_redaction_is_done_at_once(past: Agent, key: None)
     ran = redact("1", "4", "--reason", "request 17", "--yes")
     assert (ran.code, MARKER in ran.out + ran.err) == (0, False)
     assert ran.out.splitlines()[0] == f"redaction of 1, 4: as entry {last_entry(past).seq}"
-    assert "3 changes and 0 notes of the trail emptied; 1 of the memories active" in ran.out
+    assert "content in the trail: 3 changes, 0 notes; active memories: 1" in ran.out
     assert "backups" in ran.out
     assert [entry.operation for entry in steps.entries(past)][-2:] == ["redaction_requested", "redacted"]
     assert run("verify_audit", "--all").code == 0
@@ -117,9 +117,9 @@ def test_a_constitutional_memory_needs_an_option(past: Agent, key: None) -> None
 
 def test_invalid_arguments_change_nothing(past: Agent) -> None:
     rows: list[tuple[tuple[str, ...], int, str]] = [
-        ((), 2, "name memories"),
-        (("1", "--waiting"), 2, "name memories"),
-        (("1", "--agree", "3"), 2, "name memories"),
+        ((), 2, "give the ids"),
+        (("1", "--waiting"), 2, "give the ids"),
+        (("1", "--agree", "3"), 2, "give the ids"),
         (("1",), 2, "--reason"),
         (("1", "--reason", " "), 2, "--reason"),
         (("9", "--reason", "x"), 1, "No such memory: 9"),
@@ -138,7 +138,7 @@ def test_an_erased_silo_cannot_be_used(past: Agent, key: None) -> None:
     silo_key = wrapping_key_id(bytes(fresh(past).wrapped_key))
     ran = erase("--reason", "request 18", "--yes")
     assert ran.code == 0
-    assert f"wrapped by silo key {silo_key}, can be opened until it is deleted or that key is retired" in ran.out
+    assert f"wrapped by silo key {silo_key}; it can be opened until the backup is deleted" in ran.out
     failed(run("export_memories", "acme/ada"), 2, "erased")
     failed(run("refine", "acme/ada"), 2, "erased")
     failed(run("gc", "ada"), 2, "erased")

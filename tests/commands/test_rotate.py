@@ -74,13 +74,13 @@ CONTENTS = [f"{MARKER} one", f"{MARKER} two"]
 def test_a_rotation_rewraps_every_key_and_changes_no_memory(filled: House) -> None:
     ran = rotate()
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == f"0 keys rewrapped; silo key {newest()} now opens every silo\n"
+    assert ran.out == f"0 keys rewrapped; silo key {newest()} now wraps every data key\n"
     add_key()
     assert wrapping_ids() != {newest()}
     assert contents(filled) == CONTENTS
     steps.remember(filled.ada, f"{MARKER} more")
     before = list(Memory.objects.order_by("pk").values())
-    assert rotate().out == f"2 keys rewrapped; silo key {newest()} now opens every silo\n"
+    assert rotate().out == f"2 keys rewrapped; silo key {newest()} now wraps every data key\n"
     assert wrapping_ids() == {newest()}
     assert list(Memory.objects.order_by("pk").values()) == before
     assert contents(filled) == CONTENTS

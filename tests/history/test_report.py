@@ -120,7 +120,7 @@ def test_recommendations_follow_from_the_figures(work: Path) -> None:
         "% of the commits (no merges)",
         "% of the commits fix something",
         "Conventional Commits",
-        "branch calm is not merged, its last commit is 29 days before the head",
+        "branch calm is not merged; its last commit is 29 days older than the head",
     ):
         assert text in found
     assert "CHANGES.rst" not in found
@@ -233,7 +233,7 @@ def test_dependency_updates_and_bots_are_not_counted(work: Path) -> None:
     git(work, "add", "--all")
     git(work, "-c", "user.name=ropebot[bot]", "-c", "user.email=bot@quay.test", "commit", "-q", "-m", "Bump ropes")
     found = analysis(work)
-    files = "besides dependency updates and releases: tests/test_winds.py (1 commit), winds.py (1 commit)"
+    files = "not counting dependency updates and releases: tests/test_winds.py (1 commit), winds.py (1 commit)"
     assert insight(found, "Most Changed Files") == files
     assert insight(found, "Author Patterns").startswith("1 person (by name, without bots): Ada Quay ")
 

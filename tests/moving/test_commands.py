@@ -63,7 +63,7 @@ def test_detect_shows_what_there_is_and_changes_nothing(ada: Agent, site: Path) 
 
 def test_detect_searches_supported_systems_alone(ada: Agent, site: Path) -> None:
     (site / "bare").mkdir()
-    assert rules("detect", "--project-dir", str(site / "bare")).out.splitlines()[1:] == ["nothing of another system"]
+    assert rules("detect", "--project-dir", str(site / "bare")).out.splitlines()[1:] == ["no memories of other systems"]
     assert rules("detect", "--project-dir", str(site / "none")).code == 2
     talking.settings(ada, migration_settings__supported_source_systems=["cursor"])
     assert {each["system"] for each in rules("detect", "--json").json["memories"]} == {"cursor"}
@@ -122,7 +122,7 @@ def test_memories_are_selected_by_number(ada: Agent, site: Path) -> None:
     """A wrong answer is asked again."""
     ran = at_a_terminal("select\n9\nx\n2\ny\n", "migrate")
     assert "1 memory stored" in ran.out
-    assert "It must name numbers from 1 to 3." in ran.err
+    assert "It must have numbers from 1 to 3." in ran.err
     assert "It must be numbers of the list, such as 1-4,7." in ran.err
     assert [each["state"] for each in rules("detect", "--json").json["memories"]] == ["new", "same", "new"]
     for only in ("0", "4", "2-1", "1,x", "9" * 30):
@@ -244,7 +244,7 @@ def test_init_reports_other_systems_and_imports_nothing_without_a_yes(ada: Agent
     talking.settings(ada, migration_settings__prompt_user_for_migration=False)
     assert init_steps()["Migration"].startswith("not asked")
     talking.settings(ada, migration_settings__auto_detect_existing_memories=False)
-    assert init_steps()["Other systems"].startswith("not looked for")
+    assert init_steps()["Other systems"].startswith("not searched")
     assert active(ada) == []
 
 

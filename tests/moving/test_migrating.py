@@ -129,7 +129,7 @@ def test_a_changed_piece_of_a_changed_memory_is_left_out(ada: Agent, edit: str) 
         protect(ada, 1)
     else:
         operations.discard(ada, [1], ME)
-    assert reasons(ada, piece("a", "two"))[0].startswith("changed, and memory 1 changed here, too")
+    assert reasons(ada, piece("a", "two"))[0].startswith("changed, and memory 1 was also changed here")
     assert states(ada, piece("a", "one")) == [State.SAME]
 
 

@@ -134,20 +134,20 @@ def test_markdown_loses_only_what_it_reports(draft: Draft, constitutional: bool,
     found = read("markdown", data)
     assert losses["the file does not show that the memory is a journal entry"] == (draft.kind == "journal")
     assert losses["the file does not show that the memory is constitutional"] == constitutional
-    if "every section has the placeholder of an empty section, so the file has no text" in losses:
+    if "every section looks like an empty section, so the file cannot be imported again" in losses:
         assert isinstance(found[0], LeftOut)
         return
-    if "the file is too long for one memory, and is imported as several" in losses:
+    if "the file is too long for one memory, so an import makes several memories of it" in losses:
         assert len(found) > 1
         return
     [part] = found
     assert isinstance(part, Found)
     before, after = (sections.split(text, draft.category) for text in (draft.content, part.content))
-    has_placeholder = losses["a section has the placeholder of an empty section"]
+    has_placeholder = losses["the content of a section looks like an empty section, so an import loses it"]
     assert (after == before) is not has_placeholder
     assert has_placeholder == ("Not recorded" in draft.content and after != before)
     tags = tuple(dict.fromkeys(" ".join(tag.split()) for tag in draft.tags))
-    assert (part.tags == tags) is not losses["a tag has the placeholder of an empty list of tags"]
+    assert (part.tags == tags) is not losses["a tag looks like an empty list of tags, so an import loses it"]
     assert part.tags == tags or "none" in tags
     assert part.category == draft.category
     assert part.project == draft.project or draft.project == "none"
@@ -163,7 +163,7 @@ def test_markdown_loses_only_what_it_reports(draft: Draft, constitutional: bool,
 def test_a_log_loses_only_what_it_reports(draft: Draft, ada: Agent) -> None:
     data, losses = write("axe", ada, reads(ada, [draft]))
     found = read("axe", data)
-    if losses["the text is what a log shows for an empty entry, so it cannot be imported again"]:
+    if losses["the text is the same as in an empty entry of a log, so it cannot be imported again"]:
         assert [part.why for part in found if isinstance(part, LeftOut)] == ["has neither task nor result"]
         return
     [part] = found

@@ -174,7 +174,7 @@ def test_the_block_stays_within_max_tokens(ada: Agent) -> None:
     left_out = whole.tokens - result.tokens
     assert 0 < result.tokens <= 10 < whole.tokens
     assert (len(result.reads), result.left_out, result.left_out_tokens) == (2, 1, left_out)
-    assert result.block.endswith(f"\n\n(1 memories with {left_out:,} tokens in total are left out here.)\n")
+    assert result.block.endswith(f"\n\n(1 memory of {left_out:,} tokens is left out here.)\n")
     assert set(result.times) == {2, 3}
 
 

@@ -166,9 +166,9 @@ def test_a_memory_protected_during_the_session_is_constitutional(held: Held, ada
 
 @every_tool
 def test_a_memory_changed_since_it_was_shown(held: Held, ada: Agent, tool: str) -> None:
-    outside(ada, 3, "It was rewritten meanwhile.")
+    outside(ada, 3, "It was rewritten in the meantime.")
     [present] = refused(held, "stale_memory", tool, naming(tool, 3, 1))["present"]
-    assert (present["id"], present["content"]) == (3, "It was rewritten meanwhile.")
+    assert (present["id"], present["content"]) == (3, "It was rewritten in the meantime.")
 
 
 def test_a_memory_that_was_never_shown(held: Held, ada: Agent) -> None:

@@ -57,7 +57,7 @@ def test_without_the_agents_key_a_vault_is_proposed(ada: Agent, site: Path, monk
     monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
     first, second = (init_steps("--vault")["Storage path"] for _ in range(2))
     number = proposals.open_one(fresh(ada)).number  # type: ignore[union-attr]
-    assert "is proposed to the agent's side" in first
+    assert "proposed to the agent's side" in first
     assert "already" in second
     assert all(f"/api/v1/proposals/{number}/accept" in text for text in (first, second))
     assert (fresh(ada).vault_path, (site / "memory").exists()) == ("", False)
@@ -92,7 +92,7 @@ def test_init_keeps_an_index_that_is_not_of_the_vault(ada: Agent, site: Path) ->
     (site / "memory").mkdir()
     (site / "memory" / "index.md").write_text("# Mine")
     kept = ".discarded/index-found-1.md"
-    assert f"index.md is not of the vault, and is kept as {kept}" in init_steps("--vault")["Index"]
+    assert f"index.md does not belong to the vault, and is kept as {kept}" in init_steps("--vault")["Index"]
     assert (site / "memory" / kept).read_text() == "# Mine"
 
 

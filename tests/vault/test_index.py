@@ -77,7 +77,7 @@ def test_without_a_vault_commands_say_how_to_create_one(ada: Agent, site: Path) 
     assert ran.json["file"] is None
     assert "has no file: no vault: run manage.py project init acme/ada --vault" in ran.err
     assert "no vault: run" in rules("record", "--prompt", "Which tea?").err
-    assert "'manage.py project init acme/ada --vault' creates one" in rules("status").out
+    assert "'manage.py project init acme/ada --vault' creates a vault" in rules("status").out
     failed(rules("index"), 2, "has no vault")
 
 
@@ -132,7 +132,7 @@ def test_index_writes_a_removed_vault_again(ada: Agent, vault: Path) -> None:
     store("The ferry")
     assert rules("status", "--json").json["vault"]["is_there"] is True
     shutil.rmtree(vault)
-    gone = f"vault {vault}: the folder is gone; 'manage.py vault index acme/ada' writes its 1 file again"
+    gone = f"vault {vault}: the folder is gone; 'manage.py vault index acme/ada' writes 1 file again"
     assert gone in rules("status").out
     assert rules("status", "--json").json["vault"]["is_there"] is False
     assert not vault.exists()

@@ -1,4 +1,4 @@
-"""Suggest memories to discard, and discard those that the agent's side names."""
+"""Suggest memories to discard, and discard the memories that the agent's side chooses."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from memory.silo.silo import Read
 EXCERPT = 200  # characters of each memory
 _EXAMPLES = {"keep": "3,5@12", "discard": "3@390,5@12"}
 _ABOUT = (
-    "These memories are older than suggested for their category. Nothing is discarded unless you say so, and a "
-    "rollback restores a discarded memory."
+    "These memories are older than the suggested retention of their category. Nothing is discarded unless you say so, "
+    "and a rollback restores a discarded memory."
 )
 _QUESTION = "Discard it, keep it, skip it, or quit? [d/k/S/q]"
 _ANSWERS = {"": "s"} | {answer: word[0] for word in ("discard", "keep", "skip", "quit") for answer in (word, word[0])}
-Listed = dict[int, int]  # memory → the version that was listed, 0 if it was not named
+Listed = dict[int, int]  # memory → the version in the list, or 0 if no version was typed
 
 
 class Command(AgentCommand):
     help = (
-        "List memories that are older than suggested for their category. With the agent's key in "
-        f"{KEY}, the command asks about each of them at a terminal; a script names them with --discard and --keep. "
+        "List memories that are older than the suggested retention of their category. With the agent's key in "
+        f"{KEY}, the command asks at a terminal what to do with each of them. A script uses --discard and --keep. "
         "Nothing is deleted: a rollback restores a discarded memory."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_agent(parser, self.clean_up)
         parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=f"only this category: {NAMES}")
-        parser.add_argument("--discard", metavar="NUMBERS", help=f"discard these, as listed: 3@390,5@12; needs {KEY}")
-        parser.add_argument("--keep", metavar="NUMBERS", help="keep these: they are not suggested again for a while")
-        parser.add_argument("--dry-run", action="store_true", help="decide nothing")
+        parser.add_argument("--discard", metavar="NUMBERS", help=f"discard these, in the form 3@390,5@12; needs {KEY}")
+        parser.add_argument("--keep", metavar="NUMBERS", help="keep these memories: they are not suggested again soon")
+        parser.add_argument("--dry-run", action="store_true", help="only list; discard and keep nothing")
         parser.add_argument("--json", action="store_true", help="one line of JSON; ask nothing")
 
     def clean_up(self, agent: Agent, **options: Any) -> None:
@@ -82,7 +82,8 @@ class Command(AgentCommand):
     def _go_through(
         self, review: cleanup.Review, reads: Mapping[int, Read], *, is_asked: bool
     ) -> tuple[Listed, Listed]:
-        """Print each suggestion, and ask about it with `is_asked`. Returns what to keep and what to discard."""
+        """Print each suggestion. If `is_asked` is true, ask about each one. Return the memories to keep and the
+        memories to discard."""
         decided: dict[str, Listed] = {"k": {}, "d": {}}
         if review.suggestions:
             self.say(_ABOUT)
@@ -121,13 +122,13 @@ class Command(AgentCommand):
         if not review.suggestions:
             self.say("Nothing is suggested.")
         if review.more:
-            self.say(f"{review.more:,} more come after these.")
+            self.say(f"More suggestions that come after these: {review.more:,}.")
         if review.kept_back:
             old = several(review.kept_back, "other old memory", "other old memories")
-            self.say(f"{old} not listed, because of their importance.")
+            self.say(f"Not listed, because they are important: {old}.")
 
     def _say_what_is_off(self, agent: Agent, category: str | None) -> None:
-        """Say which settings keep memories from being suggested."""
+        """Print which settings prevent suggestions."""
         rules, closed = switches.rules_of(agent), switches.closed(agent)
         for name in ("enabled", "suggest_cleanup_actions"):
             if not settings_document.is_on(rules, "cleanup_guidance", name):
@@ -136,18 +137,19 @@ class Command(AgentCommand):
         off = [name for name in SCOPES if name in closed and category in (None, name)]
         if off:
             are = "is" if len(off) == 1 else "are"
-            self.say(f"{', '.join(off)} {are} off, so nothing in that category is suggested.")
+            self.say(f"{', '.join(off)} {are} off, so no memory of such a category is suggested.")
         elif category is not None and category not in automatic.retention(agent):
             self.say(f"Nothing in {category} is suggested, because its suggested_retention_days is 0.")
 
 
 def _listed(field: str, text: str | None) -> Listed:
-    """Parse "3@390,5": numbers with the versions of the list. A version is required to discard. Raises Invalid."""
+    """Parse a text such as "3@390,5": numbers of memories, each with the version in the list. To discard a memory, the
+    version is required. Raises Invalid."""
     listed = {}
     for part in text.split(",") if text is not None else ():
         number, at, version = part.strip().partition("@")
         if not _is_number(number) or not (_is_number(version) if at or field == "discard" else True):
-            raise Invalid(field, f"must be memories as listed, such as {_EXAMPLES[field]}")
+            raise Invalid(field, f"must have memories in the form of the list, such as {_EXAMPLES[field]}")
         listed[int(number)] = int(version or 0)
     return listed
 
@@ -161,6 +163,6 @@ def _is_interactive(agent: Agent) -> bool:
 
 
 def _read(agent: Agent, review: cleanup.Review) -> dict[int, Read]:
-    """The suggested memories with their content, for the agent's side."""
+    """Return the suggested memories with their content. Only for the agent's side."""
     numbers = [each.number for each in review.suggestions]
     return {read.memory.number: read for read in reading.several(agent, numbers)} if numbers else {}

@@ -18,12 +18,12 @@ _MODEL = "openai/…, anthropic/…, ollama/… or builtin/dedupe, which needs n
 # Options that set a field of the agent: field, type, default, placeholder and help.
 _SETTINGS: dict[str, tuple[str, type, Any, str, str]] = {
     "steward": ("steward", str, "", "EMAIL", "the person who decides for the agent"),
-    "memory-path": ("memory_path", str, "", "FILE", "the file of its log, under VAULT_ROOTS; default: its journal"),
-    "vault": ("vault_path", str, "", "FOLDER", "a folder under VAULT_ROOTS for a file of each memory"),
+    "memory-path": ("memory_path", str, "", "FILE", "the file of its log, inside VAULT_ROOTS; default: its journal"),
+    "vault": ("vault_path", str, "", "FOLDER", "a folder inside VAULT_ROOTS, for a vault with a file of each memory"),
     "last-n": ("last_n", int, 0, "N", "how many entries of the log gc keeps"),
-    "max-entries": ("max_entries", int, 0, "N", "the same if --last-n is 0; default: all"),
-    "context-tokens": ("context_tokens", int, None, "TOKENS", "of the log that gc sends to the model; default: all"),
-    "budget": ("budget_tokens", int, 8_000, "TOKENS", "of core memory; default: 8000"),
+    "max-entries": ("max_entries", int, 0, "N", "used instead of --last-n if that is 0; default: all"),
+    "context-tokens": ("context_tokens", int, None, "TOKENS", "log tokens that gc sends to the model; default: all"),
+    "budget": ("budget_tokens", int, 8_000, "TOKENS", "budget of core memory; default: 8000"),
     "target": ("target_tokens", int, None, "TOKENS", "goal of a session; default: 5000, or 5/8 of a smaller budget"),
 }
 
@@ -60,7 +60,7 @@ class Command(Task):
 
 
 def _check_model(model: str) -> None:
-    """Raise Invalid unless this has the form of a model's name. The provider is not called."""
+    """Check that the text has the form of a model's name. The provider is not called. Raises Invalid."""
     try:
         catalog.parse(model)
     except ModelNotConfigured as problem:

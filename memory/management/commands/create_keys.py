@@ -18,25 +18,25 @@ from memory.models import Agent
 
 
 class Command(Task):
-    needs_sound_database = False  # it creates the keys that the checks need
+    needs_sound_database = False  # this command creates the keys that the check needs
     help = (
         "Create the keys that are missing in KEYS_DIR: Django's secret key, the key that wraps the data keys of silos, "
         "the audit trail's key, the pepper of API keys, and the key that signs audit heads. Existing keys are never "
-        "replaced. Back up this folder apart from the database: without it no silo can be opened."
+        "replaced. Back up this folder, but not together with the database. Without these keys, no silo can be opened."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         add = (
-            "add a new key-encryption key, in front of the existing ones; then run rotate_silo_keys. Running processes "
-            "read it from the file. Processes with SILO_KEYS need the key in that variable, and a restart, first"
+            "add a new key-encryption key in front of the others; then run rotate_silo_keys. Running processes read "
+            "the key from the file. If a process has SILO_KEYS, first add the key there and restart the process"
         )
         parser.add_argument("--add-silo-key", action="store_true", help=add)
 
     def run(self, *, add_silo_key: bool, **options: Any) -> None:
         folder = Path(settings.KEYS_DIR)
         if add_silo_key:
-            self.require_sound_database()  # the keys must be the ones of this database
+            self.require_sound_database()  # the keys must belong to this database
         if add_silo_key and settings.SILO_KEYS:
             self.fail("SILO_KEYS is set, so the silo file is not read: put a new key first in SILO_KEYS", USAGE)
         try:
@@ -57,20 +57,20 @@ class Command(Task):
         for name in missing:
             if create_key_file(folder, name):
                 self.say(f"made {folder / name}")
-            elif not read_key_file(folder, name):  # and no other process created it meanwhile
+            elif not read_key_file(folder, name):  # no other process created it either
                 self.fail(f"{folder / name} has no readable key: remove the file, or restore it", FAILED)
         keyring()  # raises KeysMissing if an existing key is invalid
         if add_silo_key:
             prepend_key(folder, "silo")
             read_again()
             self.say(
-                "added a new silo key. Now run 'manage.py rotate_silo_keys'. Before that, restart processes that have "
-                "SILO_KEYS in their environment, with the new key in it; other processes read it from the file."
+                "added a new silo key. If a process has SILO_KEYS in its environment, add the key there and restart "
+                "the process. Other processes read the key from the file. Then run 'manage.py rotate_silo_keys'."
             )
 
     def _agents_exist(self, lost: list[str], *, may_be_new: bool) -> bool:
-        """Whether the database has agents. It fails if this is unknown: a missing table, or on the first run a missing
-        SQLite file, means no."""
+        """Return whether the database has agents. A missing table means that there are no agents. On the first run, a
+        missing SQLite file means the same. If the database does not answer, the command fails."""
         try:
             return Agent._meta.db_table in connection.introspection.table_names() and Agent.objects.exists()
         except DatabaseTrouble:

@@ -1,4 +1,4 @@
-"""Create a superuser, or reset the password and second factor of one."""
+"""Create a superuser, or reset the password and the second factor of an existing superuser."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ TRIES = 3  # attempts to type the code
 class Command(Task):
     help = (
         "Create a superuser, who manages tenants and people but cannot read memories. For an existing superuser, set a "
-        "new password and second factor; this ends their sessions, access requests and grants. The command asks for "
-        "the password, shows a QR code for an authenticator app, and asks for a code from the app."
+        "new password and second factor. This ends their sign-in sessions, access requests and grants. The command "
+        "asks for the password, shows a QR code for an authenticator app, and asks for a code from the app."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -43,7 +43,7 @@ class Command(Task):
         password = self._password(person)
         nonce = secrets.token_hex(16)
         code = self._code(people.candidate(person, nonce))
-        with transaction.atomic():  # without questions: on SQLite all other writers wait until it ends
+        with transaction.atomic():  # ask nothing here: on SQLite, all other writers wait for this transaction
             if existing is None:
                 person = Person.objects.create_superuser(email, name=name)
             people.set_password(person, password)
@@ -52,7 +52,8 @@ class Command(Task):
 
     @staticmethod
     def _superuser(existing: Person | None, email: str, name: str) -> Person:
-        """The existing superuser, or a new one that is not saved yet. Raises Invalid."""
+        """Return the existing superuser. If there is none, return a new superuser that is not saved yet. Raises
+        Invalid."""
         if existing is None:
             new = Person(email=email.strip().casefold(), name=name, is_superuser=True)
             try:
@@ -84,7 +85,7 @@ class Command(Task):
         picture = io.StringIO()
         drawn.print_ascii(out=picture, invert=True)
         for line in picture.getvalue().splitlines():
-            self.say(line.replace("\u00a0", " "))  # which is not printable
+            self.say(line.replace("\u00a0", " "))  # a no-break space is not printable
         self.say("Scan this with an authenticator app, or type this key into it:")
         self.say(" ".join(textwrap.wrap(people.secret_text(factor), 4)))
         self.say(f"The same as a URL: {address}")

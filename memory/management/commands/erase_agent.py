@@ -23,22 +23,22 @@ from memory.models import Agent
 
 class Command(RemovalCommand):
     help = (
-        "Destroy an agent's data key, so that the content of its memories can never be read again. Rows and trail "
-        "stay, and the trail still verifies. The command files a request, and the agent's side carries it out with "
-        f"--agree and its key in {KEY}. With a reason and the key, both happen at once. A backup that has the wrapped "
-        "key can still be opened, until the backup is deleted or the key-encryption key is retired. The output names "
-        "that key, and --start-rotation begins to retire it."
+        "Destroy an agent's data key, so that nobody can read the content of its memories again. Rows and trail stay, "
+        "and the trail can still be verified. The command makes a request. The agent's side carries it out with "
+        f"--agree and its key in {KEY}. With a reason and the key, the command does both. A backup that has the "
+        "wrapped data key can still be opened, until you delete the backup or retire the key-encryption key. The "
+        "output has the id of this key-encryption key, and --start-rotation begins to retire it."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
         super().add_arguments(parser)
-        rotation = "afterwards add a new key-encryption key, and wrap the other agents' data keys with it"
+        rotation = "afterwards add a new key-encryption key, and wrap the other agents' data keys with the new key"
         parser.add_argument("--start-rotation", action="store_true", help=rotation)
 
     def run(self, *, agent: str, **options: Any) -> int | None:
         if options["start_rotation"] and settings.SILO_KEYS:
-            self.fail("--start-rotation cannot change SILO_KEYS: add the new key in front of the others there", USAGE)
+            self.fail("--start-rotation cannot change SILO_KEYS: add a new key in front of the others there", USAGE)
         return super().run(agent=agent, **options)
 
     def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:
@@ -69,8 +69,8 @@ class Command(RemovalCommand):
         self.tell(f"erasure of the silo: {f'as entry {figures.entry}' if figures.entry else 'not done'}")
         self.tell(f"{memories}, and their copies in {entries} of the trail, can no longer be opened here")
         self.tell(
-            f"a backup that has its data key, wrapped by silo key {figures.silo_key}, can be opened until it is "
-            f"deleted or that key is retired; the silo key also wraps the data keys of {others}"
+            f"a backup has its data key, wrapped by silo key {figures.silo_key}; it can be opened until the backup is "
+            f"deleted or the silo key is retired; this silo key also wraps the data keys of {others}"
         )
         if figures.file:
             self.tell(f"its memory file is not part of the silo and stays: {figures.file}")

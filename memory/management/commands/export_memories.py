@@ -1,4 +1,4 @@
-"""Export an agent's memories, for its own side or under a grant."""
+"""Export an agent's memories, for the agent's side or for a person with a grant."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Command(Task):
     help = (
         "Print an agent's active memories as JSON Lines, in order of id, or in another format. This shows content, so "
         f"it needs the agent's own key in {KEY}, or the token of an active grant. Put the token in PALIMPSEST_GRANT, "
-        "because other users can see --grant in the list of processes. A grant prints the memories that it covers, "
-        "and each read is recorded. A warning says what the format cannot store."
+        "because other users can see --grant in the list of processes. With a grant, the command prints the memories "
+        "that the grant covers, and each reading is recorded. A warning says what the format cannot store."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -38,13 +38,13 @@ class Command(Task):
         parser.add_argument("--format", choices=list(EXPORTS), default="jsonl", help=HELP)
         to = "write a new file that only its owner can read; for markdown, a new folder"
         parser.add_argument("--to", metavar="PATH", help=to)
-        parser.add_argument("--grant", metavar="TOKEN", help="from the grant's page; used instead of the key")
+        parser.add_argument("--grant", metavar="TOKEN", help="the token on the grant's page; used instead of the key")
 
     def run(self, *, agent: str, with_discarded: bool, grant: str | None, **options: Any) -> None:
         target, to = agent_named(agent), options["to"]
         write = writer(options["format"], with_discarded=with_discarded)
         if options["format"] == "markdown" and to is None:
-            raise Invalid("to", "must name the new folder for the files")
+            raise Invalid("to", "is required for markdown: the path of a new folder for the files")
         token = os.environ.get("PALIMPSEST_GRANT") or None if grant is None else grant
         read = self._as_agent if token is None else self._under_grant
         noted = Losses()
@@ -69,7 +69,7 @@ class Command(Task):
         return exporting.memories(agent, with_discarded=with_discarded)
 
     def _under_grant(self, agent: Agent, token: str, *, with_discarded: bool) -> Generator[Read, None, None]:
-        """Read page by page while the grant is in force. Each read is recorded."""
+        """Read the memories page by page. The grant must be valid for each page. Each reading is recorded."""
         grant, person = grant_tokens.proven(agent, token)
         if grant.scope.kind not in grants.OF_MEMORIES:
             raise Invalid("grant", "covers entries of the trail, not memories: open the grant's page instead")
@@ -83,14 +83,15 @@ class Command(Task):
 
 
 def _into_file(path: Path, pieces: Iterator[bytes]) -> None:
-    """Write a file for its owner only. It appears at the path once it is complete."""
+    """Write a file that only its owner can read. The path does not exist before the file is complete."""
     with _beside(path) as folder:
         _write(folder / "export", pieces)
-        os.link(folder / "export", path)  # fails if the path exists meanwhile
+        os.link(folder / "export", path)  # fails if the path exists now
 
 
 def _into_folder(path: Path, pieces: Iterator[bytes]) -> None:
-    """Unpack an archive into a folder for its owner only. It appears at the path once it is complete."""
+    """Unpack an archive into a folder that only its owner can read. The path does not exist before the folder is
+    complete."""
     with _beside(path) as folder:
         _write(folder / "archive", pieces)
         (folder / "export").mkdir(0o700)
@@ -101,9 +102,9 @@ def _into_folder(path: Path, pieces: Iterator[bytes]) -> None:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """A temporary folder beside the path. Raises Invalid."""
+    """Create a temporary folder next to the path. It is removed afterwards. Raises Invalid."""
     if os.path.lexists(path):
-        raise Invalid("to", "exists already: name a path that does not exist")
+        raise Invalid("to", "exists already: choose a path that does not exist")
     try:
         with TemporaryDirectory(prefix=".palimpsest-", dir=path.parent) as folder:
             yield Path(folder)

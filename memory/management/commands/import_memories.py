@@ -23,15 +23,15 @@ class Command(Task):
     help = (
         "Import memories from JSON Lines: one object per line, with 'content' and optionally 'created_at' or 'origin' "
         "(ISO 8601), 'tags', 'kind', 'category', 'project'. An invalid line stops the import: nothing is stored, and "
-        "the error names the line. In other formats, parts that are not memories are left out, and a warning says why. "
-        "An import never sets the constitutional flag; a warning counts the memories that had it."
+        "the error has the line number. In other formats, parts that are not memories are left out, and a warning says "
+        "why. An import never sets the constitutional mark. A warning says how many memories of the file had it."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
-        parser.add_argument("file", metavar="FILE", help="- for standard input; from a pipe at most 256 MB")
+        parser.add_argument("file", metavar="FILE", help="a file, or - for standard input; at most 256 MB from a pipe")
         parser.add_argument("--format", choices=list(IMPORTS), default="jsonl", help=_FORMATS)
-        project = "the project, if the format does not name one; default: default-project"
+        project = "the project of memories that have none in the file; default: default-project"
         parser.add_argument("--project", metavar="ID", default="", help=project)
         parser.add_argument("--json", action="store_true", help='print {"imported": …, "tokens": …}')
 
@@ -39,7 +39,7 @@ class Command(Task):
         target = agent_named(agent)
         with jsonl.opened(file) as opened:
             found = importing.check_file(opened, options["format"], project=options["project"])
-            # Print in the transaction: if this fails, nothing is stored, and a second run stores nothing twice.
+            # Print before the commit. If this fails, nothing is stored, so a second run does not store memories twice.
             with transaction.atomic():
                 with progress("importing", unit="memories") as advance:
                     done = found.store(target, Actor.operator("import_memories"), advance)

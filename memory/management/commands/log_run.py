@@ -15,8 +15,8 @@ from memory.run_log import runs
 
 class Command(Task):
     help = (
-        "Append a run to an agent's log: to its memory file if it has one, otherwise to its journal. The entry has the "
-        "time, the task on one line, and the first 1,000 characters of the result."
+        "Add a run to an agent's log. The log is the agent's memory file if it has one, otherwise its journal. The "
+        "entry has the time, the task on one line, and the first 1,000 characters of the result."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

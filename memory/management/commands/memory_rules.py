@@ -1,4 +1,4 @@
-"""The older form of six commands. Each action runs the command that replaced it."""
+"""An older command whose actions are now in six other commands. Each action runs the new command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Command(Task):
     help = "The older form of the commands rules, remember, recall, cleanup, vault and project: " + ", ".join(
         f"'{action}' is '{command}'" for action, command in COMMANDS.items()
     )
-    needs_sound_database = False  # the other command checks it
+    needs_sound_database = False  # the new command checks the database
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -27,8 +27,8 @@ _FROM_HELP = "; ".join(f"{each.name}: {each.what}" for each in SYSTEMS.values())
 
 class Command(AgentCommand):
     help = (
-        "Set up memory in a project (init), and create memories from its folder: from the memories of other systems "
-        "(detect, migrate) and from the git history (analyze_git). Run it in the project's folder."
+        "Set up memory in a project (init). Create memories from the project's folder: from memories of other systems "
+        "(detect, migrate) and from the git history (analyze_git). Run the command in the project's folder."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -36,43 +36,43 @@ class Command(AgentCommand):
         self._add_init(self.add_action(actions, "init", self.init, "set up memory and vault, in twelve steps"))
         detect = self.add_action(actions, "detect", self.detect, "list the memories of other systems in the folder")
         self._add_filters(detect)
-        migrate = self.add_action(actions, "migrate", self.migrate, "show these memories, and import them if you agree")
+        migrate = self.add_action(actions, "migrate", self.migrate, "import memories of other systems if you agree")
         self._add_filters(migrate)
         hows = "; ".join(f"{name}: {summary}" for name, summary in HOWS.items())
         migrate.add_argument("--how", choices=list(HOWS), help=f"default: ask; {hows}")
-        migrate.add_argument("--only", metavar="NUMBERS", help="of the list that --dry-run prints: 1-4,7")
+        migrate.add_argument("--only", metavar="NUMBERS", help="numbers in the list that --dry-run prints: 1-4,7")
         migrate.add_argument("--dry-run", action="store_true", help="show what would be stored, and store nothing")
         migrate.add_argument(
             "--keep-secrets", action="store_true", help="do not mask secrets, except in private memories"
         )
-        migrate.add_argument("--yes", action="store_true", help="do not ask; a person has agreed")
-        summary = "store what the git history says about the project"
+        migrate.add_argument("--yes", action="store_true", help="do not ask, because a person has already agreed")
+        summary = "analyze the git history, and store the result as a memory"
         self._add_analyze_git(self.add_action(actions, "analyze_git", self.analyze_git, summary))
 
     def _add_init(self, parser: CommandParser) -> None:
         vault = (
-            "create a vault: a file for each memory. Default folder: storage.base_path. The agent's side must agree: "
-            f"with its key in {KEY} at once, otherwise by accepting a proposal"
+            "create a vault with a file for each memory. Default folder: storage.base_path. The agent's side must "
+            f"agree: if its key is in {KEY}, it agrees at once; otherwise it must accept a proposal"
         )
         parser.add_argument("--vault", nargs="?", const="", metavar="FOLDER", help=vault)
-        titles = f"file names with the titles of the memories; needs {KEY}"
+        titles = f"use the titles of memories in file names; needs {KEY}"
         parser.add_argument("--readable-names", action="store_true", help=titles)
-        parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="of the project; default: this folder")
+        parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="project folder; default: this folder")
         hows = [name for name in HOWS if name != "select"]
         ways = "; ".join(f"{name}: {HOWS[name]}" for name in hows)
         parser.add_argument("--migrate", choices=hows, help=f"memories of other systems; default: ask; {ways}")
-        yes = "do not ask: turn memory on, replace the vault, do what --migrate says"
+        yes = "do not ask: turn memory on, replace the vault, and do what --migrate says"
         parser.add_argument("--yes", action="store_true", help=yes)
         parser.add_argument("--json", action="store_true", help="one line of JSON")
 
     def _add_filters(self, parser: CommandParser) -> None:
         parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="where to look; default: this folder")
-        parser.add_argument("--project", metavar="ID", help=f"for categories of projects; {PROJECT_HELP}")
+        parser.add_argument("--project", metavar="ID", help=f"the project of memories that need one; {PROJECT_HELP}")
         several: dict[str, Any] = {"action": "append", "default": []}
-        system = f"only this system, wherever its files are; its unreadable files are listed: {_FROM_HELP}"
+        system = f"only this system; also list files that may be its own but cannot be read. {_FROM_HELP}"
         parser.add_argument("--from", dest="systems", choices=list(SYSTEMS), metavar="SYSTEM", help=system, **several)
         parser.add_argument("--plain", metavar="FOLDER", help="also import each file in this folder", **several)
-        parser.add_argument("--path", metavar="PATTERN", help="only such files: docs/*", **several)
+        parser.add_argument("--path", metavar="PATTERN", help="only files with such a path: docs/*", **several)
         choices = sorted(SCOPES)
         parser.add_argument("--category", choices=choices, metavar="NAME", help="only this category", **several)
         parser.add_argument("--since", metavar="DATE", help="only memories from this date on; ISO 8601")
@@ -81,16 +81,16 @@ class Command(AgentCommand):
         parser.add_argument("--json", action="store_true", help="one line of JSON")
 
     def _add_analyze_git(self, parser: CommandParser) -> None:
-        parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="of the repository; default: this one")
-        parser.add_argument("--project", metavar="ID", help="the project of the memory; default: the folder's")
-        parser.add_argument("--days", type=int, metavar="N", help="how many days back from now")
-        parser.add_argument("--commits", type=int, metavar="N", help="how many of the newest commits")
+        parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="the repository; default: this folder")
+        parser.add_argument("--project", metavar="ID", help="the project of the memory; default: the folder's project")
+        parser.add_argument("--days", type=int, metavar="N", help="analyze commits of this many days before now")
+        parser.add_argument("--commits", type=int, metavar="N", help="analyze at most this many of the newest commits")
         parser.add_argument("--seconds", type=float, metavar="N", help="how long the analysis may take")
-        parser.add_argument("--authors", action="store_const", const=True, help="name people and their shares")
+        parser.add_argument("--authors", action="store_const", const=True, help="list people with their commit shares")
         parser.add_argument("--branches", action="store_const", const=True, help="count merged and unmerged branches")
-        parser.add_argument("--again", action="store_true", help="analyze even if nothing was committed since")
+        parser.add_argument("--again", action="store_true", help="analyze even if there are no new commits")
         parser.add_argument("--dry-run", action="store_true", help="print the memory and store nothing")
-        parser.add_argument("--yes", action="store_true", help="turn the analysis on without asking")
+        parser.add_argument("--yes", action="store_true", help="turn the analysis on and do not ask")
 
     # --- init
 
@@ -131,7 +131,7 @@ class Command(AgentCommand):
             self._tell_found(found, steps, all_of_them=options["all"])
         done = migration.Figures(None)
         if not steps:
-            others = f" The options exclude {len(found.new):,} that are new." if found.new else ""
+            others = f" Number of new memories that the options exclude: {len(found.new):,}." if found.new else ""
             self.say(f"There is nothing to import.{others}")
         elif not options["dry_run"]:
             done = self._take_in(agent, steps, options, is_filtered=is_filtered)
@@ -206,7 +206,7 @@ class Command(AgentCommand):
 
 
 def _folder(options: dict[str, Any]) -> Path:
-    """The project's folder. Raises Invalid."""
+    """Return the project's folder. Raises Invalid."""
     folder = Path(options["project_dir"])
     if not folder.is_dir():
         raise Invalid("project-dir", "is not a folder")

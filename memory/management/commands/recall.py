@@ -18,11 +18,11 @@ class Command(AgentCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_agent(parser, self.recall)
-        query = 'words; "quoted phrases"; tag:NAME; -word excludes (first: after --)'
+        query = 'words; "quoted phrases"; tag:NAME; -word to exclude a word (put -- before a query that begins with -)'
         parser.add_argument("query", metavar="QUERY", help=query)
-        parser.add_argument("--project", metavar="ID", help=f"search as in this project; {PROJECT_HELP}")
-        parser.add_argument("--limit", type=int, metavar="N", help="memories; default and maximum: search.max_results")
-        parser.add_argument("--max-tokens", type=int, metavar="N", help="of all the memories together")
+        parser.add_argument("--project", metavar="ID", help=f"search what this project can see; {PROJECT_HELP}")
+        parser.add_argument("--limit", type=int, metavar="N", help="how many; default and maximum: search.max_results")
+        parser.add_argument("--max-tokens", type=int, metavar="N", help="maximum tokens of all memories together")
         parser.add_argument("--tag", dest="tags", action="append", default=[], metavar="NAME", help="may be repeated")
         parser.add_argument("--json", action="store_true", help="one line of JSON")
 
@@ -36,7 +36,7 @@ class Command(AgentCommand):
             return
         for line in found.block.splitlines():
             self.tell(line)
-        left_out = f"; {found.left_out:,} more left out for lack of space" if found.left_out else ""
+        left_out = f"; {found.left_out:,} more left out because of --max-tokens" if found.left_out else ""
         many = several(len(found.reads), "memory", "memories")
         self.say(f"{many}, {several(found.tokens, 'token')}, visible from project {project or '-'}{left_out}.")
 

@@ -22,23 +22,23 @@ from memory.models import Agent
 
 class Command(RemovalCommand):
     help = (
-        "Remove the content of memories permanently, also from the trail, such as for a data subject's request. Rows, "
-        "times and digests stay, and the trail still verifies. The command files a request, and the agent's side "
-        f"carries it out with --agree and its key in {KEY}. With ids, a reason and the key, both happen at once. The "
-        "output lists other memories that may have the same content, for you to decide. Earlier backups keep the "
-        "content until they are deleted."
+        "Remove the content of memories permanently, also from the trail; for example, if a person has a right to "
+        "this. Rows, times and digests stay, and the trail can still be verified. The command makes a request. The "
+        f"agent's side carries it out with --agree and its key in {KEY}. With ids, a reason and the key, the command "
+        "does both. The output lists other memories that may have the same content, for you to decide. Earlier backups "
+        "keep the content until you delete these backups."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
         parser.add_argument("ids", metavar="ID", type=int, nargs="*", help="the memories to redact")
         super().add_arguments(parser)
-        parser.add_argument("--include-constitutional", action="store_true", help="constitutional memories, too")
+        parser.add_argument("--include-constitutional", action="store_true", help="also redact constitutional memories")
 
     def run(self, *, agent: str, **options: Any) -> int | None:
         settles = options["waiting"] or options["agree"] is not None or options["decline"] is not None
         if settles == bool(options["ids"]):
-            self.fail("name memories, or use one of --waiting, --agree and --decline", USAGE)
+            self.fail("give the ids of memories, or use one of --waiting, --agree and --decline", USAGE)
         return super().run(agent=agent, **options)
 
     def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:
@@ -66,8 +66,8 @@ class Command(RemovalCommand):
         state = f"as entry {figures.entry}" if figures.entry else "not done"
         self.tell(f"redaction of {', '.join(map(str, figures.memories))}: {state}")
         self.tell(
-            f"{several(figures.changes, 'change')} and {several(figures.notes, 'note')} of the trail emptied; "
-            f"{figures.active:,} of the memories active; "
+            f"content in the trail: {several(figures.changes, 'change')}, {several(figures.notes, 'note')}; "
+            f"active memories: {figures.active:,}; "
             f"{figures.tokens_before:,} → {figures.tokens_after:,} tokens of core memory"
         )
         if figures.constitutional:
@@ -81,10 +81,10 @@ class Command(RemovalCommand):
 
 
 _WHY = {
-    "source": "it was merged into a redacted memory",
+    "source": "this memory was merged into a redacted memory",
     "merged": "it is the result of a merge with a redacted memory",
-    "same words": "it has, or had, exactly the same text",
-    "notice": "it is the notice of a session that edited the memory",
-    "told": "it is the memory of the session or topic in which the memory was recorded",
-    "shown": "it is the notice of a session whose model may have read the memory",
+    "same words": "this memory has, or had, exactly the same text",
+    "notice": "it is the notice of a session that edited a redacted memory",
+    "told": "it is the memory of a session or topic to which a redacted memory belongs",
+    "shown": "it is the notice of a session whose model may have read a redacted memory",
 }

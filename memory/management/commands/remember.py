@@ -31,32 +31,32 @@ _HEADINGS = dict(
     zip(("context", "understanding", "decision", "outcome", "related"), sections.names("technical"), strict=True)
 )
 _OF_CREDENTIAL = ("service", "credential")
-# Fields of an interaction, an outcome and a topic's stage: the option's help.
+# The options for an interaction, a session's outcomes and a topic, with their help texts.
 _INTERACTION = {
-    "topic": "what it is about; the topic's memory is updated, if the category topic is on",
-    "context": "what happened before, if it matters here",
+    "topic": "the topic of the interaction; the topic's memory is updated if the category topic is on",
+    "context": "what happened before, if it matters for the interaction",
     "intent": "what the person wanted",
-    "effectiveness": "how well the response served that",
-    "learnings": "what to learn from it",
-    "metrics": "how its success is measured: tests passed, time saved",
+    "effectiveness": "how well the response met this intent",
+    "learnings": "what the agent can learn from the interaction",
+    "metrics": "how the success of the interaction is measured: tests passed, time saved",
 }
 _OUTCOMES = {
-    "goal": "what the session was for",
+    "goal": "the goal of the session",
     "achieved": "which goals were achieved",
-    "understandings": "what is understood now; default: the learnings of its recordings",
+    "understandings": "what people or the agent understand now; default: the learnings in the session's recordings",
     "follow_up": "what is left to do",
     "clarity": "how clear the communication was",
-    "resolution": "how the problem was solved; default: the effectiveness of its recordings",
+    "resolution": "how the problem was solved; default: the effectiveness in the session's recordings",
     "satisfaction": "how satisfied the person is",
-    "depth": "how deep the topics were discussed",
+    "depth": "in what depth the topics were discussed",
 }
 _TOPIC = {
-    "stage": "what happened to the topic this time: one more stage of its development",
+    "stage": "what happened with the topic this time; added as a stage of its development",
     "definition": "what the topic is; replaces the earlier definition",
-    "scope": "what belongs to it and what does not; replaces the earlier scope",
-    "level": "how well it is understood now",
-    "expertise": "how much the person knows about it",
-    "style": "how the person likes to talk about it",
+    "scope": "what belongs to the topic and what does not; replaces the earlier scope",
+    "level": "how well the topic is understood now",
+    "expertise": "how much the person knows about the topic",
+    "style": "how the person likes to talk about the topic",
 }
 _TOPIC_LISTS = {
     "related": "a related topic",
@@ -91,10 +91,10 @@ class Command(AgentCommand):
         parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=NAMES)
         parser.add_argument("--project", metavar="ID", help=f"for a category of projects, {PROJECT_HELP}")
         parser.add_argument("--tag", dest="tags", action="append", default=[], metavar="TAG", help="may be repeated")
-        parser.add_argument("--service", metavar="NAME", help="the service of a credential; names its file")
+        parser.add_argument("--service", metavar="NAME", help="the service of a credential; part of its file's name")
         parser.add_argument("--credential", metavar="KIND", help="the kind of a credential: api-key, password, token …")
         parser.add_argument(
-            "--journal", action="store_true", help="store it in the dated log, which is not core memory"
+            "--journal", action="store_true", help="store the memory in the journal, which is not part of core memory"
         )
         for name, heading in _HEADINGS.items():
             parser.add_argument(f"--{name}", metavar="TEXT", help=f"the section {heading}")
@@ -116,11 +116,12 @@ class Command(AgentCommand):
         )
         number = operations.remember(agent, [draft], self.operator).memory.number
         if masked:
-            self.say(f"{several(masked, 'secret')} masked. To store a credential or a key, name its --category.")
+            self.say(f"{several(masked, 'secret')} masked. To store a credential or a key, use --category.")
         self.stored(agent, number, category=category, project=draft.project, masked=masked)
 
     def _content(self, category: str, options: dict[str, Any]) -> str:
-        """The text, or the sections of the options with the text as the main section. Raises Invalid."""
+        """Return the text. If options have texts of sections, return these sections, with the text as the main section.
+        Raises Invalid."""
         text, known = self._text("content", options["content"]), sections.names(category)
         texts = {heading: options[name] for name, heading in _HEADINGS.items() if options[name]}
         for name, heading in _HEADINGS.items():
@@ -132,7 +133,7 @@ class Command(AgentCommand):
             return text
         main = sections.main_section(category)
         if text and main in texts:
-            raise Invalid("content", f"is the section {main}: use only one of the two")
+            raise Invalid("content", f"becomes the section {main}, which an option also has: use only one of the two")
         texts |= {main: text} if text else {}
         return sections.join({name: texts.get(name, "") for name in known})
 
@@ -143,13 +144,13 @@ class Command(AgentCommand):
             either = parser.add_mutually_exclusive_group(required=name == "prompt")
             either.add_argument(f"--{name}", metavar="TEXT", help=f"{summary}; - for standard input")
             either.add_argument(f"--{name}-file", metavar="FILE", help=f"{summary}: a file; - for standard input")
-        parser.add_argument("--session", default="", metavar="NAME", help="default: the open session, or a new one")
+        parser.add_argument("--session", default="", metavar="NAME", help="default: the open session, or a new session")
         parser.add_argument("--project", metavar="ID", help=PROJECT_HELP)
         for name, summary in _INTERACTION.items():
             parser.add_argument(f"--{name}", default="", metavar="TEXT", help=summary)
         parser.add_argument("--seconds", dest="response_seconds", type=float, metavar="N", help="the response time")
         parser.add_argument("--tool", dest="tools", action="append", default=[], metavar="NAME", help="may be repeated")
-        parser.add_argument("--automatic", action="store_true", help="skip silently if recording is off")
+        parser.add_argument("--automatic", action="store_true", help="do nothing if automatic recording is off")
 
     def record(self, agent: Agent, *, automatic: bool, project: str | None, **options: Any) -> None:
         sources = {name: (options[name], options[f"{name}_file"]) for name in ("prompt", "response")}
@@ -166,10 +167,10 @@ class Command(AgentCommand):
 
     def _add_session(self, parser: CommandParser) -> None:
         parser.add_argument("what", choices=("begin", "end", "list"), metavar="begin|end|list", help="what to do")
-        default = "begin: default, the time; end: default, the open session"
+        default = "the session's name; default of begin: the time; default of end: the open session"
         name = parser.add_argument("name", default="", metavar="[NAME]", help=default)
         name.required = False  # so that options may stand before it
-        project = f"begin: {PROJECT_HELP}; end: if several sessions have this name"
+        project = f"begin: {PROJECT_HELP}; end: needed if several sessions have this name"
         parser.add_argument("--project", metavar="ID", help=project)
         for option, summary in _OUTCOMES.items():
             parser.add_argument(f"--{option.replace('_', '-')}", default="", metavar="TEXT", help=f"end: {summary}")
@@ -180,7 +181,7 @@ class Command(AgentCommand):
             rows = RecordedSession.objects.filter(agent_id=agent.pk).order_by("pk")
             self.result([_session_record(session) for session in rows])
             return
-        switches.require_open(agent, ("session",))  # sessions continue without it; only their memories need it
+        switches.require_open(agent, ("session",))  # only the memory of a session needs this category
         if what == "begin":
             begun = sessions.begin(agent, name, self.operator, project=self.project(agent, project))
             self.result({"session": begun.name, "project": begun.project})
@@ -190,11 +191,12 @@ class Command(AgentCommand):
         edited = sessions.end_session(agent, found.name, self.operator, project=found.project, outcomes=outcomes)
         number = edited.memory.number if edited is not None and edited.memories else None
         if number is None:
-            self.say("Nothing was recorded in this session, so it has no memory.")
+            self.say("Nothing was recorded in this session, so the session has no memory.")
         self.stored(agent, number, session=found.name)
 
     def _session_to_end(self, agent: Agent, name: str, project: str) -> RecordedSession:
-        """The session in the option's project, else in this folder's project, else in any. Raises NotFound, Invalid."""
+        """Return the session in the project of the option. Without the option, search in the project of this folder,
+        and then in all projects. Raises NotFound, Invalid."""
         try:
             return sessions.find(agent, name, project or self.project(agent, None))
         except NotFound:
@@ -205,7 +207,7 @@ class Command(AgentCommand):
     # --- topic
 
     def _add_topic(self, parser: CommandParser) -> None:
-        parser.add_argument("name", metavar="NAME", help="the topic; upper and lower case are the same")
+        parser.add_argument("name", metavar="NAME", help="the topic's name; case makes no difference")
         parser.add_argument("--project", metavar="ID", help=PROJECT_HELP)
         parser.add_argument("--session", default="", metavar="NAME", help="the session in which it was discussed")
         for name, summary in _TOPIC.items():
@@ -227,31 +229,33 @@ class Command(AgentCommand):
     # --- texts
 
     def _text(self, field: str, text: str | None, file: str | None = None) -> str:
-        """An option's text, the content of a file, or of standard input for "-". Raises Invalid, quoting nothing."""
+        """Return the text of an option, or the content of a file. "-" means standard input. Raises Invalid. The error
+        has no content."""
         if file is None and text != "-":
             return text or ""
         data = self._standard_input if "-" in (text, file) else read_file(field, file or "", 4 * MOST + 1)
-        with suppress(UnicodeDecodeError):  # the error holds the text
+        with suppress(UnicodeDecodeError):  # this error has the text in it
             return data.decode()
         raise Invalid(field, "is not UTF-8")
 
     @cached_property
     def _standard_input(self) -> bytes:
-        """Read once, because the action runs again after a switch is turned on."""
+        """The content of standard input. It is read only once, because the action runs again after a switch is turned
+        on."""
         return read_file("standard input", "-", 4 * MOST + 1)
 
 
 def _tags(category: str, options: dict[str, Any]) -> list[str]:
-    """The tags, with those that name a credential. Raises Invalid."""
+    """Return the tags of the options, and the tags for a credential's service and kind. Raises Invalid."""
     named = {name: options[name] for name in _OF_CREDENTIAL if options[name]}
     if named and category not in NAMED_BY_SERVICE:
         allowed = " and ".join(NAMED_BY_SERVICE)
-        raise Invalid(next(iter(named)), f"is only for the categories {allowed}: name one of them")
+        raise Invalid(next(iter(named)), f"is only for the categories {allowed}: use one of these as --category")
     return [*options["tags"], *(f"{name}:{checked_service(value, name)}" for name, value in named.items())]
 
 
 def _session_record(session: RecordedSession) -> dict[str, Any]:
-    """Names, times and counts, without content."""
+    """Return the names, times and counts of a session, without content."""
     return {
         "session": session.name,
         "project": session.project,

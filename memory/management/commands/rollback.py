@@ -22,27 +22,27 @@ from refinement.session import end_lapsed
 class Command(Task):
     help = (
         "Undo one entry of an agent's audit trail, one refinement session, one import or migration, or everything "
-        "after a moment or an entry. At a terminal the command shows a preview in numbers, without content, and asks. "
-        "In a script (the input is not a terminal), and with --yes or --json, it does not ask. A rollback is an entry "
-        "itself, so it can be rolled back."
+        "after a time or an entry. At a terminal, the command shows a preview without content, and asks. If the input "
+        "is not a terminal, or with --yes or --json, the command does not ask. A rollback is itself an entry of the "
+        "trail, so it can be rolled back."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
         what = parser.add_mutually_exclusive_group(required=True)
-        what.add_argument("--entry", type=int, metavar="SEQ", help="only this entry of the trail")
-        what.add_argument("--session", type=int, metavar="ID", help="all of this refinement session")
-        first = "the import or migration with this first entry"
+        what.add_argument("--entry", type=int, metavar="SEQ", help="undo only this entry of the trail")
+        what.add_argument("--session", type=int, metavar="ID", help="undo all entries of this refinement session")
+        first = "undo the import or migration that begins with this entry"
         what.add_argument("--import", dest="imported", type=int, metavar="SEQ", help=first)
-        what.add_argument("--to", metavar="TIMESTAMP", help="everything after this moment (ISO 8601; UTC by default)")
-        what.add_argument("--to-entry", type=int, metavar="SEQ", help="everything after this entry; 0 for everything")
+        what.add_argument("--to", metavar="TIMESTAMP", help="undo everything after this time (ISO 8601; default: UTC)")
+        what.add_argument("--to-entry", type=int, metavar="SEQ", help="undo everything after this entry; 0 for all")
         parser.add_argument("--preview", action="store_true", help="show the figures, and change nothing")
         conflicts = parser.add_mutually_exclusive_group()
         skip = "do not change memories that later entries changed"
         conflicts.add_argument("--skip-conflicts", action="store_true", help=skip)
         conflicts.add_argument("--force", action="store_true", help="also change memories that later entries changed")
         parser.add_argument("--include-constitutional", action="store_true", help="also constitutional memories")
-        reason = "kept in the trail; required for constitutional memories"
+        reason = "the reason, which the trail keeps; required for constitutional memories"
         parser.add_argument("--reason", default="", metavar="TEXT", help=reason)
         parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--json", action="store_true", help="print the figures as JSON, and do not ask")
@@ -52,7 +52,7 @@ class Command(Task):
             self.fail("--include-constitutional needs a --reason", USAGE)
         target, what = agent_named(agent), _what(options)
         if what.kind == "session" and not options["preview"]:
-            end_lapsed(target)  # a session whose lease has expired
+            end_lapsed(target)  # ends a session whose lease has expired
         choices = {name: options[name] for name in ("skip_conflicts", "force", "include_constitutional")}
         preview = rollback.preview(target, what, **choices)
         if options["preview"]:
@@ -89,11 +89,11 @@ class Command(Task):
             self.tell(f"conflict: memory {number} was changed later, by {later}")
         if figures.rests:
             self.tell(
-                "the agent is over its budget then: it is refined again after a day, when it grows by a tenth, or on "
-                "request; pause it to prevent this"
+                "after this, the agent is over its budget. It is refined again after a day, after growth by a tenth, "
+                "or on request. Pause it to prevent this"
             )
         if figures.redacted:
-            self.tell(f"redacted meanwhile, and not changed: {', '.join(map(str, figures.redacted))}")
+            self.tell(f"not rolled back, because redacted in the meantime: {', '.join(map(str, figures.redacted))}")
         if figures.constitutional and not figures.applied:
             self.tell(f"constitutional now: {', '.join(map(str, figures.constitutional))}")
         if figures.refused:
@@ -123,7 +123,7 @@ def _what(options: dict[str, Any]) -> What:
 
 
 def _as_record(figures: Figures) -> dict[str, Any]:
-    """The figures for programs."""
+    """Return the figures as a dict for JSON output."""
     record = asdict(figures)
     del record["head"]
     conflicts = [{"memory": number, "entries": entries} for number, entries in figures.conflicts]

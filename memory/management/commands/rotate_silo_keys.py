@@ -15,9 +15,9 @@ from memory.silo import keys
 class Command(Task):
     help = (
         "Wrap every agent's data key with the newest silo key (see create_keys --add-silo-key). The command does not "
-        "touch content. You can stop it and run it again at any time. Running processes read an added key from the "
-        "silo file; first restart processes that have SILO_KEYS in their environment. When all processes know the new "
-        "key and this command has run once more, you can retire the older silo keys."
+        "change content. You can stop it and run it again at any time. Running processes read a new key from the silo "
+        "file. If a process has SILO_KEYS in its environment, restart it first. After all processes have the new key, "
+        "run this command once more. Then you can retire the older silo keys."
     )
 
     def run(self, **options: Any) -> None:
@@ -27,11 +27,12 @@ class Command(Task):
             for pk in pks:
                 rewrapped += _rewrap(pk)
                 advance(1)
-        self.stdout.write(f"{rewrapped:,} keys rewrapped; silo key {keyring().silo[0].id} now opens every silo")
+        self.stdout.write(f"{rewrapped:,} keys rewrapped; silo key {keyring().silo[0].id} now wraps every data key")
 
 
 def _rewrap(pk: int) -> bool:
-    """Compare and set the wrapped bytes, so that this never undoes an erasure or another rotation."""
+    """Wrap one agent's data key again, and return whether the wrapped key changed. The update happens only if the old
+    bytes are still there, so it never undoes an erasure or another rotation."""
     wrapped = bytes(Agent.objects.values_list("wrapped_key", flat=True).get(pk=pk))
     if not wrapped:
         return False

@@ -25,9 +25,9 @@ _RECORDING = "memory_rules.auto_recording.enabled"
 
 class Command(AgentCommand):
     help = (
-        "Show and change what an agent may remember: the master switch, each category, automatic recording, and every "
-        "other setting. A person must agree before anything is turned on: at a terminal the command asks, and a script "
-        "passes --yes."
+        "Show and change the settings for what an agent may remember: the master switch, each category, automatic "
+        "recording, and all others. A person must agree before anything is turned on. At a terminal, the command asks. "
+        "A script passes --yes after a person has agreed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -42,14 +42,14 @@ class Command(AgentCommand):
             which.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=category)
             which.add_argument("--recording", action="store_true", help="only automatic recording")
             if is_on:
-                switch.add_argument("--yes", action="store_true", help="turn it on without asking")
-        summary = "print all settings as JSON, or print or set one"
+                switch.add_argument("--yes", action="store_true", help="turn it on and do not ask")
+        summary = "print all settings as JSON, or print or change one setting"
         settings = self.add_action(actions, "settings", self.settings, summary)
         key = settings.add_argument("key", metavar="[KEY]", help="such as memory_rules.cleanup_guidance_days")
         value = settings.add_argument("value", metavar="[VALUE]", help="true, 5, text, or a JSON list")
         key.required = value.required = False
-        settings.add_argument("--file", metavar="FILE", help="set all from a settings.json; - for standard input")
-        settings.add_argument("--yes", action="store_true", help="do not ask before something is turned on")
+        settings.add_argument("--file", metavar="FILE", help="set all settings from a file; - for standard input")
+        settings.add_argument("--yes", action="store_true", help="turn settings on and do not ask")
 
     # --- status
 
@@ -91,7 +91,7 @@ class Command(AgentCommand):
     ) -> None:
         if file is not None:
             if key is not None:
-                raise Invalid("file", "sets all settings: name either a key or a file")
+                raise Invalid("file", "sets all settings, so it cannot be used with a key")
             document = settings_document.read(read_file("file", file))
             for wrong, right in suggest_setting.mistyped(document):
                 self.say(f"{wrong} is not a setting. It is stored, but has no effect. Did you mean {right}?")
@@ -117,7 +117,7 @@ class Command(AgentCommand):
 
 
 def _vault(agent: Agent) -> dict[str, Any] | None:
-    """The state of the agent's vault, as far as the database knows it."""
+    """Return the state of the agent's vault for JSON output. The files are not compared."""
     if not agent.vault_path:
         return None
     state = Vault.objects.filter(agent_id=agent.pk).first()
@@ -142,14 +142,14 @@ def _status_lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"{state[each['enabled']]:3} {name:16} {each['location']:8} {kept}"
     label, vault = status["agent"], status["vault"]
     if vault is None:
-        yield f"no vault, so no files; 'manage.py project init {label} --vault' creates one"
+        yield f"no vault, so no files; 'manage.py project init {label} --vault' creates a vault"
         return
     files = several(vault["files"], "file")
-    behind = "behind its silo" if vault["is_behind"] else "in sync with its silo"
+    behind = "not in sync with its silo" if vault["is_behind"] else "in sync with its silo"
     if vault["is_there"]:
         yield f"vault {vault['path']}, {files}, {behind}; 'manage.py vault index {label} --check' compares each"
     else:
-        yield f"vault {vault['path']}: the folder is gone; 'manage.py vault index {label}' writes its {files} again"
+        yield f"vault {vault['path']}: the folder is gone; 'manage.py vault index {label}' writes {files} again"
     if vault["fault"]:
         yield f"the vault could not be written: {vault['fault']}; the next write retries"
     if older := vault["of_another_version"]:
@@ -158,7 +158,7 @@ def _status_lines(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _setting(agent: Agent, key: str) -> Any:
-    """The value of a setting. Raises Invalid, with a similar key as a hint."""
+    """Return the value of a setting. Raises Invalid. The error suggests a similar key."""
     if key == settings_document.MASTER:
         return agent.memory_enabled
     try:

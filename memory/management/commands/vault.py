@@ -25,9 +25,9 @@ _DESCRIPTIONS = {
     comparing.BEHIND: f"differs from its memory; {_REPAIR}",
     comparing.MISSING: f"is missing; {_REPAIR}",
     comparing.EDITED: "was changed by hand; --repair keeps it in .discarded/, and writes the memory's file again",
-    comparing.MISPLACED: "is not in the folder that the settings name; --repair moves it",
+    comparing.MISPLACED: "is not in the folder that the settings say; --repair moves it",
     comparing.OLDER: f"was written under another version of the rules; {_REPAIR}",
-    COPY: "is a copy that the vault does not need; remove it if you do not need it",
+    COPY: "is a copy that the vault does not need; you can remove it",
     comparing.INDEX: f"is missing, or does not list the files; {_REPAIR}",
     comparing.UNREADABLE: "cannot be read",
 }
@@ -44,10 +44,10 @@ class Command(AgentCommand):
         index = self.add_action(actions, "index", self.index, "write the index pages and repair what differs")
         which = index.add_mutually_exclusive_group()
         which.add_argument("--check", action="store_true", help="only list differences; exit code 1 if there are any")
-        which.add_argument("--repair", action="store_true", help="default; changed files are kept in .discarded/")
+        which.add_argument("--repair", action="store_true", help="the default; changed files are moved to .discarded/")
         index.add_argument("--json", action="store_true", help=f"one line of JSON; shows file names only with {KEY}")
         show = self.add_action(actions, "show", self.show, f"print the content of a private memory's file; needs {KEY}")
-        show.add_argument("file", metavar="FILE", help="a path, or a path below the vault's folder")
+        show.add_argument("file", metavar="FILE", help="a path, or a path inside the vault's folder")
 
     def index(self, agent: Agent, *, check: bool, json: bool, **_: Any) -> int | None:
         if not agent.vault_path:
@@ -87,7 +87,7 @@ class Command(AgentCommand):
         if not differences:
             self.tell("No differences.")
         if unknown:
-            self.say(f"{several(unknown, 'other file')}, not touched.")
+            self.say(f"{several(unknown, 'other file')} in the folder, not changed.")
 
     def show(self, agent: Agent, *, file: str, **_: Any) -> None:
         agents_side(agent)  # or raise KeyRejected
@@ -95,7 +95,7 @@ class Command(AgentCommand):
         if agent.vault_path and not path.exists():
             path = Path(agent.vault_path) / file
         opened = open_file(agent, read_file("file", str(path)))
-        # On a terminal without control characters, else byte for byte.
+        # A terminal gets no control characters. A file or pipe gets the exact content.
         self.stdout.write(visible(opened.content) if is_shown() else opened.content)
         if opened.tags:
             self.say(f"Tags: {', '.join(opened.tags)}")

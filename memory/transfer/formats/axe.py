@@ -22,7 +22,7 @@ _OF_A_RUN = re.compile(r"\*\*Task:\*\* (?!\(none\)\n)[^\n\r]*\n\*\*Result:\*\*")
 _OF_NOTHING = {
     " ".join(f"**Task:** {task} **Result:** {result}".split()) for task in ("", _NONE) for result in ("", _NONE)
 } | {"", "**Task:**", f"**Task:** {_NONE}"}
-_AS_LONG = 100  # characters; a longer text is not an empty entry
+_AS_LONG = 100  # a text with more characters is not an empty entry
 
 
 def write(_: Agent, memories: Iterable[Read], losses: Losses) -> Iterator[bytes]:
@@ -38,7 +38,7 @@ def _lost(read: Read, body: str) -> Iterator[str]:
     if harmless(text) != text:
         yield "lines that look like the start of a run get a backslash"
     if _is_of_nothing(body):
-        yield "the text is what a log shows for an empty entry, so it cannot be imported again"
+        yield "the text is the same as in an empty entry of a log, so it cannot be imported again"
     if read.opened.tags:
         yield "tags are not exported"
     if (memory.category, memory.project) != ("behavioral", ""):
@@ -77,8 +77,8 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 
 def _entries(file: IO[bytes]) -> Iterator[tuple[str | None, bytes | None]]:
-    """Yield (heading, body) of each entry. The heading is None before the first entry, and the body is None if it is
-    too large."""
+    """Yield the heading and the body of each entry. The heading is None for text before the first entry. The body is
+    None if it is too large."""
     has_mark(file)
     heading, body, is_begun, is_large = None, bytearray(), True, False
     while piece := file.readline(_AT_ONCE):
@@ -98,14 +98,14 @@ def _read(heading: str, data: bytes | None, path: str) -> Iterator[Part]:
     if data is None:
         yield LeftOut(key, "is too large")
         return
-    if 0 < data.count(b"\n") == data.count(b"\r\n"):  # if only some lines end in CRLF, it is content
+    if 0 < data.count(b"\n") == data.count(b"\r\n"):  # if only some lines end with CRLF, the CRLF is content
         done.note(LINE_ENDS)
         data = data.replace(b"\r\n", b"\n")
-    done.moment(heading or "?")  # without a heading, the date is reported as unreadable
+    done.moment(heading or "?")  # "?" adds the note that the date cannot be read
     body = data.decode("utf-8", "replace")
-    if body.encode() != data:  # axe may cut a log inside a character
+    if body.encode() != data:  # axe may have cut the log inside a character
         done.note("invalid bytes replaced")
-    body = body.removesuffix("\n").removesuffix("\n")  # the blank line behind each entry
+    body = body.removesuffix("\n").removesuffix("\n")  # the blank line after each entry
     if "\0" in body:
         yield LeftOut(key, "contains a NUL character")
     elif _is_of_nothing(body):
@@ -113,5 +113,5 @@ def _read(heading: str, data: bytes | None, path: str) -> Iterator[Part]:
     else:
         text = body.removeprefix(_OF_NO_TASK)
         whole = Found(key, "", done.category, date=done.date, kind="journal", transformed=done.transformed, id=name)
-        # Unchanged if it fits, so that an own export is imported exactly.
+        # A text that fits does not change, so that an export of this service is imported exactly.
         yield from in_parts(whole, [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text))

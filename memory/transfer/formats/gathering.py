@@ -1,4 +1,4 @@
-"""Collect the tags, the date and the notes of an entry of another system, and turn it into memories."""
+"""Collect the tags, the date and the notes for an entry of another system, and make memories from the entry."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ NO_DATE = "date could not be read"
 WAS_CONSTITUTIONAL = "was constitutional there"
 WAS_DELETED = "is marked as deleted"
 MORE_PAGES = "refers to more pages, which are not in the file"
-_MOST_NOTES = 20  # notes of one memory
+_MOST_NOTES = 20  # number of notes for one memory
 LONGEST_ID = 100  # characters
 
 
 @dataclass(slots=True, repr=False)
 class Gathered:
-    """What is known of one memory. A value that cannot be a tag is reported by its name and not kept."""
+    """The information about one memory. If a value cannot be a tag, it is not kept, and a note has the name of its
+    field."""
 
     category: str = "contextual"
     date: datetime | None = None
@@ -36,7 +37,7 @@ class Gathered:
         self._notes[parts.one_line(what, parts.MAX_NOTE)] = None
 
     def take(self, text: parts.Decoded) -> str:
-        """Return the text, and note what was changed in it."""
+        """Return the text. Add a note for each change that was made to it."""
         for what in text.transformed:
             self.note(what)
         return text.text
@@ -45,7 +46,7 @@ class Gathered:
         self.note(f"not kept: {name}")
 
     def tag(self, text: object, name: str, before: str = "") -> None:
-        """Add a tag. `before` is its prefix, such as `user:`. Empty values add no tag."""
+        """Add a tag. `before` is the prefix of the tag, such as `user:`. An empty value adds no tag."""
         if is_nothing(text):
             return
         tag = _as_tag(text)
@@ -62,7 +63,7 @@ class Gathered:
             self.tag(texts, name)
 
     def moment(self, value: object) -> None:
-        """Use a value as the date."""
+        """Use a value as the date. If it cannot be read as a date, add a note."""
         if value is None or value == "":
             return
         self.date = moment(value)
@@ -70,13 +71,13 @@ class Gathered:
             self.note(NO_DATE)
 
     def later(self, entry: Mapping[str, Any], name: str = "updated_at", first: str = "created_at") -> None:
-        """Note another date, if it differs from the first one."""
+        """Add a note if the entry has a second date that differs from the first one. The second date is not kept."""
         value, before = entry.get(name), entry.get(first)
         if value and value != before and (moment(value) is None or moment(value) != moment(before)):
             self.not_kept(name)
 
     def metadata(self, fields: object, name: str = "metadata", besides: Iterable[str] = ()) -> None:
-        """Add scalar values as tags `key:value`."""
+        """Add a tag `key:value` for each field. Lists and objects are not kept."""
         if not isinstance(fields, dict):
             if not is_nothing(fields):
                 self.not_kept(name)
@@ -91,22 +92,22 @@ class Gathered:
         return (*first, f"not kept: {others:,} others") if others > 0 else first
 
     def found(self, key: str, text: object, *, blank: str = parts.NO_TEXT) -> Iterator[parts.Part]:
-        """Yield the memories of a text, or the reason why it has none."""
+        """Yield the memories of a text. If it cannot be used, yield the reason."""
         try:
             yield from self.memories(key, self.take(parts.fit(text, blank=blank)))
         except parts.Unfit as unfit:
             yield parts.LeftOut(key, unfit.why)
 
     def memories(self, key: str, text: str, between: str = "-") -> Iterator[parts.Found]:
-        """Yield the memories that a text becomes."""
+        """Yield the memories that are made from a text. A long text becomes several memories."""
         project = parts.HERE if SCOPES[self.category] == PROJECT else ""
         whole = parts.Found(key, "", self.category, project, tuple(self.tags), self.date, transformed=self.transformed)
         yield from parts.in_parts(whole, parts.pieces(text), between)
 
 
 def own(key: str, content: object, metadata: object) -> parts.Found | None:
-    """Return a memory that Palimpsest exported in another system's format, with its original fields. None if it is not
-    one."""
+    """Return a memory, with its original fields, that Palimpsest exported in the format of another system. Return None
+    if Palimpsest did not export the entry."""
     fields = metadata.get(OWN_KEY) if isinstance(metadata, dict) else None
     if not isinstance(fields, dict) or not fields.get("category"):
         return None
@@ -123,7 +124,7 @@ def of_draft(key: str, draft: Draft, transformed: tuple[str, ...]) -> parts.Foun
 
 
 def draft_of(value: Mapping[str, Any]) -> Draft:
-    """Return the memory of an exported record, checked. Raises Invalid."""
+    """Check an exported record, and return its memory as a draft. Raises Invalid."""
     if "content" not in value:
         raise Invalid("content", "is missing")
     for name in ("kind", "category", "project"):
@@ -137,7 +138,7 @@ def draft_of(value: Mapping[str, Any]) -> Draft:
 
 
 def id_of(value: object) -> str:
-    """Return a value as an id, or "" if it cannot be one."""
+    """Return a value as an id. Return "" if the value cannot be an id."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         return ""
     return parts.one_line(str(value), LONGEST_ID)
@@ -155,7 +156,7 @@ def is_nothing(value: object) -> bool:
 
 
 def _as_tag(value: object) -> str:
-    """Return a value as a tag, or "" if it cannot be one."""
+    """Return a value as a tag. Return "" if the value cannot be a tag."""
     if isinstance(value, float) and not math.isfinite(value):
         return ""
     if isinstance(value, bool | int | float):

@@ -1,6 +1,7 @@
-"""Read JSON files of memories as a stream with ijson. A file of any size needs no more memory than its largest entry.
+"""Read JSON files with memories as a stream, with ijson. The memory that is used depends only on the largest entry, not
+on the size of the file.
 
-A file is read twice: an error may come at its end, and then nothing of it is imported.
+A file is read twice. The first time is a check, because a file with an error at its end must not be imported at all.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from memory.transfer.formats.parts import EMPTY, MARK, Found, LeftOut, Part, Unf
 
 MAX_ENTRY = 4_000_000  # characters
 MAX_TOKEN = 8_000_000  # bytes of a single value
-MAX_ENTRIES = 2_000_000  # of a file
-MAX_DEPTH = 100  # nested lists and objects in an entry
-MAX_DIGITS = 4_000  # of a number
+MAX_ENTRIES = 2_000_000  # entries of a file
+MAX_DEPTH = 100  # levels of nested lists and objects in an entry
+MAX_DIGITS = 4_000  # digits of a number
 NOT_JSON = "is not valid JSON"
 HALF = "incomplete character replaced by ?"
 _HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])(?=[^\\]|\\[\s\S]{3})")
@@ -34,8 +35,9 @@ _Event = tuple[str, Any]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Entry:
-    """A value of the file. `name` is the member of the file's object, "" if the file is not an object. `number` is the
-    position in a list, from 1. An Entry with number 0 and an empty list announces a list."""
+    """A value of the file. `name` is the name of the member in the file's object. It is "" if the file is not an
+    object. `number` is the position in a list, beginning with 1. At the start of a list, there is an Entry with the
+    number 0 and an empty list as value."""
 
     name: str
     number: int
@@ -43,18 +45,18 @@ class Entry:
 
 
 def has_long_number(data: bytes) -> bool:
-    """ijson's C backend crashes at integers with more digits than Python reads."""
+    """Return whether the data has a number with too many digits. The C backend of ijson crashes at such a number."""
     return any(len(digits) > MAX_DIGITS for digits in _DIGITS.findall(data))
 
 
 class _Bounded:
-    """A file that stops with an error if a single value is too large."""
+    """A file that raises an error if a single value is too large."""
 
     def __init__(self, file: IO[bytes], done: set[str]) -> None:
         self.file, self.unanswered, self._tail, self._done = file, 0, b"", done
 
     def read(self, size: int = -1) -> bytes:
-        data = self.file.read(max(size, self.unanswered))  # ijson reads a long text again with each chunk
+        data = self.file.read(max(size, self.unanswered))  # ijson parses a long text again after each chunk
         self.unanswered += len(data)
         if self.unanswered > MAX_TOKEN:
             raise Unfit("has an entry that is too large")
@@ -67,7 +69,7 @@ class _Bounded:
 
 
 def has_mark(file: IO[bytes]) -> bool:
-    """Return whether the file begins with a byte order mark. The position is after the mark."""
+    """Return whether the file begins with a byte order mark. Set the file's position after this mark."""
     file.seek(0)
     is_marked = file.read(3) == codecs.BOM_UTF8
     file.seek(3 if is_marked else 0)
@@ -75,9 +77,9 @@ def has_mark(file: IO[bytes]) -> bool:
 
 
 def entries(file: IO[bytes], within: Collection[str] = (), done: set[str] | None = None) -> Iterator[Entry]:
-    """Yield the entries of a file. `within` names lists whose objects may be larger than an entry: their
-    members are entries named `list.member`. `done` collects what was changed in the texts. Raises Unfit, at the
-    latest at the end."""
+    """Yield the entries of a file. `within` has the names of lists whose objects may be larger than an entry. Each
+    member of such an object is an entry with the name `list.member`. The changes to texts are added to `done`. Raises
+    Unfit if the file is not valid. Some errors are found only at its end."""
     has_mark(file)
     bounded = _Bounded(file, set() if done is None else done)
     events = _events(bounded)
@@ -104,7 +106,7 @@ def _events(bounded: _Bounded) -> Iterator[_Event]:
         why = NOT_JSON
     if why:
         has_mark(file)
-        raise Unfit(why if file.read(2**16).strip() else EMPTY)  # outside the handler: its errors quote the file
+        raise Unfit(why if file.read(2**16).strip() else EMPTY)  # the error that was caught has the file in it
 
 
 def _of(events: Iterator[_Event], first: _Event, name: str, within: Collection[str]) -> Iterator[Entry]:
@@ -139,19 +141,20 @@ def _value(events: Iterator[_Event], event: _Event, most: int) -> Any:
 
 
 class JSONFile(ABC):
-    """A file of a system. Subclasses name the lists of memories, and turn an entry into parts."""
+    """A JSON file of another system. A subclass sets the names of the lists of memories, and converts entries to
+    parts."""
 
-    lists: tuple[str, ...]  # names of the members that are lists of memories; "" if the file itself is one
-    within: tuple[str, ...] = ()  # as `entries` has it
-    none = "has no list of memories"  # the reason if the file has no such list
+    lists: tuple[str, ...]  # names of members that are lists of memories; "" if the whole file is such a list
+    within: tuple[str, ...] = ()  # the argument `within` of `entries`
+    none = "has no list of memories"  # the reason for a file without such a list
 
     def __init__(self) -> None:
-        self.done: set[str] = set()  # what was changed in its texts
+        self.done: set[str] = set()  # changes that were made to texts of the file
 
     def parts(self, file: IO[bytes], path: str) -> Iterator[Part]:
         has_list = is_any = False
         try:
-            for entry in entries(file, self.within, self.done):  # an error may come at the end
+            for entry in entries(file, self.within, self.done):  # finds errors at the end of the file, too
                 has_list |= entry.name in self.lists and entry.value == []
                 self.note(entry)
         except Unfit as unfit:
@@ -187,10 +190,10 @@ class JSONFile(ABC):
             yield replace(part, id=known, by_words=not known) if isinstance(part, Found) else part
 
     def note(self, entry: Entry) -> None:  # noqa: B027  optional
-        """Called with each entry of the file, before any call of `memories`."""
+        """Process an entry. This is called with every entry of the file before `memories` is called."""
 
     def id_of(self, entry: Entry) -> str:
-        """Return what identifies an entry in the file, or ""."""
+        """Return a text that identifies an entry in the file, or ""."""
         return gathering.id_of(entry.value.get("id"))
 
     @abstractmethod
@@ -198,5 +201,5 @@ class JSONFile(ABC):
         """Yield the parts of an entry."""
 
     def rest(self, path: str) -> Iterator[Part]:  # noqa: ARG002  optional
-        """Yield what else to report about the file, at the end."""
+        """Yield further parts of the file. This is called after all entries are read."""
         yield from ()

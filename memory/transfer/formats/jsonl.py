@@ -23,15 +23,15 @@ from memory.transfer.formats import gathering
 from memory.transfer.formats.parts import EMPTY, HERE, MAX_NOTE, Found, LeftOut, Part, one_line, parsed
 
 MAX_LINE = 1_000_000  # bytes
-MAX_HELD = 256 * 2**20  # bytes of a pipe, which are kept in memory
+MAX_HELD = 256 * 2**20  # bytes of a pipe, because they are held in memory
 
 _READ = {"content", "created_at", "origin", "tags", "kind", "category", "project"}
-# Keys of an export that the silo sets again.
+# Keys of an export that are not imported, because the silo sets them again.
 _SET_BY_SILO = {"id", "scope", "tokens", "constitutional", "discarded_at", "superseded_by", "ref"}
 
 
 class BadLine(Invalid):
-    """A line that cannot be imported. Names the line and the field. Nothing was stored."""
+    """A line cannot be imported, so nothing was stored. The error has the number of the line and the field."""
 
     code = "bad_line"
 
@@ -42,8 +42,8 @@ class BadLine(Invalid):
 
 @contextmanager
 def opened(path: str) -> Iterator[IO[bytes]]:
-    """Open a file, or standard input for "-". A pipe or device is read to its end here, before the agent is locked,
-    because it may block. Raises Invalid."""
+    """Open a file, or standard input if `path` is "-". Reading a pipe or device may block, so it is read to its end
+    here, before the agent is locked. Raises Invalid."""
     if path == "-" and sys.stdin is None:
         raise Invalid("file", "standard input is closed")
     try:
@@ -60,12 +60,12 @@ def opened(path: str) -> Iterator[IO[bytes]]:
 def _is_file(file: IO[bytes]) -> bool:
     try:
         return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except OSError:  # no descriptor
+    except OSError:  # the file has no descriptor
         return False
 
 
 def _held(path: str, file: IO[bytes]) -> IO[bytes]:
-    """Read everything into memory, because the content must not be written to a disk."""
+    """Read the whole file into memory, because its content must not be written to a disk."""
     try:
         held = file.read(MAX_HELD + 1)
     except OSError as failure:
@@ -80,7 +80,7 @@ def _unreadable(path: str, failure: OSError) -> Invalid:
 
 
 def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
-    """Yield lines, each up to one byte more than allowed. Raises Invalid."""
+    """Yield the lines of a file. A line that is too long is cut one byte after the limit. Raises Invalid."""
     try:
         while line := file.readline(MAX_LINE + 1):
             yield line
@@ -95,8 +95,8 @@ def write(_: Agent, found: Iterable[Read], __: Losses, *, with_discarded: bool =
 
 
 def read(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:
-    """Yield (number, object, memory) of each line that is not blank. The memory is None if the line marks it as
-    discarded. Raises BadLine."""
+    """Yield the number, the object and the memory of each line that is not blank. The memory is None if the line marks
+    it as discarded. Raises BadLine."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -109,7 +109,7 @@ def read(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | 
 
 
 def object_of(line: bytes) -> dict[str, Any]:
-    """Return the object of a line. Raises Invalid."""
+    """Return the JSON object on a line. Raises Invalid."""
     if len(line) > MAX_LINE:
         raise Invalid("", f"is longer than {MAX_LINE:,} bytes")
     value, problem = parsed(line)
@@ -129,7 +129,7 @@ def unknown(value: Mapping[str, Any]) -> set[str]:
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
-    """Read a file for a migration. One bad line, and the whole file is skipped."""
+    """Read a file for a migration. If one line is invalid, the whole file is skipped."""
     try:
         count = sum(1 for _ in _lines(file))
     except BadLine as bad:

@@ -1,6 +1,8 @@
-"""Write and read memories as a Letta agent file (docs/reference/import-formats.md, "Letta"). Each memory becomes a
-block, labelled by its number, because the file has no place for archive passages. Older agent files and lists of
-passages are read, too."""
+"""Write and read memories as a Letta agent file (docs/reference/import-formats.md, "Letta").
+
+Each memory becomes a block, because an agent file has no place for archive passages. The label of a block has the
+number of the memory. Older agent files and lists of passages can also be read.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile, entries
 from memory.transfer.formats.parts import EMPTY, NO_TEXT, LeftOut, Part, Unfit
 
-_AT_LEAST = 5_000  # characters that a block may grow to: Letta's own default
+_AT_LEAST = 5_000  # minimum for the limit of characters of a block; this is Letta's default
 
 
 def write(agent: Agent, memories: Iterable[Read], _: Losses) -> Iterator[bytes]:
@@ -57,7 +59,8 @@ def _block(read: Read) -> dict[str, Any]:
 
 
 def _agent(agent: Agent) -> dict[str, Any]:
-    """Return the agent without its blocks and settings. Letta asks for the settings that it needs."""
+    """Return the agent without its blocks and settings. When Letta imports the file, it asks for the settings that it
+    needs."""
     empty = "memory_blocks tool_ids source_ids in_context_message_ids messages files_agents group_ids"
     return {"id": "agent-0", "name": agent.slug, "agent_type": "letta_v1_agent"} | {name: [] for name in empty.split()}
 
@@ -69,7 +72,7 @@ def _id(number: int) -> str:
 # --- reading
 
 _AGENTS, _BLOCKS, _OLDER, _PASSAGES = "agents", "blocks", "core_memory", ""
-_INLINE = f"{_AGENTS}.memory_blocks"  # blocks of an agent that is not created yet; they have no id
+_INLINE = f"{_AGENTS}.memory_blocks"  # blocks inside an agent that is not created yet; these blocks have no id
 _OF_ITSELF = ("persona", "human")  # blocks about the agent and its user
 _NO_MEMORIES = {
     "messages": "conversation transcripts are not memories",
@@ -88,7 +91,7 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 
 def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
-    """Return the JSON inside a file that is one JSON string. None for any other file."""
+    """Return the JSON inside a file that consists of one JSON string. Return None for any other file."""
     try:
         found = None
         for entry in entries(file, (_AGENTS,)):
@@ -107,7 +110,7 @@ class _File(JSONFile):
 
     def __init__(self) -> None:
         super().__init__()
-        self._there: set[str] = set()  # members that are not memories
+        self._there: set[str] = set()  # names of the members that have values but are not memories
 
     def note(self, entry: Entry) -> None:
         name, value = entry.name.removeprefix(f"{_AGENTS}."), entry.value
@@ -119,7 +122,8 @@ class _File(JSONFile):
             self._there.add(name)
 
     def id_of(self, entry: Entry) -> str:
-        """Blocks of an agent have a label instead of an id."""
+        """Return what identifies an entry. For a block of an agent, this is its label, because such a block has no
+        id."""
         if entry.name in (_PASSAGES, _BLOCKS):
             return super().id_of(entry)
         label = gathering.id_of(entry.value.get("label"))

@@ -1,4 +1,4 @@
-"""Write and read memories as mem0's `get_all` returns them, and read OpenMemory exports
+"""Write and read memories in the format that mem0's `get_all` returns. Read OpenMemory exports
 (docs/reference/import-formats.md, "mem0")."""
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from memory.transfer.formats.json_file import Entry, JSONFile
 from memory.transfer.formats.parts import LeftOut, Part
 
 _WHOSE = {"user_id": "user:", "agent_id": "agent:", "run_id": "run:", "app_id": "app:"}
-# Fields that are read separately, and fields that say nothing about the memory.
+# Fields with their own code, and fields without information about the memory.
 _READ = {*_WHOSE, "id", "memory", "content", "created_at", "updated_at", "categories", "category_ids", "metadata"}
 _SILENT = {"hash", "score", "state", "deleted_at"}
-_MOST_NAMES = 10_000  # of apps and categories
+_MOST_NAMES = 10_000  # names of apps and categories
 
 
 def write(agent: Agent, memories: Iterable[Read], _: Losses) -> Iterator[bytes]:
@@ -66,11 +66,11 @@ class _Answer(JSONFile):
     def __init__(self) -> None:
         super().__init__()
         self._user = ""
-        self._names: dict[tuple[str, str], str] = {}  # of apps and categories, by what and id
+        self._names: dict[tuple[str, str], str] = {}  # names of apps and categories, by list and id
         self._relations = self._has_more = False
 
     def note(self, entry: Entry) -> None:
-        """Collect the names of apps and categories, which may come after the memories."""
+        """Collect the names of apps and categories. In the file, they may come after the memories."""
         has_value = not gathering.is_nothing(entry.value)
         self._relations |= entry.name == "relations" and has_value
         self._has_more |= entry.name == "next" and has_value
@@ -114,7 +114,7 @@ class _Answer(JSONFile):
         return [self._names.get(("categories", _text(each))) or each for each in _listed(numbers)]
 
     def _whose(self, name: str, value: object) -> object:
-        """Replace OpenMemory's ids of users and apps with names."""
+        """Return the name for OpenMemory's id of a user or an app. Return other values as they are."""
         if name == "user_id" and self._user:
             return self._user
         return (self._names.get(("apps", _text(value))) or value) if name == "app_id" else value

@@ -1,5 +1,8 @@
-"""Read the list of an Anthropic memory store: the saved response of `GET /v1/memory_stores/ID/memories?view=full`
-(docs/reference/import-formats.md, "Anthropic's memory tool and memory stores")."""
+"""Read the memories of an Anthropic memory store from a saved response of the API.
+
+The request is `GET /v1/memory_stores/ID/memories?view=full` (docs/reference/import-formats.md, "Anthropic's memory tool
+and memory stores").
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from memory.transfer.formats.json_file import Entry, JSONFile
 from memory.transfer.formats.parts import LeftOut, Part
 
 _MORE = "next_page"
-_FOLDER = "memory_prefix"  # an entry for memories below the listed depth
+_FOLDER = "memory_prefix"  # an entry of this type stands for memories in a deeper folder
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:

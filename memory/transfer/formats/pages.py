@@ -1,7 +1,8 @@
-"""Read text files: pages with YAML front matter, and JSON notes. A file becomes one memory, or more if it is too long.
+"""Read text files: pages that may have YAML front matter, and JSON notes. A file becomes one memory, or several
+memories if it is too long.
 
-The files are untrusted: the YAML loader knows only text, lists and mappings, refuses aliases, and reads a limited
-number of characters.
+The files are not trusted. So the YAML loader accepts only text, lists and mappings, refuses aliases, and reads a
+limited number of characters.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from memory.transfer.formats.gathering import Gathered, id_of, moment
 LARGEST = 10 * 2**20  # bytes of a file
 _FRONT = re.compile(r"---[ \t]*\n[\w.-]")
 _DATE = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
-# The meaning of front matter keys of all tools. Other keys are reported, and not kept.
+# What the keys of front matter mean in all tools. The values of other keys are not kept, and a note lists these keys.
 _FIRST_LINE = ("title", "description")  # the first of these that has a value
 _GLOBS = {"globs", "paths", "applyTo", "fileMatchPattern"}
 _DATES = {"date", "modified"}
@@ -59,7 +60,7 @@ def memories(content: str, key: str, gathered: Gathered, path: str) -> Iterator[
 
 
 def _named(path: str) -> datetime | None:
-    """Return the date in a file's name."""
+    """Return the date in a file's name, or None."""
     for found in _DATE.findall(path.rpartition("/")[2]):
         if date := moment(found):
             return date.replace(tzinfo=UTC)
@@ -67,13 +68,14 @@ def _named(path: str) -> datetime | None:
 
 
 def _without_front(text: str, gathered: Gathered) -> str:
-    """Return the text without its front matter, which becomes tags, the date and the first line. Raises Unfit."""
+    """Return the text without its front matter. The front matter becomes tags, the date and the first line. Raises
+    Unfit."""
     try:
         fields, rest = split_front_matter(text)
     except Unreadable:
         gathered.note("front matter could not be read, kept as text")
         return text
-    if fields and not fields.keys() & _KNOWN:  # text between two horizontal rules
+    if fields and not fields.keys() & _KNOWN:  # this is not front matter, but text between two horizontal rules
         return text
     if fields.get("paths", "") == ():
         raise parts.Unfit("is switched off (paths: [])")
@@ -84,7 +86,7 @@ def _without_front(text: str, gathered: Gathered) -> str:
 
 
 def _kept(fields: Mapping[str, Value], gathered: Gathered) -> str:
-    """Turn front matter into tags and the date, and return the first line."""
+    """Add the tags and the date of the front matter to `gathered`. Return the first line of the memory, or ""."""
     first = next((name for name in _FIRST_LINE if as_line(fields.get(name, ""))), "")
     for name, value in fields.items():
         if name in _GLOBS:
@@ -136,7 +138,7 @@ def _entry(value: Any, key: str, path: str) -> Iterator[parts.Part]:
 
 
 def _words(value: Any, gathered: Gathered) -> str:
-    """Return the text of an entry. Raises Unfit."""
+    """Return the text of a JSON entry. Raises Unfit."""
     if isinstance(value, str):
         return value
     if not isinstance(value, dict):
@@ -148,7 +150,7 @@ def _words(value: Any, gathered: Gathered) -> str:
         return json.dumps(value, ensure_ascii=False, indent=2)
     except RecursionError:
         pass
-    raise parts.Unfit("is nested too deeply")  # outside the handler: its error contains the value
+    raise parts.Unfit("is nested too deeply")  # not in the handler: the caught error has the value in it
 
 
 def _of_object(value: Mapping[str, Any], gathered: Gathered) -> str:
@@ -180,8 +182,8 @@ def _tag(tags: object, gathered: Gathered) -> None:
 
 MAX_LENGTH = 2**16  # characters of front matter
 Value = str | tuple[str, ...]
-# Tools write values that are not valid YAML, or mean something else in YAML: `globs: **/*.ts`, `globs: "a", "b"`,
-# `description: Use it: always`. These values are quoted before YAML reads them.
+# Some tools write values that are not valid YAML, or that have another meaning in YAML: `globs: **/*.ts`,
+# `globs: "a", "b"`, `description: Use it: always`. Such a value is put in quotes before YAML reads it.
 _UNQUOTED = re.compile(
     r"""^([ \t]*(?:[\w.-]+:|-)[ \t]+)"""
     r"""([*{&!%@`][^\n]*|["'][^"'\n]*["'][ \t]*,[^\n]*|[^\s'"\[|>#-][^\n]*:[ \t][^\n]*)$""",
@@ -190,7 +192,7 @@ _UNQUOTED = re.compile(
 
 
 class Unreadable(Exception):
-    """The text has no readable front matter."""
+    """The front matter of the text cannot be read."""
 
 
 class _Loader(yaml.BaseLoader):
@@ -207,8 +209,8 @@ class _Handler(YAMLHandler):
 
 
 def split_front_matter(text: str) -> tuple[Mapping[str, Value], str]:
-    """Return the fields and the body of a text that begins with `---`. Nested keys become `key.below`. Raises
-    Unreadable."""
+    """Return the fields of the front matter, and the body of the text. The text begins with `---`. A key inside another
+    key gets the name `outer.inner`. Raises Unreadable."""
     fields, body = None, ""
     try:
         front, body = _Handler().split(text)
@@ -217,7 +219,7 @@ def split_front_matter(text: str) -> tuple[Mapping[str, Value], str]:
     except (ValueError, yaml.YAMLError, RecursionError):
         pass
     if not isinstance(fields, dict):
-        raise Unreadable  # outside the handler: its errors contain the text
+        raise Unreadable  # not in the handler: the caught error has the text in it
     return dict(_flat(fields)), body
 
 
@@ -236,7 +238,7 @@ def _value(value: Any) -> Value:
 
 
 def as_list(value: Value) -> list[str]:
-    """Return a list, or a text split at commas. A comma within braces does not split."""
+    """Return the items of a list, or of a text with commas. A comma inside braces does not separate items."""
     texts = value if isinstance(value, tuple) else re.findall(r"(?:\{[^{}]*\}|[^,])+", value.strip().strip("[]"))
     return [text for each in texts if (text := each.strip().strip("'\"").strip())]
 

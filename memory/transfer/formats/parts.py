@@ -1,6 +1,7 @@
-"""The parts of other systems' files: memories, and what is left out, with the reason.
+"""The parts of files of other systems. A part is a memory, or something that is left out, with the reason.
 
-Text that is too long for one memory is split at headings, paragraphs, sentences or words, in linear time.
+A text that is too long for one memory is split at headings, paragraphs, sentences or words. The time for this grows
+linearly with the length.
 """
 
 from __future__ import annotations
@@ -17,46 +18,47 @@ from typing import IO, Any, NamedTuple
 from memory.policy.paths import plain
 from memory.policy.validation import MAX_CONTENT, MAX_TAG, MAX_TAGS
 
-HERE = "."  # as a project: that of the folder or the call. No project id can be "."
+HERE = "."  # this value stands for the project of the folder or of the call; no project has the id "."
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A part that is not stored."""
+    """A part of a file that is not stored."""
 
     key: str
-    why: str  # for people, after the key: "is empty"
+    why: str  # a text for people that follows the key: "is empty"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Found:
     """A memory of another system, ready to be stored.
 
-    `key` is the path of the file, and after `#` the part of the file. A later run recognizes the memory by `id`, by
-    `part` (its part of a long text; the first part is ""), or by its text, if `by_words` is true.
+    `key` is the path of the file. If the file has several parts, `#` and the name of the part follow. `part` is the
+    name of a piece of a long text, or "" for the first piece. A later run recognizes the memory by `id` and `part`. If
+    `by_words` is true, it recognizes the memory by its text.
     """
 
     key: str
-    content: str  # 1 to 10,000 characters
+    content: str  # it has 1 to 10,000 characters
     category: str
-    project: str = ""  # an id, HERE, or ""
+    project: str = ""  # the id of a project, HERE, or ""
     tags: tuple[str, ...] = ()
-    date: datetime | None = None  # UTC; None if the source has none
+    date: datetime | None = None  # in UTC; None if the source has no date
     kind: str = "core"
-    transformed: tuple[str, ...] = ()  # each short enough for a tag
+    transformed: tuple[str, ...] = ()  # what was changed; each text fits in a tag
     id: str = ""
     part: str = ""
     by_words: bool = False
 
     def bounded(self) -> Found:
-        """Return it without the tags that exceed the limit of a memory."""
+        """Return the memory with at most MAX_TAGS tags. The other tags are dropped."""
         if (more := len(self.tags) - MAX_TAGS) <= 0:
             return self
         return replace(self, tags=self.tags[:MAX_TAGS], transformed=(*self.transformed, f"not kept: {more:,} tags"))
 
 
 Part = Found | LeftOut
-# Reads a seekable file from its beginning. Each key begins with the path.
+# A function that reads a seekable file from its beginning. The key of each part begins with the path.
 Reader = Callable[[IO[bytes], str], Iterator[Part]]
 
 
@@ -66,13 +68,14 @@ Reader = Callable[[IO[bytes], str], Iterator[Part]]
 MARK, LINE_ENDS = "byte order mark left out", "line ends made LF"
 MAX_NOTE = MAX_TAG - len("transformed:")  # characters of a note
 NO_TEXT, EMPTY = "has no text", "is empty"
-_INDENT = 80  # more spaces before the first line are not an indentation
+_INDENT = 80  # more spaces than this before the first line do not count as indentation
 _BLANK = re.compile(r"\s*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Unfit(Exception):
-    """A value that is not usable text. `why` is for people, follows a key, and quotes nothing."""
+    """A value cannot be used as text. `why` is a reason for people that follows the key. It has no content of the
+    file."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -86,30 +89,31 @@ class Decoded:
 
 
 def decoded(data: bytes) -> Decoded:
-    """Return the text of a file, without blank lines around it. Raises Unfit."""
+    """Return the text of a file, without blank lines at its beginning and end. Raises Unfit."""
     is_marked = data.startswith(codecs.BOM_UTF8)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = None
-    if text is None:  # outside the handler: its error contains the file
+    if text is None:  # not in the handler: the caught error has the file in it
         raise Unfit("is not UTF-8 text")
     fitting = fit(text, blank=EMPTY)
     return Decoded(fitting.text, ((MARK,) if is_marked else ()) + fitting.transformed)
 
 
 def parsed(data: bytes) -> tuple[Any, str]:
-    """Return the value of a JSON text, or the reason why it has none."""
+    """Return the value of a JSON text, and "". If the text cannot be read, return None and the reason."""
     try:
         return json.loads(data.decode("utf-8-sig")), ""
     except UnicodeDecodeError:
         return None, "is not UTF-8 text"
-    except (ValueError, RecursionError):  # also nesting that is too deep, and numbers with too many digits
+    except (ValueError, RecursionError):  # the nesting may also be too deep, or a number too long
         return None, "is not valid JSON"
 
 
 def fit(value: object, *, blank: str = NO_TEXT) -> Decoded:
-    """Return a JSON value as text, like `decoded`. Raises Unfit; `blank` is the reason if the text is blank."""
+    """Return a JSON value as text, like `decoded`. Raises Unfit. `blank` is the reason in this error if the text is
+    blank."""
     if not isinstance(value, str):
         raise Unfit(NO_TEXT)
     if "\0" in value:
@@ -123,13 +127,13 @@ def fit(value: object, *, blank: str = NO_TEXT) -> Decoded:
 
 
 def tidy(text: str) -> str:
-    """Return the text without blank lines around it."""
+    """Return the text without blank lines at its beginning and end."""
     return text[beginning(text) :].rstrip()
 
 
 def beginning(text: str, at: int = 0) -> int:
-    """Return the position of the first line that is not blank, from `at` on. Its indentation is kept if it may be
-    meaningful and `at` is not inside the line."""
+    """Return the position of the first line after `at` that is not blank. The position is before the line's
+    indentation. It is after the indentation if this is very long, or if `at` is inside the line."""
     found = _BLANK.match(text, at)
     words = found.end() if found else at
     line = text.rfind("\n", at, words) + 1 or (0 if at == 0 else words)
@@ -145,20 +149,22 @@ def one_line(text: str, most: int) -> str:
 # --- splitting long texts
 
 
-SHORT = 1_000  # characters; a shorter section is joined with the next one
-_DEEPEST = 6  # level of headings
-_LONGEST = 400  # characters of a heading in a name
+SHORT = 1_000  # a section with fewer characters is joined with the section after it
+_DEEPEST = 6  # the lowest level of headings
+_LONGEST = 400  # characters of a heading that are read for a name
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
-_SENTENCE = re.compile(r"(?<=[.!?…])\s|(?<=[。！？])|\n")  # also line ends, for lists
+_SENTENCE = re.compile(r"(?<=[.!?…])\s|(?<=[。！？])|\n")  # a line end also counts, because of lists
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]|$)")
-_ENDS = re.compile(r"(?:conclusion|summary)s?", re.IGNORECASE)  # means little without the section before
-_SAYS_NOTHING = re.compile(r"\s*(?:#{1,6}\s.*|#{1,6}|@\S+(?:\s+@\S+)*|=+|-{3,})?\s*$")  # a heading, an import, a rule
+_ENDS = re.compile(r"(?:conclusion|summary)s?", re.IGNORECASE)  # such a section needs the section before it
+# A line with only a heading, imports or a horizontal rule.
+_SAYS_NOTHING = re.compile(r"\s*(?:#{1,6}\s.*|#{1,6}|@\S+(?:\s+@\S+)*|=+|-{3,})?\s*$")
 
 
 @dataclass(slots=True)
 class Names:
-    """Gives unique names: the second use of a name gets `-2`, the second use of "" gets `2`."""
+    """Makes names unique. When a name is used for the second time, `-2` is added to it. For the empty name "", the
+    second name is `2`."""
 
     _given: set[str] = field(default_factory=set)
     _last: dict[str, int] = field(default_factory=dict)  # the last number of each name
@@ -174,7 +180,8 @@ class Names:
 
 
 class Piece(NamedTuple):
-    """A memory that a text becomes. `suffix` is its heading as a path, a number, or ""."""
+    """A piece of a text that becomes one memory. `suffix` is made from the heading of the piece. It is a number if the
+    piece has no heading, and "" if the text has only one piece."""
 
     suffix: str
     content: str
@@ -186,7 +193,8 @@ def says_nothing(text: str) -> bool:
 
 
 def pieces(text: str) -> Iterator[Piece]:
-    """Split a text into memories. Every character that is not blank is in one of them, in order."""
+    """Split a text into pieces that each become a memory. Together the pieces have all characters of the text that are
+    not blank, in the same order."""
     text = tidy(text)
     if len(text) <= MAX_CONTENT:
         if text:
@@ -198,15 +206,16 @@ def pieces(text: str) -> Iterator[Piece]:
 
 
 def _slug(heading: str) -> str:
-    """Return a heading as a path. Secrets are masked first, because they are not recognizable in a path."""
+    """Return a heading in a form that can be part of a path. Secrets are masked before, because they cannot be
+    recognized in the result."""
     from memory.masking.scanner import masked  # imported late: its detectors import requests
 
     return plain(masked(heading)[0])
 
 
 def in_parts(whole: Found, parts: Iterable[Piece], between: str = "-") -> Iterator[Found]:
-    """Yield the memories of one text. The first has the identity of the whole, so that a text that becomes too long
-    continues in the same memory."""
+    """Yield the memories of one text. The first memory has the same identity as the whole text. So if the text was one
+    memory before and becomes too long, this memory is revised."""
     for number, (suffix, content) in enumerate(parts):
         key = f"{whole.key}{between}{suffix}" if suffix else whole.key
         yield replace(whole, key=key, content=content, part=suffix if number else "")
@@ -220,7 +229,7 @@ def unfenced(text: str) -> Iterator[tuple[int, str]]:
         if fence:
             if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
                 fence = ""
-        elif mark and "`" not in line[mark.end() :]:  # else it is inline code
+        elif mark and "`" not in line[mark.end() :]:  # with a backquote after it, this is inline code
             fence = mark[1]
         else:
             yield at, line
@@ -228,7 +237,8 @@ def unfenced(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _sections(text: str, level: int) -> Iterator[tuple[str, str]]:
-    """Yield (heading, content) of the sections of a text, split at the highest level that has headings."""
+    """Yield the heading and the content of each section of a text. A text that is too long is split at headings,
+    beginning with the highest level."""
     text = tidy(text)
     line = text[:_LONGEST].partition("\n")[0]
     heading = line.strip(" \t#") if _HEADING.match(line) else ""
@@ -244,8 +254,9 @@ def _sections(text: str, level: int) -> Iterator[tuple[str, str]]:
 
 
 def _joined(sections: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Join a short section with the next one, and the last one (or a conclusion) with the one before, if both fit in
-    one memory. A section with only headings is always joined with the next one."""
+    """Join sections if the result fits in one memory. A short section is joined with the section after it. If the last
+    section is short or is a conclusion, it is joined with the section before it. A section with only headings is always
+    joined with the section after it."""
     done: list[tuple[str, str]] = []
     for heading, content in sections:
         name, text = done[-1] if done else ("", "")
@@ -267,7 +278,8 @@ def _joined(sections: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _cut_up(text: str) -> Iterator[str]:
-    """Split a text into parts as long as possible: after a paragraph, else after a sentence, else between words."""
+    """Split a text into parts. Each part is as long as possible. It ends after a paragraph if possible, otherwise after
+    a sentence, and otherwise between two words."""
     at = beginning(text)
     while len(text) - at > MAX_CONTENT:
         cut = at + _cut(text[at : at + MAX_CONTENT + 1])
@@ -278,8 +290,8 @@ def _cut_up(text: str) -> Iterator[str]:
 
 
 def _cut(window: str) -> int:
-    """Return where to split a text of one character more than a memory can have. The first part has at least half of
-    the limit, if possible."""
+    """Return the position at which to split `window`, which has one character more than a memory can have. If possible,
+    the first part has at least half of the limit."""
     for pattern in (_PARAGRAPH, _SENTENCE):
         last = min(max((found.start() for found in pattern.finditer(window)), default=0), MAX_CONTENT)
         if last >= MAX_CONTENT // 2:

@@ -1,7 +1,7 @@
-"""Write and read memories as a folder of Markdown in a tar archive. The files are those of a vault, but private ones
-are readable. `tree_files` reads one file.
+"""Write and read memories as a folder of Markdown files in a tar archive. The files are the same as in a vault, but
+private files are not sealed. `tree_files` reads a single file.
 
-An archive is untrusted: files are read one at a time, nothing is written to a disk, links and devices are not followed,
+An archive is not trusted. So files are read one at a time, nothing is written to a disk, links and devices are skipped,
 and the number of members and all sizes are limited.
 """
 
@@ -35,17 +35,18 @@ from memory.vault import layout, rendering
 
 
 MAX_UNPACKED = 2**30  # bytes
-MAX_RATIO, RATIO_FROM = 200, 2**24  # unpacked per packed byte, for archives that unpack to more than this
+# Unpacked bytes per packed byte. This limit is for archives with more than RATIO_FROM unpacked bytes.
+MAX_RATIO, RATIO_FROM = 200, 2**24
 MAX_FILES = 1_000_000
 MAX_FILE = 2**20  # bytes
-MAX_HEADERS = 2**16  # bytes of the headers of one member
+MAX_HEADERS = 2**16  # bytes of headers for one member
 NO_ARCHIVE = "is not a complete tar archive, packed with gzip"
 _BUFFER = 10_240  # bytes read at a time
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Member:
-    """A file in an archive. If `why` is set, it was not read."""
+    """A file in an archive. If the file was not read, `why` is the reason."""
 
     path: str
     data: bytes = b""
@@ -54,12 +55,12 @@ class Member:
 
 
 class _Unpacked:
-    """The bytes of an archive, limited in number."""
+    """Reads the unpacked bytes of an archive, up to a limit."""
 
     def __init__(self, file: IO[bytes]) -> None:
         file.seek(0)
         self._packed, self._file = file, gzip.GzipFile(fileobj=file, mode="rb")
-        self.count = self.headers = 0  # bytes so far, and since the last member
+        self.count = self.headers = 0  # number of bytes that were read, and number of these since the last member
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
@@ -73,14 +74,15 @@ class _Unpacked:
 
 
 def members(file: IO[bytes]) -> Iterator[Member]:
-    """Yield the files of an archive. Raises Unfit, at the latest at the end."""
+    """Yield the files of an archive. Raises Unfit if the archive is not valid. Some errors are found only at its
+    end."""
     is_whole = True
     try:
         yield from _members(file)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError):
         is_whole = False
     if not is_whole:
-        raise Unfit(NO_ARCHIVE)  # outside the handler: its errors contain names
+        raise Unfit(NO_ARCHIVE)  # not in the handler: the caught error has names in it
 
 
 def _members(file: IO[bytes]) -> Iterator[Member]:
@@ -90,13 +92,13 @@ def _members(file: IO[bytes]) -> Iterator[Member]:
         for count, info in enumerate(archive, 1):
             if count > MAX_FILES or info.size < 0:
                 raise Unfit(NO_ARCHIVE if info.size < 0 else f"has more than {MAX_FILES:,} files")
-            unpacked.headers = -info.size  # next comes the file's content
+            unpacked.headers = -info.size  # so that the file's content does not count
             if not info.isdir():
                 why = _why_not(info)
                 data = None if why else archive.extractfile(info)
                 yield Member(_shown(info.name), data.read() if data else b"", 0 if why else int(info.mtime), why)
-            archive.members.clear()  # it would keep them all
-        while rest := archive.fileobj.read(_BUFFER):  # up to the end, to check that the file is complete
+            archive.members.clear()  # otherwise it keeps every member
+        while rest := archive.fileobj.read(_BUFFER):  # read to the end, to check that it is complete
             unpacked.headers = 0
             if rest.strip(b"\0"):  # tarfile stops silently at a broken header
                 raise Unfit(NO_ARCHIVE)
@@ -124,7 +126,7 @@ def _shown(name: str) -> str:
 
 NO_MARKDOWN = "is not a Markdown file"
 SETTINGS, MEMORIES = "memory-rules/settings.json", "memory"
-_AT_ONCE = 250  # memories whose dates are queried together
+_AT_ONCE = 250  # one query reads the dates of so many memories
 
 
 def write(agent: Agent, memories: Iterable[Read], losses: Losses) -> Iterator[bytes]:
@@ -134,7 +136,7 @@ def write(agent: Agent, memories: Iterable[Read], losses: Losses) -> Iterator[by
             header = tarfile.TarInfo(path)
             header.size, header.mtime, header.mode = len(data), at, 0o600
             archive.addfile(header, io.BytesIO(data))
-            archive.getmembers().clear()  # it would keep them all
+            archive.getmembers().clear()  # otherwise it keeps every member
             yield _taken(buffer)
     yield _taken(buffer)
 
@@ -147,11 +149,11 @@ def _taken(buffer: io.BytesIO) -> bytes:
 
 
 def _files(agent: Agent, memories: Iterator[Read], losses: Losses) -> Iterator[tuple[str, bytes, int]]:
-    """Yield (path, bytes, seconds since 1970) of each file."""
+    """Yield the path, the content and the time of each file. The time is in seconds since 1970."""
     rules = switches.rules_of(agent)
     whole = settings_document.whole(rules, enabled=agent.memory_enabled)
     yield SETTINGS, json.dumps(whole, indent=2, ensure_ascii=False).encode() + b"\n", _seconds(agent.created_at)
-    named: set[PurePosixPath] = set()  # paths without a number, which need not be unique
+    named: set[PurePosixPath] = set()  # paths without a number, because two memories may have the same one
     while batch := list(islice(memories, _AT_ONCE)):
         versions = {read.memory.version for read in batch}
         times = dict(AuditEntry.objects.filter(agent_id=agent.pk, seq__in=versions).values_list("seq", "at"))
@@ -172,7 +174,7 @@ def _path(read: Read, rules: Mapping[str, Any], named: set[PurePosixPath]) -> Pu
 
 
 def _lost(read: Read, data: bytes, path: PurePosixPath) -> Iterator[str]:
-    """Read the file back, and yield what it loses."""
+    """Read a file back, and yield a text about each thing that it cannot store."""
     memory, opened = read.memory, read.opened
     if memory.kind == "journal":
         yield "the file does not show that the memory is a journal entry"
@@ -180,16 +182,16 @@ def _lost(read: Read, data: bytes, path: PurePosixPath) -> Iterator[str]:
         yield "the file does not show that the memory is constitutional"
     found, *more = tree_files.read(data, "", path, _time(_seconds(memory.origin)))
     if more:
-        yield "the file is too long for one memory, and is imported as several"
+        yield "the file is too long for one memory, so an import makes several memories of it"
     if isinstance(found, LeftOut):
-        yield "every section has the placeholder of an empty section, so the file has no text"
+        yield "every section looks like an empty section, so the file cannot be imported again"
         return
     if sections.split(found.content, memory.category) != sections.split(opened.content, memory.category):
-        yield "a section has the placeholder of an empty section"
+        yield "the content of a section looks like an empty section, so an import loses it"
     if found.tags != tuple(dict.fromkeys(" ".join(tag.split()) for tag in opened.tags)):
-        yield "a tag has the placeholder of an empty list of tags"
+        yield "a tag looks like an empty list of tags, so an import loses it"
     if (found.category, found.project) != (memory.category, memory.project):
-        yield "the folder shows another category or project"
+        yield "the file's folder belongs to another category or project"
     if found.date != memory.origin.replace(microsecond=0):
         yield "the file does not show the date"
 
@@ -198,7 +200,8 @@ def _lost(read: Read, data: bytes, path: PurePosixPath) -> Iterator[str]:
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
-    """Read an archive of Palimpsest, or any packed folder. The whole archive is checked before the first part."""
+    """Read an archive that Palimpsest exported, or any packed folder. The whole archive is checked before the first
+    part is returned."""
     try:
         deque(members(file), maxlen=0)
     except Unfit as unfit:

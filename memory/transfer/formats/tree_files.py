@@ -1,4 +1,4 @@
-"""Read a file of the memory rules framework, or of a vault, as memories (docs/reference/import-formats.md, "The
+"""Read the memories in a file of the memory rules framework or of a vault (docs/reference/import-formats.md, "The
 framework of the memory rules")."""
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from memory.vault import rendering
 
 _FIELD = re.compile(r"- \*\*([A-Za-z ]{1,40})\*\*:[ \t]")
 _NAMED = {folder: category for category, folder in paths.FOLDERS.items()}
-_UNKNOWN, _UNKNOWN_PRIVATE = "contextual", "sensitive"  # for a folder that is not a category
+_UNKNOWN, _UNKNOWN_PRIVATE = "contextual", "sensitive"  # for a folder whose name is not a category
 _NOT_FILLED_IN = ["tag1", "tag2", "tag3"]
 _NO_NOTES = {"", "none", "n/a", "git_history_analysis", sections.ABSENT}
 
 
 def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = None) -> Iterator[parts.Part]:
-    """Read a file. `within` is its path below the base path, `at` its time in the archive."""
+    """Read a file. `within` is its path relative to the base path. `at` is its time in the archive."""
     if within.name == paths.INDEX:
         yield parts.LeftOut(path, "is an index of other files")
         return
@@ -36,7 +36,8 @@ def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = No
 
 
 def _text(data: bytes) -> parts.Decoded:
-    """Decode a file. In a file of this service, unusual line ends are part of the memory. Raises Unfit."""
+    """Decode a file. If this service wrote the file, unusual line ends are part of the memory and stay. Raises
+    Unfit."""
     found = parts.decoded(data)
     if parts.LINE_ENDS not in found.transformed:
         return found
@@ -47,7 +48,7 @@ def _text(data: bytes) -> parts.Decoded:
 
 
 def content(texts: Mapping[str, str], category: str) -> str:
-    """Join sections as the text of a memory. The main section's heading is left out if the text is too long with it."""
+    """Join sections to the text of a memory. If the text is too long, the heading of the main section is left out."""
     text = sections.join(texts)
     if len(text) <= MAX_CONTENT:
         return text
@@ -57,7 +58,7 @@ def content(texts: Mapping[str, str], category: str) -> str:
 
 
 class _File:
-    """A parsed file. Raises Unfit."""
+    """A file that is parsed. Creating the object raises Unfit if the file has no readable memory."""
 
     def __init__(self, text: parts.Decoded, within: PurePosixPath, at: datetime | None) -> None:
         self._gathered = Gathered()
@@ -75,7 +76,8 @@ class _File:
             self._read_tags(self._blocks.get("Tags", ""))
 
     def _category(self, within: PurePosixPath) -> str:
-        """Return the category: by the folder, if it is a known one."""
+        """Return the category of the folder, or a default if the folder is unknown. A file that is in no folder has the
+        category in its metadata."""
         named, folder = self._fields.get("Category", ""), _folder(within)
         by_folder = _NAMED.get(folder, folder)
         if by_folder in SCOPES:
@@ -88,7 +90,8 @@ class _File:
         return named if named in SCOPES else _UNKNOWN
 
     def _project_of(self, within: PurePosixPath) -> str:
-        """Return the project: by the folder, or by the metadata if the folder's name is made from it."""
+        """Return the project of the folder. If the metadata has the project from which the folder's name is made,
+        return that project."""
         named = self._fields.get("Project", "")
         folder = within.parts[1] if within.parts[0] == paths.PROJECTS and len(within.parts) > 2 else ""
         is_of_project = SCOPES[self._gathered.category] == PROJECT
@@ -118,7 +121,7 @@ class _File:
             self._gathered.note("earlier migration notes left out")
 
     def _recorded(self) -> datetime | None:
-        """Return the date in the title of a file of this service."""
+        """Return the date in the title of a file that this service wrote."""
         title = self._text.lstrip("\ufeff").partition("\n")[0]
         is_dated = title.startswith(("# Memory Entry: ", "# User Interaction: "))
         return gathering.moment(title.rpartition(" - ")[2].strip()) if is_dated else None
@@ -156,7 +159,7 @@ class _File:
         }
         plain = texts.get(sections.main_section(self._gathered.category), "")
         if self._is_own and plain and len(texts) == 1 and sections.is_plain(plain, self._gathered.category):
-            return plain  # most memories are stored like this; only the heading is lost
+            return plain  # most memories are stored without the heading of the main section
         before = "" if self._is_own else self._before()
         return "\n\n".join(filter(None, (before, content(texts, self._gathered.category))))
 
@@ -173,7 +176,8 @@ class _File:
 
 
 def _folder(within: PurePosixPath) -> str:
-    """Return the folder that names the category: `technical` of common/technical/x.md. "" in other places."""
+    """Return the name of the folder of a category, such as `technical` for common/technical/x.md. Return "" if the file
+    is not in such a folder."""
     above = within.parts[:-1]
     place = 2 if above[:1] == (paths.PROJECTS,) else 1 if above[:1] in (("common",), (PRIVATE,)) else len(above)
     return above[place] if len(above) > place else ""
