@@ -97,10 +97,7 @@ OWN_EDITS = models.Q(actor_kind=ActorKind.AGENT.value, session__isnull=True) & _
 # Requests to an agent's side, requests with their outcomes (audit/consent.py, proposals.py, removals.py), and reads.
 # These are rare, so each has an index of its own.
 ASKS = _one_of(
-    Operation.ACCESS_REQUESTED,
-    Operation.CHANGE_PROPOSED,
-    Operation.REDACTION_REQUESTED,
-    Operation.ERASURE_REQUESTED,
+    Operation.ACCESS_REQUESTED, Operation.CHANGE_PROPOSED, Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED
 )
 CONSENT = ASKS | _one_of(
     Operation.ACCESS_GRANTED,
@@ -154,9 +151,7 @@ class AuditEntry(models.Model):
         ]
         indexes = [
             models.Index(
-                fields=["agent_id", "session"],
-                condition=models.Q(session__isnull=False),
-                name="audit_entry_session",
+                fields=["agent_id", "session"], condition=models.Q(session__isnull=False), name="audit_entry_session"
             ),
             models.Index(fields=["agent_id"], condition=models.Q(operation="redacted"), name="audit_entry_redaction"),
             models.Index(fields=["agent_id", "at"], condition=OWN_EDITS, name="audit_entry_own_edits"),
@@ -188,7 +183,7 @@ class Change(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["agent_id", "seq", "number"], name="audit_change_one_per_memory"),
+            models.UniqueConstraint(fields=["agent_id", "seq", "number"], name="audit_change_one_per_memory")
         ]
         indexes = [models.Index(fields=["agent_id", "number", "seq"], name="audit_change_history")]
 

@@ -132,12 +132,7 @@ def _update(call: CallContext, wanted: tools.UpdateMemory) -> None:
     before = memory.tokens
     report = _check_rewrite(call, [memory], wanted.content)
     edited = operations.revise(
-        call.agent,
-        memory,
-        call.actor,
-        content=wanted.content,
-        dropping=wanted.dropping,
-        session=call.session.number,
+        call.agent, memory, call.actor, content=wanted.content, dropping=wanted.dropping, session=call.session.number
     )
     if edited.seq is None:
         call.change_nothing(id=wanted.id, unchanged=True)

@@ -119,9 +119,7 @@ class RefinementSession(models.Model):
                 condition=Q(outcome="open") ^ Q(closed_at__isnull=False), name="session_closed_has_time"
             ),
         ]
-        indexes = [
-            models.Index(fields=["lease_until"], condition=Q(outcome="open"), name="session_open_lease"),
-        ]
+        indexes = [models.Index(fields=["lease_until"], condition=Q(outcome="open"), name="session_open_lease")]
 
     def __str__(self) -> str:
         return f"session {self.number} of {self.agent}"

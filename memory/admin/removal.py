@@ -31,13 +31,7 @@ class ReasonForm(AdminForm):
 
 
 class AskRedaction(MemoryAction):
-    name, label, needs, form, is_destructive = (
-        "ask_redaction",
-        "Ask for removal",
-        Action.REMOVE,
-        ReasonForm,
-        True,
-    )
+    name, label, needs, form, is_destructive = ("ask_redaction", "Ask for removal", Action.REMOVE, ReasonForm, True)
 
     def is_offered(self, row: Memory) -> bool:
         return row.redacted_at is None

@@ -215,10 +215,7 @@ class DecisionIn(Body):
         help_text="memories to keep; they are not suggested again for some time",
     )
     discard = List(
-        child=Whole(min_value=1),
-        max_length=MOST,
-        required=False,
-        help_text="memories to discard; they can be restored",
+        child=Whole(min_value=1), max_length=MOST, required=False, help_text="memories to discard; they can be restored"
     )
     expect = List(
         child=VersionIn(),

@@ -69,8 +69,7 @@ class ImportedOut(serializers.Serializer[Any]):
         help_text="number of memories with the mark constitutional; the mark is not imported"
     )
     discarded = serializers.IntegerField(
-        required=False,
-        help_text="only jsonl: number of lines that were left out because their memories were discarded",
+        required=False, help_text="only jsonl: number of lines that were left out because their memories were discarded"
     )
     ignored = serializers.ListField(
         child=serializers.CharField(),

@@ -75,12 +75,7 @@ class _Plan:
 
 
 def preview(
-    agent: Agent,
-    what: What,
-    *,
-    skip_conflicts: bool = False,
-    force: bool = False,
-    include_constitutional: bool = False,
+    agent: Agent, what: What, *, skip_conflicts: bool = False, force: bool = False, include_constitutional: bool = False
 ) -> Figures:
     """Return the figures of a rollback without changing anything. `refused` has the error that `roll_back` would raise.
 

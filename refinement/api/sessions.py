@@ -89,11 +89,7 @@ class BriefingOut(serializers.Serializer[Any]):
 
 class CallIn(Body):
     arguments = FreeForm(allow_null=True, help_text="as the model sent them; free-form, because tools differ")
-    reply = Text(
-        max_length=64,
-        **OPTIONAL_TEXT,
-        help_text="a name for the model's reply; its calls count as one step",
-    )
+    reply = Text(max_length=64, **OPTIONAL_TEXT, help_text="a name for the model's reply; its calls count as one step")
 
 
 class CallOut(serializers.Serializer[Any]):

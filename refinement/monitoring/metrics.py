@@ -58,9 +58,7 @@ class _Stored(Collector):
 
 def _sessions() -> Iterator[Metric]:
     counts = GaugeMetricFamily(
-        "palimpsest_sessions",
-        "Refinement sessions by outcome and, as a code, its reason",
-        labels=["outcome", "reason"],
+        "palimpsest_sessions", "Refinement sessions by outcome and, as a code, its reason", labels=["outcome", "reason"]
     )
     rows: list[Any] = list(
         RefinementSession.objects.order_by()
@@ -108,9 +106,7 @@ def _backlog() -> Iterator[Metric]:
     yield GaugeMetricFamily("palimpsest_waiting_agents", "Agents that wait for a worker", value=waiting)
     busy = GaugeMetricFamily("palimpsest_sessions_in_flight", "Agents that workers have taken", labels=["provider"])
     down = GaugeMetricFamily(
-        "palimpsest_provider_down",
-        "Whether a provider, or one of its models, is closed",
-        labels=["provider"],
+        "palimpsest_provider_down", "Whether a provider, or one of its models, is closed", labels=["provider"]
     )
     closed = {providers.of(name) for name in providers.closed()}
     for name in PROVIDERS:

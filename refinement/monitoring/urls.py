@@ -6,8 +6,4 @@ from django.urls import path
 
 from refinement.monitoring import health, metrics
 
-urlpatterns = [
-    path("healthz", health.alive),
-    path("readyz", health.ready),
-    path("metrics", metrics.metrics),
-]
+urlpatterns = [path("healthz", health.alive), path("readyz", health.ready), path("metrics", metrics.metrics)]
