@@ -121,7 +121,8 @@ def _changes(entry: AuditEntry) -> list[str]:
     if entry.operation == Operation.KEY_REVOKED:
         return [f"a key to its memory was revoked ({prefix}…)"]
     changed = entry.detail["changed"]
-    return [_SETTINGS[name].format(changed[name] or _EMPTY.get(name)) for name in REPORTED if name in changed]
+    texts = {name: (_SETTINGS if changed[name] else _EMPTIED)[name] for name in REPORTED if name in changed}
+    return [text.format(changed[name]) for name, text in texts.items()]
 
 
 _NEW = (
@@ -132,11 +133,15 @@ _NEW = (
 _SETTINGS = {
     "model": "its model is now {}",
     "steward": "its steward was changed",
-    "is_steward_only": "only its steward may consent: {}",
+    "is_steward_only": "only its steward can consent now",
     "memory_path": "its log of runs is now in this file, in clear text: {}",
     "vault_path": "the folder with files of its memories is now: {}",
 }
-_EMPTY = {"is_steward_only": "no", "memory_path": "none; the log is encrypted in its memory", "vault_path": "none"}
+_EMPTIED = _SETTINGS | {
+    "is_steward_only": "its runtime (a program) can consent, too",
+    "memory_path": "its log of runs is now encrypted in its memory",
+    "vault_path": "it has no folder with files of its memories any more",
+}
 _ACTORS = {
     ActorKind.AGENT: "The agent's own runtime",
     ActorKind.STEWARD: "The agent's steward",

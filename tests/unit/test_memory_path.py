@@ -133,7 +133,7 @@ def test_the_steward_receives_mail_about_the_file(agent: Agent, root: Path) -> N
     accept(agent, "ada.md")
     assert any(f"{text} {root}/acme/ada.md" in message.body for message in sent_mail())
     lifecycle.change(fresh(agent), ME, memory_path="")
-    assert any(f"{text} none; the log is encrypted in its memory" in message.body for message in sent_mail())
+    assert any("its log of runs is now encrypted in its memory" in message.body for message in sent_mail())
 
 
 def test_a_wrong_number_of_log_entries_or_tokens_is_refused(agent: Agent) -> None:
