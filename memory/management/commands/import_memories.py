@@ -28,7 +28,7 @@ class Command(Task):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT")
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
         parser.add_argument("file", metavar="FILE", help="- for standard input; from a pipe at most 256 MB")
         parser.add_argument("--format", choices=list(IMPORTS), default="jsonl", help=_FORMATS)
         project = "the project, if the format does not name one; default: default-project"
