@@ -247,6 +247,18 @@ VERBS: dict[str, Callable[..., Any]] = {
 }
 
 
+def test_trim_keeps_the_newest_runs_by_origin_then_by_number(ada: Agent) -> None:
+    for year in (2005, 2001, 2004, 2002):
+        remember(ada, f"run of {year}", kind="journal", source="run", origin=OLD.replace(year=year))
+    edited = operations.trim(ada, 2, SYSTEM)
+    assert (active(ada), last_entry(ada).operation, last_entry(ada).seq) == ([1, 3], "trimmed", edited.seq)
+    remember(ada, "tea", "milk", kind="journal", source="run", origin=NEW)
+    operations.trim(ada, 1, SYSTEM)
+    assert active(ada) == [6]
+    with refused(ada, errors.Invalid):
+        operations.trim(ada, -1, SYSTEM)
+
+
 @pytest.fixture
 def other(ada: Agent) -> int:
     return remember(ada, "tea", "coffee")[1]
