@@ -97,7 +97,7 @@ COMMANDS: dict[str, Callable[[], Ran]] = {
     "enable": lambda: rules("enable"),
     "settings": lambda: rules("settings", settings_document.MASTER, "true"),
     "import_memories": lambda: run("import_memories", "acme/ada", "-", stdin=LINE),
-    "analyze_git": lambda: rules("analyze_git"),
+    "analyze_git": lambda: rules("analyze_git", "--yes"),
     "migrate": lambda: rules("migrate", "--yes"),
     "log_run": lambda: run("log_run", "acme/ada", "--task", "Brew", "--result", "tea"),
     "gc": lambda: run("gc", "ada", "--model", "ollama/x"),
