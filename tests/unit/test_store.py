@@ -214,6 +214,15 @@ def test_an_agent_protects_core_memories_during_its_session(ada: Agent) -> None:
     assert row(ada, 2).constitutional
 
 
+def test_a_person_may_protect_beyond_half_the_budget(ada: Agent) -> None:
+    Agent.objects.filter(pk=ada.pk).update(budget_tokens=20, target_tokens=20)
+    remember(ada, "x" * 60)
+    with refused(ada, errors.ProtectionFull):
+        operations.protect(ada, [1], ME, session=SESSION)
+    operations.protect(ada, [1], PERSON)
+    assert row(ada, 1).constitutional
+
+
 @pytest.mark.parametrize("actor", [PERSON, Actor.operator("op")])
 def test_a_person_removes_protection_and_the_reason_is_kept(ada: Agent, actor: Actor) -> None:
     remember(ada, "never on Sundays")
