@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from html import unescape
 from typing import Any
@@ -13,14 +14,16 @@ from django.utils import timezone
 from audit.consent import Scope
 from audit.models import AuditEntry
 from audit.trail import Actor
+from memory.accounts import people
 from memory.agents import lifecycle
 from memory.consent import grants, redaction, removal_requests
 from memory.models import Agent, Membership, Memory, Person
 from memory.writing import operations
 from tests import steps
 from tests.admin.actions import html
-from tests.admin.conftest import Enter, NewClient, SignedIn, Staff, enrolled, sign_in
+from tests.admin.conftest import NEW_PASSWORD, Enter, NewClient, SignedIn, Staff, enrolled, sign_in
 from tests.admin.reading import PURPOSE, asked, at, granted, page_of, read, read_entry, reads
+from tests.enrolling import enrol
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, last_entry, problems
 
@@ -329,6 +332,16 @@ def test_a_grant_expires_and_no_clock_revives_it(past: Agent, pat: Person, reade
         assert {response.status_code for response in responses} == {409}
         assert not any(re.search(f"{MARKER}|palg_", page_of(response)) for response in responses)
     assert len(reads(past)) == 1
+
+
+@pytest.mark.parametrize("change", [lambda pat: people.set_password(pat, NEW_PASSWORD), enrol])
+def test_a_new_password_or_second_factor_ends_sessions_and_grants(
+    change: Callable[[Person], Any], past: Agent, pat: Person, reader: Client
+) -> None:
+    number = granted(past, pat)
+    change(pat)
+    assert read(reader, past, number, 1).status_code == 302, "signed out"
+    assert (grants.find(past, number).state, reads(past)) == ("revoked", [])
 
 
 @pytest.mark.parametrize("who", ["runtime", "reader", "owner"])

@@ -127,7 +127,7 @@ def test_a_tenant_creates_an_agent_whose_key_appears_once(acme: Caller, globex: 
     assert (again.status, again.codes) == (409, ["taken"])
 
 
-CADENCES = ("00:59:59", "-1 00:00:00", "3652 00:00:01", "999999999 00:00:00", "9" * 40, "soon")
+CADENCES = ("00:59:59", "-1 00:00:00", "3652 00:00:01", "106751990 00:00:00", "999999999 00:00:00", "9" * 40, "soon")
 STEWARDS = ('"s"@acme.test', "s%acme.test@evil.test", "s@b\u00fccher.example", "s@[::1]")
 
 
@@ -137,6 +137,7 @@ def test_an_invalid_agent_or_setting_is_refused(acme: Caller, runtime: Caller, h
         assert acme.post("agents", EVE | change).status == 422, change
     for name, value, code in (
         ("model", "openai/gpt\nX: y", "model_not_configured"),
+        ("model", "openai/gpt ", "model_not_configured"),
         ("model", "nobody/knows", "model_not_configured"),
         ("model", "builtin/nothing", "model_not_configured"),
         ("model", "openai/" + "x" * 194, "max_length"),

@@ -2,13 +2,14 @@
 
 import io
 import tarfile
+from typing import Any
 
 from memory.agents import rule_changes
 from memory.models import Agent, Creation
 from memory.transfer.export_formats import EXPORTS
 from memory.writing import operations
 from tests import steps
-from tests.api.calling import Caller
+from tests.api.calling import NDJSON, Caller
 from tests.steps import ME, problems, remember
 
 KEYS = {"id", "kind", "category", "scope", "project", "tags", "origin", "created_at", "tokens", "constitutional"}
@@ -109,8 +110,18 @@ def test_while_memory_is_off_nothing_is_stored_or_read(runtime: Caller, ada: Age
     assert runtime.post("memories", {"content": "tea"}, idempotency_key="k1").status == 201
     Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
     before = steps.state(ada)
-    repeated = runtime.post("memories", {"content": "tea"}, idempotency_key="k1")
-    for answer in (repeated, runtime.post("memories", {"content": "x"}), runtime.get("memories/1")):
+    bodies: dict[str, Any] = {
+        "memories": {"content": "x"},
+        "memories/search": {"q": "tea"},
+        "retrieve": {"query": "tea"},
+        "cleanup": {"discard": [1]},
+        "runs": {"task": "Brew", "result": "tea"},
+        "refinement-sessions": {},
+    }
+    answers = [runtime.post("memories", {"content": "tea"}, idempotency_key="k1")]
+    answers += [runtime.get(path) for path in ("memories", "memories/1", "context", "cleanup")]
+    answers += [runtime.post(path, body) for path, body in bodies.items()]
+    for answer in (*answers, runtime.post("import", raw=b'{"content": "x"}\n', kind=NDJSON)):
         assert (answer.status, answer.codes, answer.json["prompt"]) == (409, ["memory_disabled"], rule_changes.QUESTION)
     assert b'"tea"' in runtime.get("export").content  # 60-memory-rules: an export stays possible
     assert steps.state(ada) == before

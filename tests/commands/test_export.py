@@ -131,6 +131,13 @@ def test_each_format_is_printed_or_written_to_a_private_file(ada: Agent, key: No
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"out{each.ending}" for each in EXPORTS.values())
 
 
+def test_a_warning_names_what_a_format_does_not_hold(ada: Agent, key: None) -> None:
+    steps.remember(ada, f"{MARKER} tea", tags=["a"])
+    warning = export("--format", "axe").err
+    assert ("tags are not exported" in warning, MARKER in warning) == (True, False)
+    assert export("--format", "mem0").err == ""
+
+
 @pytest.mark.parametrize("name", ["jsonl", "markdown"])
 def test_an_unusable_path_is_refused_and_no_file_is_left(ada: Agent, key: None, tmp_path: Path, name: str) -> None:
     steps.remember(ada, f"{MARKER} tea")

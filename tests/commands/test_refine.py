@@ -181,6 +181,14 @@ def test_a_dry_run_changes_nothing_and_calls_no_model(ada: Agent, server: ModelS
     assert refine("--dry-run", "--dedupe-only", "--json").json["mode"] == "dedupe_only"
 
 
+def test_dedupe_only_offers_no_merge(ada: Agent, server: ModelServer) -> None:
+    server.script = Call("complete_refinement", {"summary": "Nothing."})
+    steps.remember(ada, f"{MARKER} drinks tea")
+    assert refine("--dedupe-only").code == 0
+    offered = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
+    assert ("consolidate_memories" in offered, "delete_memory" in offered) == (False, True)
+
+
 def test_a_second_session_or_memory_that_is_off_is_refused(ada: Agent) -> None:
     refining.opened(ada)
     with refining.untouched(ada):

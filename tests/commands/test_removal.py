@@ -1,9 +1,12 @@
 """redact and erase_agent: one side requests, the other agrees, and the content is gone."""
 
 import json
+import os
+import pty
 import shutil
 import sqlite3
-from contextlib import closing
+import subprocess
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,7 +24,7 @@ from memory.silo.keys import wrapping_key_id
 from memory.silo.silo import Silo
 from memory.writing import operations
 from tests import refining, steps
-from tests.commands.calling import Installation, Ran, failed, run
+from tests.commands.calling import MANAGE, ROOT, Installation, Ran, failed, run
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, last_entry, problems
@@ -142,6 +145,7 @@ def test_an_erased_silo_cannot_be_used(past: Agent, key: None) -> None:
     failed(run("export_memories", "acme/ada"), 2, "erased")
     failed(run("refine", "acme/ada"), 2, "erased")
     failed(run("gc", "ada"), 2, "erased")
+    assert run("gc", "--all", "--tenant", "acme").out == "No agents with memory enabled.\n"
     failed(run("import_memories", "acme/ada", "-", stdin=b'{"content": "x"}'), 2, "erased")
     failed(erase("--reason", "again", "--yes"), 2, "erased")
     assert run("verify_audit", "--all").code == 0
@@ -170,11 +174,17 @@ def test_an_erasure_can_start_a_rotation(past: Agent, house: House, key: None, s
     assert run("verify_audit", "--all").code == 0
 
 
-@pytest.mark.sqlite
-def test_removed_content_does_not_stay_in_the_files_of_the_database(service: Installation) -> None:
+def with_two_memories(service: Installation) -> dict[str, str]:
+    """Create an agent with two memories. Returns the environment variable with its key."""
     key = {AGENT_KEY: service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe").json["key"]}
     lines = "".join(json.dumps({"content": f"{MARKER} {text} {'x' * 5_000}"}) + "\n" for text in ("tea", "milk"))
     assert service.manage("import_memories", "acme/ada", "-", stdin=lines.encode()).code == 0
+    return key
+
+
+@pytest.mark.sqlite
+def test_removed_content_does_not_stay_in_the_files_of_the_database(service: Installation) -> None:
+    key = with_two_memories(service)
     [database] = service.folder.rglob("*.sqlite3")
 
     def is_on_disk(content: bytes) -> bool:
@@ -192,16 +202,37 @@ def test_removed_content_does_not_stay_in_the_files_of_the_database(service: Ins
     assert service.manage("verify_audit", "--all").code == 0
 
 
+COMMANDS = [("redact", "1", "--reason", "x"), ("rollback", "--to-entry", "0"), ("erase_agent", "--reason", "x")]
+
+
+def assert_asked(ran: Ran, code: int) -> None:
+    assert (ran.code, "Do it? [y/N]" in ran.out + ran.err) == (code, True)
+    assert ran.out.count("not done") + ran.out.count("preview of") == 1
+    assert ("Nothing was" in ran.out + ran.err) == (code == 1)
+
+
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("", 1), ("y", 0)])
 def test_a_command_at_a_terminal_shows_a_preview_and_asks(past: Agent, key: None, answer: str, code: int) -> None:
-    commands = [("redact", "1", "--reason", "x"), ("rollback", "--to-entry", "0"), ("erase_agent", "--reason", "x")]
     first, second = (mock.patch.object(module, "is_attended", return_value=True) for module in (commandline, removal))
     with first, second:
-        for name, *arguments in commands:
-            ran = run(name, "acme/ada", *arguments, stdin=answer.encode())
-            assert (ran.code, "Do it? [y/N]" in ran.out + ran.err) == (code, True)
-            assert ran.out.count("not done") + ran.out.count("preview of") == 1
-            assert ("Nothing was" in ran.out + ran.err) == (code == 1)
+        for name, *arguments in COMMANDS:
+            assert_asked(run(name, "acme/ada", *arguments, stdin=answer.encode()), code)
+
+
+def test_a_command_asks_at_a_real_terminal(service: Installation) -> None:
+    environment = service.environment | with_two_memories(service)
+    for (name, *arguments), answer, code in zip(COMMANDS, (b"n\n", b"y\n", b"y\n"), (1, 0, 0), strict=True):
+        ours, theirs = pty.openpty()
+        with os.fdopen(ours, "r+b", buffering=0) as terminal, os.fdopen(theirs, "r+b", buffering=0) as other:
+            command = [*MANAGE, name, "acme/ada", *arguments]
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=other, stdout=other, stderr=other)
+            other.close()
+            terminal.write(answer)
+            shown = b""
+            with suppress(OSError):  # when the process ends, its side of the terminal is closed
+                while received := terminal.read(4_096):
+                    shown += received
+        assert_asked(Ran(process.wait(60), shown.decode(), ""), code)
 
 
 def test_a_memory_that_was_redacted_before_the_answer_is_reported(past: Agent, key: None) -> None:

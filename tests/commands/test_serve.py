@@ -39,9 +39,10 @@ def test_it_refines_on_postgresql_and_redis(serve: Serve, service: Installation,
 
 
 def test_it_refines_is_cheap_when_idle_and_one_ctrl_c_ends_all_processes(serve: Serve) -> None:
-    """A session that ends soon is not interrupted."""
-    with ModelServer(lambda _: Slow(3, then=Call("complete_refinement", {"summary": "Nothing to do."}))) as server:
-        serving = serve(OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="any")
+    """A session that ends soon is not interrupted. A session that outlasts the stop is closed."""
+    soon = Slow(3, then=Call("complete_refinement", {"summary": "Nothing to do."}))
+    with ModelServer(lambda turn: soon if turn.model == "scripted" else Slow(60)) as server:
+        serving = serve(OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="any", STOP_SECONDS="8")
         assert_refines(serving)
         processes = serving.descendants()
         assert len(processes) == 1 + 2 + 1 + 1 + 4, "web and its two, the worker, its guard and the guard's four"
@@ -49,18 +50,20 @@ def test_it_refines_is_cheap_when_idle_and_one_ctrl_c_ends_all_processes(serve: 
         used, start = cpu_seconds(processes), time.monotonic()
         time.sleep(3)
         assert (cpu_seconds(processes) - used) / (time.monotonic() - start) < 0.06
-        key = serving.create_agent("acme/bob", "openai/scripted")
-        serving.refine(key, "open")
+        keys = {name: serving.create_agent(f"acme/{name}", f"openai/{name}") for name in ("slow", "scripted")}
+        for key in keys.values():
+            serving.refine(key, "open")
         assert serving.stop() == 0
     assert have_ended(processes)
     log = serving.log.read_text()
     assert f"Palimpsest answers at http://{serving.address}/readyz" in log
     assert "manage.py create_agent TENANT/AGENT" in log
     assert '"event": "refinement session closed"' in log
-    assert "stopping: running work has 30 seconds to end" in log
+    assert "stopping: running work has 8 seconds to end" in log
     assert "Traceback" not in log
-    exported = serving.installation.manage("export_memories", "acme/bob", PALIMPSEST_AGENT_KEY=key)
-    assert "Refinement completed." in exported.out
+    for (name, key), ending in zip(keys.items(), ("ended early (worker stopped)", "completed"), strict=True):
+        exported = serving.installation.manage("export_memories", f"acme/{name}", PALIMPSEST_AGENT_KEY=key)
+        assert f"Refinement {ending}." in exported.out
 
 
 def test_a_dead_worker_is_replaced_and_the_service_ends_with_the_web_process(serve: Serve) -> None:

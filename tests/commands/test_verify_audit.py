@@ -7,6 +7,7 @@ import pytest
 from django.db import connection
 
 from audit import guards
+from config.keyfiles import new_key
 from memory.consent import redaction, removal_requests
 from memory.models import Agent
 from tests import steps, tampering
@@ -69,6 +70,13 @@ def test_a_missing_trigger_is_a_problem(trail: Agent) -> None:
     assert ("trigger" in problem, "manage.py migrate" in problem) == (True, True)
 
 
+def test_an_audit_key_that_is_not_in_the_keyring_is_named(trail: Agent, settings: Any) -> None:
+    key = tampering.entries(trail)[0].key_id
+    settings.AUDIT_KEY = new_key()
+    problem = problems(verify("acme/ada", "--json"))[0]["problem"]
+    assert (f"audit key {key[:8]}" in problem, "not in the keyring" in problem) == (True, True)
+
+
 def test_a_problem_of_another_agent_is_reported_only_by_all(trail: Agent, bob: Agent) -> None:
     tamper(alter_entry(bob))
     assert verify("acme/ada").code == 0
@@ -97,7 +105,7 @@ def test_a_trail_without_its_agent_is_a_problem(trail: Agent, bob: Agent, rest_o
 
 @pytest.mark.sqlite
 def test_a_value_of_a_wrong_type_is_a_problem_and_other_agents_are_verified(trail: Agent, bob: Agent) -> None:
-    """tests/unit/test_verify_forms.py has the columns of the other tables."""
+    """tests/unit/test_verify.py has the columns of the other tables."""
     tamper(alter_entry(bob))
     for column in ("core_tokens", "audit_seq", "refine_every"):
         value = Agent.objects.values_list(column, flat=True).get(pk=trail.pk)
@@ -146,6 +154,10 @@ def test_exported_heads_prove_a_trail(past: Agent, tmp_path: Path) -> None:
     tampering.rechain(past, 1, tampering.real_key())
     guards.restore_triggers()
     assert verify("--all").code == 0
-    ran = verify("--all", "--heads", str(every))
-    assert (ran.code, tampering.SECRET in ran.out) == (1, False)
-    assert ran.out.startswith(f"acme/ada entry {tampering.LAST}: replaced"), ran.out
+    for target in ("acme/ada", "--all"):
+        ran, data = verify(target, "--heads", str(every)), verify(target, "--heads", str(every), "--json")
+        first = problems(data)[0]
+        assert (first["agent"], first["seq"], first["problem"][:8]) == ("acme/ada", tampering.LAST, "replaced")
+        assert (ran.code, ran.out.startswith(f"acme/ada entry {tampering.LAST}: replaced")) == (1, True)
+        for secret in (tampering.SECRET, tampering.SECRET.encode().hex()):
+            assert secret not in ran.out + data.out

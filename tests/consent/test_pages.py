@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from itertools import product
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -56,6 +57,20 @@ def test_the_page_of_a_proposal(agent: Agent, visitor: Client) -> None:
     for word in (ADMIN.label, *changes):
         assert word in text
     assert buttons(text) == ["Approve", "Deny"]
+
+
+def test_the_page_of_a_memory_file_tells_about_encryption(
+    agent: Agent, visitor: Client, tmp_path: Path, settings: Any
+) -> None:
+    settings.VAULT_ROOTS, file = [str(tmp_path)], tmp_path / "acme" / "ada.md"
+    file.parent.mkdir()
+    file.write_text("# Runs\n")
+    number, address = proposal(agent, memory_path="ada.md")
+    text = page(visitor, address)
+    assert [w for w in (str(file), "an existing file", "in clear text", "no longer encrypted") if w not in text] == []
+    proposals.accept(fresh(agent), number, ME)
+    text = page(visitor, proposal(agent, model="openai/x", memory_path="")[1])
+    assert [words for words in (str(file), "to its memory, encrypted") if words not in text] == []
 
 
 def test_pages_have_strict_headers_and_only_the_cookie_of_the_form(agent: Agent, visitor: Client) -> None:

@@ -9,9 +9,11 @@ import logging
 import lzma
 import os
 import pickle
+import sqlite3
 import urllib.parse
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -59,14 +61,17 @@ FORMS: dict[str, Callable[[str], bytes]] = {
     "hex": lambda t: t.encode().hex().encode(),
     "hex, upper": lambda t: t.encode().hex().upper().encode(),
     "hex, of postgresql": lambda t: b"\\x" + t.encode().hex().encode(),
+    "hex of base64": lambda t: base64.b64encode(t.encode()).hex().encode(),
     "json": lambda t: json.dumps(t).encode(),
     "json, every character": lambda t: escaped(t, "\\u{:04x}"),
+    "json, upper case": lambda t: escaped(t, "\\u{:04X}"),
     "json in json": lambda t: json.dumps(escaped(t, "\\u{:04x}").decode()).encode(),
     "json, mixed": mixed,
     "python": lambda t: escaped(t, "\\x{:02x}"),
     "octal": lambda t: escaped(t, "\\{:03o}"),
     "url": lambda t: urllib.parse.quote(t).encode(),
     "url, every character": lambda t: escaped(t, "%{:02X}"),
+    "url, lower case": lambda t: escaped(t, "%{:02x}"),
     "quoted-printable": lambda t: escaped(t, "={:02X}"),
     "html": lambda t: html.escape(t).encode(),
     "html, every character": lambda t: escaped(t, "&#{};"),
@@ -83,10 +88,13 @@ FORMS: dict[str, Callable[[str], bytes]] = {
     "base64 of zlib": lambda t: base64.b64encode(zlib.compress(t.encode())),
     "base64url of gzip": lambda t: base64.urlsafe_b64encode(gzip.compress(t.encode())).rstrip(b"="),
     "hex of zlib": lambda t: zlib.compress(t.encode()).hex().encode(),
+    "zlib of base64": lambda t: zlib.compress(base64.b64encode(t.encode())),
     "zlib of utf-16": lambda t: zlib.compress(t.encode("utf-16")),
     "gzip of gzip": lambda t: gzip.compress(gzip.compress(t.encode())),
     "pickle": lambda t: pickle.dumps({"args": (1, [t])}),
+    "pickle, protocol 0": lambda t: pickle.dumps({"args": (1, [t])}, protocol=0),
     "a queued job": lambda t: signing.dumps({"func": "refine", "args": [t * 20]}, key="k", compress=True).encode(),
+    "a small queued job": lambda t: signing.dumps({"args": [t]}, key="k").encode(),
     "a pickled job": lambda t: base64.b64encode(zlib.compress(pickle.dumps(("refine", (7, t))))),
 }
 
@@ -100,6 +108,15 @@ def test_each_form_is_found_in_bytes_and_in_a_log() -> None:
             logging.getLogger("planted").info("text %s", planted.decode("latin-1"))
         assert leaks.find_in_value(log.text, PLANTED), form
         assert leaks.find_in_value(log.raw, PLANTED), form
+
+
+def test_each_form_is_found_in_a_database_file(tmp_path: Path) -> None:
+    for number, (form, encode) in enumerate(FORMS.items()):
+        file = tmp_path / f"{number}.sqlite3"
+        with closing(sqlite3.connect(file)) as database, database:
+            database.execute("CREATE TABLE jobs (payload BLOB)")
+            database.executemany("INSERT INTO jobs VALUES (?)", [(os.urandom(500),), (encode(TEXT),)])
+        assert leaks.find_in_files([file], PLANTED), form
 
 
 @given(st.binary(max_size=4), st.sampled_from(sorted(FORMS)), st.binary(max_size=4))

@@ -132,6 +132,14 @@ def test_numbers_decide_and_the_entry_can_be_rolled_back(past: Agent) -> None:
     assert clean("--discard", listed(past, 1)).err.splitlines()[-1] == command
 
 
+@pytest.mark.parametrize("option", ["--discard", "--keep"])
+def test_a_memory_revised_since_the_list_is_neither_discarded_nor_kept(past: Agent, option: str) -> None:
+    number = listed(past, 1)
+    operations.revise(past, 1, ME, content="something else altogether")
+    failed(clean(option, number), 1, "Changed since you read them: 1.")
+    assert_nothing_decided(past)
+
+
 def test_invalid_arguments_are_refused(past: Agent) -> None:
     for discard in ("9@1", "all", "", "1,", "-1"):
         failed(clean("--discard", discard), 2, "discard")

@@ -1,6 +1,7 @@
 """Categories that are off: nothing of them is written or read, and only a person changes the rules (seed 004)."""
 
 import json
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -12,16 +13,17 @@ from memory import errors
 from memory.agents import rule_changes
 from memory.models import Agent, Memory
 from memory.policy import settings_document, switches
+from memory.run_log.runs import log_run
 from memory.search import context, reading
 from memory.search.selection import Filters
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
 from refinement import ledger
 from tests.conftest import OPERATOR
-from tests.rules.talking import agreed, off
+from tests.rules.talking import agreed, off, settings
 from tests.steps import ME, PERSON, SYSTEM, exported, fresh, last_entry, problems, refused, remember, tell
 
-CATEGORY = "technical"
+CATEGORY, RUNS = "technical", "behavioral"
 
 
 @pytest.fixture
@@ -46,6 +48,21 @@ def test_a_category_that_is_off_is_not_read_and_is_complete_once_it_is_on_again(
     assert (now.rules, context.etag(now, max_tokens=None, form="text") == before) == ("", False)
     assert reading.one(now, 1).opened.content == "tea at four"
     assert [memory.number for memory, _ in context.read(now).core] == [1, 3]
+
+
+def test_no_memory_of_a_category_that_is_off_is_written(past: Agent) -> None:
+    agent = settings(past, **{f"categories__{name}__enabled": False for name in (CATEGORY, RUNS)})
+    edits: list[Callable[[], object]] = [
+        lambda: operations.revise(agent, 1, ME, content="x"),
+        lambda: operations.revise(agent, 1, ME, tags=["x"]),
+        lambda: operations.discard(agent, [1], ME),
+        lambda: operations.restore(agent, [2], ME),
+        lambda: operations.protect(agent, [1], PERSON),
+        lambda: log_run(agent, "Brew", "tea", ME),
+    ]
+    for edit in edits:
+        with refused(agent, errors.CategoryDisabled):
+            edit()
 
 
 def test_system_notices_are_written_and_read_in_a_category_that_is_off(ada: Agent) -> None:

@@ -17,7 +17,7 @@ from memory.agents import lifecycle
 from memory.errors import AlreadyExists, Invalid, KeyRejected, NotFound
 from memory.models import Agent, AgentKey
 from tests.conftest import OPERATOR, House
-from tests.steps import ME, entries, fresh, problems
+from tests.steps import ME, entries, fresh, problems, refused
 from tests.unit.test_queries import asked
 
 pytestmark = pytest.mark.database
@@ -137,7 +137,7 @@ def test_a_name_is_unique_in_its_tenant(house: House) -> None:
 SETTINGS = [{"language": "klingon"}, {"language": ""}, {"budget_tokens": 0, "target_tokens": 0}, {"target_tokens": 0}]
 
 
-def test_a_wrong_value_names_its_field_and_creates_nothing(house: House) -> None:
+def test_a_wrong_value_names_its_field_and_creates_and_changes_nothing(house: House) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({"slug": slug}, "agent") for slug in ("Ada", "a/b", "", "x" * 65, "ada\n")
     ]
@@ -147,6 +147,11 @@ def test_a_wrong_value_names_its_field_and_creates_nothing(house: House) -> None
         with pytest.raises(Invalid) as caught:
             lifecycle.create(**{"tenant_slug": "acme", "slug": "eve", "model": "x/y", "actor": OPERATOR} | values)
         assert (caught.value.field, Agent.objects.count()) == (field, 2)
+    for setting in SETTINGS:
+        for act in (lifecycle.check, lambda agent, **values: lifecycle.change(agent, ME, **values)):
+            with refused(house.ada, Invalid) as caught:
+                act(fresh(house.ada), **setting)
+            assert caught.value.field == next(iter(setting))
 
 
 def test_a_wrong_stored_setting_does_not_block_other_changes(ada: Agent) -> None:

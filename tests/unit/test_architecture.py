@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from argparse import Action, ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -287,13 +288,22 @@ def test_no_module_is_longer_than_400_lines() -> None:
     assert {module: lines for module, lines in length.items() if lines > 400} == {}
 
 
-def test_every_command_has_help() -> None:
+def arguments_of(parser: ArgumentParser) -> Iterator[Action]:
+    """The arguments of a command and of its subcommands."""
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            for inner in action.choices.values():
+                yield from arguments_of(inner)
+        else:
+            yield action
+
+
+def test_every_command_and_argument_has_help() -> None:
     for name in NAMES:
         command = load_command_class(get_commands()[name], name)
         parser = command.create_parser("manage.py", name)
         assert len(command.help) > 20
-        own = [action for action in parser._actions if action.dest not in command.base_stealth_options]
-        assert all(action.help or action.metavar or action.option_strings for action in own)
+        assert [action.dest for action in arguments_of(parser) if not action.help] == []
 
 
 @pytest.mark.sqlite

@@ -236,6 +236,14 @@ def test_the_first_use_after_the_end_records_it_once(use: str, agent: Agent, pat
     assert problems(agent) == []
 
 
+def test_a_grant_approved_while_the_clock_was_ahead_is_not_longer(agent: Agent, time_machine: Any) -> None:
+    now = timezone.now()
+    time_machine.move_to(now + timedelta(days=30))
+    number = granted(agent, seconds=900)
+    time_machine.move_to(now + timedelta(days=29))
+    cannot_read(agent, number, 1)
+
+
 def test_all_expired_grants_of_the_agent_are_recorded_together(agent: Agent, bob: Agent, time_machine: Any) -> None:
     now = timezone.now()
     requests = [ask(agent, Person(each, f"p{each}@acme.test"), seconds=900 + each) for each in range(3)]

@@ -120,6 +120,13 @@ def test_it_is_unready_without_a_queue(client: Client, db: None, monkeypatch: py
     assert b"127.0.0.1" not in response.content
 
 
+def test_an_unknown_path_reveals_nothing(client: Client) -> None:
+    responses = [client.get(path) for path in ("/another", "/healthz/", "/api/v2/agent", "/%00")]
+    assert {(response.status_code, response.content) for response in responses} == {(404, responses[0].content)}
+    text = responses[0].content.decode()
+    assert [word for word in ("another", "healthz", "readyz", "Traceback", "urlconf", "DEBUG") if word in text] == []
+
+
 def test_health_answers_have_the_security_headers(client: Client, db: None) -> None:
     expected = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
     expected |= {"Referrer-Policy": "same-origin"}

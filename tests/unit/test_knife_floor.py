@@ -110,6 +110,12 @@ def test_what_others_discard_meanwhile_leaves_less_room(ada: Agent) -> None:
     assert fresh(ada).core_tokens == held.session.floor_tokens == 600
 
 
+def test_below_the_floor_a_merge_without_loss_is_allowed(ada: Agent) -> None:
+    numbers = fill(ada, 8, 100)
+    operations.discard(ada, numbers[:6], ME)
+    assert opened(ada).call("consolidate_memories", **merge(numbers[6:], 200))["ok"]
+
+
 def test_exact_duplicates_do_not_count_in_the_high_water_mark(ada: Agent) -> None:
     remember(ada, *[filler(100, "same")] * 10, filler(100, "other"))
     assert fresh(ada).high_water_tokens == 200

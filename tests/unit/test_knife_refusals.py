@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from audit.trail import Actor
-from memory.models import Agent, Kind
+from memory.models import Agent, Kind, Memory
 from memory.writing import operations
 from tests.refining import Held, entries, fill, filler, opened, outside, protected, refused
 from tests.rules.talking import off
@@ -223,6 +223,11 @@ def test_a_refusal_is_counted_and_is_in_the_timeline(held: Held) -> None:
     assert held.row.failed_calls == 2
     steps = held.row.timeline.order_by("pk").values_list("tool", "result", "memories")
     assert list(steps) == [("delete_memory", "unknown_memory", 0), ("unknown", "unknown_tool", 0)]
+
+
+def test_a_memory_with_a_broken_seal(held: Held, ada: Agent) -> None:
+    Memory.objects.filter(agent_id=ada.pk, number=1).update(sealed=MARK.encode())
+    assert MARK not in str(refused(held, "seal_broken", "update_memory", naming("update_memory", 1)))
 
 
 def test_sources_that_would_take_long_to_compare(ada: Agent) -> None:

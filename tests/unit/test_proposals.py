@@ -170,6 +170,14 @@ def test_a_steward_cannot_accept_their_own_proposal(ada: Agent, steward: str, pe
         propose(ada, Actor.person(person), model="openai/gpt-4.1-mini")
 
 
+def test_is_steward_only_without_a_steward_does_not_lock_the_runtime_out(ada: Agent) -> None:
+    lifecycle.change(ada, ME, is_steward_only=True)
+    number = propose(ada, steward="tom@acme.test").number
+    check_refused(ada, number, Actor.steward(""), errors.ConsentRequired)
+    accept(ada, number)
+    assert fresh(ada).steward == "tom@acme.test"
+
+
 def test_a_proposal_of_what_is_set_already_can_be_accepted(led: Agent) -> None:
     number = propose(led, model=MODEL).number
     lifecycle.change(led, ME, model=MODEL)

@@ -21,7 +21,7 @@ from refinement.errors import SessionEnded
 from refinement.models import Mode, Outcome, RefinementSession
 from tests.privacy import logbook
 from tests.refining import change, everything, fill, filler, notice, opened, protected, sound, untouched
-from tests.steps import PERSON, fresh, last_entry, remember, row, says
+from tests.steps import PERSON, entries, fresh, last_entry, remember, row, says
 
 pytestmark = pytest.mark.database
 
@@ -46,6 +46,13 @@ def test_limits_are_frozen_when_a_session_opens_and_are_in_the_trail(ada: Agent)
     limits = (row.model, row.budget_tokens, row.target_tokens, row.floor_tokens, row.max_steps, row.max_seconds)
     assert limits == ("builtin/dedupe", 900, 200, 150, 3, 900)
     assert (row.tokens_before, row.memories_before, row.outcome) == (400, 4, Outcome.OPEN)
+
+
+def test_exact_duplicates_are_removed_before_the_session_opens(ada: Agent) -> None:
+    remember(ada, "Tea.", "Tea.", "Coffee.", "Tea.")
+    row = opened(ada).row
+    assert (row.duplicates_removed, row.memories_before, row.memories_after) == (2, 4, 2)
+    assert [entry.operation for entry in entries(ada)][-2:] == [Operation.DEDUPLICATED, Operation.SESSION_OPENED]
 
 
 def test_the_database_refuses_a_second_open_session(ada: Agent) -> None:
@@ -226,6 +233,14 @@ def test_the_notice_of_a_failed_session_counts_removed_duplicates(ada: Agent) ->
     assert (session.outcome, session.tokens_before, session.tokens_after) == (Outcome.FAILED, 150, 50)
     assert "Compressed 3 → 1 core memories; saved 100 tokens;" in notice(ada)
     assert "exact duplicates removed 2." in notice(ada)
+
+
+def test_the_notice_tells_how_much_the_agent_grew(ada: Agent) -> None:
+    fill(ada, 8, 20)
+    held = opened(ada)
+    fill(ada, 1, 500, "later")
+    sessions.close(held.session, Outcome.COMPLETED)
+    assert "8 → 9 core memories; grew by 500 tokens;" in notice(ada)
 
 
 def test_a_failure_while_closing_leaves_the_session_open(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

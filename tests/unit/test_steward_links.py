@@ -18,6 +18,7 @@ from memory.agents import lifecycle
 from memory.consent import grants, proposals, removal_requests
 from memory.consent import links as steward_links
 from memory.errors import Erased, MailNotSent
+from memory.mail import wording
 from memory.models import Agent
 from tests.asking import EVE, PAT, PURPOSE
 from tests.asking import ask as ask_to_read
@@ -85,6 +86,11 @@ def test_a_request_is_mailed_with_a_link_that_decides(stewarded: Agent) -> None:
     )
     decide(message, approve=True)
     assert grants.find(fresh(stewarded), number).state == "active"
+
+
+def test_one_memory_and_many_numbers_in_words() -> None:
+    assert wording.scope(Scope("memories", numbers=(3,))) == "one memory and its history"
+    assert wording.numbered(range(1, 24)).endswith(" 19, 20 and 3 more")
 
 
 def test_a_proposal_and_a_redaction_are_mailed_with_links(stewarded: Agent) -> None:

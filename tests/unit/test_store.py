@@ -214,6 +214,15 @@ def test_an_agent_protects_core_memories_during_its_session(ada: Agent) -> None:
     assert row(ada, 2).constitutional
 
 
+def test_a_person_may_protect_beyond_half_the_budget(ada: Agent) -> None:
+    Agent.objects.filter(pk=ada.pk).update(budget_tokens=20, target_tokens=20)
+    remember(ada, "x" * 60)
+    with refused(ada, errors.ProtectionFull):
+        operations.protect(ada, [1], ME, session=SESSION)
+    operations.protect(ada, [1], PERSON)
+    assert row(ada, 1).constitutional
+
+
 @pytest.mark.parametrize("actor", [PERSON, Actor.operator("op")])
 def test_a_person_removes_protection_and_the_reason_is_kept(ada: Agent, actor: Actor) -> None:
     remember(ada, "never on Sundays")
@@ -245,6 +254,18 @@ VERBS: dict[str, Callable[..., Any]] = {
     "protect": lambda agent, number, **more: operations.protect(agent, [1, number], ME, session=SESSION, **more),
     "revise": lambda agent, number, **more: operations.revise(agent, number, ME, content="other", **more),
 }
+
+
+def test_trim_keeps_the_newest_runs_by_origin_then_by_number(ada: Agent) -> None:
+    for year in (2005, 2001, 2004, 2002):
+        remember(ada, f"run of {year}", kind="journal", source="run", origin=OLD.replace(year=year))
+    edited = operations.trim(ada, 2, SYSTEM)
+    assert (active(ada), last_entry(ada).operation, last_entry(ada).seq) == ([1, 3], "trimmed", edited.seq)
+    remember(ada, "tea", "milk", kind="journal", source="run", origin=NEW)
+    operations.trim(ada, 1, SYSTEM)
+    assert active(ada) == [6]
+    with refused(ada, errors.Invalid):
+        operations.trim(ada, -1, SYSTEM)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Rollbacks: what they restore, what they refuse, and what the trail records."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -117,6 +118,15 @@ def test_a_session_is_undone_as_a_whole_after_its_end(past: Agent) -> None:
     undo(past, What.session(SESSION))
     assert is_restored(past, before)
     assert steps.active(past) == [1, 2, 3, 4, 5]
+
+
+def test_everything_since_a_moment_is_undone(past: Agent, time_machine: Any) -> None:
+    before, moment = states(past), last_entry(past).at
+    time_machine.move_to(moment + timedelta(hours=1))
+    operations.discard(past, [2], ME)
+    operations.revise(past, 1, ME, content="green tea")
+    undo(past, What.moment(moment))
+    assert states(past) == before
 
 
 @pytest.mark.parametrize("number", [0, -1, 999, 2**63])

@@ -1,5 +1,6 @@
 """The commands `init`, `store` and `show`, run by an operator or with the agent's key."""
 
+import fcntl
 import shutil
 import subprocess
 from pathlib import Path
@@ -181,6 +182,17 @@ def test_a_vault_that_cannot_be_written_is_said_and_the_memory_stands(ada: Agent
     status = rules("status", "--json").json["vault"]
     assert (status["is_behind"], bool(status["fault"])) == (True, True)
     assert "the vault could not be written" in rules("status").out
+
+
+def test_a_locked_vault_is_reported_and_the_memory_is_stored(ada: Agent, vault: Path) -> None:
+    path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
+    path.write_text(path.read_text().replace("ferry", "boat"))
+    with (vault / ".palimpsest").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        index, stored = rules("index"), rules("store", "Tea is hot", "--category", "technical")
+        assert (index.code, "Try again" in index.err, rules("index", "--check").code) == (1, True, 1)
+        assert (stored.code, stored.json["file"], "retries" in stored.err) == (0, None, True)
+    assert rules("index").code == 0
 
 
 def test_show_needs_the_agents_key(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:

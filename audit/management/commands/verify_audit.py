@@ -30,11 +30,11 @@ class Command(Task):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?")
+        parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?", help="the agent of one trail")
         parser.add_argument("--all", action="store_true", help="every agent's trail")
         exported = "also compare with an export of audit_heads: no trail was cut off or rewritten since"
         parser.add_argument("--heads", metavar="FILE", help=exported)
-        parser.add_argument("--json", action="store_true")
+        parser.add_argument("--json", action="store_true", help="print one line of JSON")
 
     def run(self, *, agent: str | None, **options: Any) -> int | None:
         if bool(agent) == options["all"]:

@@ -17,7 +17,7 @@ class Command(Task):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("tenant", metavar="TENANT")
+        parser.add_argument("tenant", metavar="TENANT", help="its slug, such as acme")
         parser.add_argument("--label", default="", help="what the key is for")
         parser.add_argument("--revoke", metavar="PREFIX", help="revoke the key that begins with palt_PREFIX_")
 

@@ -31,7 +31,7 @@ class Command(RemovalCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT")
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
         super().add_arguments(parser)
         rotation = "afterwards add a new key-encryption key, and wrap the other agents' data keys with the new key"
         parser.add_argument("--start-rotation", action="store_true", help=rotation)

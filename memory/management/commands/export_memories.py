@@ -33,7 +33,7 @@ class Command(Task):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT")
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
         parser.add_argument("--with-discarded", action="store_true", help="also discarded memories (jsonl only)")
         parser.add_argument("--format", choices=list(EXPORTS), default="jsonl", help=HELP)
         to = "write a new file that only its owner can read; for markdown, a new folder"

@@ -20,7 +20,7 @@ class Command(Task):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT")
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
         parser.add_argument("--task", required=True, metavar="TEXT", help="what the agent had to do")
         parser.add_argument("--result", metavar="TEXT", help="the result of the run; default: read standard input")
 

@@ -38,8 +38,9 @@ class Command(Task):
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("action", choices=list(COMMANDS), metavar="ACTION")
-        parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="TENANT/AGENT …")
+        parser.add_argument("action", choices=list(COMMANDS), metavar="ACTION", help=", ".join(COMMANDS))
+        arguments = "the agent, and the arguments of the action"
+        parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="TENANT/AGENT …", help=arguments)
 
     def run(self, *, action: str, arguments: list[str], **options: Any) -> None:
         command, *words = COMMANDS[action].split()

@@ -30,7 +30,7 @@ class Command(RemovalCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT")
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
         parser.add_argument("ids", metavar="ID", type=int, nargs="*", help="the memories to redact")
         super().add_arguments(parser)
         parser.add_argument("--include-constitutional", action="store_true", help="also redact constitutional memories")

@@ -28,7 +28,7 @@ class Command(Task):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT")
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
         what = parser.add_mutually_exclusive_group(required=True)
         what.add_argument("--entry", type=int, metavar="SEQ", help="undo only this entry of the trail")
         what.add_argument("--session", type=int, metavar="ID", help="undo all entries of this refinement session")

@@ -29,12 +29,12 @@ class Command(Task):
     _has_output = False  # the next figures need an empty line before them
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?")
+        parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?", help="the agent to refine")
         parser.add_argument("--all-due", action="store_true", help="refine all due agents, the longest overdue first")
         parser.add_argument("--dedupe-only", action="store_true", help="remove near-duplicates only")
         dry_run = "show the figures; call no model and change nothing"
         parser.add_argument("--dry-run", action="store_true", help=dry_run)
-        parser.add_argument("--json", action="store_true")
+        parser.add_argument("--json", action="store_true", help="print one line of JSON for each agent")
 
     def run(self, *, agent: str | None, **options: Any) -> int | None:
         if bool(agent) == options["all_due"]:
