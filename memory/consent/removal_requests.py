@@ -60,10 +60,7 @@ def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason:
     edits.require_key(agent)
     if agent.is_steward_only:
         if _is_by(actor.label, asked_by, agent.steward):
-            raise errors.ConsentRequired(
-                "Only the agent's steward can agree, and this request is from the steward. Nobody agrees to their own "
-                "request."
-            )
+            raise errors.ConsentRequired("Only the agent's steward can agree. Nobody can agree to their own request.")
         letters.require_mail(agent)
     if actor.kind == ActorKind.PERSON:  # there is no limit for operators, who run commands
         steps.require_room(agent, actor)

@@ -60,8 +60,7 @@ def unwrap(agent_id: int, wrapped: bytes) -> bytes:
     if key is None:
         raise SiloKeyMissing(
             f"The silo of agent {agent_id} is wrapped by key {key_id}, which is not in the keyring. "
-            "Restore that key from its backup (SILO_KEYS, or the silo file in KEYS_DIR). If you change SILO_KEYS, "
-            "restart the service."
+            "Restore that key from its backup to SILO_KEYS (then restart the service), or to the silo file in KEYS_DIR."
         )
     try:
         nonce, sealed = wrapped[ID_END : ID_END + NONCE_BYTES], wrapped[ID_END + NONCE_BYTES :]

@@ -24,8 +24,7 @@ WORK = {  # limits of what workers do for a tenant, and their defaults
         "{0} (setting TENANT_SESSIONS)",
     ),
     "month_tokens": (
-        "how many model tokens the tenant may use in a calendar month; after that, a session starts only if a person "
-        "requests it",
+        "model tokens of the tenant in a calendar month; after that, only a person can start a session",
         "{1} (setting MONTH_TOKENS)",
     ),
 }

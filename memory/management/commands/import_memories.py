@@ -28,7 +28,7 @@ class Command(Task):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT")
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
         parser.add_argument("file", metavar="FILE", help="a file, or - for standard input; at most 256 MB from a pipe")
         parser.add_argument("--format", choices=list(IMPORTS), default="jsonl", help=_FORMATS)
         project = "the project of memories that have none in the file; default: default-project"

@@ -109,8 +109,7 @@ _KINDS = {
 }
 _REFUSED = {
     Conflict.code: "the rollback is refused because of conflicts: use --skip-conflicts or --force",
-    Constitutional.code: "the rollback is refused because of constitutional memories: use --include-constitutional "
-    "--reason TEXT",
+    Constitutional.code: "the rollback is refused: constitutional memories need --include-constitutional --reason TEXT",
 }
 
 
