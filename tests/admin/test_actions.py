@@ -220,7 +220,7 @@ def test_each_action_is_in_the_trail_with_its_person(agents: House, enter: Enter
     assert not LogEntry.objects.exists(), "Django's own history holds nothing"
 
 
-def test_refining_now_queues_it_though_it_is_paused(agents: House, client: Client) -> None:
+def test_refine_now_queues_a_paused_agent(agents: House, client: Client) -> None:
     lifecycle.change(fresh(agents.ada), ME, paused=True)
     assert "no worker ever ran" in html(post(client, "refine_now", agents.ada))
     assert "It does not start until a worker runs" in messages_of(confirm(client, "refine_now", agents.ada))

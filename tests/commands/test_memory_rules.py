@@ -17,7 +17,7 @@ def store(service: Installation, text: str) -> Any:
     return service.manage("remember", "store", "acme/ada", text, "--category", "technical").json
 
 
-def test_nothing_is_kept_in_a_process_alone(service: Installation) -> None:
+def test_no_state_is_kept_only_in_a_process(service: Installation) -> None:
     key = create_agent(service)["key"]
     file = Path(store(service, RETRY)["file"])
     record = ("record", "acme/ada", "--prompt", RETRY, "--session", "monday", "--project", "shop")

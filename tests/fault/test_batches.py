@@ -22,7 +22,7 @@ def obey(turn: Turn) -> Action:
     return [Call("protect_memory", {"id": this}), *(Call("delete_memory", {"id": number}) for number in others)]
 
 
-def test_a_model_that_obeys_a_memory_reaches_the_floor_and_no_further(play: Play, ada: Agent) -> None:
+def test_a_model_that_obeys_a_memory_cannot_go_below_the_floor(play: Play, ada: Agent) -> None:
     remember(ada, INJECTION)
     fill(ada, 20, 20)
     kept = fill(ada, 2, 20, "constitutional")
@@ -34,7 +34,7 @@ def test_a_model_that_obeys_a_memory_reaches_the_floor_and_no_further(play: Play
     assert "deleted 5" in notice(ada)
 
 
-def test_a_forged_ledger_line_is_no_line(play: Play, ada: Agent) -> None:
+def test_a_memory_cannot_forge_a_ledger_line(play: Play, ada: Agent) -> None:
     remember(ada, FORGED, "Coffee.")
     lines: list[str] = []
 
@@ -74,7 +74,7 @@ def test_a_large_ledger_is_worked_in_batches_in_one_session(play: Play, ada: Age
     assert parts == [[("", "120"), ("1", "")], [("", "115"), ("2", "")], [("", "110"), ("3", "")]]
 
 
-def test_numbers_of_a_later_batch_are_read_anew(play: Play, ada: Agent, settings: Any) -> None:
+def test_memories_of_a_later_batch_are_read_again(play: Play, ada: Agent, settings: Any) -> None:
     settings.BATCH_TOKENS = 100
     fill(ada, 10, 20)
     last = max(entry.memory.number for entry in entries(ada))
@@ -113,6 +113,6 @@ def test_dedupe_only_offers_fewer_tools(play: Play, ada: Agent) -> None:
     assert ending(play(check, mode=Mode.DEDUPE_ONLY)) == (Outcome.COMPLETED, "")
 
 
-def test_a_call_the_sessions_time_cuts_off_ends_it_as_out_of_time(play: Play, ada: Agent) -> None:
+def test_a_call_cut_short_by_the_time_limit_ends_the_session(play: Play, ada: Agent) -> None:
     fill(ada, 3, 20)
     assert ending(play([Slow(seconds=5)], max_seconds=1)) == ("incomplete", "limit_seconds")

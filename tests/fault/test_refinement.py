@@ -84,7 +84,7 @@ def imported(ada: Agent, provider: str, tmp_path: Path) -> Agent:
 
 
 @EACH_PROTOCOL
-def test_a_good_session_does_what_its_model_asked(imported: Agent, serve: Callable[[Script], ModelServer]) -> None:
+def test_a_session_carries_out_the_calls_of_its_model(imported: Agent, serve: Callable[[Script], ModelServer]) -> None:
     serve(refiner)
     out = StringIO()
     call_command("refine", "acme/eve", "--json", stdout=out, stderr=StringIO())
@@ -120,7 +120,9 @@ SERVERS: dict[str, tuple[Script, str]] = {
 
 
 @pytest.mark.parametrize("fault", SERVERS)
-def test_a_server_at_fault_fails_the_session_with_a_code(play: Play, ada: Agent, settings: Any, fault: str) -> None:
+def test_an_error_of_the_server_fails_the_session_with_a_code(
+    play: Play, ada: Agent, settings: Any, fault: str
+) -> None:
     settings.MODEL_CALL_SECONDS = 0.3 if fault == "slow" else 10
     script, code = SERVERS[fault]
     numbers = fill(ada, 5, 20)
@@ -148,7 +150,7 @@ def test_a_server_that_does_not_listen_fails_the_session(
 
 
 @pytest.mark.parametrize("model", ["nobody/nothing", "", "anthropic/x", "openai/x", "builtin/other"])
-def test_a_model_that_is_not_set_up_fails_the_session(ada: Agent, settings: Any, model: str) -> None:
+def test_a_session_fails_if_its_model_is_not_configured(ada: Agent, settings: Any, model: str) -> None:
     settings.OPENAI_API_KEY = settings.ANTHROPIC_API_KEY = ""
     assert fail_to_refine(ada, model) == "model_not_configured"
 
@@ -190,7 +192,7 @@ MODELS: dict[str, tuple[Script, str]] = {
 
 
 @EACH_PROTOCOL
-def test_a_server_that_counts_no_tokens_is_counted_for(play: Play, ada: Agent) -> None:
+def test_tokens_are_estimated_if_the_server_does_not_count_them(play: Play, ada: Agent) -> None:
     def without_usage(body: Any) -> Any:
         return {k: v for k, v in body.items() if k not in ("usage", "prompt_eval_count", "eval_count")}
 
@@ -202,7 +204,7 @@ def test_a_server_that_counts_no_tokens_is_counted_for(play: Play, ada: Agent) -
 
 
 @pytest.mark.parametrize("fault", MODELS)
-def test_a_model_at_fault_ends_the_session_early(play: Play, ada: Agent, fault: str) -> None:
+def test_an_error_of_the_model_ends_the_session_early(play: Play, ada: Agent, fault: str) -> None:
     script, reason = MODELS[fault]
     fill(ada, 8, 20)
     session = play(script)
@@ -213,7 +215,7 @@ def test_a_model_at_fault_ends_the_session_early(play: Play, ada: Agent, fault: 
 @pytest.mark.parametrize(
     ("script", "reason"), [([[PROMOTE] * 10_000], "limit_calls_per_reply"), (PROMOTE, "limit_steps")]
 )
-def test_where_failed_calls_are_allowed_by_the_thousand_other_limits_hold(
+def test_other_limits_hold_if_thousands_of_failed_calls_are_allowed(
     play: Play, ada: Agent, script: Script, reason: str
 ) -> None:
     fill(ada, 8, 20)
@@ -241,7 +243,7 @@ def test_arguments_that_are_not_a_json_object_are_a_failed_call(play: Play, ada:
 @pytest.mark.parametrize(
     "last", [DONE, Call("decline_refinement", {"reason": "All is well."})], ids=["done", "declined"]
 )
-def test_calls_after_the_end_are_not_made_and_why_it_declined_is_told(play: Play, ada: Agent, last: Call) -> None:
+def test_calls_after_a_decline_are_not_made_and_the_reason_is_in_the_notice(play: Play, ada: Agent, last: Call) -> None:
     numbers = fill(ada, 8, 20)
     session = play([[last, *(Call("delete_memory", {"id": number}) for number in numbers)]])
     assert (session.deleted, active(ada)[:8]) == (0, numbers)

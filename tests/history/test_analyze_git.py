@@ -42,7 +42,7 @@ def analyze(*args: str) -> Ran:
     return run("project", "analyze_git", "acme/ada", *args)
 
 
-def test_its_memory_and_its_file(ada: Agent, site: Path) -> None:
+def test_a_recorded_session_has_a_memory_and_a_file(ada: Agent, site: Path) -> None:
     ran = analyze()
     assert ran.code == 0, ran.err
     result = ran.json

@@ -44,7 +44,7 @@ def recent(commits: int) -> Limits:
     return Limits(36_500, commits, 60)
 
 
-def test_in_the_sections_of_its_template(harbour: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_become_sections_of_the_template(harbour: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "MOST_TOKENS", 5_000)
     text = report.render(analysis(harbour), "harbour")
     assert list(sections.split(text, "git_history")) == list(sections.names("git_history"))

@@ -103,7 +103,7 @@ def test_nothing_is_stored_before_a_person_agrees(ada: Agent, site: Path) -> Non
     assert ImportedPiece.objects.count() == 0
 
 
-def test_where_nobody_can_be_asked_nothing_is_stored(ada: Agent, site: Path) -> None:
+def test_without_a_terminal_nothing_is_stored(ada: Agent, site: Path) -> None:
     before = state(ada)
     assert "--how" in rules("migrate").err
     ran = rules("migrate", "--yes")

@@ -277,7 +277,7 @@ def test_a_plan_that_another_edit_made_stale_is_refused(ada: Agent) -> None:
         migration.migrate(fresh(ada), planned, ME)
 
 
-def test_what_is_not_read_back_as_it_was_said_takes_all_with_it(ada: Agent) -> None:
+def test_a_migration_is_undone_if_a_memory_reads_back_differently(ada: Agent) -> None:
     planned, silo = steps(ada, piece("a"), piece("b", "two")), Silo.open
 
     def alter(self: Silo, memory: Memory) -> object:

@@ -54,7 +54,7 @@ def assert_agrees(memory: Found, expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ASKED))
-def test_a_tree_is_read_as_its_table_says(name: str) -> None:
+def test_each_layout_of_files_is_imported(name: str) -> None:
     expected = table(name)
     with detect(TREES / name / "tree", *ASKED[name]) as look:
         memories, left_out = read(look)

@@ -101,5 +101,5 @@ def leaves(found: Any, above: str = "") -> list[tuple[str, Any]]:
 
 
 @pytest.mark.usefixtures("db")
-def test_nothing_is_turned_on_that_nobody_agreed_to() -> None:
+def test_nothing_is_switched_on_without_agreement() -> None:
     walk(Rules, 15, steps=20)

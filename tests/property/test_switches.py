@@ -246,5 +246,5 @@ class Switches(Walk):
 
 
 @pytest.mark.usefixtures("db")
-def test_what_is_off_is_neither_written_nor_read() -> None:
+def test_a_category_that_is_off_can_be_neither_written_nor_read() -> None:
     walk(Switches, 10, steps=30)

@@ -37,7 +37,7 @@ def test_status_and_settings_are_printed(closed: Agent) -> None:
 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", "", "maybe\n"])
-def test_without_a_yes_nothing_is_turned_on(closed: Agent, answer: str) -> None:
+def test_without_an_explicit_yes_nothing_is_switched_on(closed: Agent, answer: str) -> None:
     ran = at_a_terminal(answer, "enable")
     assert (ran.code, fresh(closed).memory_enabled, "Nothing was changed." in ran.err) == (0, False, True)
 

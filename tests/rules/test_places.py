@@ -30,7 +30,7 @@ TREE = {
 }
 
 
-def test_the_tree_is_the_seeds() -> None:
+def test_the_folders_are_those_of_the_requirement() -> None:
     assert {category: str(folder(category, "site", {})) for category in SCOPES} == TREE
 
 

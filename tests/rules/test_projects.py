@@ -30,7 +30,7 @@ def support(**values: Any) -> dict[str, Any]:
     return {"memory_rules": {"project_support": values}}
 
 
-def test_what_goes_before_what() -> None:
+def test_the_order_of_suggestions() -> None:
     rows: list[tuple[Surroundings, dict[str, Any], str]] = [
         (ALL, {}, "override"),
         (FOUND, {}, "github.com/acme/site"),

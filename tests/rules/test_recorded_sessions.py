@@ -111,7 +111,7 @@ def end_and_read(agent: Agent, name: str = "monday", **values: Any) -> dict[str,
     return sections.split(text_of(agent, edited.memory.number), "session")
 
 
-def test_its_memory_tells_what_the_template_asks(ada: Agent, time_machine: Any) -> None:
+def test_the_memory_has_every_field_of_the_template(ada: Agent, time_machine: Any) -> None:
     time_machine.move_to("2026-11-22T14:30:00Z", tick=False)
     talk(ada, "When does the ferry leave?", "At two.", session="monday", topic="Ferry", learnings="Ann asks early")
     talk(ada, "Please book it.", "We decided on the night ferry. Still need to pay.", session="monday", topic="Booking")

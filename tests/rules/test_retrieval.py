@@ -200,7 +200,7 @@ def test_empty_fields_are_not_in_the_block_and_count_no_tokens(ada: Agent) -> No
     assert retrieve(fresh(ada), "ferries", max_tokens=done.tokens - 1).left_out == 1
 
 
-def test_what_is_handed_out_is_counted(ada: Agent, bob: Agent) -> None:
+def test_each_use_is_counted(ada: Agent, bob: Agent) -> None:
     remember(ada, "tea", "green tea", "milk")
     remember(bob, "tea")
     reading.search(fresh(ada), "tea", filters=Filters())  # a search counts nothing

@@ -15,7 +15,7 @@ LINES = st.lists(st.sampled_from(HOSTILE), min_size=1).map("\n".join)
 
 
 @given(st.dictionaries(st.sampled_from(names("technical")), LINES.filter(str.strip)))
-def test_sections_are_found_again(parts: dict[str, str]) -> None:
+def test_sections_are_read_back(parts: dict[str, str]) -> None:
     assert split(join(parts), "technical") == {name: text.strip() for name, text in parts.items()}
 
 

@@ -19,7 +19,7 @@ def evolved(agent: Agent, topic: str = "Tea", **values: Any) -> str:
     return text_of(agent, evolve(fresh(agent), topic, ME, Stage(**values)).memory.number)
 
 
-def test_it_is_made_as_the_template_has_it(ada: Agent, time_machine: Any) -> None:
+def test_the_memory_follows_the_template(ada: Agent, time_machine: Any) -> None:
     time_machine.move_to("2026-11-22T14:30:00Z", tick=False)
     lists = {"related": ("Cups",), "questions": ("How hot?",), "insights": ("Green at 80 degrees",)}
     lists |= {"pitfalls": ("Boiling water",), "resources": ("The tea book",)}

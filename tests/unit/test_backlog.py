@@ -148,7 +148,7 @@ def test_a_write_beyond_the_budget_queues_it_at_once_and_once(ada: Agent, bob: A
     assert waiting() == queued(bob)
 
 
-def test_what_a_person_took_back_is_not_refined_again_at_once(ada: Agent) -> None:
+def test_a_rolled_back_session_is_not_repeated_at_once(ada: Agent) -> None:
     fill(ada, 20, 30)
     change(ada, budget_tokens=600, target_tokens=590)
     loop.refine(ada, trigger="manual")

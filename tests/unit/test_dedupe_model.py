@@ -134,7 +134,7 @@ UNCHANGED: dict[str, list[Message | str]] = {
 
 
 @pytest.mark.parametrize("what", UNCHANGED)
-def test_it_changes_nothing_else(what: str) -> None:
+def test_dedupe_model_changes_nothing_else(what: str) -> None:
     assert names(ask(*UNCHANGED[what])) == [COMPLETE]
 
 

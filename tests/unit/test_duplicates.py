@@ -17,7 +17,7 @@ pytestmark = pytest.mark.database
 OLD, MIDDLE, NEW = (datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2021, 2022))
 
 
-def test_repeats_are_discarded_for_the_one_of_earliest_origin(ada: Agent) -> None:
+def test_of_exact_duplicates_the_one_of_earliest_origin_is_kept(ada: Agent) -> None:
     for origin, tags in ((NEW, ("a", "b")), (OLD, ("b",)), (MIDDLE, ("c", "a"))):
         remember(ada, "tea", origin=origin, tags=tags)
     edit = duplicates.remove(ada)
@@ -85,7 +85,7 @@ def test_while_memory_is_off_no_duplicate_is_removed(ada: Agent) -> None:
         duplicates.remove(ada)
 
 
-def test_no_content_is_opened(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_content_is_decrypted(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     for tag in ("a", "b"):
         remember(ada, "tea", tags=(tag,))
     opened: list[str] = []

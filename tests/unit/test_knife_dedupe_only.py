@@ -41,24 +41,24 @@ def test_a_near_duplicate_of_a_constitutional_memory_can_be_deleted(ada: Agent) 
     assert kept in active(ada)
 
 
-def test_the_last_of_two_cannot(ada: Agent) -> None:
+def test_the_last_of_two_duplicates_cannot_be_deleted(ada: Agent) -> None:
     first, second = remember(ada, PLAIN, f"{PLAIN} ")
     held = dedupe_only(ada)
     assert [held.call("delete_memory", id=n)["ok"] for n in (first, second)].count(True) == 1
 
 
-def test_the_fuller_of_two_cannot_go_for_the_poorer(ada: Agent) -> None:
+def test_the_fuller_of_two_duplicates_cannot_be_deleted(ada: Agent) -> None:
     [_, fuller] = remember(ada, PLAIN, FULLER)
     refuses_deletion(dedupe_only(ada), fuller)
 
 
 @pytest.mark.parametrize("other", [OTHER_NUMBER, PLAIN.replace("need", "do not need"), PLAIN.replace("every", "no")])
-def test_a_look_alike_is_no_double(ada: Agent, other: str) -> None:
+def test_a_similar_memory_is_not_a_duplicate(ada: Agent, other: str) -> None:
     numbers = remember(ada, PLAIN, other)
     refuses_deletion(dedupe_only(ada), *numbers)
 
 
-def test_a_double_elsewhere_does_not_count(ada: Agent) -> None:
+def test_a_duplicate_in_another_project_does_not_count(ada: Agent) -> None:
     alone, here = remember(ada, OTHER_NUMBER, PLAIN, project="shop")
     remember(ada, PLAIN, project="blog")
     remember(ada, PLAIN, project="shop", kind=Kind.JOURNAL)
@@ -78,7 +78,7 @@ def test_a_duplicate_is_found_despite_search_syntax_in_its_text(ada: Agent) -> N
     assert set(kept) <= set(active(ada))
 
 
-def test_other_edits_do_not_exist_and_the_rest_does(ada: Agent) -> None:
+def test_dedupe_only_has_no_other_edits(ada: Agent) -> None:
     held = dedupe_only(ada)
     for tool in ("consolidate_memories", "update_memory", "promote_memory", "decline_refinement"):
         refused(held, "unknown_tool", tool, {"id": 1, "content": "x"})

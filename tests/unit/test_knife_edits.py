@@ -190,7 +190,7 @@ def test_declining_after_an_edit_is_too_late(ada: Agent, tool: str) -> None:
         assert held.call("decline_refinement", reason="Changed my mind.")["code"] == "too_late"
 
 
-def test_with_memory_switched_off_meanwhile_nothing_is_read_or_edited(ada: Agent) -> None:
+def test_after_memory_is_switched_off_nothing_is_read_or_edited(ada: Agent) -> None:
     remember(ada, "The tomatoes need water.")
     held = opened(ada)
     change(ada, memory_enabled=False)

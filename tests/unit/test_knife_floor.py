@@ -57,21 +57,21 @@ def test_a_merge_counts_by_what_it_saves(ada: Agent) -> None:
     assert held.call("consolidate_memories", **merge(numbers, 300))["ok"]
 
 
-def test_a_refusal_shows_its_arithmetic_and_what_is_left(ada: Agent) -> None:
+def test_a_refusal_shows_the_tokens_and_the_remaining_cut(ada: Agent) -> None:
     numbers = fill(ada, 4, 100)
     answer = refused(opened(ada), "floor", "consolidate_memories", merge(numbers, 10))
     assert "The remaining 10 are below the floor of 300. You can still cut at most 100 tokens." in answer["error"]
     assert answer["left"]["tokens_to_cut"] == 100
 
 
-def test_memories_added_meanwhile_buy_no_room(ada: Agent) -> None:
+def test_memories_added_during_a_session_do_not_allow_more_cuts(ada: Agent) -> None:
     numbers = fill(ada, 4, 100)
     held = opened(ada)
     fill(ada, 10, 100, "meanwhile")
     assert cut(held, *numbers[:2]) == ["floor"]
 
 
-def test_promoting_buys_no_room(ada: Agent) -> None:
+def test_promotions_do_not_allow_more_cuts(ada: Agent) -> None:
     numbers = fill(ada, 4, 100)
     remember(ada, filler(300, "tomatoes"), kind=Kind.JOURNAL)
     held = opened(ada)
@@ -80,7 +80,7 @@ def test_promoting_buys_no_room(ada: Agent) -> None:
     assert cut(held, *numbers[:2]) == ["floor"]
 
 
-def test_padding_buys_no_room(ada: Agent) -> None:
+def test_padding_does_not_allow_more_cuts(ada: Agent) -> None:
     numbers = fill(ada, 4, 100)
     held = opened(ada)
     refused(held, "grown", "update_memory", {"id": numbers[3], "content": filler(117, "padding")})
@@ -102,7 +102,7 @@ def test_padding_in_one_session_buys_no_room_in_the_next(ada: Agent) -> None:
     assert fresh(ada).core_count >= 14
 
 
-def test_what_others_discard_meanwhile_leaves_less_room(ada: Agent) -> None:
+def test_memories_discarded_by_others_allow_fewer_cuts(ada: Agent) -> None:
     numbers = fill(ada, 8, 100)
     held = opened(ada)
     operations.discard(ada, numbers[:2], ME)
@@ -123,7 +123,7 @@ def test_exact_duplicates_do_not_count_in_the_high_water_mark(ada: Agent) -> Non
     assert (session.tokens_before, session.counted_tokens, session.floor_tokens) == (1_100, 200, 150)
 
 
-def test_removed_duplicates_leave_no_room_for_what_comes_meanwhile(ada: Agent) -> None:
+def test_removed_duplicates_do_not_allow_more_cuts(ada: Agent) -> None:
     remember(ada, *[filler(100, "same")] * 10, *(filler(100, n) for n in range(3)))
     held = opened(ada)
     assert held.row.lost_tokens == 0
@@ -131,7 +131,7 @@ def test_removed_duplicates_leave_no_room_for_what_comes_meanwhile(ada: Agent) -
     assert (held.row.counted_tokens, cut(held, 11, 12)) == (400, ["floor"])
 
 
-def test_making_an_exact_duplicate_is_a_loss(ada: Agent) -> None:
+def test_a_rewrite_to_an_exact_duplicate_counts_as_a_loss(ada: Agent) -> None:
     """The next session removes it before it counts losses."""
     fill(ada, 4, 100)
     held, same = opened(ada), filler(100, "same")
@@ -146,7 +146,7 @@ def test_a_merge_into_an_exact_duplicate_is_a_loss(ada: Agent) -> None:
     refused(opened(ada), "floor", "consolidate_memories", merge([1, 2], 200))
 
 
-def test_constitutional_duplicates_hold_no_room(ada: Agent) -> None:
+def test_constitutional_duplicates_do_not_count_twice(ada: Agent) -> None:
     """They stay until a person unprotects them. Then they are removed as duplicates."""
     remember(ada, *[filler(200, "kept")] * 2, *(filler(100, n) for n in range(2)))
     protected(ada, 1, 2)
@@ -169,7 +169,7 @@ def test_three_refusals_in_a_row_end_the_session(ada: Agent) -> None:
     assert sound(ada)
 
 
-def test_an_edit_between_refusals_begins_the_count_anew(ada: Agent) -> None:
+def test_an_edit_resets_the_count_of_refusals(ada: Agent) -> None:
     numbers = fill(ada, 8, 100)
     held = opened(ada)
     for number in numbers[:2]:
@@ -180,7 +180,7 @@ def test_an_edit_between_refusals_begins_the_count_anew(ada: Agent) -> None:
 
 
 @pytest.mark.parametrize("between", ["search_memories", "delete_memory", "nonsense"])
-def test_what_is_no_edit_does_not_begin_the_count_anew(ada: Agent, between: str) -> None:
+def test_a_call_without_an_edit_does_not_reset_the_count(ada: Agent, between: str) -> None:
     numbers = fill(ada, 8, 100)
     held = opened(ada)
     for _ in range(2):

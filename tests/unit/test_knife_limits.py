@@ -56,7 +56,7 @@ def test_five_protections_a_session(ada: Agent) -> None:
     assert opened(ada).call("protect_memory", id=numbers[5])["ok"]
 
 
-def test_by_agents_constitutional_memories_hold_at_most_half_the_budget(ada: Agent) -> None:
+def test_the_agent_can_protect_at_most_half_of_the_budget(ada: Agent) -> None:
     numbers = fill(ada, 3, 50)
     held = opened(ada, budget_tokens=200, target_tokens=200)
     assert all(held.call("protect_memory", id=number)["ok"] for number in numbers[:2])
@@ -122,7 +122,7 @@ def test_promoting_counts_as_a_change(ada: Agent) -> None:
 
 
 @pytest.mark.parametrize("tool", ["protect_memory", "promote_memory"])
-def test_asking_for_what_is_so_already_counts_as_a_failed_call(ada: Agent, tool: str) -> None:
+def test_a_call_without_effect_counts_as_a_failed_call(ada: Agent, tool: str) -> None:
     [number] = remember(ada, "Never share the harbour code.")
     protected(ada, number)
     held = opened(ada, max_failed_calls=2)

@@ -38,14 +38,14 @@ def test_an_unknown_tool(held: Held, name: str) -> None:
     assert MARK not in answer["error"]
 
 
-def test_arguments_that_are_wrong_in_themselves(held: Held) -> None:
+def test_arguments_that_are_wrong_by_themselves(held: Held) -> None:
     """tests/unit/test_tools.py has every tool and value."""
     for arguments in ([1], {}, {"id": 1, MARK: MARK}, {"id": MARK, "content": "x"}, {"id": 1, "content": f"{MARK}\0"}):
         assert MARK not in str(refused(held, "bad_arguments", "update_memory", arguments))
 
 
 @pytest.mark.parametrize("field", ["since", "until"])
-def test_a_search_with_a_date_that_is_none(held: Held, field: str) -> None:
+def test_a_search_with_an_invalid_date(held: Held, field: str) -> None:
     assert held.call("search_memories", query="x", **{field: ""})["ok"], "an empty date is no filter"
     for when in ("yesterday", "2026-13-01", "9999-12-31T23:59:59-23:00"):
         answer = refused(held, "invalid", "search_memories", {"query": "x", field: when})
@@ -151,7 +151,7 @@ def test_a_constitutional_memory_is_neither_rewritten_nor_deleted(ada: Agent, to
 
 
 @pytest.mark.parametrize("ids", [[1, 2], [1, 2, 3]])
-def test_a_merge_with_fewer_than_two_left_does_nothing(ada: Agent, ids: list[int]) -> None:
+def test_a_merge_with_fewer_than_two_remaining_sources_does_nothing(ada: Agent, ids: list[int]) -> None:
     fill(ada, 5, 20)
     protected(ada, 2, 3)
     answer = refused(opened(ada), "constitutional", "consolidate_memories", {"ids_to_merge": ids, "new_content": "x"})
@@ -230,7 +230,7 @@ def test_a_memory_with_a_broken_seal(held: Held, ada: Agent) -> None:
     assert MARK not in str(refused(held, "seal_broken", "update_memory", naming("update_memory", 1)))
 
 
-def test_sources_that_would_take_long_to_compare(ada: Agent) -> None:
+def test_sources_that_take_long_to_compare(ada: Agent) -> None:
     numbers = remember(ada, *(filler(2_500, place) for place in range(21)))
     arguments = {"ids_to_merge": numbers, "new_content": "All of it."}
     refused(opened(ada, retention=0.5, target_tokens=1), "too_much", "consolidate_memories", arguments)

@@ -27,7 +27,7 @@ def numbers(agent: Agent) -> list[list[int]]:
     return [[entry.memory.number for entry in batch] for batch in ledger.batches(entries(agent))]
 
 
-def test_a_line_tells_all_the_agent_needs(ada: Agent) -> None:
+def test_a_ledger_line_has_all_fields(ada: Agent) -> None:
     origin = datetime(2026, 2, 1, 9, 30, tzinfo=UTC)
     [number] = remember(ada, "Bob likes tea.", tags=["food"], origin=origin, project="acme/shop")
     protected(ada, number)
@@ -45,7 +45,7 @@ def test_a_line_tells_all_the_agent_needs(ada: Agent) -> None:
     }
 
 
-def test_a_newline_in_a_memory_forges_no_line(ada: Agent) -> None:
+def test_a_newline_in_a_memory_does_not_start_a_ledger_line(ada: Agent) -> None:
     remember(ada, FORGED)
     assert len(ledger.text(entries(ada)).splitlines()) == 1
     [line] = lines(ada)
@@ -58,7 +58,7 @@ def test_the_oldest_comes_first(ada: Agent) -> None:
     assert [line["id"] for line in lines(ada)] == [early, late]
 
 
-def test_private_categories_are_not_in_it(ada: Agent, bob: Agent) -> None:
+def test_the_ledger_has_no_private_discarded_or_journal_memories(ada: Agent, bob: Agent) -> None:
     for category in ("credentials", "keys", "sensitive"):
         remember(ada, "The door code is 4711.", category=category)
     remember(ada, "Today was long.", kind=Kind.JOURNAL)

@@ -15,7 +15,7 @@ def test_half_the_core_memories_may_change_if_that_is_more_than_the_default(ada:
     assert limits.of(fresh(ada)) == DEFAULTS | {"max_changes": 101}
 
 
-def test_the_agents_limit_goes_before_its_tenants_and_that_before_the_default(ada: Agent, bob: Agent) -> None:
+def test_limits_come_from_the_agent_then_its_tenant_then_the_default(ada: Agent, bob: Agent) -> None:
     for name in DEFAULTS:
         Tenant.objects.filter(pk=ada.tenant_id).update(**{name: 7})
         assert (limits.of(fresh(ada)), limits.of(fresh(bob))) == (DEFAULTS | {name: 7}, DEFAULTS)

@@ -35,7 +35,7 @@ def full(path: Path) -> Path:
     return path
 
 
-def test_what_came_since_it_was_seen_is_kept(full: Path) -> None:
+def test_entries_added_after_the_log_was_read_are_kept(full: Path) -> None:
     seen = state_of(Place(full))
     append(Place(full), entry(6))
     append(Place(full), entry(7))
@@ -269,7 +269,7 @@ def test_a_full_disk_leaves_the_file_unchanged(
     assert (full.read_bytes(), list(full.parent.iterdir())) == (expected(of(5), 2), [full])
 
 
-def test_killed_at_any_point_it_is_the_old_file_or_the_new(path: Path) -> None:
+def test_a_kill_at_any_point_leaves_the_old_or_the_new_file(path: Path) -> None:
     old = of(2_000)
     script = (
         "import sys; from pathlib import Path; from memory.run_log.log_file import trim_entries; "

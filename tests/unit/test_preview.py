@@ -12,7 +12,7 @@ from tests.refining import change, fill, filler, protected, untouched
 from tests.steps import fresh, remember
 
 
-def test_it_changes_nothing_and_opens_no_model(ada: Agent, settings: Any) -> None:
+def test_the_preview_changes_nothing_and_opens_no_model(ada: Agent, settings: Any) -> None:
     fill(ada, 10, 100)
     protected(ada, 1)
     remember(ada, *[filler(50, "same")] * 3)

@@ -138,7 +138,7 @@ def test_the_agents_side_accepts(led: Agent, actor: Actor) -> None:
             verb(led, number)
 
 
-def test_nobody_else_accepts_or_declines(led: Agent) -> None:
+def test_only_the_agents_side_accepts_or_declines(led: Agent) -> None:
     others = TENANT, Actor.person(STEWARD.label), Actor.system("sweep"), Actor.operator("shell")
     others += Actor.steward("another@acme.test"), Actor.steward("")
     for settings in ({"model": MODEL}, {"steward": ADMIN.label}):

@@ -86,7 +86,7 @@ def test_after_a_bad_session_the_next_is_due_in_an_hour(ada: Agent, outcome: str
     assert closed(ada, outcome, refine_every=None) == (HOUR, DueReason.RETRY), "also without a cadence"
 
 
-def test_trouble_backs_off_doubling_up_to_seven_days(ada: Agent) -> None:
+def test_after_failures_the_cooldown_doubles_up_to_seven_days(ada: Agent) -> None:
     waits = [closed(ada, Outcome.FAILED)[0] for _ in range(12)]
     assert waits == [HOUR * 2**n for n in range(8)] + [WEEK] * 4
 
@@ -106,7 +106,7 @@ def test_a_write_that_takes_an_agent_over_its_budget_makes_it_due(ada: Agent) ->
     assert schedule.why(fresh(ada)) == DueReason.OVER_BUDGET
 
 
-def test_still_over_its_budget_an_agent_has_a_quiet_day_until_it_grows_by_a_tenth(ada: Agent) -> None:
+def test_an_agent_still_over_its_budget_waits_a_day_or_until_it_grows_by_a_tenth(ada: Agent) -> None:
     fill(ada, 2, 100)
     assert closed(ada, Outcome.COMPLETED, budget_tokens=100, target_tokens=100) == (DAY, DueReason.OVER_BUDGET)
     remember(ada, filler(19, "little"))
@@ -133,7 +133,7 @@ def lost(agent: Agent, driver: str = Driver.SERVER) -> timedelta:
         return about(due_at - session.closed_at)
 
 
-def test_when_a_worker_died_another_takes_over_at_once_and_later_the_second_time(ada: Agent, bob: Agent) -> None:
+def test_a_dead_workers_agent_is_taken_over_at_once_and_later_the_second_time(ada: Agent, bob: Agent) -> None:
     assert [lost(ada) for _ in range(3)] == [timedelta(), 2 * HOUR, 4 * HOUR]
     assert lost(bob, Driver.RUNTIME) == HOUR, "the service does not take over from a runtime"
 

@@ -211,7 +211,7 @@ def test_ending_is_one_entry_with_counted_figures_and_no_content(ada: Agent) -> 
     assert entry.detail == end | sizes | edits
 
 
-def test_what_a_session_saved_is_what_its_rollback_restores(ada: Agent) -> None:
+def test_a_rollback_restores_the_tokens_that_a_session_saved(ada: Agent) -> None:
     remember(ada, *[filler(50, "same")] * 3, *(filler(100, n) for n in range(4)))
     remember(ada, *["a log"] * 3, kind="journal")
     held = opened(ada)
@@ -265,7 +265,7 @@ def test_a_session_reaches_no_other_agents_memories(ada: Agent, bob: Agent) -> N
     assert everything(bob) == before
 
 
-def test_constitutional_memories_outlive_a_session_that_tries_everything(ada: Agent) -> None:
+def test_constitutional_memories_survive_every_attack_of_a_session(ada: Agent) -> None:
     made = fill(ada, 8, 20)
     protected(ada, made[0], made[1])
     held = opened(ada, max_failed_calls=100)

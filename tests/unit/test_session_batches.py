@@ -62,7 +62,7 @@ def test_after_a_summary_that_cannot_be_stored_a_session_can_be_closed(ada: Agen
     assert sessions.close(held.session, Outcome.COMPLETED).outcome == Outcome.COMPLETED
 
 
-def test_limits_and_floor_are_the_sessions_not_the_batchs(ada: Agent) -> None:
+def test_limits_and_floor_apply_to_the_whole_session_not_to_a_batch(ada: Agent) -> None:
     made = fill(ada, 8, 20)
     held = in_batches(ada, 2)
     held.call("delete_memory", id=made[0])

@@ -136,7 +136,7 @@ def pair(ada: Agent) -> list[int]:
     return remember(ada, "x" * 20, tags=("a", "b"), origin=NEW) + remember(ada, "y" * 20, tags=("b", "c"), origin=OLD)
 
 
-def test_one_memory_takes_the_place_of_its_sources(ada: Agent, pair: list[int]) -> None:
+def test_a_merge_replaces_its_sources_by_one_memory(ada: Agent, pair: list[int]) -> None:
     before = [steps.snapshot(row(ada, n)) for n in pair]
     edited = operations.consolidate(ada, pair, "both", ME, session=SESSION, dropping=["42"])
     check_record(ada, edited, "consolidated", [*before, None], 1, 2, 3)

@@ -78,7 +78,7 @@ def found(agent: Agent) -> dict[str, list[tuple[int, float]]]:
 
 @pytest.mark.parametrize("is_warm", [True, False])
 @pytest.mark.parametrize("edit", EDITS)
-def test_an_edit_and_its_rollback_undone_leave_all_as_it_was(past: Agent, edit: str, is_warm: bool) -> None:
+def test_undoing_a_rollback_restores_the_state_after_the_edit(past: Agent, edit: str, is_warm: bool) -> None:
     """Memories, counters, and what a search finds. A memory that the edit made is discarded."""
     before, found_before, counters = states(past), found(past), (fresh(past).core_tokens, 0)
     EDITS[edit](past)

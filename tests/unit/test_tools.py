@@ -66,7 +66,7 @@ NO_NUMBERS = st.one_of(
 
 
 @given(NO_NUMBERS)
-def test_what_is_no_number_is_refused_for_its_argument(number: object) -> None:
+def test_a_value_that_is_not_a_number_names_its_argument(number: object) -> None:
     for tool, rest in WITH_ID:
         assert problem(tool, {"id": number, **rest}).startswith(f"{tool}: id: ")
 
@@ -107,14 +107,14 @@ def test_a_merge_takes_at_most_a_thousand() -> None:
         ("decline_refinement", "reason", {}, 2_000),
     ],
 )
-def test_a_text_that_cannot_be_kept_is_refused(tool: str, field: str, rest: dict[str, Any], most: int) -> None:
+def test_a_text_that_cannot_be_stored_is_refused(tool: str, field: str, rest: dict[str, Any], most: int) -> None:
     assert len(getattr(parse(tool, **{field: "x" * most}, **rest), field)) == most
     for text in ("", " ", "\n\t", "x" * (most + 1), None, 3, [MARK], {MARK: 1}, True):
         assert f"{tool}: {field}: " in problem(tool, {field: text, **rest})
 
 
 @pytest.mark.parametrize("bad", [f"{MARK}\0", f"{MARK}\ud800"], ids=ascii)
-def test_half_surrogates_and_nul_are_refused_wherever_they_stand(bad: str) -> None:
+def test_surrogates_and_nul_are_refused_in_every_argument(bad: str) -> None:
     for arguments in ({"query": bad}, {"query": "tea", "since": bad}):
         problem("search_memories", arguments)
     for arguments in ({"new_content": bad}, {"category": bad}, {"dropping": [bad]}):
@@ -126,12 +126,12 @@ def test_half_surrogates_and_nul_are_refused_wherever_they_stand(bad: str) -> No
     problem("complete_refinement", {"summary": bad})
 
 
-def test_what_is_dropped_is_a_list_of_short_texts() -> None:
+def test_dropping_is_a_list_of_short_texts() -> None:
     for dropping in (MARK, [3], [None], ["x" * 501], ["x"] * 101, {MARK: 1}, ["\0"], ["\ud800"]):
         problem("update_memory", {"id": 1, "content": "x", "dropping": dropping})
 
 
-def test_a_search_that_makes_no_sense_is_refused() -> None:
+def test_an_empty_search_is_refused() -> None:
     wrong: dict[str, list[object]] = {"query": ["x" * 2_001, None, 3, "\ud800"], "kind": [MARK, 1]}
     wrong |= {"limit": [0, 51, -1, MARK], "since": [3], "until": [[MARK]]}
     for field, values in wrong.items():
@@ -139,6 +139,6 @@ def test_a_search_that_makes_no_sense_is_refused() -> None:
             problem("search_memories", {"query": "tea"} | {field: value})
 
 
-def test_thousands_of_wrong_arguments_are_told_in_a_short_error() -> None:
+def test_thousands_of_wrong_arguments_give_a_short_error() -> None:
     assert len(problem("consolidate_memories", MERGE | {"ids_to_merge": [MARK] * 1_000})) < 2_000
     assert len(problem("delete_memory", {"id": 1} | {f"{MARK}{n}": n for n in range(10_000)})) < 2_000

@@ -66,7 +66,7 @@ def test_without_the_agents_key_a_vault_is_proposed(ada: Agent, site: Path, monk
     assert fresh(ada).vault_path == str(site / "memory")
 
 
-def test_a_folder_that_will_not_do_names_one_that_would(ada: Agent, site: Path) -> None:
+def test_a_refused_vault_folder_suggests_another(ada: Agent, site: Path) -> None:
     ran = rules("init", "--vault", "/etc/memory")
     assert (ran.code, ran.err.startswith("error: vault: must be inside")) == (2, True)
     assert str(site.parent / "acme" / "ada") in ran.err
@@ -174,7 +174,7 @@ def test_an_error_names_the_field(ada: Agent, vault: Path) -> None:
     assert memory_files(vault) == []
 
 
-def test_a_vault_that_cannot_be_written_is_said_and_the_memory_stands(ada: Agent, vault: Path) -> None:
+def test_a_memory_is_stored_although_its_vault_cannot_be_written(ada: Agent, vault: Path) -> None:
     block(vault)
     ran = rules("store", "The ferry", "--category", "technical")
     assert (ran.code, ran.json["file"], says(ada, 1).content) == (0, None, "The ferry")

@@ -40,7 +40,7 @@ def test_index_lists_repairs_and_keeps_differences(ada: Agent, vault: Path) -> N
     assert (ran.code, ran.out.count("is a copy that the vault does not need")) == (0, 2)
 
 
-def test_files_of_another_version_are_told_and_repaired(ada: Agent, vault: Path) -> None:
+def test_files_of_another_version_are_listed_and_repaired(ada: Agent, vault: Path) -> None:
     path = store("The ferry")
     assert "1 file, in sync with its silo" in rules("status").out
     assert rules("settings", "version", "1.1.0").code == 0

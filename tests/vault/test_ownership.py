@@ -43,7 +43,7 @@ WRONG = {
 }
 
 
-def test_where_a_vault_may_be(ada: Agent, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_vault_is_allowed(ada: Agent, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "link-out").symlink_to("/tmp")  # noqa: S108
     before = fresh(ada).vault_path
     for path, why in [(path, why) for why, paths in WRONG.items() for path in paths]:

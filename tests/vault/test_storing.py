@@ -81,7 +81,7 @@ def test_the_storage_process(ada: Agent, vault: Path) -> None:
     assert f"- {PROJECT_FOLDER}: [{PROJECT_FOLDER}/index.md]" in (vault / "index.md").read_text()
 
 
-def test_folders_are_made_where_there_are_none(ada: Agent, vault: Path) -> None:
+def test_missing_folders_are_created(ada: Agent, vault: Path) -> None:
     folders = {"technical": "common/technical", "credentials": "private/credentials"}
     folders |= {"session": f"{PROJECT_FOLDER}/sessions", "git_history": f"{PROJECT_FOLDER}/git_history"}
     for category, folder in folders.items():
@@ -91,7 +91,7 @@ def test_folders_are_made_where_there_are_none(ada: Agent, vault: Path) -> None:
         assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def test_what_is_confirmed_is_there_to_be_read(ada: Agent, vault: Path) -> None:
+def test_a_confirmed_file_can_be_read(ada: Agent, vault: Path) -> None:
     for number in range(1, 4):
         file = store(f"Fact {number} is a fact.", "--category", "technical")
         assert file.suffix == ".md"
@@ -103,7 +103,7 @@ WRONG: list[Callable[[bytes], bytes]] = [lambda data: data[: len(data) // 2], la
 
 
 @pytest.mark.parametrize("change", WRONG, ids=["half", "nothing", "other text"])
-def test_what_was_not_written_as_it_was_said_is_not_confirmed(
+def test_a_file_that_reads_back_differently_is_not_confirmed(
     ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]
 ) -> None:
     """The disk writes other bytes without an error. The memory is stored, and its file is repaired."""
@@ -142,7 +142,7 @@ def test_a_credential_is_always_private_and_sealed(ada: Agent, vault: Path, loca
             assert rules("show", str(path)).out == "sesame\n"
 
 
-def test_a_memory_of_another_road_is_a_file_too(ada: Agent, vault: Path) -> None:
+def test_memories_from_every_interface_get_a_file(ada: Agent, vault: Path) -> None:
     """Memories of the store (which the API calls), of an import, and of a recording."""
     remember(fresh(ada), "One.", category="technical")
     line: dict[str, Any] = {"content": "Two.", "category": "technical"}
