@@ -11,7 +11,7 @@ from django_otp.oath import TOTP
 from memory.accounts import people
 from memory.models import Authenticator, Membership, Person, Role
 from tests.conftest import House
-from tests.enrolling import enrol
+from tests.second_factors import enrol
 
 PASSWORD, NEW_PASSWORD = "a good long passphrase", "another good passphrase"
 Enter = Callable[[str], Client]

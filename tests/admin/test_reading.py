@@ -23,8 +23,8 @@ from tests import steps
 from tests.admin.actions import html
 from tests.admin.conftest import NEW_PASSWORD, Enter, NewClient, SignedIn, Staff, enrolled, sign_in
 from tests.admin.reading import PURPOSE, asked, at, granted, page_of, read, read_entry, reads
-from tests.enrolling import enrol
 from tests.privacy.marker import MARKER
+from tests.second_factors import enrol
 from tests.steps import ME, fresh, last_entry, problems
 
 ACTIONS = [(), ("memories",), ("entry",), ("token",), ("end",)]

@@ -16,7 +16,7 @@ from memory.admin.plain_pages.accounts import SIGN_IN_FAILED
 from memory.models import Authenticator, Person
 from tests.admin.actions import html
 from tests.admin.conftest import PASSWORD, NewClient, SignedIn, code, enrolled, sign_in
-from tests.enrolling import enrol
+from tests.second_factors import enrol
 
 WRONG_PASSWORD = "another passphrase"
 

@@ -16,9 +16,9 @@ from memory.transfer.formats import json_file, tree
 from memory.transfer.importing import IMPORTS
 from tests import steps
 from tests.api.calling import NDJSON, Answer, Caller
-from tests.moving.test_systems import TREES
 from tests.privacy.marker import MARKER
-from tests.rules.talking import off
+from tests.rules.recordings import off
+from tests.transfer.test_systems import TREES
 
 MARK = MARKER.encode()
 TEA = MARK + b" likes tea"

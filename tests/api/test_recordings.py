@@ -12,7 +12,7 @@ from memory.writing import edits
 from tests.api.calling import Answer, Caller
 from tests.conftest import House
 from tests.privacy.marker import unique
-from tests.rules.talking import PROMPT, of_category, off, said, sessions, settings
+from tests.rules.recordings import PROMPT, of_category, off, said, sessions, settings
 from tests.steps import PERSON, active, fresh, problems, state
 
 NO_VAULT = "no vault: run manage.py project init acme/ada --vault"

@@ -11,7 +11,7 @@ from memory.agents import lifecycle, rule_changes
 from memory.models import Agent
 from tests.api.calling import Caller
 from tests.conftest import OPERATOR
-from tests.rules.talking import off
+from tests.rules.recordings import off
 from tests.steps import PERSON, remember
 
 

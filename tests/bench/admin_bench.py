@@ -15,7 +15,7 @@ from memory.models import Membership, Person, Role, Tenant
 from tests.bench.agents import analyze
 from tests.bench.due_bench import add
 from tests.bench.figures import Figure, at_most
-from tests.enrolling import enrol
+from tests.second_factors import enrol
 
 OVERVIEW_QUERIES, OVERVIEW_MS, LIST_QUERIES = 20, 300, 12
 TIMES = 10

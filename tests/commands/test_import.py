@@ -28,8 +28,8 @@ from memory.transfer.importing import IMPORTS
 from tests import steps
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import OPERATOR
-from tests.moving.test_systems import TREES
 from tests.privacy.marker import MARKER
+from tests.transfer.test_systems import TREES
 
 pytestmark = pytest.mark.database
 

@@ -16,7 +16,7 @@ from refinement.llm import connections, http
 from refinement.models import Mode, RefinementSession
 from tests.commands.conftest import _made as _made
 from tests.commands.conftest import service as service
-from tests.fault.playing import PROVIDERS, Play, assert_ended_well
+from tests.fault.whole_sessions import PROVIDERS, Play, assert_ended_well
 from tests.model_server import NO_PAUSES, ModelServer, Script
 from tests.refining import change
 from tests.steps import fresh

@@ -27,8 +27,8 @@ from refinement.models import Outcome, Provider, RefinementSession, Served, Wait
 from refinement.monitoring import health
 from tests import refining, steps
 from tests.conftest import OPERATOR
-from tests.fault.playing import DONE, MINUTE, due
 from tests.fault.test_writers import at_once
+from tests.fault.whole_sessions import DONE, MINUTE, due
 from tests.model_server import Slow
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]

@@ -6,7 +6,7 @@ from typing import Any
 
 from memory.models import Agent
 from refinement.models import Mode, Outcome
-from tests.fault.playing import DONE, Play, ending
+from tests.fault.whole_sessions import DONE, Play, ending
 from tests.model_server import Action, Call, Slow, Turn
 from tests.refining import entries, fill, filler, notice, protected
 from tests.steps import active, fresh, remember

@@ -23,7 +23,7 @@ from refinement.errors import BackingOff, SessionOpen
 from refinement.models import Driver, Outcome, Provider, RefinementSession, Waiting
 from tests import queueing, refining
 from tests.conftest import OPERATOR
-from tests.fault.playing import DONE, MINUTE, due
+from tests.fault.whole_sessions import DONE, MINUTE, due
 from tests.model_server import Action, ModelServer, Slow, Status, Turn
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]

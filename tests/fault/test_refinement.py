@@ -15,7 +15,7 @@ from memory.models import Agent, Memory
 from refinement import loop
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
-from tests.fault.playing import DONE, EACH_PROTOCOL, Play, assert_ended_well, ending
+from tests.fault.whole_sessions import DONE, EACH_PROTOCOL, Play, assert_ended_well, ending
 from tests.model_server import BAD_JSON, Action, Broken, Call, Cut, ModelServer, Say, Script, Slow, Spent, Status, Turn
 from tests.refining import change, fill, notice, protected
 from tests.steps import active, fresh, row, says

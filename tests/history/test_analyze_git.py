@@ -12,7 +12,7 @@ from memory.writing import operations
 from tests.commands.calling import Ran, run
 from tests.conftest import OPERATOR
 from tests.history.repositories import commit, git, new_repository
-from tests.rules import talking
+from tests.rules import recordings
 from tests.steps import fresh, last_entry
 
 ON = "project_support__git_history_analysis__enabled"
@@ -25,7 +25,7 @@ def ada(tmp_path: Path, transactional_db: None, settings: Settings, monkeypatch:
     vault = str(tmp_path / "vault")
     agent, key = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=vault)
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
-    return talking.settings(agent, **{ON: True})
+    return recordings.settings(agent, **{ON: True})
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_dry_run_prints_and_stores_nothing_and_arguments_override_limits_and_p
 
 
 def test_while_the_analysis_is_off_consent_is_needed(ada: Agent, site: Path) -> None:
-    talking.settings(ada)
+    recordings.settings(ada)
     ran = analyze()
     assert (ran.code, ran.out, Memory.objects.count()) == (0, "", 0)
     assert "The input is not a terminal" in ran.err
@@ -130,9 +130,9 @@ def test_init_skips_the_analysis_if_it_is_off_or_the_project_is_known(ada: Agent
     assert init("--project-dir", str(tmp_path))["Git history"] == "not analyzed: this is not a git repository"
     operations.remember(fresh(ada), [Draft(f"Berth {n}.", project="git.test/acme/site") for n in range(10)], OPERATOR)
     assert init()["Git history"] == "not analyzed: the project already has 10 memories"
-    talking.off(ada, "git_history", **{ON: True, unknown_only: False})
+    recordings.off(ada, "git_history", **{ON: True, unknown_only: False})
     assert init()["Git history"] == "not analyzed: the category git_history is off"
-    talking.settings(ada, **{ON: True, unknown_only: False})
+    recordings.settings(ada, **{ON: True, unknown_only: False})
     assert init()["Git history"].startswith("2 commits")
-    talking.settings(ada)
+    recordings.settings(ada)
     assert init()["Git history"] == "not analyzed: git_history_analysis is off"

@@ -14,7 +14,7 @@ from memory.policy import switches
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.history.repositories import ALL, WIDE, analysis, commit
-from tests.rules import talking
+from tests.rules import recordings
 from tests.steps import ME, PERSON, active, fresh, last_entry, row, says
 
 
@@ -55,7 +55,7 @@ def test_a_memory_that_was_changed_since_is_not_overwritten(ada: Agent, work: Pa
 
 
 def test_while_the_category_is_off_nothing_is_stored(ada: Agent, work: Path) -> None:
-    talking.off(ada, "git_history")
+    recordings.off(ada, "git_history")
     with pytest.raises(Exception, match="git_history is off"):
         storage.store(fresh(ada), "work", analysis(work), OPERATOR)
     assert not HistoryAnalysis.objects.exists()
@@ -70,7 +70,7 @@ def test_an_analysis_is_current_for_the_same_head_limits_and_parts(ada: Agent, w
     assert not storage.is_current(ada, done, found.head, Limits(1, 1, 1), ALL, rules)
     assert not storage.is_current(ada, done, found.head, WIDE, Parts(), rules)
     assert not storage.is_current(ada, done, commit(work, "more", {"c": "1"}), WIDE, ALL, rules)
-    off = talking.settings(ada, project_support__git_history_analysis__cache_analysis_results=False)
+    off = recordings.settings(ada, project_support__git_history_analysis__cache_analysis_results=False)
     assert not storage.is_current(off, done, found.head, WIDE, ALL, switches.rules_of(off))
     operations.discard(fresh(ada), [done.memory], ME)
     assert not storage.is_current(ada, done, found.head, WIDE, ALL, rules)
@@ -89,7 +89,7 @@ def test_the_settings_are_the_limits_and_the_parts(ada: Agent) -> None:
     assert Parts.of(rules) == Parts(True, True, False, True, True, False)
     changed = {"track_branch_evolution": True, "analyze_file_changes": False, "max_commits_to_analyze": 7}
     paths = {f"project_support__git_history_analysis__{name}": value for name, value in changed.items()}
-    rules = switches.rules_of(talking.settings(ada, categories__git_history__extract_patterns=False, **paths))
+    rules = switches.rules_of(recordings.settings(ada, categories__git_history__extract_patterns=False, **paths))
     assert limits_of(rules).commits == 7
     assert Parts.of(rules) == Parts(True, False, True, True, False, False)
     assert Parts.of(rules, branches=None, authors=True).authors

@@ -7,10 +7,10 @@ from audit.models import AuditEntry
 from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
 from memory.transfer import migration
-from tests.moving.pieces import move, piece, steps
 from tests.privacy.watch import Watch
-from tests.rules.talking import off, overhear, settings, talk
+from tests.rules.recordings import off, overhear, settings, talk
 from tests.steps import ME, fresh
+from tests.transfer.pieces import move, piece, steps
 
 
 def test_migrated_pieces_leak_nothing(watch: Watch, ada: Agent) -> None:

@@ -36,7 +36,7 @@ from refinement.models import GcReport, Mode, RefinementSession
 from refinement.tools import TOOLS
 from tests.conftest import OPERATOR
 from tests.property.walk import Walk, attempt, walk
-from tests.rules.talking import agreed, overhear, talk
+from tests.rules.recordings import agreed, overhear, talk
 from tests.steps import ME, PERSON, SYSTEM, remember
 
 CATEGORIES = tuple(SCOPES)

@@ -28,7 +28,7 @@ from memory.vault.disk import LOCK, Disk
 from memory.writing import operations
 from tests.fault.agreement import differences
 from tests.property.walk import Walk, attempt, walk
-from tests.rules.talking import agreed
+from tests.rules.recordings import agreed
 from tests.steps import ME, PERSON, remember
 from tests.vault.tree import in_clear
 

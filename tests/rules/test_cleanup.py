@@ -19,7 +19,7 @@ from memory.recording.cleanup import Decided, Facts, Importance, review
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
 from tests.conftest import OPERATOR
-from tests.rules.talking import settings
+from tests.rules.recordings import settings
 from tests.steps import ME, PERSON, active, fresh, last_entry, problems, protect, refused, remember, row, tell
 from tests.unit.test_architecture import MODULES, calls, importers
 from tests.unit.test_queries import asked

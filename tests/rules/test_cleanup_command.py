@@ -8,7 +8,7 @@ from memory.models import Agent, CleanupDecision
 from memory.writing import operations
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
-from tests.rules.talking import settings
+from tests.rules.recordings import settings
 from tests.rules.test_cleanup import old
 from tests.steps import ME, active, fresh, last_entry, row
 

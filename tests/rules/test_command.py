@@ -10,7 +10,7 @@ from memory.models import Agent
 from memory.policy import suggest_setting
 from memory.policy.settings_document import MASTER
 from tests.commands.calling import failed
-from tests.rules.talking import at_a_terminal, rules
+from tests.rules.recordings import at_a_terminal, rules
 from tests.steps import PERSON, fresh, last_entry
 
 RECORDING = "memory_rules.auto_recording.enabled"

@@ -20,7 +20,7 @@ from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
 from refinement import ledger
 from tests.conftest import OPERATOR
-from tests.rules.talking import agreed, off, settings
+from tests.rules.recordings import agreed, off, settings
 from tests.steps import ME, PERSON, SYSTEM, exported, fresh, last_entry, problems, refused, remember, tell
 
 CATEGORY, RUNS = "technical", "behavioral"

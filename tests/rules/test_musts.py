@@ -25,7 +25,7 @@ from tests import refining
 from tests.api.calling import Answer, Caller
 from tests.commands.calling import Ran, run
 from tests.conftest import House
-from tests.rules.talking import PROMPT, at_a_terminal, of_category, off, rules, sessions, settings, talk, text_of
+from tests.rules.recordings import PROMPT, at_a_terminal, of_category, off, rules, sessions, settings, talk, text_of
 from tests.rules.test_cleanup import DAYS, NOW, ago
 from tests.steps import ME, PERSON, fresh, remember, state
 

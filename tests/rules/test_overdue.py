@@ -16,7 +16,7 @@ from memory.search import reading
 from memory.writing import operations
 from refinement import tasks
 from tests.conftest import OPERATOR
-from tests.rules.talking import settings
+from tests.rules.recordings import settings
 from tests.rules.test_cleanup import ago, old
 from tests.steps import ME, PERSON, active, fresh, last_entry, problems, remember, row
 

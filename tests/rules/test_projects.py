@@ -17,7 +17,7 @@ from memory.writing import operations
 from tests.api.calling import Caller
 from tests.commands.calling import run
 from tests.conftest import House
-from tests.rules.talking import of_category, talk
+from tests.rules.recordings import of_category, talk
 from tests.steps import ME, fresh, remember
 
 REMOTE = "git@github.com:acme/site.git"

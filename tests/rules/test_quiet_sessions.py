@@ -15,7 +15,7 @@ from memory.recording import automatic
 from memory.recording import sessions as recorded_sessions
 from memory.recording.automatic import end_quiet
 from refinement import tasks
-from tests.rules.talking import of_category, sessions, settings, talk, text_of
+from tests.rules.recordings import of_category, sessions, settings, talk, text_of
 from tests.steps import PERSON, fresh, last_entry, problems, state
 
 

@@ -15,7 +15,7 @@ from memory.models import Agent, RecordedSession
 from memory.recording.sessions import Outcomes, begin, end_session, tag_of, type_of
 from memory.writing import operations
 from tests.conftest import House
-from tests.rules.talking import of_category, off, sessions, settings, talk, text_of
+from tests.rules.recordings import of_category, off, sessions, settings, talk, text_of
 from tests.steps import ME, PERSON, fresh, problems, refused, row, says
 
 

@@ -30,7 +30,7 @@ from memory.recording.sessions import end_session
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
 from tests.privacy import logbook
-from tests.rules.talking import PROMPT, RESPONSE, auto_record, of_category, sessions, settings, talk, text_of
+from tests.rules.recordings import PROMPT, RESPONSE, auto_record, of_category, sessions, settings, talk, text_of
 from tests.steps import ME, PERSON, active, fresh, last_entry, problems, refused, row, says, state
 
 AUTO = {"auto_recording__enabled": True}

@@ -11,7 +11,7 @@ from memory.models import Agent
 from memory.policy.projects import identify
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
-from tests.rules.talking import PROMPT, at_a_terminal, of_category, off, rules, sessions, settings, talk, text_of
+from tests.rules.recordings import PROMPT, at_a_terminal, of_category, off, rules, sessions, settings, talk, text_of
 from tests.steps import PERSON, active, entries, fresh, last_entry, remember, state
 
 

@@ -23,7 +23,7 @@ from memory.recording.topics import Stage
 from memory.search import reading
 from memory.search.selection import Filters
 from memory.writing import operations
-from tests.rules.talking import settings, talk
+from tests.rules.recordings import settings, talk
 from tests.steps import ME, fresh, remember, tell
 from tests.unit.test_queries import asked
 

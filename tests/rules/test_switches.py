@@ -20,7 +20,7 @@ from memory.models import Agent
 from memory.policy import settings_document, switches
 from tests.commands.calling import run
 from tests.conftest import House
-from tests.rules.talking import off, rules, settings
+from tests.rules.recordings import off, rules, settings
 from tests.steps import ME, PERSON, SYSTEM, fresh, last_entry, problems, refused, remember, set_rule
 
 CATEGORY = "memory_rules.categories.{}.enabled".format

@@ -10,7 +10,7 @@ from memory.models import Agent
 from memory.policy.validation import MAX_CONTENT, Draft
 from memory.recording.topics import Stage, evolve
 from memory.writing import operations
-from tests.rules.talking import of_category, off, settings, talk, text_of
+from tests.rules.recordings import of_category, off, settings, talk, text_of
 from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, row, says
 
 

@@ -17,7 +17,7 @@ from memory.models import Agent, Membership
 from memory.models import Person as Account
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from tests.asking import PAT, PURPOSE, STEWARD, ask, granted, read, state, with_a_past
+from tests.access_requests import PAT, PURPOSE, STEWARD, ask, granted, read, state, with_a_past
 from tests.conftest import drop_guards
 from tests.steps import ME, PERSON, active, fresh, last_entry, problems, refused, remember, says
 

@@ -17,7 +17,7 @@ from memory.consent import grants, notices, steps
 from memory.models import Agent
 from memory.time_machine.rollback import What, preview
 from memory.writing import daily_limit, edits
-from tests.asking import PAT, granted, read, with_a_past
+from tests.access_requests import PAT, granted, read, with_a_past
 from tests.bench import trails
 from tests.growth import growth
 from tests.steps import fresh

@@ -46,7 +46,7 @@ def records(agent: Agent) -> list[dict[str, Any]]:
 
 
 def test_mem0_entries_and_letta_blocks_have_ids_and_limits(ada: Agent) -> None:
-    """tests/moving/test_round_trips.py compares the contents of every format."""
+    """tests/transfer/test_round_trips.py compares the contents of every format."""
     entries = json.loads(export(ada, "mem0")[0])["results"]
     assert len({entry["id"] for entry in entries}) == len(entries) == len(records(ada))
     assert {(entry["agent_id"], entry["created_at"]) for entry in entries} == {("ada", "2026-03-04T05:06:07.890000Z")}

@@ -17,7 +17,7 @@ from pytest_django import DjangoDbBlocker
 
 from audit import guards
 from tests.fault.test_writers import database_url
-from tests.roads import KEPT, roads
+from tests.sql_attacks import KEPT, attacks
 
 pytestmark = pytest.mark.database
 
@@ -126,7 +126,7 @@ def all_statements_are_refused(message: str = REFUSED) -> int:
     """Try each statement that would change kept rows, and return how many there are."""
     count = 0
     for table in kept_tables():
-        statements, everything = list(roads(table)), f"SELECT * FROM {table} ORDER BY id"
+        statements, everything = list(attacks(table)), f"SELECT * FROM {table} ORDER BY id"
         with client() as sql:
             before = sql.execute(everything).fetchall()
             assert len(before) == 2
@@ -220,7 +220,7 @@ def test_the_migrations_create_the_triggers(empty: None) -> None:
     executor.migrate(executor.loader.graph.leaf_nodes())
     fill()
     with client() as sql:
-        for statement in (each for table in KEPT for each in roads(table)):
+        for statement in (each for table in KEPT for each in attacks(table)):
             with pytest.raises((sqlite3.DatabaseError, psycopg.DatabaseError), match=REFUSED):
                 sql.execute(statement)
     restored_later = {"sqlite": ["audit_auditentry_no_update", "audit_change_no_update"], "postgresql": []}

@@ -9,7 +9,7 @@ from audit.trail import Actor
 from memory.models import Agent, Kind, Memory
 from memory.writing import operations
 from tests.refining import Held, entries, fill, filler, opened, outside, protected, refused
-from tests.rules.talking import off
+from tests.rules.recordings import off
 from tests.steps import ME, SYSTEM, remember, tell
 
 MARK = "zanzibar"  # in the model's calls, and in no answer

@@ -17,7 +17,7 @@ from memory.search.selection import Filters
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from tests import steps
-from tests.asking import EVE, PAT, PURPOSE, STEWARD, ask, granted, read, with_a_past
+from tests.access_requests import EVE, PAT, PURPOSE, STEWARD, ask, granted, read, with_a_past
 from tests.conftest import drop_guards
 from tests.steps import ME, fresh, last_entry, problems, remember
 

@@ -16,7 +16,7 @@ from memory.agents import lifecycle
 from memory.consent import grants, proposals, removal_requests
 from memory.errors import TooManyRequests
 from memory.models import Agent
-from tests.asking import EVE, PAT, STEWARD, ask, with_a_past
+from tests.access_requests import EVE, PAT, STEWARD, ask, with_a_past
 from tests.queueing import work
 from tests.steps import ME, fresh, problems, refused
 

@@ -20,8 +20,8 @@ from memory.consent import links as steward_links
 from memory.errors import Erased, MailNotSent
 from memory.mail import wording
 from memory.models import Agent
-from tests.asking import EVE, PAT, PURPOSE
-from tests.asking import ask as ask_to_read
+from tests.access_requests import EVE, PAT, PURPOSE
+from tests.access_requests import ask as ask_to_read
 from tests.privacy import logbook
 from tests.privacy.marker import MARKER
 from tests.privacy.watch import kept

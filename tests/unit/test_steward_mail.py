@@ -22,7 +22,7 @@ from memory.mail.letters import WAITS
 from memory.models import Agent, AgentKey
 from memory.silo.silo import Silo
 from memory.time_machine import trail_view
-from tests.asking import PURPOSE, ask
+from tests.access_requests import PURPOSE, ask
 from tests.privacy import logbook
 from tests.queueing import waiting, work
 from tests.steps import ME, fresh, last_entry, problems, remember

@@ -7,7 +7,7 @@ import pytest
 
 from memory.agents import lifecycle
 from memory.models import Agent
-from tests.rules.talking import rules
+from tests.rules.recordings import rules
 from tests.vault.conftest import KEY
 
 PROJECT = "git.example.org/acme/site"

@@ -14,7 +14,7 @@ from memory.consent import proposals
 from memory.models import Agent
 from tests.commands.calling import failed
 from tests.conftest import OPERATOR
-from tests.rules.talking import at_a_terminal, rules
+from tests.rules.recordings import at_a_terminal, rules
 from tests.steps import ME, PERSON, fresh, last_entry, remember, says
 from tests.vault.site import agent_without_vault, repository, site_vault  # noqa: F401  fixtures
 from tests.vault.tree import block, erase, memory_files

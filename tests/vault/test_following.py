@@ -20,7 +20,7 @@ from memory.time_machine.rollback import What
 from memory.vault import comparing
 from memory.vault.files import open_file
 from memory.writing import operations
-from tests.rules.talking import settings, talk
+from tests.rules.recordings import settings, talk
 from tests.rules.test_places import TREE
 from tests.steps import ME, PERSON, fresh, last_entry, remember, says, set_rule
 from tests.vault.tree import all_text, differences, memory_files, only_file, tree

@@ -9,7 +9,7 @@ import pytest
 from memory.agents import rule_changes
 from memory.models import Agent
 from tests.commands.calling import failed
-from tests.rules.talking import at_a_terminal, rules
+from tests.rules.recordings import at_a_terminal, rules
 from tests.steps import PERSON, fresh, says
 from tests.vault.site import agent_without_vault, repository, site_vault  # noqa: F401  fixtures
 from tests.vault.tree import edit, memory_files, refuse

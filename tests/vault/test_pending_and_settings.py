@@ -22,7 +22,7 @@ from memory.time_machine.rollback import What
 from memory.vault import comparing, layout, writer
 from memory.vault.files import AT_ONCE, open_file
 from memory.writing import operations
-from tests.rules.talking import settings, talk
+from tests.rules.recordings import settings, talk
 from tests.steps import ME, PERSON, fresh, last_entry, remember
 from tests.vault.tree import all_text, differences, edit, memory_files, redact, refuse
 

@@ -16,7 +16,7 @@ from memory.recording.interactions import Interaction
 from memory.vault import comparing, writer
 from memory.vault.files import AT_ONCE, open_file
 from memory.writing import operations
-from tests.rules.talking import talk
+from tests.rules.recordings import talk
 from tests.steps import ME, PERSON, fresh, problems, remember
 from tests.vault.tree import all_text, block, differences, erase, memory_files, redact, tree, unblock
 

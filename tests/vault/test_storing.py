@@ -12,7 +12,7 @@ from memory.models import Agent, VaultFile
 from memory.vault import base, disk, writer
 from memory.writing import operations
 from tests.commands.calling import run
-from tests.rules.talking import rules
+from tests.rules.recordings import rules
 from tests.steps import ME, PERSON, fresh, remember, set_rule
 from tests.vault.site import PROJECT, agent_without_vault, repository, site_vault  # noqa: F401  fixtures
 from tests.vault.tree import memory_files, tree

@@ -20,8 +20,8 @@ from memory.transfer.formats.parts import HERE, Found, LeftOut, Names, Unfit, de
 from memory.transfer.reading import detect
 from memory.transfer.systems import SYSTEMS
 from tests.growth import growth
-from tests.moving.looking import found, put
-from tests.moving.test_systems import TREES
+from tests.transfer.folders import found, put
+from tests.transfer.test_systems import TREES
 
 BITS = [
     *("# A\n", "## B\n", "### A\n", "```\n", "~~~\n", "\n", "\n\n", " " * 90, "word " * 700, "x" * 4_000, "。" * 3_000),

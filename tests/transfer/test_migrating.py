@@ -19,9 +19,9 @@ from memory.transfer.planning import Choice, State
 from memory.transfer.reading import unique
 from memory.writing import operations
 from tests.conftest import OPERATOR
-from tests.moving.pieces import HARBOUR, NOW, WRITTEN, left_out_piece, move, piece, plan, reasons, states, steps
-from tests.rules import talking
+from tests.rules import recordings
 from tests.steps import ME, active, entries, fresh, problems, protect, refused, remember, row, says, state
+from tests.transfer.pieces import HARBOUR, NOW, WRITTEN, left_out_piece, move, piece, plan, reasons, states, steps
 
 KEY = "ferry-desk-not-a-real-key-0001"
 SECRET = f"The desk signs in, and its password is {KEY}."
@@ -42,7 +42,7 @@ def test_tags_name_the_source_as_the_settings_state(ada: Agent) -> None:
         "compatibility:its file was left as it is",
     )
     off = ("migration_notes_inclusion", "cross_system_compatibility")
-    talking.settings(ada, **{f"migration_settings__{name}": False for name in off})
+    recordings.settings(ada, **{f"migration_settings__{name}": False for name in off})
     [step] = steps(ada, piece(tags=("a",)))
     assert step.draft.tags == ("a", "source-system:claude", "migrated:2026-11-24T06:00:00Z")
 
@@ -62,7 +62,7 @@ def test_secrets_are_masked_unless_the_memory_is_private_or_masking_is_off(ada: 
     assert "1 secret masked" in open_.transformed
     assert private.draft.content == SECRET
     assert steps(ada, piece("a", SECRET), masks=False)[0].draft.content == SECRET
-    talking.settings(ada, capture_settings__sensitive_data_masking=False)
+    recordings.settings(ada, capture_settings__sensitive_data_masking=False)
     assert steps(ada, piece("a", SECRET))[0].draft.content == SECRET
 
 
@@ -149,7 +149,7 @@ def test_a_piece_is_new_after_a_rollback(ada: Agent) -> None:
 
 
 def test_a_category_that_is_off_is_left_out(ada: Agent) -> None:
-    talking.off(ada, "contextual")
+    recordings.off(ada, "contextual")
     pieces = (piece("a"), piece("b", "Other.", category="technical", project=""))
     assert states(ada, *pieces) == [State.NEW]
     assert reasons(ada, *pieces) == ["has the category contextual, which is off"]

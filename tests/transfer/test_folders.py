@@ -11,7 +11,7 @@ from memory.errors import Invalid
 from memory.policy.validation import MAX_CONTENT, checked_tags
 from memory.transfer import reading, walk
 from memory.transfer.reading import detect
-from tests.moving.looking import Link, found, put, put_all
+from tests.transfer.folders import Link, found, put, put_all
 
 OUTSIDE = "is a symlink that points outside the folder"
 FILE_OUTSIDE = "points to a file outside the folder"

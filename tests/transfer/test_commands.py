@@ -9,7 +9,9 @@ from memory.models import Agent, ImportedPiece
 from memory.time_machine.rollback import What, roll_back
 from tests.commands.calling import run
 from tests.conftest import OPERATOR
-from tests.moving.calling import (  # noqa: F401  fixtures
+from tests.rules import recordings
+from tests.steps import active, entries, fresh, says, state
+from tests.transfer.calling import (  # noqa: F401  fixtures
     FILES,
     SECRET,
     agent_with_a_vault,
@@ -18,8 +20,6 @@ from tests.moving.calling import (  # noqa: F401  fixtures
     rules,
     site_with_files,
 )
-from tests.rules import talking
-from tests.steps import active, entries, fresh, says, state
 
 
 def contents(agent: Agent) -> list[str]:
@@ -65,7 +65,7 @@ def test_detect_searches_supported_systems_alone(ada: Agent, site: Path) -> None
     (site / "bare").mkdir()
     assert rules("detect", "--project-dir", str(site / "bare")).out.splitlines()[1:] == ["no memories of other systems"]
     assert rules("detect", "--project-dir", str(site / "none")).code == 2
-    talking.settings(ada, migration_settings__supported_source_systems=["cursor"])
+    recordings.settings(ada, migration_settings__supported_source_systems=["cursor"])
     assert {each["system"] for each in rules("detect", "--json").json["memories"]} == {"cursor"}
     refused = rules("detect", "--from", "claude")
     assert (refused.code, "supported_source_systems" in refused.err) == (2, True)
@@ -146,7 +146,7 @@ def test_filters(ada: Agent, site: Path) -> None:
 
 
 def test_selection_can_be_switched_off(ada: Agent, site: Path) -> None:
-    talking.settings(ada, migration_settings__selective_import_enabled=False)
+    recordings.settings(ada, migration_settings__selective_import_enabled=False)
     for args in (["--only", "1"], ["--path", "*.md"], ["--from", "cursor"]):
         ran = migrate(*args)
         assert (ran.code, "selective_import_enabled" in ran.err) == (2, True)
@@ -241,9 +241,9 @@ def test_init_reports_other_systems_and_imports_nothing_without_a_yes(ada: Agent
     )
     assert steps["Migration"].startswith("not asked, because the input is not a terminal")
     assert steps["Migrated"] == "nothing"
-    talking.settings(ada, migration_settings__prompt_user_for_migration=False)
+    recordings.settings(ada, migration_settings__prompt_user_for_migration=False)
     assert init_steps()["Migration"].startswith("not asked")
-    talking.settings(ada, migration_settings__auto_detect_existing_memories=False)
+    recordings.settings(ada, migration_settings__auto_detect_existing_memories=False)
     assert init_steps()["Other systems"].startswith("not searched")
     assert active(ada) == []
 

@@ -14,10 +14,10 @@ from memory.transfer.planning import Plan, State
 from memory.transfer.reading import detect, unique
 from memory.writing import operations
 from tests.conftest import OPERATOR
-from tests.moving import pieces
-from tests.moving.looking import put
-from tests.moving.test_migrating import redact
 from tests.steps import ME, active, fresh, says
+from tests.transfer import pieces
+from tests.transfer.folders import put
+from tests.transfer.test_migrating import redact
 
 NOTHING = migration.Figures(None)
 

@@ -12,7 +12,7 @@ from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
 from tests.commands.calling import Ran, run
 from tests.conftest import OPERATOR
-from tests.moving.looking import put
+from tests.transfer.folders import put
 
 FILES = {
     ".cursor/rules/quays.mdc": "---\nglobs: quays/**\n---\nA quay has a letter.\n",

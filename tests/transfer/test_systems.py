@@ -13,10 +13,10 @@ from memory.policy.categories import PRIVATE, SCOPES
 from memory.transfer.formats.parts import HERE, Found
 from memory.transfer.reading import detect
 from tests.history.repositories import commit, git
-from tests.moving.calling import agent_with_a_vault, at_a_terminal, migrate, rules  # noqa: F401  a fixture
-from tests.moving.looking import read
-from tests.rules import talking
+from tests.rules import recordings
 from tests.steps import active, fresh, problems, row, says
+from tests.transfer.calling import agent_with_a_vault, at_a_terminal, migrate, rules  # noqa: F401  a fixture
+from tests.transfer.folders import read
 
 TREES = Path(__file__).parent / "systems"
 
@@ -143,7 +143,7 @@ def test_no_secret_is_in_a_file_or_a_preview(ada: Agent, everything: Path) -> No
 
 
 def test_init_runs_all_its_steps(ada: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    talking.settings(ada, project_support__git_history_analysis__enabled=True)
+    recordings.settings(ada, project_support__git_history_analysis__enabled=True)
     site = tmp_path / "site"
     site.mkdir()
     monkeypatch.chdir(site)

@@ -13,7 +13,7 @@ _UNIQUE = {
 }
 
 
-def roads(table: str) -> Iterator[str]:
+def attacks(table: str) -> Iterator[str]:
     """Statements that the table must refuse. The table must have two rows or more."""
     with connection.cursor() as cursor:
         columns = [column.name for column in connection.introspection.get_table_description(cursor, table)]

@@ -14,7 +14,7 @@ from memory.transfer.formats import parts
 from memory.transfer.formats.parts import Found
 from memory.transfer.reading import Item, detect
 from tests.history.repositories import commit, git
-from tests.moving.looking import Link, found, put, put_all
+from tests.transfer.folders import Link, found, put, put_all
 
 QUAY = "Say quay.\n"
 
