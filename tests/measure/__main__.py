@@ -30,11 +30,11 @@ GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is o
     CYCLES: (0, 0),
     ENTRIES: (26, 26),
     **{MIGRATIONS.format(app): (None, 1) for app in PACKAGES},  # later issues add ordinary ones
-    TEST_LINES: (None, 42_000),
+    TEST_LINES: (48_000, 42_000),
     TEST_CASES: (None, 6_000),
 }
 PATH_GOALS: dict[str, dict[str, tuple[int | None, int]]] = {
-    "remember": {"files": (20, 20), "functions": (73, 70), "queries": (9, 9), "transactions": (1, 1)},
+    "remember": {"files": (20, 20), "functions": (70, 70), "queries": (9, 9), "transactions": (1, 1)},
     "merge": {"files": (25, 25), "functions": (110, 110), "queries": (15, 15), "transactions": (1, 1)},
     "rollback": {"files": (15, 15), "functions": (70, 70), "queries": (16, 16), "transactions": (1, 1)},
 }
