@@ -55,7 +55,8 @@ def folder_of_project(project: str) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    normalized = unicodedata.normalize("NFC", text)
+    return hashlib.sha256(normalized.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def location(category: str, rules: Mapping[str, Any]) -> str:

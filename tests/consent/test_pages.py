@@ -67,7 +67,7 @@ def test_the_page_of_a_memory_file_tells_about_encryption(
     file.write_text("# Runs\n")
     number, address = proposal(agent, memory_path="ada.md")
     text = page(visitor, address)
-    assert [w for w in (str(file), "an existing file", "in clear text", "no longer encrypted") if w not in text] == []
+    assert [w for w in (str(file), "the file exists", "in clear text", "no longer encrypted") if w not in text] == []
     proposals.accept(fresh(agent), number, ME)
     text = page(visitor, proposal(agent, model="openai/x", memory_path="")[1])
     assert [words for words in (str(file), "to its memory, encrypted") if words not in text] == []

@@ -136,7 +136,7 @@ def test_numbers_decide_and_the_entry_can_be_rolled_back(past: Agent) -> None:
 def test_a_memory_revised_since_the_list_is_neither_discarded_nor_kept(past: Agent, option: str) -> None:
     number = listed(past, 1)
     operations.revise(past, 1, ME, content="something else altogether")
-    failed(clean(option, number), 1, "Changed since you read them: 1.")
+    failed(clean(option, number), 1, "These memories have changed since you read them: 1.")
     assert_nothing_decided(past)
 
 

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memory.errors import Invalid
@@ -87,6 +87,7 @@ def test_which_index_lists_a_file() -> None:
 
 
 @given(text=st.text(max_size=400))
+@example("e\u0301" * 60)  # another Unicode form of a long text
 def test_every_text_makes_a_safe_file_name(text: str) -> None:
     for name in (plain(text), file_name(7, text), credential_name(text, "p", text)):
         assert not {"/", "\\", "\0", ":"} & set(name)
