@@ -123,7 +123,7 @@ class Prepared(Generic[M]):
     """
 
     def __init__(self, compose: Callable[[], models.QuerySet[M]]) -> None:
-        """`compose` returns the query, with placeholder values as parameters."""
+        """`compose` returns the query. Its parameters have example values, which each call replaces."""
         self._compose = compose
 
     def __call__(self, *params: Any) -> list[M]:

@@ -1,9 +1,9 @@
 """Redactions: which updates the triggers allow, and how verification accounts for removed content.
 
-The `detail` of a redaction's entry has the redacted memories with the digests of the removed bodies (`redacted`:
-number → hex digests), and the entries whose notes are removed (`notes`). After this entry, the triggers allow exactly
-what `trail.strip` does: remove the bodies of these memories' snapshots up to the entry, and these entries' notes. All
-other values stay, and the chain can still be verified.
+The `detail` of a redaction's entry has two fields. `redacted` has the number of each redacted memory, with the hex
+digests of its removed bodies. `notes` has the numbers of the entries whose notes were removed. After this entry, the
+triggers allow exactly what `trail.strip` does: remove the bodies of these memories' snapshots up to the entry, and
+these entries' notes. All other values stay, and the chain can still be verified.
 """
 
 from __future__ import annotations

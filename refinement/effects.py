@@ -254,7 +254,8 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
 
 
 def _left_out(call: CallContext, sources: list[Memory], content: str) -> list[dict[str, Any]]:
-    """The specifics that are in a source and will be in no core memory any more, each with the number of the source."""
+    """The details of the sources that the edit would lose, each with the number of its source. A detail is lost if no
+    core memory will contain it."""
     silo = Silo.for_agent(call.agent)
     texts = {memory.number: silo.open(memory).content for memory in sources}
     if sum(map(len, texts.values())) > MAX_SOURCE_CHARACTERS:

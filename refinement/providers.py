@@ -119,7 +119,8 @@ def _claimed(failing: Iterable[Provider], now: datetime) -> bool:
 
 
 def _closed_until(row: Provider, now: datetime) -> datetime | None:
-    """None if it may be called. A time too far in the future was set by a wrong clock."""
+    """The time until which nobody calls it; None if it may be called. A time that is too far in the future is ignored,
+    because a wrong clock set it."""
     is_closed = row.shut_until is not None and now < row.shut_until <= now + LONGEST
     return row.shut_until if is_closed else None
 

@@ -188,7 +188,8 @@ _FOR_COMMITS = 0.8  # share of the time for reading the commits; the rest is for
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of an analysis: days before now, number of commits, and seconds that it may take. Raises Invalid."""
+    """The limits of an analysis: the days of history, the number of commits, and the seconds that it may take. Raises
+    Invalid."""
 
     days: int
     commits: int

@@ -248,7 +248,7 @@ def take_in(command: AgentCommand, agent: Agent, steps: list[Step], how: str, *,
     elif how == "alongside":
         if command.confirms(f"Leave {many} in place, and do not ask again? (y/n)", yes=yes):
             left = several(migration.skip(agent, steps), "memory", "memories")
-            command.say(f"{left} left in place. You are asked again when a file changes.")
+            command.say(f"{left} not imported. You are asked again when a file changes.")
         else:
             command.say("Nothing was changed.")
     elif not command.confirms(f"Store {many}? (y/n)", yes=yes):

@@ -76,7 +76,7 @@ def _require_as_planned(row: Agent, steps: Sequence[Step]) -> None:
     there = {bytes(piece.source_digest): bytes(piece.text_digest) for piece in pieces}
     if any(there.get(step.source) != step.known for step in steps):
         raise errors.TrailChanged(
-            "Another migration stored some of these pieces. Detect them again. Nothing was stored."
+            "Nothing was stored, because another migration has stored some of these pieces. Detect them again."
         )
 
 

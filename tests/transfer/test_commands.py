@@ -193,7 +193,7 @@ def test_another_agent_can_import_a_vault_in_a_repository(ada: Agent, site: Path
 
 def test_memories_left_in_place_are_offered_again_when_they_change(ada: Agent, site: Path) -> None:
     before = state(ada)
-    assert "3 memories left in place" in rules("migrate", "--how", "alongside", "--yes").err
+    assert "3 memories not imported" in rules("migrate", "--how", "alongside", "--yes").err
     assert state(ada) == before
     assert "There is nothing to import." in rules("migrate").err
     (site / "CLAUDE.md").write_text("Ferries wait for nobody.\n")

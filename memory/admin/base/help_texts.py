@@ -55,7 +55,7 @@ EMPTY_TEXTS = {
     ),
     "auditentry": "This list has an entry for everything that happens to an agent. Add an agent first.",
     "accessrequest": "Nobody has asked to read memories. Ask for access on an agent's page; the agent's side decides.",
-    "agentkey": "Every new agent has a first key. Add an agent on the list of agents.",
+    "agentkey": "An agent gets its first key when you add it. To add an agent, go to the list of agents.",
     "tenantkey": "Programs use these keys to set up and monitor a tenant's agents. Create one with the button above.",
     "membership": "No members yet. Invite somebody with the button above.",
     "invitation": "Invite somebody with the button above. The link works once, within 72 hours.",

@@ -149,7 +149,7 @@ def _listed(field: str, text: str | None) -> Listed:
     for part in text.split(",") if text is not None else ():
         number, at, version = part.strip().partition("@")
         if not _is_number(number) or not (_is_number(version) if at or field == "discard" else True):
-            raise Invalid(field, f"must have memories in the form of the list, such as {_EXAMPLES[field]}")
+            raise Invalid(field, f"must name memories as the printed list does, such as {_EXAMPLES[field]}")
         listed[int(number)] = int(version or 0)
     return listed
 

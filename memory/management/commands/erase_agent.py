@@ -38,7 +38,7 @@ class Command(RemovalCommand):
 
     def run(self, *, agent: str, **options: Any) -> int | None:
         if options["start_rotation"] and settings.SILO_KEYS:
-            self.fail("--start-rotation cannot change SILO_KEYS: add a new key in front of the others there", USAGE)
+            self.fail("--start-rotation cannot change SILO_KEYS: put a new key first in SILO_KEYS yourself", USAGE)
         return super().run(agent=agent, **options)
 
     def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:

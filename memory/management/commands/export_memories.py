@@ -26,7 +26,7 @@ from memory.transfer.exporting import Losses
 
 class Command(Task):
     help = (
-        "Print an agent's active memories as JSON Lines, in order of id, or in another format. This shows content, so "
+        "Print an agent's active memories in order of id, as JSON Lines or in another format. This shows content, so "
         f"it needs the agent's own key in {KEY}, or the token of an active grant. Put the token in PALIMPSEST_GRANT, "
         "because other users can see --grant in the list of processes. With a grant, the command prints the memories "
         "that the grant covers, and each reading is recorded. A warning says what the format cannot store."

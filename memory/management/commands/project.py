@@ -83,7 +83,7 @@ class Command(AgentCommand):
     def _add_analyze_git(self, parser: CommandParser) -> None:
         parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="the repository; default: this folder")
         parser.add_argument("--project", metavar="ID", help="the project of the memory; default: the folder's project")
-        parser.add_argument("--days", type=int, metavar="N", help="analyze commits of this many days before now")
+        parser.add_argument("--days", type=int, metavar="N", help="analyze the commits of the last N days")
         parser.add_argument("--commits", type=int, metavar="N", help="analyze at most this many of the newest commits")
         parser.add_argument("--seconds", type=float, metavar="N", help="how long the analysis may take")
         parser.add_argument("--authors", action="store_const", const=True, help="list people with their commit shares")
