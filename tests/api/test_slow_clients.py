@@ -53,7 +53,7 @@ def connect(served: Served, timeout: float = 30) -> socket.socket:
 
 
 def status(connection: socket.socket) -> int:
-    """The status of a response, or 0 if there is none."""
+    """The status of a response, or 0 if there is none. The rest of the response may come later."""
     response = connection.recv(65_536)
     return int(response.split()[1]) if response else 0
 
@@ -157,7 +157,7 @@ def test_a_response_that_nobody_reads_is_given_up(key: str) -> None:
 
 
 def test_several_requests_on_one_connection_are_answered(served: Served, key: str) -> None:
-    """Two at once, one in pieces, one during the response of another, and one that waits for 100 Continue."""
+    """Two at once, one in pieces, one during the response of another. On another connection, one waits for 100 Continue."""
     whole = post(key)
     with connect(served) as connection:
         connection.sendall(whole + whole + whole[:50])
@@ -171,6 +171,7 @@ def test_several_requests_on_one_connection_are_answered(served: Served, key: st
         time.sleep(0.2)
         connection.sendall(whole)
         assert status(connection) == 201
+    with connect(served) as connection:
         connection.sendall(post(key, "Expect: 100-continue", f"Content-Length: {len(BODY)}", body=b""))
         assert status(connection) == 100
         connection.sendall(BODY)
