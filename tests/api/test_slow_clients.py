@@ -157,7 +157,7 @@ def test_a_response_that_nobody_reads_is_given_up(key: str) -> None:
 
 
 def test_several_requests_on_one_connection_are_answered(served: Served, key: str) -> None:
-    """Two at once, one in pieces, one during the response of another. On another connection, one waits for 100 Continue."""
+    """Two at once, one in pieces, one during the response of another. A second connection waits for 100 Continue."""
     whole = post(key)
     with connect(served) as connection:
         connection.sendall(whole + whole + whole[:50])
