@@ -20,6 +20,7 @@ class Site(UnfoldAdminSite, OTPAdminSite):  # type: ignore[misc]  # Unfold comes
     index_title = "Overview"
     enable_nav_sidebar = True
     index_template = "admin/overview.html"
+    login_template = "admin/login.html"  # not that of OTPAdminSite
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
         """Import only this project's pages. `admin.autodiscover` also adds those of django-q and Django's groups."""

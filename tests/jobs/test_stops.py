@@ -63,7 +63,7 @@ def test_sigterm_to_the_first_process_lets_sessions_end_and_starts_no_other(flee
     parts = start_two_sessions(fleet, model, agents=4).parts()
     own = os.getpriority(os.PRIO_PROCESS, 0)
     priorities = {name: {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids} for name, pids in parts.items()}
-    assert priorities["works"] == {own + 10}, "sessions have a low priority"
+    assert priorities["works"] == {min(own + 10, 19)}, "sessions have a low priority"
     assert priorities["first"] == priorities["guards"] == {own}
     assert fleet.stop() == [0]
     assert outcomes(fleet) == [COMPLETED] * 2
