@@ -202,7 +202,7 @@ def keep_schedules() -> None:
 
 
 def next_sweep() -> datetime | None:
-    """When a worker next looks for due agents. In the past if no worker runs; None if no worker ever ran."""
+    """When a worker next looks for due agents. In the past if no worker runs; None if no worker has started yet."""
     moments: QuerySet[Schedule, datetime] = Schedule.objects.filter(func=SWEEP).values_list("next_run", flat=True)
     return moments.order_by("pk").first()
 
@@ -211,7 +211,7 @@ def unattended() -> str:
     """Why queued tasks are not carried out; "" while a worker regularly looks for due agents."""
     expected = next_sweep()
     if expected is None:
-        return "no worker ever ran: start 'manage.py worker'"
+        return "no worker has started yet: start 'manage.py worker'"
     if timezone.now() - expected > LATE:
         return f"no worker has looked for due agents since {expected:%Y-%m-%d %H:%M:%S} UTC"
     return ""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from django.conf import settings
-from django.template import Engine
 from django.utils import timezone
 
 from audit.trail import Actor
@@ -163,8 +162,8 @@ def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
 
 def _request(name: str, text: Text, *, quotes: bool) -> base.Request:
     long = LongText(secrets.token_hex(16), text.size, text.pieces) if text.size > CHUNK else None
-    # An engine of its own does not load the template tags of every app, which take 11 MB.
-    system = Engine([str(settings.BASE_DIR / "templates")]).render_to_string("refinement/gc.txt").strip()
+    # Not by Django's engine: it loads the template tags of every app, which take 11 MB.
+    system = (settings.BASE_DIR / "templates" / "refinement" / "gc.txt").read_text("utf-8").strip()
     user = long.mark if long else b"".join(text.pieces()).decode("utf-8", "replace")
     return base.Request(
         model=name,

@@ -40,7 +40,7 @@ def plain(text: str) -> str:
     folded = unicodedata.normalize("NFKC", text).casefold()
     name = _NOT_PLAIN.sub("-", unicodedata.normalize("NFC", folded)).strip("-.")
     if len(name.encode()) > LONGEST:
-        mark = f"-{_digest(text)}"
+        mark = f"-{_digest(unicodedata.normalize('NFC', text))}"
         name = name.encode()[: LONGEST - len(mark)].decode("utf-8", "ignore").rstrip("-.") + mark
     return f"{name}-{_digest(text)}" if _DEVICES.match(name) else name
 
@@ -55,8 +55,7 @@ def folder_of_project(project: str) -> str:
 
 
 def _digest(text: str) -> str:
-    normalized = unicodedata.normalize("NFC", text)
-    return hashlib.sha256(normalized.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def location(category: str, rules: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh
 from tests.tampering import undone
 
-PURPOSE = "A customer was told an opening hour that is wrong."
+PURPOSE = "A customer got a wrong opening hour."
 OWNER = Actor.person("owner@acme.test")
 
 MANAGERS, VIEWERS = {"owner", "admin", "superuser"}, {"owner", "admin", "auditor", "superuser"}
@@ -222,7 +222,7 @@ def test_each_action_is_in_the_trail_with_its_person(agents: House, enter: Enter
 
 def test_refine_now_queues_a_paused_agent(agents: House, client: Client) -> None:
     lifecycle.change(fresh(agents.ada), ME, paused=True)
-    assert "no worker ever ran" in html(post(client, "refine_now", agents.ada))
+    assert "no worker has started yet" in html(post(client, "refine_now", agents.ada))
     assert "It does not start until a worker runs" in messages_of(confirm(client, "refine_now", agents.ada))
     queue.keep_schedules()
     assert "The session appears" in messages_of(confirm(client, "refine_now", agents.ada))

@@ -17,7 +17,7 @@ from tests.admin.conftest import Enter, Staff
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh
 
-PURPOSE = "A customer was told an opening hour that is wrong."
+PURPOSE = "A customer got a wrong opening hour."
 FORM = {"purpose": PURPOSE, "kind": "memories", "numbers": "1, 2-3", "seconds": "3600"}
 
 

@@ -118,7 +118,7 @@ def test_an_agent_over_its_budget_is_marked_as_paused(house: House, enter: Enter
 
 def test_it_shows_why_due_agents_wait(house: House, enter: Enter) -> None:
     client = enter("auditor")
-    assert "Due agents wait: no worker ever ran" in html(client.get("/admin/"))
+    assert "Due agents wait: no worker has started yet" in html(client.get("/admin/"))
     queue.keep_schedules()
     assert "Due agents wait" not in html(client.get("/admin/"))
     Provider.objects.create(name="openai", failures=2, shut_until=timezone.now() + timedelta(minutes=1))

@@ -23,7 +23,7 @@ from tests.steps import ME
 
 TEA = f"{MARKER} drinks tea"
 STEWARD = "sue@stewards.test"
-PURPOSE = "A customer was told an opening hour that is wrong."
+PURPOSE = "A customer got a wrong opening hour."
 
 
 @pytest.fixture

@@ -106,6 +106,8 @@ def test_folders_of_projects_have_stable_names() -> None:
     rows = {"site": "site", "Acme": "acme-37036cd8", "git.example.org/acme/site": "git.example.org-acme-site-b6f0312e"}
     assert {project: folder_of_project(project) for project in rows} == rows
     assert re.fullmatch("x+-[0-9a-f]{8}", folder_of_project("x" * 100))
+    for times in (1, 60):  # two Unicode forms are two projects
+        assert folder_of_project("\u00e9" * times) != folder_of_project("e\u0301" * times)
     for name in ("con", "CON"):
         assert re.fullmatch("con-[0-9a-f]{8}", folder_of_project(name))
     for project in ("Acme", "git.example.org/acme/site", "con", "x" * 100):  # the folder's name is another project

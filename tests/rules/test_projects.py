@@ -57,7 +57,7 @@ def test_an_invalid_project_or_a_secret_is_refused() -> None:
             assert ("project" in str(refused.value).lower(), TOKEN[-8:] in str(refused.value)) == (True, False)
     with pytest.raises(Invalid, match="project_id"):
         settings_document.checked(support(project_id=5))
-    assert identify(Surroundings(directory=f"/work/{TOKEN}")) == "default-project"
+    assert identify(Surroundings(directory=f"/srv/{TOKEN}")) == "default-project"
     for name in ("token-service", "acme/secret-santa", "550e8400-e29b-41d4-a716"):
         assert identify(Surroundings(name)) == name
 
@@ -78,10 +78,10 @@ def test_the_id_of_a_remote() -> None:
 
 
 def test_the_id_of_a_folder() -> None:
-    rows = {"/work/site": "site", "/work/My Site": "My-Site", "/work/.dotfiles": "dotfiles", "": ""}
+    rows = {"/srv/site": "site", "/srv/My Site": "My-Site", "/srv/.dotfiles": "dotfiles", "": ""}
     assert {folder: of_directory(folder) for folder in rows} == rows
-    assert of_directory("/work/сайт") != of_directory("/work/блог")
-    assert of_directory("/work/сайт").startswith("project-")
+    assert of_directory("/srv/сайт") != of_directory("/srv/блог")
+    assert of_directory("/srv/сайт").startswith("project-")
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

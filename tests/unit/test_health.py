@@ -22,7 +22,7 @@ from tests.privacy.marker import unique
 
 pytestmark = pytest.mark.database
 
-NEVER = "no worker ever ran: start 'manage.py worker'"
+NEVER = "no worker has started yet: start 'manage.py worker'"
 NOT_MIGRATED = (503, "not migrated: run manage.py migrate")
 
 

@@ -18,21 +18,11 @@ from memory.run_log import files, log_file
 from memory.run_log.files import Folder, Place, name_beside
 from memory.run_log.log_file import Trimmed, append, state_of, trim_entries
 from tests.unit.test_memory_file import entry, expected, of
+from tests.unit.test_memory_file import full as full
+from tests.unit.test_memory_file import path as path
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which processes have a file open")
 NO_SPACE = OSError(28, os.strerror(28))
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ada.md"
-
-
-@pytest.fixture
-def full(path: Path) -> Path:
-    """A file of five entries."""
-    path.write_bytes(of(5))
-    return path
 
 
 def test_entries_added_after_the_log_was_read_are_kept(full: Path) -> None:
