@@ -35,8 +35,9 @@ def insert_many(rows: Sequence[models.Model]) -> None:
 def update_many(rows: Sequence[models.Model], fields: Collection[str]) -> None:
     """Write these fields of existing rows of one model.
 
-    Django's `bulk_update` takes minutes for 10,000 rows. A row is found by its id and, if the model has one, its
-    `agent_id`, because rows may be sharded by agent (docs/internals/scaling.md). Raises ValueError if a row has no id.
+    Django's `bulk_update` takes minutes for 10,000 rows. The statement finds a row by its id. If the model has an
+    `agent_id`, the statement also uses that, because rows may be sharded by agent (docs/internals/scaling.md). Raises
+    ValueError if a row has no id.
     """
     if not all(row.pk for row in rows):
         raise ValueError("A row without an id cannot be updated. Read the rows first.")
@@ -46,7 +47,8 @@ def update_many(rows: Sequence[models.Model], fields: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class _Statement:
-    """SQL that reads rows from a source, `data`. Its columns are called column1, column2 and so on."""
+    """An SQL statement that reads rows from a source with the name `data`. The columns of the source have the names
+    column1, column2 and so on."""
 
     columns: Sequence[_Column]
     before: str
@@ -117,18 +119,18 @@ def _name(column: _Column) -> str:
 
 
 class Prepared(Generic[M]):
-    """A query of whole rows whose SQL Django compiles only once, for frequent reads.
+    """A query of whole rows, for frequent reads. Django compiles its SQL only once.
 
     Compiling takes 0.2 ms or more, four times as long as the rest of the query.
     """
 
     def __init__(self, compose: Callable[[], models.QuerySet[M]]) -> None:
-        """`compose` returns the query. Its parameters have example values, which each call replaces."""
+        """`compose` returns the query with example values as parameters. Each call replaces these values."""
         self._compose = compose
 
     def __call__(self, *params: Any) -> list[M]:
-        """The rows for these parameters, in the order of the SQL's placeholders. Objects are made as in Django's
-        `ModelIterable`."""
+        """Return the rows for these parameters. `params` has the order of the placeholders in the SQL. This makes
+        objects in the same way as Django's `ModelIterable`."""
         composed = self._composed
         found = []
         with connection.cursor() as cursor:
@@ -162,7 +164,7 @@ class Prepared(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class _Composed:
-    """SQL, and how to make objects from its rows."""
+    """Compiled SQL, and what is necessary to make objects from its rows."""
 
     model: type[Any]
     sql: str
@@ -173,10 +175,11 @@ class _Composed:
 
 
 def streamed(rows: models.QuerySet[Any, Any], at_a_time: int = 500) -> closing[Generator[Any, None, None]]:
-    """The rows, in batches, from a cursor that is closed when the block ends.
+    """A context manager: `with` gives the rows, which are read in batches, and closes the cursor at the end of the
+    block.
 
-    An open cursor is closed by the garbage collector. On PostgreSQL this can happen during another statement on the
-    same connection, which then waits forever.
+    Otherwise the garbage collector closes the cursor. On PostgreSQL it can do that during another statement on the same
+    connection. That statement then waits forever.
     """
     return closing(cast(Generator[Any, None, None], rows.iterator(at_a_time)))
 
@@ -190,7 +193,7 @@ else:
 
 
 class Among(_Lookup):
-    """`number__among=[…]`: like `__in`, for a list of any length, sent as one parameter."""
+    """The lookup `number__among=[…]`. It works like `__in`, but sends a list of any length as one parameter."""
 
     lookup_name = "among"
     prepare_rhs = False
@@ -206,7 +209,7 @@ class Among(_Lookup):
 
 
 def parameter(values: Iterable[int] | Iterable[bytes]) -> list[int | bytes] | str:
-    """These values as the parameter of `among`: an array, or JSON on SQLite."""
+    """These values as one parameter for `among`: an array on PostgreSQL, JSON on SQLite."""
     if connection.vendor == "postgresql":
         return list(values)
     return json.dumps([base64.b64encode(value).decode() if isinstance(value, bytes) else value for value in values])

@@ -16,7 +16,7 @@ from config.keyring import keyring
 
 @register(Tags.database, deploy=True)
 def triggers_exist(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    hint = "Run 'manage.py migrate': it creates them again."
+    hint = "Run 'manage.py migrate'. It creates the triggers again."
     return ask_database(
         databases,
         lambda: [
@@ -28,7 +28,7 @@ def triggers_exist(databases: Sequence[str] | None = None, **_: Any) -> list[Che
 
 @register(Tags.database, deploy=True)
 def audit_key_exists(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """The key of the newest entry must be in the keyring. Otherwise the trail could not be verified."""
+    """The key of the newest entry must be in the keyring. Otherwise the trail cannot be verified."""
     return ask_database(databases, lambda: [Error(problem, id="palimpsest.E006") for problem in _unverifiable()])
 
 

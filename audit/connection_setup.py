@@ -1,4 +1,4 @@
-"""Prepares each new connection to PostgreSQL for migrations that run at the same time."""
+"""Prepares each new connection to PostgreSQL for migrations that run while the connection is open."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def _add_wrapper(connection: BaseDatabaseWrapper, **_: Any) -> None:
 
 
 def _replan(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-    """Execute again a prepared statement whose result type was changed by a migration.
+    """Execute a statement. If PostgreSQL refuses its old plan, drop all plans and execute the statement again.
 
-    PostgreSQL refuses the old plan. Inside a transaction the error is raised, and the rollback drops the plans.
+    PostgreSQL refuses the plan of a prepared statement if a migration changed the type of its result. Inside a
+    transaction, this raises the error instead, because the rollback drops the plans.
     """
     try:
         return execute(sql, params, many, context)

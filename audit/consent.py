@@ -1,7 +1,8 @@
-"""Requests to read an agent's memories: their scope and their state, computed from the audit trail.
+"""Requests to read an agent's memories. The audit trail determines their scope and their state.
 
 Each step is an entry, which `memory.consent.grants` writes. A grant counts only if the chain of MACs is intact from the
-request's entry to the last one. So a row inserted by SQL grants nothing, and a deleted row does not undo a revocation.
+request's entry to the last entry. So a row inserted by SQL grants nothing, and a deleted row does not undo a
+revocation.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a request covers. `kind`: silo (everything), memories (`numbers`), session (its entries), entries
-    (`first` to `last`)."""
+    """What a request covers. The `kind` is one of these: `silo` covers everything, `memories` covers the memories with
+    these `numbers`, `session` covers the entries of one session, and `entries` covers the entries from `first` to
+    `last`."""
 
     kind: str
     numbers: tuple[int, ...] = ()
@@ -75,7 +77,8 @@ class Scope:
         return self.kind == "silo" or (self.kind == "memories" and set(numbers) <= set(self.numbers))
 
     def covers_entry(self, entry: AuditEntry) -> bool:
-        """Whether this entry's changes may be read. For kind `memories`, only the changes of these memories."""
+        """Whether this entry's changes may be read. If the kind is `memories`, only changes of the memories in
+        `numbers` may be read."""
         return {
             "silo": True,
             "memories": True,
@@ -86,7 +89,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A request, as read from the trail. `number` is that of its entry."""
+    """A request, as read from the trail. `number` is the number of the request's entry."""
 
     number: int
     person_id: int
@@ -106,7 +109,8 @@ class Standing:
         return self.asked_at + LAPSES
 
     def at(self, now: datetime) -> AccessState:
-        """The state at this moment. A request lapses and a grant expires without an entry."""
+        """The state at this moment. After the time limit, a request lapses or a grant expires, even if no entry says
+        so."""
         if self.state == AccessState.REQUESTED and now >= self.decide_until:
             return AccessState.LAPSED
         if self.state == AccessState.ACTIVE and (self.until is None or now >= self.until):
@@ -115,7 +119,7 @@ class Standing:
 
 
 def standings(agent_id: int, since: int = 1) -> dict[int, Standing]:
-    """The requests of an agent's trail from entry `since` on, by number, in order."""
+    """The requests in an agent's trail from entry `since` on, in order. The keys are the numbers of the requests."""
     entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since)
     entries = entries.filter(operation__in=[Operation.ACCESS_REQUESTED, *_BECOMES]).order_by("seq")
     found: dict[int, Standing] = {}
@@ -142,7 +146,8 @@ def _request(entry: AuditEntry) -> Standing:
 
 
 def _after(before: Standing, entry: AuditEntry) -> Standing:
-    """The request after this entry. An entry that does not fit the request's state changes nothing."""
+    """The request, with the new state that this entry gives to it. An entry that does not fit the old state changes
+    nothing."""
     state = _BECOMES[Operation(entry.operation)]
     if before.state != _FROM[state]:
         return before
@@ -162,7 +167,8 @@ def columns(standing: Standing, tenant_id: int, label: str) -> dict[str, Any]:
 def same_address(one: str, other: str) -> bool:
     """Whether two mail addresses may belong to the same person.
 
-    Letter case, Unicode compatibility forms, a tag after `+` and, at some providers, dots are ignored.
+    The comparison ignores letter case, Unicode compatibility forms and a tag after `+`. At some mail providers, it also
+    ignores dots.
     """
     return bool(one) and _normalized(one) == _normalized(other)
 

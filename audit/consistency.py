@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 @contextmanager
 def consistent_reads() -> Iterator[None]:
-    """All reads in this block see the database as it was at the start. No writer waits for them.
+    """All reads in this block see the database as it was at the start. No writer waits for these reads.
 
     Inside a transaction, reads see what that transaction sees.
     """

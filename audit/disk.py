@@ -1,7 +1,8 @@
 """Removes deleted content from the database's own files, as far as possible.
 
-SQLite overwrites deleted content (`secure_delete`, on every connection). Afterwards its write-ahead log is emptied.
-PostgreSQL keeps old row versions until its next vacuum. Backups, replicas and archived logs keep their copies.
+SQLite overwrites deleted content (`secure_delete`, on every connection). After each removal, this module empties
+SQLite's write-ahead log. PostgreSQL keeps old row versions until its next vacuum. Backups, replicas and archived logs
+keep their copies.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ _WAIT = 2_000  # milliseconds to wait for readers
 
 
 def empty_log_on_commit() -> None:
-    """This transaction removes content, so empty SQLite's log after it."""
+    """Empty SQLite's log after this transaction, because the transaction removes content."""
     transaction.on_commit(empty_log)
 
 
 def empty_log() -> bool:
     """Move SQLite's write-ahead log into the database and empty it.
 
-    False if a reader prevents it: then the log still contains removed content. Never raises.
+    Return False if a reader or the caller's transaction prevents this. The log then still contains removed content.
+    Raises no error.
     """
     if connection.vendor != "sqlite":
         return True

@@ -1,10 +1,11 @@
-"""Triggers that refuse to change or delete a row of the trail, to leave a gap in it, or to delete a memory.
+"""Database triggers that protect the trail and the memories.
 
-One change of the trail is allowed: to remove what a redaction covers (`audit.redactions`).
+They refuse a change or deletion of a row of the trail, a gap in the trail, and the deletion of a memory. One change of
+the trail is allowed: a redaction removes the content that it covers (`audit.redactions`).
 
-Triggers also apply to SQL typed by hand and to `queryset.delete()`. The migration that creates a table creates them
-(`install`). On SQLite, changing a column rebuilds the table and drops its triggers, so every migrate restores them. A
-system check and `verify_audit` report triggers that are missing or altered.
+Triggers also apply to SQL typed by hand and to `queryset.delete()`. The migration that creates a table also creates its
+triggers (`install`). On SQLite, a change of a column rebuilds the table and drops its triggers. So every `migrate`
+restores the triggers. A system check and `verify_audit` report triggers that are missing or altered.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from audit.waiting import advisory_lock
 class Guard:
     """The triggers of one table.
 
-    `refuses`: SQL events. `identity`: columns that identify a row, so that SQLite's REPLACE is refused, too. `counts`:
-    the last of these columns counts from 1 without a gap. `allowed_update`: an SQL condition for a permitted UPDATE.
+    `refuses`: SQL events. `identity`: the columns that identify a row; with them, a trigger also refuses SQLite's
+    REPLACE. `counts`: whether the column `seq` must count from 1 without a gap. `allowed_update`: an SQL condition for
+    a permitted UPDATE.
     """
 
     table: str
@@ -52,19 +54,21 @@ _guards: list[Guard] = [
 
 
 def register(guard: Guard) -> None:
-    """Guard a table. Its app calls this when it starts."""
+    """Guard a table. The table's app calls this when the app starts."""
     if guard not in _guards:
         _guards.append(guard)
 
 
 def install(*_: Any) -> None:
-    """Create the triggers, in the migration that creates the tables. Later migrations of the run may alter them."""
+    """Create the triggers. The migration that creates the tables calls this. Later migrations in the same run may alter
+    the tables."""
     restore_triggers()
     refuse_updates()
 
 
 def restore_triggers(**_: Any) -> None:
-    """Create all triggers again if one is missing. Runs after every migrate; on PostgreSQL, one at a time."""
+    """Create all triggers again if one is missing. This runs after every `migrate`. On PostgreSQL, a lock lets only one
+    process do this at a time."""
     with transaction.atomic(), connection.cursor() as cursor:
         advisory_lock(_PG_LOCK)
         if not missing():
@@ -82,9 +86,10 @@ def restore_triggers(**_: Any) -> None:
 
 
 def refuse_updates(plan: Sequence[Any] | None = None, **_: Any) -> None:
-    """Before a migrate on SQLite, make the triggers refuse every UPDATE; `restore_triggers` restores them after it.
+    """Before a `migrate` on SQLite, remove the conditions of the triggers, so that they refuse every UPDATE.
 
-    SQLite does not alter a table or column that a trigger's condition names.
+    SQLite does not alter a table or column that a trigger's condition names. After the `migrate`, `restore_triggers`
+    restores the conditions.
     """
     if connection.vendor == "sqlite" and plan != []:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -113,7 +118,7 @@ def _existing() -> list[Guard]:
 
 
 def triggers() -> list[tuple[str, str]]:
-    """(trigger, table) of every guard."""
+    """The pairs (trigger, table) of all guards."""
     return [(name, guard.table) for guard in _guards for name, _ in _triggers(guard)]
 
 

@@ -1,8 +1,8 @@
 """Heads: the last entry of each trail, exported and signed. Keep them where the database administrator has no access.
 
-A chain shows changes that were made without the audit key. It does not show that its last entries were removed, or that
-all of it was written again with the key. An exported head makes both visible: the entry of the head is then missing or
-different.
+A chain shows changes that were made without the audit key. It does not show whether somebody removed its last entries,
+or whether somebody with the key wrote the whole chain again. An exported head makes both visible, because the entry of
+the head is then missing or different.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class BadHeads(ConfigurationError):
 
 
 def export(agent_id: int | None = None) -> dict[str, Any]:
-    """The last entry of every trail, or of one agent's, signed (Ed25519) with the newest key. It has no content.
+    """Export the last entry of every trail, or of one agent's trail. The newest key signs the export (Ed25519). It has
+    no content.
 
     `{"format", "at", "heads": [{"agent_id", "agent", "seq", "mac", "at"}], "key_id", "public_key", "signature"}`
     """
@@ -104,7 +105,7 @@ def _is_head(head: dict[str, Any]) -> bool:
 
 
 def problems(heads: list[dict[str, Any]]) -> Iterator[Problem]:
-    """Report trails without the entry that was their last when the heads were exported.
+    """Report each trail that no longer has the entry that was its last when the heads were exported.
 
     Together with the chain, that entry proves all entries before it.
     """

@@ -1,6 +1,6 @@
-"""The tables of the audit trail: who changed what, and when. Content is encrypted, and this app has no key to it.
+"""The tables of the audit trail: who changed what, and when. Content is encrypted, and this app has no key for it.
 
-Rows have ids and copied labels instead of foreign keys, because they are kept after their objects are deleted. Only
+A row has ids and copied labels instead of foreign keys, because it is kept after its agent or person is deleted. Only
 `audit.trail` writes the tables of the trail. The database refuses to change or delete their rows (`audit.guards`).
 """
 
@@ -17,11 +17,12 @@ from django.db import models
 class OneValueEach(json.JSONDecoder):
     """A JSON decoder that raises ValueError for a repeated name.
 
-    SQLite reads the first value of a repeated name and Python the last, so a check and a query could disagree.
+    For a repeated name, SQLite reads the first value and Python reads the last value. So a check and a query could
+    disagree.
     """
 
     def __init__(self) -> None:
-        """Do nothing: Django creates a decoder for every value, and `_DECODER` does the work."""
+        """Do nothing, because Django creates a decoder for every value. `_DECODER` does the work."""
 
     def decode(self, text: str) -> Any:  # type: ignore[override]
         return _DECODER.decode(text)
@@ -75,8 +76,8 @@ class Operation(models.TextChoices):
 
 
 class ActorKind(models.TextChoices):
-    """On whose behalf an edit is made. `operator` uses the service's command line or a tenant's key; `steward` is the
-    person who decides for the agent."""
+    """The kind of the actor on whose behalf an edit is made. An `operator` uses the service's command line or a
+    tenant's key. The `steward` is the person who decides for the agent."""
 
     AGENT = "agent"
     STEWARD = "steward"
@@ -86,7 +87,8 @@ class ActorKind(models.TextChoices):
 
 
 def _one_of(*operations: Operation) -> models.Q:
-    """A condition for an index and its queries. SQLite uses the index only if the values are ORed, not in a list."""
+    """A condition for an index and its queries. SQLite uses the index only if OR joins the values. It does not use the
+    index for `IN` with a list."""
     return reduce(or_, (models.Q(operation=each.value) for each in operations))
 
 
@@ -115,9 +117,11 @@ READS = _one_of(Operation.CONTENT_READ)
 
 
 class AuditEntry(models.Model):
-    """One edit of an agent's memory or settings. The agent's side sees it and, without content, its tenant.
+    """One edit of an agent's memory or settings. The agent's side sees the entry. The agent's tenant sees it without
+    content.
 
-    It is kept forever. `mac` chains it to the previous entry. `sealed` is encrypted content, which a redaction removes.
+    The entry is kept forever. `mac` chains it to the previous entry. `sealed` is encrypted content, which a redaction
+    removes.
     """
 
     agent_id = models.BigIntegerField()
@@ -170,7 +174,8 @@ class AuditEntry(models.Model):
 class Change(models.Model):
     """What one entry did to one memory: its snapshot before (null for a new memory) and after. Kept forever.
 
-    The chain covers the digests. So it can still be verified after a redaction has removed the bodies of snapshots.
+    The chain covers the digests. So the chain can still be verified after a redaction has removed the bodies of
+    snapshots.
     """
 
     agent_id = models.BigIntegerField()
@@ -203,10 +208,10 @@ class AccessState(models.TextChoices):
 
 
 class AccessRequest(models.Model):
-    """A person's request to read an agent's memories and, once it is active, the grant.
+    """A person's request to read an agent's memories. An active request is a grant.
 
-    Its tenant's people and the agent's side see it. It is kept forever. It is a copy for lists: only the trail itself
-    permits a read (`audit.consent`). `number` is that of the request's entry.
+    The people of the agent's tenant and the agent's side see the row. It is kept forever. It is only a copy for lists:
+    the trail itself decides whether a read is allowed (`audit.consent`). `number` is the number of the request's entry.
     """
 
     agent_id = models.BigIntegerField()
@@ -242,9 +247,11 @@ class AccessRequest(models.Model):
 
 
 class ConsentLink(models.Model):
-    """A link with which an agent's steward decides on a request or a proposal, once, and can revoke the grant.
+    """A link for an agent's steward. With it, the steward decides once on a request or a proposal, and can later revoke
+    the grant.
 
-    The token is mailed and not stored; `mac` verifies it. `number` is that of the request's or proposal's entry.
+    The service mails the token but does not store it. `mac` verifies the token. `number` is the number of the entry of
+    the request or proposal.
     """
 
     agent_id = models.BigIntegerField()

@@ -1,7 +1,7 @@
-"""Proposals to change settings that the agent's side decides. Their state is computed from the audit trail.
+"""Proposals to change an agent's settings. The agent's side decides on them. The audit trail determines their state.
 
-Each step is an entry, which `memory.consent.proposals` writes. A proposal is accepted when the entry of the change
-names it.
+Each step is an entry, which `memory.consent.proposals` writes. A proposal is accepted when the entry of a settings
+change names the proposal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LAPSED, REPLACED = "lapsed", "replaced"  # why the service closes a proposal
 
 
 class ProposalState(TextChoices):
-    """open → accepted | declined | lapsed | replaced (by a later proposal)."""
+    """State of a proposal: open → accepted | declined | lapsed | replaced (by a later proposal)."""
 
     OPEN = "open"
     ACCEPTED = "accepted"
@@ -33,8 +33,8 @@ class ProposalState(TextChoices):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposal, as read from the trail. `number` is that of its entry, and `settled_by` that of the entry that closed
-    it."""
+    """A proposal, as read from the trail. `number` is the number of the proposal's entry. `settled_by` is the number of
+    the entry that closed the proposal."""
 
     number: int
     proposer_kind: str
@@ -51,13 +51,13 @@ class Proposal:
         return self.asked_at + LAPSES
 
     def at(self, now: datetime) -> ProposalState:
-        """The state at this moment. A proposal lapses without an entry."""
+        """The state at this moment. After the time limit, a proposal lapses, even if no entry says so."""
         is_over = self.state == ProposalState.OPEN and now >= self.decide_until
         return ProposalState.LAPSED if is_over else self.state
 
 
 def proposals(agent_id: int, since: int = 1) -> dict[int, Proposal]:
-    """The proposals of an agent's trail from entry `since` on, by number, in order."""
+    """The proposals in an agent's trail from entry `since` on, in order. The keys are the numbers of the proposals."""
     operations = (Operation.CHANGE_PROPOSED, Operation.CHANGE_DECLINED, Operation.AGENT_CHANGED)
     entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since, operation__in=operations)
     found: dict[int, Proposal] = {}
@@ -80,7 +80,7 @@ def _proposed(entry: AuditEntry) -> Proposal:
 
 
 def _after(before: Proposal, entry: AuditEntry) -> Proposal:
-    """The proposal after this entry. A closed proposal does not change."""
+    """The proposal, with the new state that this entry gives to it. A closed proposal does not change."""
     if before.state != ProposalState.OPEN:
         return before
     state = ProposalState.ACCEPTED

@@ -1,9 +1,9 @@
 """Redactions: which updates the triggers allow, and how verification accounts for removed content.
 
 The `detail` of a redaction's entry has two fields. `redacted` has the number of each redacted memory, with the hex
-digests of its removed bodies. `notes` has the numbers of the entries whose notes were removed. After this entry, the
-triggers allow exactly what `trail.strip` does: remove the bodies of these memories' snapshots up to the entry, and
-these entries' notes. All other values stay, and the chain can still be verified.
+digests of its removed bodies. `notes` has the numbers of the entries whose notes were removed. Once this entry exists,
+the triggers allow the updates of `trail.strip`. These remove the bodies of the snapshots of these memories up to the
+entry, and the notes of these entries. All other values stay, and the chain can still be verified.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from audit.models import AuditEntry, Change, Operation
 
 
 def is_redacted_change() -> str:
-    """SQL for a trigger: the UPDATE removes both bodies from a change of a memory that a later entry redacts."""
+    """An SQL condition for a trigger: the UPDATE does nothing but remove the bodies of a change, and the same or a
+    later entry redacts the memory of this change."""
     head = trail.SnapshotHead.sql[connection.vendor]
     heads = [f"NEW.{side} {_same()} {head.format(f'OLD.{side}')}" for side in _SNAPSHOTS]
     return " AND ".join([*_unchanged(Change, _SNAPSHOTS), *heads, _IS_REDACTED])
 
 
 def is_redacted_note() -> str:
-    """SQL for a trigger: the UPDATE removes the note of an entry that edits a memory which a later entry redacts."""
+    """An SQL condition for a trigger: the UPDATE does nothing but remove the note of an entry, and the same or a later
+    entry redacts a memory that this entry edits."""
     return " AND ".join([*_unchanged(AuditEntry, ("sealed",)), "NEW.sealed IS NULL", _EDITED_A_REDACTED])
 
 
@@ -51,7 +53,7 @@ _SNAPSHOTS = ("before", "after")
 
 
 def _same() -> str:
-    """The operator for: equal, or both NULL."""
+    """The SQL operator that is true if two values are equal or both NULL."""
     return "IS NOT DISTINCT FROM" if connection.vendor == "postgresql" else "IS"
 
 
@@ -87,12 +89,13 @@ class Redacted:
         return seq <= by and bool(named)
 
     def accounts_for(self, number: int, head: bytes, digest: bytes) -> bool:
-        """Whether a snapshot without body is a redacted one."""
+        """Whether a redaction explains why this snapshot has no body."""
         return any(trail.digest_without_body(head, body) == digest for body in self._named(number))
 
 
 def as_detail(removed: Mapping[int, Iterable[bytes]], notes: Sequence[int]) -> dict[str, Any]:
-    """The `detail` of a redaction's entry: digests of removed bodies by memory, and entries without their notes."""
+    """The `detail` of a redaction's entry: the digests of the removed bodies of each memory, and the numbers of the
+    entries that lost their notes."""
     return {
         "redacted": {str(number): sorted(body.hex() for body in digests) for number, digests in removed.items()},
         "notes": list(notes),

@@ -1,7 +1,8 @@
-"""Requests to remove content permanently. Their state is computed from the audit trail.
+"""Requests to remove content permanently. The audit trail determines their state.
 
-Each step is an entry, which `memory.consent.removal_requests`, `redaction` or `erasure` writes. A request is open until
-an entry carries it out, declines it, or redacts the last of its memories.
+Each step is an entry. The modules `removal_requests`, `redaction` and `erasure` in `memory.consent` write these
+entries. A request is open until an entry says that it was carried out or declined, or that another request removed the
+rest of its content.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _CLOSED = (Operation.REDACTED, Operation.ERASED, Operation.REQUEST_DECLINED)
 
 
 class RemovalState(TextChoices):
-    """open → carried_out | declined | settled (another request removed the rest of its content)."""
+    """State of a request: open → carried_out | declined | settled (another request removed the rest of its content)."""
 
     OPEN = "open"
     CARRIED_OUT = "carried_out"
@@ -31,9 +32,10 @@ class RemovalState(TextChoices):
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A request, as read from the trail. `number` is that of its entry. `memories` is empty for an erasure.
+    """A request, as read from the trail. `number` is the number of the request's entry. `memories` is empty for an
+    erasure.
 
-    `asker` made the request. `asked_by` is the person for whom they made it, by default themselves.
+    `asker` made the request. `asked_by` names the person for whom the asker acts. By default, this is the asker.
     """
 
     number: int
@@ -63,7 +65,7 @@ class Removal:
 
 
 def removals(agent_id: int, since: int = 1) -> dict[int, Removal]:
-    """The requests of an agent's trail from entry `since` on, by number, in order."""
+    """The requests in an agent's trail from entry `since` on, in order. The keys are the numbers of the requests."""
     entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since)
     entries = entries.filter(operation__in=(*_REQUESTED, *_CLOSED))
     found: dict[int, Removal] = {}

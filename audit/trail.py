@@ -1,11 +1,12 @@
-"""The audit trail: one entry for each edit, chained per agent by a MAC. Only this module writes it.
+"""The audit trail. It has one entry for each edit, and a MAC chains the entries of each agent. Only this module writes
+it.
 
-An entry's MAC covers the previous MAC, the entry's fields and the digests of its snapshots. So the trail is verified
-without decrypting anything, and an entry cannot be altered without the audit key.
+An entry's MAC covers the previous MAC, the entry's fields and the digests of its snapshots. So a verification decrypts
+nothing, and it detects every entry that was altered without the audit key.
 
-A snapshot has two parts, separated by the first NUL byte: a head, which is kept, and a body, which a redaction removes
-permanently. Its digest is made of the head and the digest of the body. So a chain is verified without the body: the
-entry of the redaction contains the body's digest.
+The first NUL byte of a snapshot ends its head. The rest is its body. The head is kept; a redaction removes the body
+permanently. The digest of the snapshot is computed from the head and the digest of the body. The entry of a redaction
+contains the digests of the removed bodies. So the chain can still be verified.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """On whose behalf an edit is made. `label` is an id or a name, never content."""
+    """The actor on whose behalf an edit is made. `label` is an id or a name, never content."""
 
     kind: str
     label: str
@@ -67,7 +68,7 @@ class Actor:
 class Head:
     """The number, MAC and time of a trail's last entry; 0, b"" and None for an empty trail.
 
-    The agent's row keeps it, so that removed last entries are detected.
+    The agent's row also stores this head. So a verification detects that last entries were removed.
     """
 
     seq: int
@@ -88,7 +89,7 @@ class Touch:
 class Draft:
     """An entry to append. `detail` contains numbers and names, never content.
 
-    `distinct_tokens` are the tokens of core memory after the edit. Exact duplicates count once.
+    `distinct_tokens` is the number of tokens in core memory after the edit. Exact duplicates count once.
     """
 
     actor: Actor
@@ -146,7 +147,8 @@ def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]
 def strip(agent_id: int, numbers: Sequence[int], notes: Sequence[int]) -> None:
     """Permanently remove the bodies of these memories' snapshots and these entries' notes.
 
-    Append the redaction's entry first, in the same transaction. Otherwise a trigger refuses it (`audit.redactions`).
+    Append the redaction's entry first, in the same transaction. Otherwise a trigger refuses the removal
+    (`audit.redactions`).
     """
     heads = {side: SnapshotHead(side) for side in ("before", "after")}
     Change.objects.filter(agent_id=agent_id, number__among=list(numbers)).update(**heads)
@@ -154,7 +156,8 @@ def strip(agent_id: int, numbers: Sequence[int], notes: Sequence[int]) -> None:
 
 
 def entry_mac(secret: bytes, previous: bytes, entry: dict[str, Any], changes: bytes) -> bytes:
-    """HMAC-SHA256 over the previous MAC, the entry's fields in canonical JSON and its changes' digest."""
+    """The HMAC-SHA256 of the previous MAC, the digest of the entry's changes, and the entry's fields as canonical
+    JSON."""
     fields = {name: entry[name] for name in _COVERED}
     fields["at"] = entry["at"].isoformat()
     fields["sealed_digest"] = entry["sealed_digest"].hex() if entry["sealed_digest"] else None
@@ -180,7 +183,8 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 
 def changes_digest(changes: Iterable[dict[str, Any]]) -> bytes:
-    """SHA-256 over (number, digest before, digest after) of each change, in order of number."""
+    """The SHA-256 of all changes, each with its number, its digest before and its digest after. The changes must be in
+    order of number."""
     total = hashlib.sha256()
     for change in changes:
         total.update(change["number"].to_bytes(8, "big"))
@@ -210,7 +214,7 @@ def body_digest(snapshot: bytes) -> bytes:
 
 
 def snapshot_head(snapshot: bytes) -> bytes:
-    """The head, with its NUL. This is what a redaction leaves."""
+    """The head of a snapshot, including the NUL byte. A redaction removes everything after it."""
     return snapshot[: snapshot.find(b"\0") + 1] or snapshot
 
 
@@ -219,7 +223,8 @@ def has_body(snapshot: bytes) -> bool:
 
 
 class SnapshotPart(models.Func):
-    """An SQL expression for a part of a snapshot. `sql` has one for each vendor, with {0} for the column."""
+    """An SQL expression for a part of a snapshot. `sql` has one expression for each database vendor. {0} is replaced by
+    the column."""
 
     sql: ClassVar[dict[str, str]]
     output_field = models.BinaryField()

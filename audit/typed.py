@@ -1,4 +1,4 @@
-"""Checks the types of values in an entry's `detail`, where SQL can put any JSON.
+"""Checks the types of the values in an entry's `detail`. SQL typed by hand can put any JSON there.
 
 A wrong type raises TypeError, which `ill_formed` catches.
 """

@@ -25,7 +25,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A difference from what was written. `seq` is 0 if it belongs to no single entry."""
+    """A difference between the stored trail and the trail as it was written. `seq` is 0 if the problem belongs to no
+    single entry."""
 
     agent: str
     seq: int
@@ -37,10 +38,12 @@ ILL_FORMED_ROW = "a row has a value of a wrong type or form"
 
 
 class ill_formed:  # noqa: N801  it reads as a statement
-    """Catches errors from values that SQL, but no edit, can put into a row. The list is not empty if there was one.
+    """A context manager that catches the errors of ill-formed values. It gives a list, which is not empty after an
+    error.
 
-    SQLite stores any type in any column, and PostgreSQL has dates that Python does not have. (A context manager made of
-    a generator is four times slower, and this one is entered twice for each entry.)
+    No edit writes such a value, but SQL can put it into a row. SQLite stores any type in any column, and PostgreSQL has
+    dates that Python does not have. (A context manager made of a generator is four times slower, and this one is
+    entered twice for each entry.)
     """
 
     def __enter__(self) -> list[bool]:
@@ -55,12 +58,14 @@ class ill_formed:  # noqa: N801  it reads as a statement
 
 
 def _is_bad_value(error: DatabaseError) -> bool:
-    """Whether a value is bad, not the database: a date that Python does not have, or text that is not UTF-8."""
+    """Whether the error comes from a bad value, and not from the database itself. A bad value is a date that Python
+    does not have, or text that is not UTF-8."""
     return isinstance(error, DataError) or "decode to UTF-8" in str(error)
 
 
 def tolerant(label: str, check: Iterator[Problem]) -> Iterator[Problem]:
-    """The problems that a check finds. An ill-formed value is a problem, too, and ends only this check."""
+    """The problems that a check finds. An ill-formed value is also a problem. It ends this check, but no other
+    check."""
     with ill_formed() as found:
         yield from check
     if found:
@@ -68,7 +73,8 @@ def tolerant(label: str, check: Iterator[Problem]) -> Iterator[Problem]:
 
 
 def trails() -> Iterator[tuple[int, str]]:
-    """(agent id, label) of every agent with an entry or a change. Without an entry, the label is empty."""
+    """The pair (agent id, label) of every agent with an entry or a change. If the agent has no entry, the label is
+    empty."""
     entries = AuditEntry.objects.order_by("agent_id").values_list("agent_id").annotate(Min("agent_label"))
     labels = {agent_id: label if isinstance(label, str) else "" for agent_id, label in entries}
     for agent_id in Change.objects.order_by("agent_id").values_list("agent_id", flat=True).distinct():
@@ -82,9 +88,10 @@ def missing_guards() -> list[Problem]:
 
 
 def chain(agent_id: int, label: str) -> Iterator[Problem]:
-    """The problems of an agent's chain, in constant memory. It ends at a row that cannot be read.
+    """The problems of an agent's chain, in constant memory. The check ends at a row that cannot be read.
 
-    Rows are read in batches, so the error comes before the entries ahead of that row are checked.
+    Rows are read in batches. So the error of that row comes before the entries in front of it are checked. A second
+    walk checks these entries.
     """
     walk = _Walk(agent_id, label)
     with ill_formed() as found:
@@ -114,7 +121,8 @@ def _first_unreadable(agent_id: int, start: int) -> int:
 
 
 def first_unreadable(model: type[models.Model], number: str, **where: Any) -> int | None:
-    """The lowest `number` of a row that cannot be read. It reads each row by itself."""
+    """The lowest value of the column `number` in the rows that cannot be read. This reads each row with its own
+    query."""
     rows = model._default_manager.filter(**where).order_by(number).values_list("pk", number)
     for pk, at in rows.iterator():
         with ill_formed() as found:
@@ -128,7 +136,8 @@ _SOON = 100  # following entries to search for one that was renumbered
 
 
 def _redacted(agent_id: int) -> Redacted:
-    """What the agent's redactions name. Ill-formed entries are ignored here, and the walk reports them."""
+    """The bodies and notes that the agent's redactions list. This function ignores ill-formed entries. The walk reports
+    them."""
     redacted = Redacted()
     entries = AuditEntry.objects.filter(agent_id=agent_id, operation=Operation.REDACTED).order_by("seq")
     for pk in entries.values_list("pk", flat=True):  # one query each, so that a bad row affects only itself
@@ -138,13 +147,14 @@ def _redacted(agent_id: int) -> Redacted:
 
 
 def _mac_of(agent_id: int, seq: int) -> bytes:
-    """The MAC of an entry; empty for 0."""
+    """The MAC of an entry. It is empty if `seq` is 0."""
     found = AuditEntry.objects.filter(agent_id=agent_id, seq=seq).values_list("mac", flat=True).first() if seq else b""
     return binary(found) if found is not None else b""
 
 
 class _Walk:
-    """A walk along one chain. It knows the number of the next entry and the MAC that this one must follow."""
+    """A check of one chain, entry by entry. `expected` is the number of the next entry. `previous` is the MAC of the
+    entry before it."""
 
     def __init__(self, agent_id: int, label: str, until: int | None = None, since: int = 1) -> None:
         self.expected, self.previous, self.label = since, _mac_of(agent_id, since - 1), label
@@ -199,7 +209,8 @@ class _Walk:
             yield Problem(self.label, entry["seq"], ILL_FORMED_ROW)
 
     def _located(self, problem: str, entry: Row, previous: bytes, own: _Changes) -> str:
-        """The problem or, for an altered entry, where it comes from, if that can be found."""
+        """For an altered entry, a more exact problem that says where the entry comes from. Otherwise, or if that cannot
+        be found, `problem`."""
         if problem == ALTERED and not self._has_searched:
             self._has_searched = True  # only once, because it reads the whole trail
             with ill_formed():
@@ -217,7 +228,8 @@ class _Walk:
         return None
 
     def _is_before(self, entry: Row, previous: bytes) -> str | None:
-        """The problem that this entry was inserted, if one of the following entries was written in its place."""
+        """The problem that this entry was inserted. This is so if one of the following entries was written with its
+        number."""
         agent_id, seq = self._which["agent_id"], entry["seq"]
         for other in AuditEntry.objects.filter(agent_id=agent_id, seq__gt=seq).order_by("seq").values()[:_SOON]:
             own: Any = Change.objects.filter(agent_id=agent_id, seq=other["seq"]).order_by("number").values()
@@ -312,7 +324,8 @@ def _snapshot_problem(
 
 
 def _missing_body(digest: bytes) -> str:
-    """The problem of a digest without its body. An empty digest, or zeros, has the same MAC as none."""
+    """The problem if a digest exists and its body is missing. With an empty digest or a digest of zeros, the entry has
+    the same MAC as with no digest."""
     return WIPED if any(digest) else EXCHANGED
 
 
@@ -326,14 +339,15 @@ def follows(entry: Row, previous: bytes, changes: bytes, keys: Sequence[Key]) ->
 
 
 def whole(value: Any) -> int:
-    """The value, if it is a whole number. Raises TypeError: SQLite stores any type in any column."""
+    """The value, if it is a whole number. Raises TypeError for other types, because SQLite stores any type in any
+    column."""
     if not isinstance(value, int):
         raise TypeError
     return value
 
 
 def binary(value: Any) -> bytes:
-    """The value as bytes. Raises TypeError for other types; `bytes(n)` creates n zeros."""
+    """The value as bytes. Raises TypeError for other types. (For a number n, `bytes(n)` would create n zeros.)"""
     if isinstance(value, bytes):
         return value
     if isinstance(value, memoryview):

@@ -20,7 +20,8 @@ def wait_at_most(seconds: int) -> None:
 
 
 def advisory_lock(number: int) -> None:
-    """Take PostgreSQL's advisory lock of this number until the transaction ends. SQLite has only one writer anyway."""
+    """Take PostgreSQL's advisory lock with this number until the transaction ends. SQLite needs no lock, because it has
+    only one writer at a time."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [number])
@@ -28,9 +29,10 @@ def advisory_lock(number: int) -> None:
 
 @contextmanager
 def without_disk_sync() -> Iterator[None]:
-    """A transaction that does not wait for the disk. A power cut may lose it, but never something committed later.
+    """A transaction that does not wait for the disk. A power cut may lose this transaction, but no later transaction
+    that waits for the disk.
 
-    Use it for rows that can be made again. Inside another transaction, that transaction's setting counts.
+    Use it for rows that can be made again. Inside another transaction, the setting of the outer transaction counts.
     """
     is_sqlite = connection.vendor == "sqlite"
     if connection.in_atomic_block:
@@ -56,9 +58,10 @@ def _run(statement: str) -> None:
 
 @contextmanager
 def with_timeout(seconds: int) -> Iterator[None]:
-    """A transaction that raises OperationalError if it waits longer for a lock or, on SQLite, to write.
+    """A transaction that raises OperationalError if it waits longer than `seconds` for a lock.
 
-    A power cut may lose it: PostgreSQL does not wait for the disk, unless this is inside another transaction.
+    On SQLite, this is the lock that every writer needs. On PostgreSQL, a power cut may lose the transaction, because it
+    does not wait for the disk. Inside another transaction, the setting of the outer transaction counts.
     """
     database: Any = connection
     if database.vendor == "sqlite":

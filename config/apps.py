@@ -20,6 +20,7 @@ class ConfigConfig(AppConfig):
 
 
 class AdminConfig(SimpleAdminConfig):
-    """Django's admin with our own site. It imports the pages with the URLs, so that commands start without them."""
+    """Django's admin with our own site. The site imports its pages only when its URLs are needed. So commands start
+    faster."""
 
     default_site = "refinement.admin_site.Site"

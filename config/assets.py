@@ -1,4 +1,4 @@
-"""Serves static files. The list of files is read with the first request."""
+"""Serves static files. The first request reads the list of files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware  # type: ignore[import-un
 
 
 def asset(request: HttpRequest, **_: str) -> HttpResponseBase:
-    """A view instead of a middleware, so that other requests do not pass through it."""
+    """Serve a static file. This is a view, not a middleware, so that other requests do not pass through it."""
     response: HttpResponseBase = _files()(request)
     return response
 

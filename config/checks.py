@@ -1,6 +1,6 @@
-"""System checks of the settings and the keys. Other apps have their own checks, which query the database.
+"""System checks of the settings and the keys. The web process and every command run these checks at start.
 
-The web process and every command run them at start.
+Other apps have checks that query the database.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _ABOVE_ZERO = (
 
 @register(OURS)
 def settings_make_sense(**_: Any) -> list[CheckMessage]:
-    """A lease is renewed between calls, so it must be longer than a call."""
+    """Check numbers in the settings. A session renews its lease only between model calls, so a lease must be longer
+    than a call."""
     call = settings.MODEL_CALL_SECONDS
     wrong = {f"{name} must be above 0.": getattr(settings, name) <= 0 for name in _ABOVE_ZERO} | {
         "LEASE_SECONDS must be above MODEL_CALL_SECONDS.": call >= settings.LEASE_SECONDS,
@@ -69,7 +70,8 @@ def of_the_database() -> list[CheckMessage]:
 
 
 def require_sound() -> None:
-    """Raise RefusesToStart with all errors of the checks, also of those that query the database."""
+    """Run all checks, including those that query the database. If there are errors, raise RefusesToStart with all of
+    them."""
     found = run_checks(databases=["default"])
     errors = [check for check in found if check.is_serious()] + of_the_database()
     if errors:
@@ -77,7 +79,8 @@ def require_sound() -> None:
 
 
 def ask_database(databases: Sequence[str] | None, ask: Callable[[], list[CheckMessage]]) -> list[CheckMessage]:
-    """Run a check that queries the database. A warning if it does not answer; nothing without databases to check."""
+    """Run a check that queries the database. If the database does not answer, return a warning. If `databases` is
+    empty, do nothing."""
     if not databases:
         return []
     try:

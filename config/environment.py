@@ -52,7 +52,7 @@ def whole(name: str, default: int) -> int:
 
 
 def numbers(name: str, default: dict[str, int]) -> dict[str, int]:
-    """Numbers by name, such as "ollama=2,openai=32"."""
+    """A variable with numbers by name, such as "ollama=2,openai=32"."""
     found = {}
     for part in listed(name, []):
         what, _, value = (each.strip() for each in part.partition("="))
@@ -73,7 +73,7 @@ def redis(name: str) -> str:
 
 
 def with_timeouts(url: str) -> str:
-    """The URL of a Redis server, with timeouts, so that a server that does not answer blocks nobody."""
+    """The URL of a Redis server, with timeouts. So no process waits forever for a server that does not answer."""
     if url.startswith("unix:"):
         return url
     return f"{url}{'&' if '?' in url else '?'}socket_connect_timeout=3&socket_timeout=10"
@@ -122,8 +122,8 @@ def database(name: str, embedded: Path) -> dict[str, Any]:
 
 
 def _parsed(url: str) -> dict[str, Any]:
-    """The settings in a database URL; empty if it is invalid. The parser itself warns with the password, so this checks
-    the URL first."""
+    """The settings in a database URL. They are empty if the URL is invalid. The warnings of the parser contain the
+    password, so this function checks the URL first."""
     kind, separator, rest = url.partition("://")
     if kind not in _DATABASES or not separator or (kind == "sqlite" and not rest.startswith(("/", ":memory:"))):
         return {}

@@ -1,7 +1,7 @@
 """The base of all domain errors. Each has a stable code and a message.
 
-Commands print the message to standard error and return an exit code, the API returns an error response, and the admin
-shows a message. No message may quote the content of a memory.
+Commands print the message to standard error and return an exit code. The API returns the message in an error response.
+The admin shows the message. No message may quote the content of a memory.
 """
 
 from __future__ import annotations

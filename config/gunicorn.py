@@ -1,7 +1,7 @@
 """Settings of gunicorn, for `manage.py serve` and for gunicorn itself.
 
-Logs never quote an invalid request. The web processes count requests in files of one folder, which is emptied when the
-service starts.
+Logs never quote an invalid request. The web processes count requests in files in one folder. The service empties this
+folder when it starts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SILENT_SECONDS = 20  # a client that sends nothing, or takes nothing, for this l
 
 class _Logger(glogging.Logger):  # type: ignore[misc]
     def warning(self, msg: str, *args: Any, **kwargs: Any) -> None:
-        """Log without the invalid request line or header, which gunicorn quotes."""
+        """Log a warning without the invalid request line or header that gunicorn quotes in it."""
         if msg.startswith("Invalid request"):
             msg, args = msg.partition(": ")[0], ()
         super().warning(msg, *args, **kwargs)
@@ -42,7 +42,7 @@ worker_connections = max(10, min(1_000, resource.getrlimit(resource.RLIMIT_NOFIL
 
 
 def post_worker_init(_: Any) -> None:
-    """Exclude loaded modules from garbage collection, which otherwise stops a process for up to 0.1 s."""
+    """Exclude loaded modules from garbage collection. With them, garbage collection stops a process for up to 0.1 s."""
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,5 @@
-"""Key files: one secret per line, base64, newest first, mode 0600. Only `create_keys` creates them."""
+"""Key files. Each line is one secret in base64. The newest secret is first. The file mode is 0600. Only `create_keys`
+creates these files."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ DJANGO_KEY_BYTES = 48  # Django asks for 50 characters or more
 
 
 def read_key_file(folder: Path, name: str) -> str:
-    """The file's keys, separated by commas. Empty if the file does not exist."""
+    """The file's keys, separated by commas. Returns "" if the file does not exist."""
     try:
         return ",".join((folder / name).read_text("ascii", "replace").split())
     except FileNotFoundError:
@@ -39,7 +40,8 @@ def new_key(size: int = KEY_BYTES) -> str:
 
 
 def create_key_file(folder: Path, name: str) -> bool:
-    """Create the file with a new key. False if it exists: an existing key is never replaced."""
+    """Create the file with a new key. Return False if the file already exists, because an existing key is never
+    replaced."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = folder / f".{name}.{secrets.token_hex(4)}"
     size = DJANGO_KEY_BYTES if name == "django" else KEY_BYTES

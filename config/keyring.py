@@ -1,4 +1,5 @@
-"""The keyring: all keys of the service, by purpose. Each process loads them once. They are never in the database."""
+"""The keyring: all keys of the service, by purpose. Each process loads the keys once. The keys are never in the
+database."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Keyring:
 
 
 def keyring() -> Keyring:
-    """The keys from the settings or the key files. Raises KeysMissing, which says how to create them."""
+    """The keys from the settings or the key files. Raises KeysMissing, with a message that says how to create keys."""
     return _load(*_named())
 
 

@@ -13,7 +13,7 @@ from config.request_metrics import method_and_route
 
 
 def _place_of_exception(_: Any, __: str, event: EventDict) -> EventDict:
-    """Log an exception as its type and its places in the code. Its text may quote the input."""
+    """Log only the type of an exception and its places in the code. The text of the exception may quote the input."""
     info = event.pop("exc_info", None)
     if info is True:
         info = sys.exc_info()

@@ -30,7 +30,7 @@ View = Callable[..., HttpResponse]
 
 
 def plain(view: View) -> View:
-    """Make each response of a view such a page. A domain error is shown on an error page."""
+    """Give each response of a view the headers of these pages. A domain error is shown on an error page."""
 
     @wraps(view)
     def plain_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -46,7 +46,7 @@ def plain(view: View) -> View:
 
 
 def _error_page(status: int) -> View:
-    """An error page. It does not depend on the reason, so that it does not reveal what exists."""
+    """The view of an error page. The page is the same for every reason, so that it does not reveal what exists."""
 
     @plain
     def answer(*_: Any, **__: Any) -> HttpResponse:

@@ -1,4 +1,5 @@
-"""The processes of a worker: django-q2's own, except that a worker ends when one of its processes is killed."""
+"""The processes of a worker. They differ from django-q2's processes in one point: a worker ends when one of its
+processes is killed."""
 
 from __future__ import annotations
 
@@ -24,11 +25,12 @@ LAST_SECONDS = 10  # after a request to end, until a process is killed
 
 
 class Sentinel(cluster.Sentinel):  # type: ignore[misc]
-    """The process that starts the others and watches them.
+    """The process that starts the other processes of a worker and watches them.
 
     The processes share queues. While a process waits for a task or reports a result, it holds the lock of a queue. If
-    it is killed then, the lock is never released. django-q2 starts another process, which then waits forever, like the
-    rest. So the worker ends, and its supervisor starts a new one with new queues.
+    the process is killed at this time, the lock is never released. django-q2 would start another process. Then this
+    process and all the others would wait forever. So the worker ends, and its supervisor starts a new worker with new
+    queues.
     """
 
     def guard(self) -> None:
@@ -39,8 +41,9 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         super().guard()
 
     def _watch(self, first: int) -> None:
-        """End the worker when its first process or one of the others is killed. A thread of its own does it: if the
-        process was killed with its timer's lock, the guard waits for that lock."""
+        """End the worker when its first process or one of the others is killed. A separate thread does this, because
+        the guard may be blocked: if a process is killed while it holds the lock of its timer, the guard waits for that
+        lock."""
         while not queue.is_ending():
             if os.getppid() != first:
                 log.error("the first process of the worker died: the worker ends")
@@ -70,7 +73,8 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         super().stop()
 
     def _end_in_time(self) -> None:
-        """Limit the time: django-q2 waits forever for running tasks, and for queues that no process empties."""
+        """End the worker after a limited time. django-q2 itself waits forever for running tasks, and for queues that no
+        process empties."""
         until = time.monotonic() + settings.STOP_SECONDS
         while any(process.is_alive() for process in list(self.pool)) and time.monotonic() < until:
             time.sleep(0.1)
@@ -78,7 +82,8 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         self._end(0)
 
     def _end(self, code: int) -> NoReturn:
-        """Have running sessions closed, kill what is left, and exit without waiting for the queues."""
+        """Make the processes close their running sessions. Kill the processes that are left. Exit, and do not wait for
+        the queues."""
         pool = list(self.pool)
         for process in pool:
             process.terminate()
@@ -91,7 +96,7 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
 
 
 def join_workers(first: Callable[[], None]) -> IO[bytes]:
-    """Register this worker until the returned file is closed. If no other worker lives on this machine, call `first`.
+    """Register this worker until the returned file is closed. If no other worker runs on this machine, call `first`.
 
     The system releases a file lock when the last process that holds it dies. All processes of a worker share its lock.
     """

@@ -1,4 +1,4 @@
-"""The queue of background tasks. A task has a name and numbers as arguments, and returns a code.
+"""The queue of background tasks. A task has a name. Its arguments are numbers, and it returns a code.
 
 The queue is in the database or in Redis. It delivers a task at least once, so each task checks whether there is still
 something to do. In the database a task is part of the transaction that queues it. In Redis it is queued when that
@@ -48,7 +48,8 @@ class QueueUnreachable(DomainError):
 
 
 class Stopped(SystemExit):
-    """The worker must end. A signal handler raises it. Running sessions are closed, for other workers to continue."""
+    """The worker must end. A signal handler raises this. The running session is then closed, and another worker
+    continues with its agent."""
 
 
 _ending = mmap(-1, 1)  # shared by the processes of a worker, which are forked; a killed process leaves no lock
@@ -60,7 +61,7 @@ def begin_nothing_new() -> None:
 
 
 def is_ending() -> bool:
-    """Whether the worker is about to end, and leaves waiting tasks to other workers."""
+    """Whether the worker is about to end. Other workers then do the waiting tasks."""
     return _ending[0] == 1
 
 
@@ -77,7 +78,7 @@ class NotATask(ConfigurationError):
 
 
 def task(do: Callable[..., str]) -> Callable[..., str]:
-    """Make a function a task, which returns a code and raises nothing.
+    """Make a function a task. A task returns a code and raises nothing.
 
     django-q2 logs the text of exceptions, which may quote content.
     """
@@ -109,7 +110,8 @@ def put(name: str, *numbers: int) -> None:
 
 
 def _push(name: str, *numbers: int) -> None:
-    """Log a task that cannot be queued: its transaction is committed, and the sweep finds the agents that are due."""
+    """Queue a task, or log that it cannot be queued. An error would be too late, because the transaction is committed.
+    The sweep finds the agents that are due."""
     try:
         async_task(name, *numbers, broker=_broker())
     except _redis_error():
@@ -117,7 +119,7 @@ def _push(name: str, *numbers: int) -> None:
 
 
 def put_later(name: str, *numbers: int, wait: timedelta) -> None:
-    """Queue a task after a while. Until then it waits in the database."""
+    """Queue a task after the time `wait`. Until then, the task waits in the database."""
     Schedule.objects.create(func=name, args=str(numbers), next_run=timezone.now() + wait)
 
 
@@ -136,7 +138,7 @@ def depth() -> int:
 def queue_due(broker: Broker | None = None) -> None:
     """Queue the tasks of the schedules that are due.
 
-    Rows that cannot be queued are removed first: django-q2's own function stops at the first such row.
+    This first removes rows that cannot be queued, because django-q2's own function stops at the first such row.
     """
     try:
         _remove_foreign()
@@ -147,7 +149,7 @@ def queue_due(broker: Broker | None = None) -> None:
 
 
 def _remove_foreign() -> None:
-    """Remove schedules that are not of our tasks."""
+    """Remove schedules that do not run one of the service's tasks."""
     for row in Schedule.objects.all():
         if not _is_ours(row):
             Schedule.objects.filter(pk=row.pk).delete()
@@ -155,7 +157,8 @@ def _remove_foreign() -> None:
 
 
 def _bring_back() -> None:
-    """Make a repeated task due within its interval. The clock was ahead when a later date was set."""
+    """If a repeated task is due only after more than one interval, make it due now. The clock was ahead when that date
+    was set."""
     for row in Schedule.objects.filter(schedule_type=Schedule.MINUTES):
         now = timezone.now()
         if row.next_run > now + timedelta(minutes=row.minutes):
@@ -178,8 +181,8 @@ def _is_known(name: str, numbers: Iterable[Any]) -> bool:
 
 
 def require_known(task: dict[str, Any], **_: Any) -> None:
-    """Refuse a task that is not ours, because a schedule that is inserted with SQL can call any function. (Tasks in the
-    queue are signed.) Raises NotATask."""
+    """Refuse a function that is not a task of the service. Otherwise a schedule that somebody inserts with SQL could
+    call any function. (Tasks in the queue are signed.) Raises NotATask."""
     if task["kwargs"] or not set(task) <= _PARTS or not _is_known(task["func"], task["args"]):
         raise NotATask("This is not a task of Palimpsest.")
 
@@ -188,7 +191,8 @@ _PARTS = {"id", "name", "func", "args", "kwargs", "started", "group", "cluster",
 
 
 def keep_schedules() -> None:
-    """Make sure that each of our schedules exists once, also if several workers start at the same time."""
+    """Make sure that each schedule of the service exists exactly once, even if several workers start at the same
+    time."""
     _remove_foreign()
     for name, func, minutes in (
         ("palimpsest: sweep", SWEEP, settings.SWEEP_MINUTES),
@@ -202,13 +206,14 @@ def keep_schedules() -> None:
 
 
 def next_sweep() -> datetime | None:
-    """When a worker next looks for due agents. In the past if no worker runs; None if no worker has started yet."""
+    """The time at which a worker will next look for due agents. If no worker runs, this time is in the past. If no
+    worker has started yet, it is None."""
     moments: QuerySet[Schedule, datetime] = Schedule.objects.filter(func=SWEEP).values_list("next_run", flat=True)
     return moments.order_by("pk").first()
 
 
 def unattended() -> str:
-    """Why queued tasks are not carried out; "" while a worker regularly looks for due agents."""
+    """The reason why queued tasks are not carried out. It is "" while a worker regularly looks for due agents."""
     expected = next_sweep()
     if expected is None:
         return "no worker has started yet: start 'manage.py worker'"
@@ -218,7 +223,7 @@ def unattended() -> str:
 
 
 def give_again() -> None:
-    """Put back the tasks that workers took from the database and did not finish."""
+    """Put the tasks that workers took from the database and did not finish back into the queue."""
     OrmQ.objects.filter(lock__gt=timezone.now()).update(lock=timezone.now())
 
 
@@ -228,7 +233,7 @@ def _broker() -> Broker:
 
 
 def _redis_error() -> type[Exception]:
-    """The base of the errors of Redis, whose library is loaded only where it is needed."""
+    """The base class of all Redis errors. The Redis library is loaded only if it is needed."""
     from redis.exceptions import RedisError
 
     return RedisError

@@ -1,6 +1,6 @@
 """Count the requests that the service answers, by method and route, for the metrics at /metrics.
 
-Each process counts in files that all processes of one gunicorn share (config/gunicorn.py).
+The counts are in files in a folder that all processes of one gunicorn share (config/gunicorn.py).
 """
 
 from __future__ import annotations
@@ -36,6 +36,6 @@ def counted(answer: View) -> View:
 
 
 def method_and_route(request: HttpRequest) -> tuple[str, str]:
-    """A request's method, and the pattern of its URL. The path itself may contain anything."""
+    """A request's method, and the pattern of its URL. The path itself is not used, because it may contain anything."""
     match = getattr(request, "resolver_match", None)
     return (request.method or "") if request.method in _METHODS else "other", match.route if match else "none"

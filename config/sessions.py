@@ -1,7 +1,8 @@
-"""People's sessions, in Django's table. The table has a MAC of the cookie's key instead of the key.
+"""People's sessions, in Django's table. The table does not contain the session key of the cookie, but a MAC of this
+key.
 
-So a database dump contains no key to sign in with. A row that is inserted with SQL is useless: its data is signed with
-SECRET_KEY, and its MAC needs the pepper.
+So a database dump contains no key to sign in with. A row that somebody inserts with SQL is useless, because it needs
+data signed with SECRET_KEY and a MAC made with the pepper.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings, from the environment. The defaults work without any configuration.
+"""The settings of the service. They come from environment variables. The defaults work without any configuration.
 
 `docs/reference/configuration.md` lists every variable. Secrets come from the environment, or from files in KEYS_DIR
 that `manage.py create_keys` creates.

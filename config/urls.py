@@ -1,4 +1,4 @@
-"""The service's URLs. Each app has its own in `api`, `admin` or `monitoring`."""
+"""The service's URLs. Each app has its own URLs in its folder `api`, `admin` or `monitoring`."""
 
 from __future__ import annotations
 

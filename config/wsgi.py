@@ -20,7 +20,7 @@ _ENDLESS = str(2**53)  # more than the length of any body: gunicorn ends it afte
 
 
 class _Chunks:
-    """A body in chunks. An invalid chunk raises OSError, like a body that ends too early."""
+    """The body of a request in chunks. An invalid chunk raises OSError, and so does a body that ends too early."""
 
     def __init__(self, body: IO[bytes]) -> None:
         self._body = body
@@ -39,8 +39,8 @@ class _Chunks:
 
 
 class Handler(WSGIHandler):
-    """Django's handler with two fixes: Django ignores a body in chunks, because it has no length, and sends a body with
-    the response to HEAD."""
+    """Django's handler with two fixes. It reads a body in chunks, which Django ignores because such a body has no
+    length. It also removes the body from the response to a HEAD request."""
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> HttpResponseBase:
         if environ.get("wsgi.input_terminated") and "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower():

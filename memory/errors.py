@@ -21,7 +21,7 @@ class Invalid(InvalidField, MemoryFault):
 
 
 class NumbersError(MemoryFault):
-    """The base class of errors that refuse an edit because of some memories. `numbers` has their numbers."""
+    """The base class of errors that refuse an edit because of some memories. `numbers` has the memories' numbers."""
 
     what = "Refused"
 
@@ -82,7 +82,7 @@ class Notice(NumbersError):
 
 
 class ProtectionRefused(MemoryFault):
-    """This caller can never protect memories, or cannot do it at this time."""
+    """This caller can never protect memories, or cannot protect memories now."""
 
     code = "protection_refused"
 
@@ -121,14 +121,14 @@ class PersonRequired(MemoryFault):
 
 
 class NotConfirmed(MemoryFault):
-    """Somebody turned off a switch in the meantime. The change would turn it on, and the person did not agree to
-    that."""
+    """The change would turn on a switch without the person's agreement. Somebody turned off this switch in the
+    meantime."""
 
     code = "not_agreed"
 
     def __init__(self, paths: Sequence[str]) -> None:
         super().__init__(
-            f"Nothing was changed. In the meantime, somebody turned off {', '.join(paths)}, and your change would turn "
+            f"Nothing was changed. In the meantime, somebody turned off {', '.join(paths)}. Your change would turn "
             "this on again. Look at the settings and try again."
         )
         self.paths = tuple(paths)
@@ -237,7 +237,7 @@ class NothingToUndo(MemoryFault):
 
 
 class Conflict(MemoryFault):
-    """Later entries changed the same memories. `conflicts` maps the number of each memory to its later entries."""
+    """Later entries changed the same memories. `conflicts` maps each memory's number to its entries."""
 
     code = "conflict"
 
@@ -258,7 +258,7 @@ class AlreadyRequested(MemoryFault):
 
 
 class TooManyRequests(MemoryFault):
-    """A person made, or an agent received, too many requests and proposals within 24 hours."""
+    """Within 24 hours, a person made too many requests and proposals, or an agent received too many."""
 
     code = "too_many_asked"
 
@@ -301,14 +301,14 @@ class LastOwner(MemoryFault):
 
 
 class MailNotSent(MemoryFault):
-    """Mail is printed to the console, so other people than the steward could read a consent link."""
+    """Mail is printed to the console, so people other than the steward could read a consent link."""
 
     code = "mail_not_sent"
 
     def __init__(self) -> None:
         super().__init__(
-            "This agent has a steward, who decides with a link that the service mails. At present, mail is printed to "
-            "the console, where the operator can read that link. Ask the operator to set EMAIL_URL, such as "
+            "This agent's steward decides with a link, which the service sends by mail. At present, mail is printed to "
+            "the console, and the operator can read the link there. Ask the operator to set EMAIL_URL, such as "
             "smtp+tls://USER:PASSWORD@HOST:587."
         )
 

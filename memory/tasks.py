@@ -1,4 +1,4 @@
-"""The background tasks of this app: letters to stewards."""
+"""The background tasks of this app. They send letters to stewards."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The admin site. It requires a password and a second factor. Roles in tenants decide what a person sees.
+"""The admin site. It requires a password and a second factor. The roles that a person has in tenants decide what this
+person sees.
 
-Pages register themselves on this site on import, so the site imports them inside its methods.
+When a page is imported, it registers itself on this site. So the site imports the pages inside its methods.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Site(UnfoldAdminSite, OTPAdminSite):  # type: ignore[misc]  # Unfold comes
     login_template = "admin/login.html"  # not that of OTPAdminSite
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
-        """Import only this project's pages. `admin.autodiscover` also adds those of django-q and Django's groups."""
+        """Import only this project's pages. `admin.autodiscover` would also import the pages of django-q and of
+        Django's groups."""
         from audit import admin as audit_pages  # noqa: F401
         from memory import admin as memory_pages  # noqa: F401
         from memory.admin.plain_pages.accounts import SignInForm
@@ -48,14 +50,16 @@ class Site(UnfoldAdminSite, OTPAdminSite):  # type: ignore[misc]  # Unfold comes
         ]
 
     def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        """Unfold's search for pages. It fails for a page of results that does not exist: return a 404 instead."""
+        """Search with Unfold's search. Unfold fails for a page of results that does not exist. Return a 404 in this
+        case."""
         try:
             return super().search(request, extra_context)
         except (InvalidPage, ValueError):
             raise Http404 from None
 
     def password_change(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Redirect to `accounts.password`, which asks for a code and ends grants. Django's own page does neither."""
+        """Redirect to `accounts.password`, which asks for a code and ends grants. Django's own page does not do these
+        two things."""
         return redirect("admin:account_password")
 
     password_change_done = password_change

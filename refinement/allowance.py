@@ -1,7 +1,8 @@
 """A tenant's monthly allowance of model tokens. When it is used up, only sessions that a person requests are opened.
 
-Tokens count when a session ends, if the service drives it. A runtime pays for its own model. So open sessions can
-exceed the allowance, each at most by its own limit.
+Only sessions that the service drives count, because a runtime pays for its own model. The tokens of a session count
+when the session ends. So open sessions can exceed the allowance. Each session can exceed it at most by the session's
+own limit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from refinement.models import Driver, RefinementSession, Share
 
 
 def month_of(moment: datetime) -> date:
-    """The first day of the month, in UTC."""
+    """Return the first day of the month in which the moment is, in UTC."""
     return moment.astimezone(UTC).date().replace(day=1)
 
 
@@ -29,18 +30,18 @@ def next_month(moment: datetime) -> date:
 
 
 def of(tenant: Tenant) -> int | None:
-    """The allowance in tokens; None for no limit."""
+    """Return the allowance in tokens, or None if there is no limit."""
     return settings.MONTH_TOKENS if tenant.month_tokens is None else tenant.month_tokens
 
 
 def spent(tenant_id: int, now: datetime | None = None) -> int:
-    """The model tokens that the tenant's closed sessions used this month."""
+    """Return the number of model tokens that the tenant's closed sessions used this month."""
     rows = Share.objects.filter(tenant_id=tenant_id, month=month_of(now or timezone.now()))
     return rows.values_list("model_tokens", flat=True).first() or 0
 
 
 def left(tenant: Tenant, now: datetime | None = None) -> int | None:
-    """The tokens that are left this month; None if there is no allowance."""
+    """Return the number of tokens that are left this month, or None if there is no limit."""
     most = of(tenant)
     return None if most is None else max(0, most - spent(tenant.pk, now))
 
@@ -50,7 +51,7 @@ def is_used_up(tenant: Tenant, now: datetime | None = None) -> bool:
 
 
 def used_up(now: datetime) -> Q:
-    """A filter for agents whose tenant has used up its allowance."""
+    """Return a filter for agents whose tenant has used up its allowance."""
     most: Any = OuterRef("tenant__month_tokens")
     if settings.MONTH_TOKENS is not None:
         most = Coalesce(most, Value(settings.MONTH_TOKENS))
@@ -59,14 +60,14 @@ def used_up(now: datetime) -> Q:
 
 
 def count(session: RefinementSession) -> None:
-    """Add the tokens of a session, in the transaction that closes it."""
+    """Count the tokens of a session. Call this in the transaction that closes the session."""
     tokens = session.prompt_tokens + session.completion_tokens
     if session.driver == Driver.SERVER and tokens and session.closed_at is not None:
         add(session.agent.tenant_id, tokens, session.closed_at)
 
 
 def add(tenant_id: int, tokens: int, at: datetime) -> None:
-    """Add tokens that a tenant's models used."""
+    """Add tokens to the tenant's total of the month."""
     month = month_of(at)
     Share.objects.get_or_create(tenant_id=tenant_id)
     of_tenant = Share.objects.filter(tenant_id=tenant_id)

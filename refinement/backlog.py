@@ -1,7 +1,7 @@
 """The backlog: the agents that are due and wait for a worker.
 
-A task of the queue only wakes a worker, which then chooses an agent (`refinement.scheduling`). So the queue may deliver
-a task twice or lose it: no agent is refined twice, and the next sweep wakes workers again.
+A task in the queue only wakes a worker. The worker then chooses an agent (`refinement.scheduling`). So if the queue
+delivers a task twice, no agent is refined twice. If the queue loses a task, the next sweep wakes workers again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REPEAT_AFTER = timedelta(minutes=1)  # a repeated request gets a new task after 
 
 
 def request(agent: Agent) -> Agent:
-    """Make the agent due now, on request of its own side.
+    """Make the agent due now. The agent's side requests this.
 
     Raises MemoryDisabled, Erased, BackingOff, AllowanceSpent.
     """
@@ -59,9 +59,8 @@ def request(agent: Agent) -> Agent:
 
 
 def request_for(agent: Agent, actor: Actor) -> Agent:
-    """Make the agent due now, on request of a person. The trail records it.
-
-    It also works for an agent that is paused or in a cool-down. Raises MemoryDisabled, Erased.
+    """Make the agent due now. A person requests this, and the trail records the request. This also works for an agent
+    that is paused or in a cool-down. Raises MemoryDisabled, Erased.
     """
     with edits.locked(agent) as row:
         edits.require_key(row)
@@ -72,7 +71,8 @@ def request_for(agent: Agent, actor: Actor) -> Agent:
 
 
 def _add_again(agent: Agent) -> None:
-    """Add the agent, and a second time if its task may be lost. A person's request comes first."""
+    """Add the agent to the backlog. If it is already in the backlog and its task may be lost, add it again. An agent
+    that a person requested takes priority."""
     waits = Waiting.objects.filter(pk=agent.pk, taken_at=None)
     waits.filter(since__lt=timezone.now() - REPEAT_AFTER).delete()
     if agent.due_reason == DueReason.MANUAL:
@@ -81,7 +81,8 @@ def _add_again(agent: Agent) -> None:
 
 
 def when_over_budget(*, agent: Agent, **_: Any) -> None:
-    """Add the agent; with Redis after the commit, because a long import must not delay a sweep."""
+    """Add the agent to the backlog. With Redis, add it after the commit, because a long import must not delay a
+    sweep."""
     if settings.REDIS_URL:
         transaction.on_commit(partial(add, agent))
     else:
@@ -89,7 +90,7 @@ def when_over_budget(*, agent: Agent, **_: Any) -> None:
 
 
 def add(agent: Agent) -> bool:
-    """Add a due agent and wake a worker. False if it is already in the backlog."""
+    """Add a due agent and wake a worker. Return False if the agent is already in the backlog."""
     with transaction.atomic():
         added = bool(_add([agent]))
         if added:
@@ -98,17 +99,17 @@ def add(agent: Agent) -> bool:
 
 
 def add_if_due(agent_id: int) -> None:
-    """Add the agent of a task if it is due. A sweep may have removed it because the backlog was full."""
+    """Add the agent of a task if it is due. A sweep may have removed the agent because the backlog was full."""
     _add(schedule.due().filter(pk=agent_id))
 
 
 def sweep() -> int:
     """Add due agents, up to SWEEP_AGENTS, and wake workers. Returns how many were added.
 
-    The order is: the first agent of each tenant and provider, then the second of each, and so on. Within these, agents
-    that a person requested come first, then the longest overdue. For a provider or model that does not respond, only a
-    few agents are added, to find out when it responds again. Agents that are no longer due, use another model now, or
-    exceed the limit are removed.
+    The agents of each pair of tenant and provider are sorted: those that a person requested come first, and then those
+    that are due for the longest time. The sweep adds the first agent of each pair, then the second of each pair, and so
+    on. If a provider or model does not respond, only a few of its agents are added, to find out when it responds again.
+    Agents are removed if they are no longer due, if their model changed, or if they exceed the limit.
     """
     began = timezone.now()
     remove_lost()
@@ -133,7 +134,7 @@ def _in_turn() -> QuerySet[Agent]:
 
 
 def _using(names: Iterable[str]) -> Q:
-    """A filter for agents with these models or providers."""
+    """Return a filter for agents with these models or providers."""
     found = Q(model__in=list(names))
     for provider in (name for name in names if "/" not in name):
         found |= Q(model__startswith=f"{provider}/")
@@ -147,7 +148,8 @@ _REQUESTED_FIRST: Any = [
 
 
 def _add(agents: Iterable[Agent]) -> int:
-    """Add the agents that are not in the backlog; returns how many. A fixed order prevents deadlocks of two sweeps."""
+    """Add the agents that are not in the backlog yet, and return their number. The fixed order prevents a deadlock of
+    two sweeps."""
     claim, now = secrets.randbits(62), timezone.now()
     rows = [
         Waiting(
@@ -180,7 +182,7 @@ def wake() -> None:
 def wake_next() -> None:
     """Wake another worker for the next agent. If the backlog is empty, queue a sweep.
 
-    If the queue cannot be reached, the next sweep does it.
+    If the queue cannot be reached, the next sweep wakes a worker.
     """
     with suppress(QueueUnreachable):
         queued = depth()
@@ -202,7 +204,7 @@ def _wake_later() -> None:
 
 
 def _is_dry() -> bool:
-    """Whether no agent of the backlog can be refined now, but other due agents can."""
+    """Return whether no agent in the backlog can be refined now, but other due agents can be refined."""
     now = scheduling.closed()
     if scheduling.free(now).exists():
         return False

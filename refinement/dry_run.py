@@ -12,7 +12,7 @@ from refinement.models import Mode
 
 
 def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
-    """Why an agent is due, its figures and limits, and the size of its briefing, without content.
+    """Return why the agent is due, its figures, its limits, and the size of its ledger. No content is included.
 
     Raises MemoryDisabled.
     """

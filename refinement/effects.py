@@ -1,7 +1,7 @@
-"""The tools of the Knife: for each tool, its checks and its edit.
+"""The tools of the Knife. Each tool has one function, which checks a call and makes the edit.
 
-Every function runs in the transaction of its call (`refinement.knife`), with the agent's row locked. To refuse a call,
-it raises a domain error. Then its changes of the session are not stored.
+The functions run in the transaction of the call (`refinement.knife`), and the agent's row is locked. A function refuses
+a call with a domain error. Then the function's changes to the session's row are not stored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from refinement.models import Mode, Outcome, RefinementSession
 
 SHOWN_IN_ERRORS = 10  # memories whose current content one error shows
 DUPLICATES_TRIED = 200  # most similar memories that a deletion in dedupe_only is compared with
-MAX_SOURCE_CHARACTERS = 200_000  # of one call, because it reads and compares them while the agent is locked
+MAX_SOURCE_CHARACTERS = 200_000  # of one call, which reads and compares the sources while the agent is locked
 LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # specifics of one edit
 GROWTH = 16  # tokens by which a result may exceed its sources, for example for a full date or a name
 _WORD = re.compile(r"\w+")  # without search operators
@@ -54,14 +54,15 @@ class CallContext:
 
     @property
     def mass(self) -> int:
-        """The tokens that the circuit breaker counts: the session's own count, but at most the current tokens without
-        exact duplicates, because others may discard memories in the meantime."""
+        """The tokens that the circuit breaker counts. Usually this is the session's own count. If others have discarded
+        memories, the current core tokens without exact duplicates may be fewer. Then this lower number counts."""
         return min(self.session.counted_tokens, self.agent.core_tokens - self.agent.duplicate_tokens)
 
     def count_changes(self, memories: int, lost: int = 0) -> None:
-        """Count an edit before it is made: the number of changed memories and of lost core tokens.
+        """Add an edit to the session's counts, before the edit is made. `memories` is the number of changed memories,
+        `lost` the number of lost core tokens.
 
-        Raises LimitReached, FloorReached, and BadCall if fewer changes are left.
+        Raises LimitReached, FloorReached. Raises BadCall if the session has too few changes left.
         """
         row = self.session
         row.require_left("changes")
@@ -82,7 +83,8 @@ class CallContext:
         self.memories = memories
 
     def change_nothing(self, **answer: Any) -> None:
-        """Set the result of a call without effect. It counts as a failed call, so that it is not repeated forever."""
+        """Set the result of a call that changed nothing. The call counts as failed. The number of failed calls is
+        limited, so the model cannot repeat the call forever."""
         self.session.changes -= self.memories
         self.session.failed_calls += 1
         self.memories = 0
@@ -211,10 +213,10 @@ EFFECTS: dict[str, Callable[[CallContext, Any], None]] = {
 
 
 def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[errors.NumbersError]) -> None:
-    """Refuse memories whose current version the agent has not seen, and memories that cannot be edited for one of these
-    reasons.
+    """Refuse memories that the agent may not edit. `reasons` are additional errors that refuse a memory.
 
-    Otherwise the edit could overwrite a change. The write path checks some of the reasons again, for other callers.
+    The agent must have seen the current version of each memory. Otherwise the edit could overwrite a change that the
+    agent does not know. The write path checks some of the reasons again, because it has other callers.
     """
     operations.refuse(memories, errors.Discarded, errors.Notice, errors.Private)
     switches.require_open(call.agent, (memory.category for memory in memories))
@@ -231,7 +233,8 @@ def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[err
 
 
 def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> dict[str, Any]:
-    """Check a merge or a rewrite, and count it. Returns the part of the result about specifics that it leaves out.
+    """Check a merge or a rewrite, and count it. Returns the field `left_out` of the call's result: the details that the
+    new content leaves out. The field is missing if there are none.
 
     The fast checks come first, because the agent's row is locked.
     """
@@ -254,8 +257,8 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
 
 
 def _left_out(call: CallContext, sources: list[Memory], content: str) -> list[dict[str, Any]]:
-    """The details of the sources that the edit would lose, each with the number of its source. A detail is lost if no
-    core memory will contain it."""
+    """The details that the edit would lose, each with the number of its source memory. A detail is lost if no core
+    memory contains it after the edit."""
     silo = Silo.for_agent(call.agent)
     texts = {memory.number: silo.open(memory).content for memory in sources}
     if sum(map(len, texts.values())) > MAX_SOURCE_CHARACTERS:
@@ -278,7 +281,7 @@ def _left_out(call: CallContext, sources: list[Memory], content: str) -> list[di
 
 
 def _require_duplicate(call: CallContext, memory: Memory) -> None:
-    """In dedupe_only, refuse to delete a memory unless an equal or nearly equal one stays."""
+    """In the mode dedupe_only, refuse to delete a memory if no equal or nearly equal memory stays."""
     silo = Silo.for_agent(call.agent)
     content = silo.open(memory).content
     with reader(call.agent) as index:
@@ -294,7 +297,8 @@ def _require_duplicate(call: CallContext, memory: Memory) -> None:
 
 
 def _show(call: CallContext, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """These memories as records of the ledger, without discarded and hidden ones. The agent may then edit them."""
+    """Return memories in the form of ledger records. Discarded and hidden memories are left out. After this, the agent
+    may edit the returned memories."""
     silo, hidden = Silo.for_agent(call.agent), ledger.left_out(call.agent)
     lines = []
     for memory in edits.fetch(call.agent, numbers):
@@ -307,7 +311,7 @@ def _show(call: CallContext, numbers: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def explain(call: CallContext, error: DomainError) -> dict[str, Any]:
-    """Additional data of a refusal. For a changed memory, it is the current content."""
+    """Additional data for the result of a refused call. If a memory has changed, the data has its current content."""
     if isinstance(error, errors.Stale):
         return {"present": _show(call, error.numbers[:SHOWN_IN_ERRORS])}
     return dict(getattr(error, "more", {}))

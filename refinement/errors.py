@@ -22,7 +22,8 @@ class SessionEnded(RefinementError):
 
 
 class BackingOff(RefinementError):
-    """The last sessions of the agent failed. The service retries after a cool-down; a request does not shorten it."""
+    """The agent's last session failed. The service tries again after a cool-down. A request of the agent's own side
+    does not shorten the cool-down."""
 
     code = "backing_off"
 
@@ -34,7 +35,8 @@ class AgentBusy(RefinementError):
 
 
 class AllowanceSpent(RefinementError):
-    """The tenant has used its model tokens of this month. Only sessions that a person requests can begin."""
+    """The tenant has used up its model tokens of this month. Until next month, the service opens only sessions that a
+    person requests."""
 
     code = "allowance_spent"
 
@@ -67,6 +69,6 @@ class LimitReached(RefinementError):
 
 
 class FloorReached(RefinementError):
-    """The circuit breaker: the call cuts core memory below the agent's floor."""
+    """The circuit breaker refused the call, because the call would cut core memory below the session's floor."""
 
     code = "floor"

@@ -1,8 +1,8 @@
-"""`gc`: a model analyses an agent's log for patterns. Then the log is trimmed to its newest entries.
+"""`gc`: a model looks for patterns in an agent's log. Then the log is trimmed to its newest entries.
 
-There is one model call for each agent, without tools and without a retry. The report about a memory file is printed,
-because the caller can read the file. The report about a silo is content: it is stored sealed, and printed only for the
-agent itself or under a grant.
+`gc` makes one model call for each agent, without tools and without a retry. The report about a memory file is printed,
+because the caller can read the file. The report about a silo is content, so it is stored sealed. It is printed only
+with the agent's key or under a grant.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ class GcFailed(DomainError):
 
 
 class Output(Protocol):
-    """The receiver of results and warnings."""
+    """The object that prints the results and warnings of `gc`."""
 
     def tell(self, text: str) -> None: ...
 
     def warn(self, line: str) -> None: ...
 
     def flush(self) -> None:
-        """Raises OSError if the results could not be written."""
+        """Write all results that are still in a buffer. Raises OSError if this fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """How `gc` runs.
 
-    `may_choose_model`: whether the content of this silo may be sent to a model other than the agent's own.
-    `may_print`: whether the report with this number may be printed.
+    `may_choose_model` says whether the content of an agent's silo may be sent to a model other than the agent's own.
+    `may_print` says whether a report about a silo may be printed. Its last argument is the report's number.
     """
 
     actor: Actor
@@ -78,7 +78,7 @@ class Options:
 
 
 def collect(agent: Agent, name: str, options: Options, output: Output) -> None:
-    """Analyse and trim the log of one agent, which the output calls `name`. Raises GcFailed, Erased."""
+    """Analyse and trim the log of one agent. The output uses `name` for the agent. Raises GcFailed, Erased."""
     agent = Agent.objects.select_related("tenant").get(pk=agent.pk)  # it may have changed while others were processed
     try:
         switches.require_on(agent)
@@ -179,7 +179,7 @@ def _request(name: str, text: Text, *, quotes: bool) -> base.Request:
 
 
 def _quoted(failure: ModelError) -> str:
-    """The provider's own message, which may repeat content. Only for memory files."""
+    """The provider's own error message. It may repeat content, so it is printed only for memory files."""
     if isinstance(failure, base.ModelReplyInvalid):
         return failure.server_message or f"failed to parse response: {failure}"
     return failure.server_message if failure.status or failure.server_message else str(failure)
@@ -190,7 +190,7 @@ def _quoted(failure: ModelError) -> str:
 
 def _printable(agent: Agent, agent_log: Log, report: GcReport, analysis: str, options: Options) -> str:
     if report.withdrawn_at is not None:
-        return "Withdrawn: content that it may quote was redacted meanwhile."
+        return "Withdrawn: content was redacted during the analysis, and the report may quote it."
     if agent_log.is_file or options.may_print(agent, agent_log, report.number):
         return analysis
     return f"Only the agent can read it: GET /api/v1/gc-reports/{report.number}"

@@ -1,6 +1,7 @@
 """The log that `gc` processes: the agent's memory file, or the run entries in its journal.
 
-A log is counted, read for the model, and then trimmed. Entries that are added in the meantime are kept.
+First the entries are counted. Then the model gets the log, and the log is trimmed. Entries that were added after the
+count are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ BYTES_PER_TOKEN = 16  # at most: four characters of four bytes
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The part of a log to send: its bytes, their number, and how many of the oldest entries are left out."""
+    """The part of a log that the model gets. `size` is the number of its bytes. `left_out` is the number of the oldest
+    entries, which are not sent."""
 
     pieces: Callable[[], Iterable[bytes]]
     size: int
@@ -32,12 +34,12 @@ class Text:
 
 
 def log_of(agent: Agent, actor: Actor) -> Log:
-    """The log of an agent. Raises FileFault if the memory file cannot be read, and SiloKeyMissing."""
+    """The log of an agent. Raises SiloKeyMissing. Raises FileFault if the memory file cannot be read."""
     return FileLog(agent, actor) if agent.memory_path else Journal(agent, actor)
 
 
 class FileLog:
-    """The agent's memory file."""
+    """A log in the agent's memory file."""
 
     is_file = True
     seq: int | None = None  # only of a journal
@@ -49,15 +51,16 @@ class FileLog:
         self._trail_entry: int | None = None  # the entry that announced the trim
 
     def text(self, context_tokens: int | None) -> Text:
-        """The text to send. With `context_tokens`, the newest entries that fit, at least one."""
+        """The text that the model gets. With `context_tokens`, the text has only the newest entries that fit, but at
+        least one entry."""
         start, left_out = 0, 0
         if context_tokens is not None and self.entries:
             start, left_out = self._newest(context_tokens)
         return Text(lambda: log_file.read(self.place, self._state, start), self._state.size - start, left_out)
 
     def _newest(self, context_tokens: int) -> tuple[int, int]:
-        """The byte at which the newest entries that fit begin, and the number of entries before it. Text before the
-        first entry is sent only if everything fits."""
+        """The position of the byte where the newest entries that fit begin, and the number of entries before this
+        position. Text before the first entry is sent only if everything fits."""
         window = max(0, self._state.size - context_tokens * BYTES_PER_TOKEN)
         texts = _entries_in(log_file.read(self.place, self._state, window), is_whole=window == 0)
         fitting, all_fit = newest(texts, context_tokens)
@@ -67,8 +70,8 @@ class FileLog:
         return log_file.start_of_last(self.place, self._state, kept), self.entries - kept
 
     def trim(self, keep: int) -> tuple[int, int]:
-        """Keep the newest entries and all entries added since. Returns (removed, kept). Raises FileFault,
-        MemoryDisabled."""
+        """Keep the newest `keep` entries, and all entries that were added after the count. Returns (removed, kept).
+        Raises FileFault, MemoryDisabled."""
         try:
             done = log_file.trim_entries(self.place, keep, since=self._state, before_replace=self._announce)
         except FileFault:
@@ -78,8 +81,8 @@ class FileLog:
         return done.removed, done.kept
 
     def _announce(self, planned: Trimmed) -> None:
-        """Write the trim to the trail before the file is replaced: then a crash leaves no change without an entry.
-        Raises MemoryDisabled, and the file stays as it was."""
+        """Record the trim in the trail before the file is replaced. So the file never changes without an entry, even
+        after a crash. Raises MemoryDisabled. Then the file does not change."""
         switches.require_on(Agent.objects.select_related("tenant").get(pk=self.agent.pk))
         self._trail_entry = operations.record_file_trim(self.agent, _summary(planned), self.actor)
 
@@ -93,9 +96,10 @@ def _summary(planned: Trimmed) -> dict[str, Any]:
 
 
 def _entries_in(pieces: Iterable[bytes], *, is_whole: bool) -> Iterator[str]:
-    """The entries of a file. In the end of a file, the incomplete first entry is left out.
+    """The entries of a whole file, or of its last part.
 
-    In a whole file, the text before the first entry comes first.
+    In a whole file, the text before the first entry comes first. In a last part, the text before the first heading is
+    left out, because it may be an incomplete entry.
     """
     parts = _split(pieces, b"\n" if is_whole else b"")
     before = next(parts)
@@ -113,7 +117,8 @@ def _split(pieces: Iterable[bytes], rest: bytes) -> Iterator[bytes]:
 
 
 class Journal:
-    """The run entries of the agent's journal. `seq` is the last audit entry when they were read."""
+    """A log in the agent's journal: its run entries. `seq` is the number of the last audit entry before the run entries
+    were read."""
 
     is_file = False
 
@@ -140,7 +145,8 @@ Log = FileLog | Journal
 
 
 def newest(texts: Iterable[str], limit: int) -> tuple[int, bool]:
-    """How many of the newest texts fit into `limit` tokens, and whether all fit. The oldest text comes first."""
+    """How many of the newest texts fit into `limit` tokens, and whether all texts fit. `texts` begins with the oldest
+    text."""
     weights, total, all_fit = deque[int](), 0, True
     for text in texts:
         weights.append(max(1, tokens.count(text)))

@@ -26,8 +26,8 @@ _HEADING = re.compile(rf"^\s{{0,3}}#{{1,6}}\s+({'|'.join(SECTIONS.values())})[\s
 def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0, since: int | None = None) -> GcReport:
     """Store a sealed report with the agent's next number.
 
-    It is withdrawn at once if content was redacted after entry `since`, because it may quote that content. Raises
-    Erased, MemoryDisabled.
+    If content was redacted after audit entry `since`, the report may quote this content. Then it is stored without its
+    text, as withdrawn. Raises Erased, MemoryDisabled.
     """
     with edits.locked(agent) as row:
         edits.require_key(row)
@@ -48,7 +48,7 @@ def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0
 
 
 def opened(agent: Agent, reports: Sequence[GcReport]) -> list[str]:
-    """The texts of reports, for the agent; "" for a withdrawn one. Raises MemoryDisabled."""
+    """The texts of reports, for the agent. The text of a withdrawn report is "". Raises MemoryDisabled."""
     switches.require_on(agent)
     silo = Silo.for_agent(agent)
     return [
@@ -58,7 +58,8 @@ def opened(agent: Agent, reports: Sequence[GcReport]) -> list[str]:
 
 
 def sections(text: str) -> dict[str, str]:
-    """A report's sections by name, in any order and with headings of any level. The first of each name counts."""
+    """A report's sections by name. The sections may have any order, and their headings may have any level. If two
+    sections have the same name, the first section counts."""
     places = list(_HEADING.finditer(text))
     names = {heading.casefold(): name for name, heading in SECTIONS.items()}
     found: dict[str, str] = {}
@@ -69,5 +70,8 @@ def sections(text: str) -> dict[str, str]:
 
 
 def withdraw(*, agent: Agent, **_: Any) -> None:
-    """Remove the text of all reports, because they may quote removed content. Receives the signal `removing`."""
+    """Remove the text of all reports of an agent, because they may quote removed content.
+
+    This function receives the signal `removing`.
+    """
     GcReport.objects.filter(agent=agent, withdrawn_at=None).update(sealed=b"", withdrawn_at=timezone.now())

@@ -1,12 +1,12 @@
-"""The Knife: the tool calls of a refinement session, which change only the memories of its own agent.
+"""The Knife: the tool calls of a refinement session. They change only the memories of the session's agent.
 
-Each call is one transaction with the agent's row locked. It checks that the session is live and within its limits, and
-that the arguments are valid. Then it calls the tool's function (`refinement.effects`). A refused call changes only the
-session's counts, and its result says what to do instead.
+Each call is one transaction with the agent's row locked. First, the Knife checks that the session is open and within
+its limits, and that the arguments are valid. Then it calls the tool's function (`refinement.effects`). A refused call
+changes only the session's counts. Its result says what to do instead.
 
-The service drives a session with `Knife` (`refinement.loop`). The agent's own runtime drives one over the API with
-`briefing`, `call` and `abort`. Its batches are computed with the first briefing and stored by number, so a repeated
-briefing shows the same batch.
+The service drives a session with `Knife` (`refinement.loop`). The agent's own runtime drives a session over the API,
+with `briefing`, `call` and `abort`. The first briefing divides the runtime's session into batches and stores the
+numbers of their memories. So a repeated briefing shows the same batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from refinement.models import Driver, Outcome, RefinementSession, SessionStep
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """The result of one call. `answer` is for the model; `is_over`: the session has ended."""
+    """The result of one call. `answer` is for the model. `is_over` is true if the session has ended."""
 
     code: str
     answer: dict[str, Any]
@@ -57,13 +57,13 @@ class Result:
 
 
 class Knife:
-    """One session's tools, for the holder of its lease. Each method is a transaction of its own."""
+    """The tools of one session, for the worker that has the session's lease. Each method is one transaction."""
 
     def __init__(self, session: RefinementSession) -> None:
         self._session = session
 
     def show(self, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> RefinementSession:
-        """Record the memories of a batch, which the agent may then edit. Returns the session's row."""
+        """Record the memories of a batch. After this, the agent may edit them. Returns the session's row."""
         with self._locked() as (agent, row):
             _show(agent, row, batch, batches, entries)
             return row
@@ -76,7 +76,7 @@ class Knife:
             row.save(update_fields=["steps", "lease_until"])
 
     def call(self, name: str, arguments: Mapping[str, Any] | None) -> Result:
-        """Make one call. Raises no domain error: the result says why a call is refused."""
+        """Make one call. If the call is refused, the result says why. Raises no domain error."""
         try:
             with self._locked() as (agent, row):
                 return _carry_out(agent, row, name, arguments)
@@ -88,7 +88,7 @@ class Knife:
 
     @contextmanager
     def _locked(self) -> Iterator[tuple[Agent, RefinementSession]]:
-        """The transaction of one call: the locked agent and the session's current row. Raises SessionEnded,
+        """Open the transaction of one call. Yields the locked agent and the session's current row. Raises SessionEnded,
         MemoryDisabled."""
         with edits.locked(self._session.agent) as agent:
             switches.require_on(agent)
@@ -104,7 +104,7 @@ class Knife:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Briefing:
-    """Messages and tools for the model, for one batch. `batch` counts from 1."""
+    """The messages and tools that the model gets for one batch. The first batch has the number 1."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
@@ -122,7 +122,8 @@ def find(agent: Agent, number: int) -> RefinementSession:
 
 
 def briefing(agent: Agent, number: int) -> Briefing:
-    """The current batch with its current memories. Raises UnknownSession, SessionEnded, MemoryDisabled."""
+    """The briefing for the session's current batch, with the memories as they are now. Raises UnknownSession,
+    SessionEnded, MemoryDisabled."""
     plan = _driven(agent, number).plan
     if not plan:  # without a lock, because this takes long for a large silo, and writers must not wait
         batches = ledger.batches(ledger.read(agent)) or [[]]
@@ -142,11 +143,11 @@ def briefing(agent: Agent, number: int) -> Briefing:
 
 
 def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | None, *, reply: str = "") -> Result:
-    """Make one call, in one transaction. Calls of one `reply` of the model count as one step, and their number is
+    """Make one call, in one transaction. Consecutive calls with the same `reply` count as one step. Their number is
     limited (`limits`). Without `reply`, each call counts as a step.
 
-    The result says why a call is refused. Raises UnknownSession, SessionEnded if the session has ended, and
-    MemoryDisabled, which ends the session.
+    If the call is refused, the result says why. Raises UnknownSession, SessionEnded, MemoryDisabled. MemoryDisabled
+    also ends the session.
     """
     with edits.locked(agent) as locked:
         row = _driven(locked, number)
@@ -167,7 +168,8 @@ def abort(agent: Agent, number: int, reason: str = "") -> RefinementSession:
 
 
 def _driven(agent: Agent, number: int) -> RefinementSession:
-    """The session's current row, if the runtime drives it and it is open. Raises UnknownSession, SessionEnded."""
+    """The current row of an open session that the runtime drives. Raises UnknownSession. Raises SessionEnded for other
+    sessions."""
     row = find(agent, number)
     if row.outcome != Outcome.OPEN:
         raise SessionEnded(f"Session {row.number} has ended. Nothing was changed.")
@@ -189,10 +191,10 @@ def _show(agent: Agent, row: RefinementSession, batch: int, batches: int, entrie
 def _carry_out(
     agent: Agent, row: RefinementSession, name: str, arguments: Mapping[str, Any] | None, reply: str | None = None
 ) -> Result:
-    """Make one call and save the session's counts. Unless `reply` is None, the first call of a reply is a step.
+    """Make one call and save the session's counts. If `reply` is None, the caller has already counted the step.
 
-    A refused call is counted, and nothing else of it is stored. Too many refused calls end the session, and so do
-    three in a row at the floor.
+    A refused call changes only the counts. The session ends after too many refused calls. It also ends after three
+    calls that were refused because of the floor, if no edit succeeded between them.
     """
     started = time.perf_counter()
     code = "ok"

@@ -1,6 +1,6 @@
-"""The ledger: the memories that an agent refines, as JSON Lines, in batches of similar ones.
+"""The ledger: the memories that an agent refines, as JSON Lines. A large ledger is divided into batches.
 
-Each line is one memory. JSON escapes its text, so a text cannot look like another line.
+Each line is one memory. JSON escapes the text of the memory, so the text cannot look like another line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Entry:
         return one_line(self.record())
 
     def record(self) -> dict[str, object]:
-        """The line as an object. A search result and an error show a memory in the same form."""
+        """The memory as a JSON object. Search results and errors show memories in the same form."""
         memory = self.memory
         record: dict[str, object] = {
             "id": memory.number,
@@ -54,7 +54,7 @@ class Entry:
 
 
 def one_line(record: dict[str, object]) -> str:
-    """JSON on one line, even for readers that end a line at U+0085, U+2028 or U+2029."""
+    """A record as JSON on one line. U+0085, U+2028 and U+2029 are escaped, because some programs end a line there."""
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).translate(_LINE_ENDS)
 
 
@@ -62,12 +62,12 @@ _LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 
 
 def moment(at: datetime) -> str:
-    """A time in ISO 8601, in UTC, ending in Z."""
+    """A UTC time in ISO 8601, with Z at the end."""
     return at.isoformat().replace("+00:00", "Z")
 
 
 def refinable(agent: Agent) -> MemoryQuerySet:
-    """The agent's active core memories, without those that are never in a ledger."""
+    """The agent's active core memories, except those whose category is not refined now."""
     return Memory.objects.of(agent).active().core().exclude(category__in=left_out(agent))
 
 
@@ -77,7 +77,8 @@ def left_out(agent: Agent) -> frozenset[str]:
 
 
 def read(agent: Agent, numbers: Sequence[int] | None = None) -> list[Entry]:
-    """The ledger, oldest first. With `numbers`, only those memories, if they are still in it."""
+    """The ledger, with the oldest memory first. With `numbers`, the result has only the memories with these numbers
+    that are still in the ledger."""
     silo = Silo.for_agent(agent)
     rows = refinable(agent) if numbers is None else refinable(agent).numbered(numbers)
     memories, recalled = rows.order_by("origin", "number"), usage.times(agent, numbers)
@@ -87,7 +88,8 @@ def read(agent: Agent, numbers: Sequence[int] | None = None) -> list[Entry]:
 def batches(entries: Sequence[Entry]) -> list[list[Entry]]:
     """The ledger in batches of at most BATCH_TOKENS tokens. A larger memory is a batch of its own.
 
-    If everything fits, there is one batch. Otherwise similar memories come first, together, then the others by date.
+    If everything fits, there is one batch. Otherwise, groups of similar memories come first. The other memories follow
+    by date.
     """
     room = settings.BATCH_TOKENS
     if sum(entry.memory.tokens for entry in entries) <= room:
@@ -108,7 +110,7 @@ def text(entries: Iterable[Entry]) -> str:
 
 
 def _grouped(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Clusters of similar memories first, then each other memory alone."""
+    """Groups of similar memories, and after them one group for each other memory."""
     clusters = similarity.clusters([entry.opened.content for entry in entries])
     clustered = {place for cluster in clusters for place in cluster}
     rest = [[entry] for place, entry in enumerate(entries) if place not in clustered]

@@ -1,7 +1,7 @@
-"""The limits of a session. The agent's setting counts first, then its tenant's, then the default here.
+"""The limits of a session. The agent's setting counts first, then the setting of its tenant, then the default here.
 
-The circuit breaker's limit is the floor, in tokens of core memory. It is absolute, so many sessions together cannot go
-below it either. A session counts its own cuts, so memories that are added in the meantime do not allow more cuts.
+The circuit breaker has the floor as its limit: a number of core tokens. Cuts do not lower the floor, so many sessions
+together cannot go below it either. Memories that are added during a session do not allow the session more cuts.
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ def _set(values: dict[str, int | None]) -> dict[str, int]:
 
 
 def floor(retention: Decimal, target: int, high_water: int) -> int:
-    """retention × min(target, the largest number of core tokens so far), rounded up."""
+    """The floor: retention × min(target, the largest number of core tokens so far), rounded up."""
     return int((retention * min(target, high_water)).to_integral_value(ROUND_CEILING))

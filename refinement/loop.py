@@ -1,7 +1,7 @@
-"""Drives a session with the agent's own model, from opening to closing.
+"""Runs a session with the agent's own model, from the opening to the end.
 
-No transaction is open during a model call. Each edit is a transaction of its own, so an interrupted session leaves only
-complete, audited edits.
+No transaction is open during a model call. Each edit has its own transaction. So if a session is interrupted, all its
+edits are complete and in the audit trail.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def drive(
     report: Report = lambda _: None,
     failed: Callable[[DomainError], None] = lambda _: None,
 ) -> RefinementSession:
-    """Run an open session and return it closed, whatever its outcome.
+    """Run an open session until it has ended. Returns the ended session.
 
-    `report` gets lines of progress, without content. `failed` gets the error that ended the session, of which the
-    session stores only the code.
+    `report` gets lines about the progress, without content. `failed` gets the error that ended the session. The session
+    stores only the code of this error.
     """
     report(
         f"session {session.number}: {session.tokens_before:,} tokens, {session.duplicates_removed} duplicates removed"
@@ -94,7 +94,7 @@ def _work(session: RefinementSession, report: Report, failed: Callable[[DomainEr
 
 @dataclass(slots=True)
 class _Run:
-    """The conversations of one session."""
+    """The state of a running session. The session has one conversation with the model for each batch."""
 
     session: RefinementSession
     model: Model
@@ -107,7 +107,7 @@ class _Run:
         self.knife = Knife(self.session)
 
     def work(self) -> None:
-        """Have one conversation for each batch, until the session is over."""
+        """Process the batches in order, until the session has ended."""
         agent = self.session.agent
         batches = ledger.batches(ledger.read(agent)) or [[]]
         for place, entries in enumerate(batches):
@@ -118,7 +118,7 @@ class _Run:
                 return
 
     def _converse(self, messages: list[Message]) -> bool:
-        """One batch. Returns True if the session is over, False if the next batch follows."""
+        """Process one batch. Returns True if the session has ended, False if the next batch follows."""
         nudged = False
         while True:
             self.knife.begin_step()
@@ -136,7 +136,7 @@ class _Run:
                 return last.is_over
 
     def _carry_out(self, reply: Reply, messages: list[Message]) -> Result:
-        """Make the calls of one reply, in order, until one ends the batch. Returns the last result."""
+        """Carry out the tool calls of one reply in order, until a call ends the batch. Returns the last result."""
         result = Result("", {})
         for place, call in enumerate(reply.tool_calls):
             if place >= limits.MAX_CALLS_PER_REPLY:
@@ -149,7 +149,7 @@ class _Run:
         return result
 
     def _ask(self, messages: Sequence[Message]) -> Reply:
-        """Call the model, and count the cost even if the call fails."""
+        """Call the model. Its tokens are counted even if the call fails."""
         if self.spent.total >= self.session.max_model_tokens:
             raise LimitReached("model_tokens", self.session.max_model_tokens)
         left = self._seconds_left()
@@ -181,7 +181,8 @@ class _Run:
 
 
 def _estimated(messages: Sequence[Message], reply: Reply) -> Usage:
-    """An estimate of a call's cost, for a server that does not report it, so that the session's limit still applies."""
+    """An estimate of a call's tokens. It is needed for servers that do not report the tokens, so that the session's
+    limit also applies there."""
     arguments = json.dumps([call.arguments for call in reply.tool_calls], default=str)
     prompt = sum(tokens.count(message.text) for message in messages)
     return Usage(prompt=prompt, completion=tokens.count(reply.text + arguments))

@@ -1,7 +1,7 @@
-"""Finds what a merge or a rewrite leaves out: numbers, dates, names, addresses, identifiers and quotations.
+"""Finds the details that a merge or a rewrite leaves out: numbers, dates, names, addresses, identifiers and quotations.
 
-It is a report for the model, which can add what should stay. Nothing is refused. The report may contain too much: every
-word with a capital letter counts as a name, except stop words.
+The model gets a report of these details and can add those that should stay. No edit is refused because of the report.
+The report may contain too much, because every word with a capital letter counts as a name, except stop words.
 """
 
 from __future__ import annotations
@@ -41,21 +41,22 @@ _SPELLINGS = NUMBER_WORDS | {name: name[:3] for name in _MONTHS}
 
 @dataclass(frozen=True, slots=True)
 class Specific:
-    """A detail that a shorter text easily loses. `kind` is a group of `_SPECIFIC`."""
+    """A detail that can get lost when a text is shortened. `kind` is the name of a group in the pattern `_SPECIFIC`."""
 
     kind: str
     text: str
 
     def __repr__(self) -> str:
-        """Without the text, which is content."""
+        """The kind only, because the text is content."""
         return f"<Specific {self.kind}>"
 
 
 def losses(source: str, result: str, language: str) -> list[Specific]:
-    """The specifics of the source that the result does not have, each once.
+    """The details that are in `source` but not in `result`, each once.
 
-    A date, a number or a name may be written differently: "7 May 2023" for 2023-05-07, "three" for 3, "Ana's" for Ana.
-    Anything else must be in the result as it is, in upper or lower case.
+    In the result, a date, a number or a name may have another form: "7 May 2023" and 2023-05-07 are the same, and so
+    are "three" and 3, or "Ana's" and Ana. Other details must be in the result unchanged, except for upper and lower
+    case.
     """
     text, terms = _plain(result).casefold(), _terms(result, language)
 
@@ -79,7 +80,8 @@ def _plain(text: str) -> str:
 
 
 def _terms(text: str, language: str) -> set[str]:
-    """Numbers in digits, months by their first three letters, other words by their stem."""
+    """The words and numbers of a text in a common form: numbers in digits, months as three letters, and other words as
+    their stems."""
     stem = stemmer(language)
     terms: set[str] = set()
     for year, month, day, number, word in _TERM.findall(_plain(text)):

@@ -16,7 +16,7 @@ from refinement.errors import LimitReached
 
 
 class Outcome(models.TextChoices):
-    """The state of a session. Whether it was rolled back later is computed from the trail (`undone_sessions`)."""
+    """The state of a session. It does not show a later rollback, which `undone_sessions` finds in the trail."""
 
     OPEN = "open"
     COMPLETED = "completed"
@@ -39,10 +39,11 @@ class Driver(models.TextChoices):
 
 
 class RefinementSession(models.Model):
-    """A refinement session. Each agent has at most one open session. Rows are kept forever and have no content.
+    """A refinement session. Each agent has at most one open session. Sessions are kept forever. An ended session has no
+    content.
 
-    The agent's side and its tenant's people see it. The fields before `lease_token` are set when it opens. The Knife
-    updates the others.
+    The agent's side and the people of the tenant can see sessions. The fields before `lease_token` are set when the
+    session opens. The other fields change later.
     """
 
     agent = models.ForeignKey(Agent, models.PROTECT, related_name="sessions")
@@ -77,8 +78,8 @@ class RefinementSession(models.Model):
     memories_after = models.PositiveBigIntegerField()
     batch = models.PositiveIntegerField(default=0)
     batches = models.PositiveIntegerField(default=1)
-    # Number → version of each memory that the agent has seen in this batch and may edit. It may also edit the versions
-    # that it made itself after entry `shown_at`.
+    # The memories that the agent has seen in this batch and may edit: their numbers, and the versions that it has seen.
+    # The agent may also edit the versions that it made itself after entry `shown_at`.
     shown = models.JSONField(default=dict)
     shown_at = models.PositiveBigIntegerField(default=0)
     # For a session that a runtime drives: the memories of each batch, the last reply that counted as a step, and the
@@ -106,7 +107,7 @@ class RefinementSession(models.Model):
     # Time that the service spent on opening the session and carrying out calls.
     own_microseconds = models.PositiveBigIntegerField(default=0)
 
-    # Not a column: the entry of the rollback that undid it completely; set by `refinement.undone_sessions`.
+    # Not a column. The entry of the rollback that undid the whole session. `refinement.undone_sessions` sets it.
     undone_by: int | None
 
     class Meta:
@@ -130,15 +131,16 @@ class RefinementSession(models.Model):
 
     @property
     def counted_tokens(self) -> int:
-        """The tokens that the circuit breaker counts: those at the start, without exact duplicates and this session's
-        cuts."""
+        """The session's own count of core tokens: the tokens at the start, minus exact duplicates, minus the tokens
+        that this session has cut. The circuit breaker uses this count."""
         return self.tokens_before - self.repeated_tokens - self.lost_tokens
 
     def renew_lease(self) -> None:
         self.lease_until = timezone.now() + timedelta(seconds=settings.LEASE_SECONDS)
 
     def count_step(self, reply: str = "") -> None:
-        """Count one reply of the model and renew the lease. Further calls of the same `reply` are not a step.
+        """Renew the lease, and count one reply of the model as a step. Further calls of the same `reply` do not count
+        as steps.
 
         The caller saves the row. Raises LimitReached.
         """
@@ -165,7 +167,7 @@ class RefinementSession(models.Model):
 
 
 class SessionStep(models.Model):
-    """One tool call of a session and its result, without content. Kept as long as its session."""
+    """One tool call of a session and its result, without content. The row is kept as long as the session."""
 
     session = models.ForeignKey(RefinementSession, models.CASCADE, related_name="timeline")
     agent_id = models.BigIntegerField(null=True, help_text="the session's; empty where the release before wrote it")
@@ -181,9 +183,10 @@ class SessionStep(models.Model):
 
 
 class Waiting(models.Model):
-    """An agent in the backlog. It waits for a worker, or a worker has taken it. Deleted when its session ends.
+    """An agent in the backlog. The agent waits for a worker, or a worker has taken it. The row is deleted when the
+    agent's session has ended, or when the agent is not due.
 
-    It has no foreign keys, because inserting a row must not wait for a lock on the agent or tenant.
+    The row has no foreign keys, because an insert must not wait for a lock on the agent or tenant.
     """
 
     agent_id = models.BigIntegerField(primary_key=True)
@@ -204,7 +207,7 @@ class Waiting(models.Model):
 
 
 class Provider(models.Model):
-    """The availability of a provider, or of one of its models, shared by all processes."""
+    """The availability of a provider or of one of its models. All processes share it."""
 
     name = models.CharField(max_length=200, primary_key=True)
     failures = models.PositiveIntegerField(default=0, help_text="in a row, of all processes")
@@ -216,7 +219,7 @@ class Provider(models.Model):
 
 
 class Served(models.Model):
-    """When a worker last took an agent of a tenant. Without a foreign key, as `Waiting`."""
+    """The time when a worker last took an agent of a tenant. The row has no foreign key, as in `Waiting`."""
 
     tenant_id = models.BigIntegerField(primary_key=True)
     at = models.DateTimeField()
@@ -226,10 +229,11 @@ class Served(models.Model):
 
 
 class Share(models.Model):
-    """The model tokens that a tenant has used this month. Its people see them. Without a foreign key, as `Waiting`.
+    """The model tokens that a tenant has used this month. The tenant's people can see them. The row has no foreign key,
+    as in `Waiting`.
 
-    It is separate from `Served`: the transaction that ends a session can be long, and workers that choose an agent must
-    not wait for it.
+    `Share` and `Served` are separate tables. The transaction that ends a session changes `Share` and can be long.
+    Workers that choose an agent change `Served` and must not wait for this transaction.
     """
 
     tenant_id = models.BigIntegerField(primary_key=True)
@@ -241,10 +245,10 @@ class Share(models.Model):
 
 
 class GcReport(models.Model):
-    """A model's report on an agent's log, sealed.
+    """A model's report about an agent's log. The report is sealed.
 
-    The agent can read it. A person can read it if a grant covers the whole silo. The report is withdrawn when content
-    that it may quote is removed.
+    The agent can read it. A person can read it if a grant covers the whole silo. When content is removed, the report
+    is withdrawn if it may quote this content.
     """
 
     agent = models.ForeignKey(Agent, models.CASCADE, related_name="gc_reports", db_index=False)

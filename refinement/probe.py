@@ -1,4 +1,4 @@
-"""Tries a model that has failed, before a session is opened."""
+"""Tests a model whose last calls failed, before a session with this model is opened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ SECONDS = 120.0  # a server may have to load the model first
 
 
 def is_available(model: str) -> bool:
-    """Call the model once, with a fixed question. A refusal counts as available. Callers take turns."""
+    """Whether the model responds to one call with a fixed question. A refusal counts as a response. If several workers
+    test a model, only one of them calls it at a time (`refinement.providers`)."""
     try:
         opened, name = open_model(model)
         seconds = min(SECONDS, settings.MODEL_CALL_SECONDS)

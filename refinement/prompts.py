@@ -1,4 +1,5 @@
-"""The first messages of a session, from templates/refinement/. An agent's prompts are values, never templates."""
+"""The first messages of a session, from templates/refinement/. An agent's own prompts are inserted as plain text. They
+are never rendered as templates."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from refinement.models import RefinementSession
 def opening(
     agent: Agent, session: RefinementSession, entries: Sequence[ledger.Entry], batch: int, batches: int
 ) -> list[Message]:
-    """The system message and the first user message of one batch. `batch` counts from 1.
+    """The system message and the first user message of one batch. The first batch has the number 1.
 
-    Both are the same for the whole batch, so a provider's prompt cache can serve them from the second call on.
+    Both messages stay the same during the batch, so a provider's prompt cache can serve them from the second call on.
     """
     rules = render_to_string("refinement/rules.txt", {"refinement_prompt": agent.refinement_prompt}).strip()
     system = f"{agent.system_prompt.strip()}\n\n{rules}".strip()

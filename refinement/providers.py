@@ -1,10 +1,11 @@
-"""Closes a model for all processes while it does not respond, so that an outage does not fail every session.
+"""Closes a model that does not respond: no process calls it for a while. So an outage does not make every session fail.
 
-Each provider and each of its models has a row. After two failures in a row, by any callers, nobody calls that model for
-15 seconds. The pause doubles, up to 5 minutes. After each pause, one caller tries and the others wait for the result. A
-server's `Retry-After` also applies to all callers. A provider is closed as a whole if it cannot be reached, or if two
-of its models fail, because one slow model or one exceeded quota does not affect other models. Any response opens the
-provider again.
+Each provider and each of its models has a row. After two failures in a row, by any callers, the model is closed for 15
+seconds. After this pause, one caller tries, and the others wait for the result. After each further failure, the pause
+doubles, up to 5 minutes. The pause that a server requests with `Retry-After` also applies to all callers.
+
+A provider is closed as a whole if it cannot be reached, or if two of its models fail. If only one model fails, this
+model may be slow or over its quota, so the provider's other models stay open. Any response opens the provider again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def of(model: str) -> str:
 
 
 def closed() -> dict[str, datetime]:
-    """The providers and models that are closed now, by name, and until when."""
+    """The names of the providers and models that are closed now, each with the time when the pause ends."""
     rows = Provider.objects.filter(_is_closed()).order_by("name")
     return {row.name: row.shut_until for row in rows if row.shut_until is not None}
 
@@ -54,7 +55,8 @@ def is_failing(model: str) -> bool:
 
 
 class Availability:
-    """Says whether one model can be called now. Each attempt of a call asks first, and reports its result."""
+    """Says whether one model can be called now. Before each attempt of a call, the caller asks with `wait`. After the
+    attempt, the caller reports the result."""
 
     def __init__(self, model: str) -> None:
         self.model = model
@@ -63,7 +65,8 @@ class Availability:
         self._own_failures = 0  # in a row
 
     def wait(self) -> float:
-        """Seconds to wait before the next question; 0 allows the call. After a pause, only one caller gets 0."""
+        """The seconds after which the caller must ask again. If the result is 0, the caller may call the model now.
+        After a pause, only one caller gets 0."""
         now = timezone.now()
         rows = list(Provider.objects.filter(name__in=self.names))
         self._failed_before = any(row.failures for row in rows)
@@ -75,7 +78,7 @@ class Availability:
         return 0 if _claimed(failing, now) else self.wait()
 
     def answered(self) -> None:
-        """Report that the server responded, with success or an error about the request."""
+        """Report that the server responded. The response may also be an error that concerns only this request."""
         self._own_failures = 0
         if self._failed_before:
             rows = Provider.objects.filter(name__in=self.names)
@@ -84,7 +87,8 @@ class Availability:
             rows.update(failures=0, shut_until=None, failed_with="")
 
     def failed(self, retry_after: float | None = None, *, is_unreachable: bool = False) -> None:
-        """Report a failure. `retry_after`: seconds that the server asked for. `is_unreachable`: no response at all."""
+        """Report a failure. `retry_after` is the pause in seconds that the server requested. `is_unreachable` is true
+        if the connection failed."""
         self._own_failures += 1
         with transaction.atomic():
             for name in self.names:
@@ -110,7 +114,8 @@ class Availability:
 
 
 def _claimed(failing: Iterable[Provider], now: datetime) -> bool:
-    """Whether this caller gets the one attempt after a pause (compare-and-set of each row)."""
+    """Whether this caller may make the only attempt after a pause. The result is False if another caller has changed
+    one of the rows."""
     for row in sorted(failing, key=lambda row: row.name):
         unchanged = Provider.objects.filter(name=row.name, failures=row.failures, shut_until=row.shut_until)
         if not unchanged.update(failures=row.failures + 1, shut_until=now + _pause(row.failures + 1)):
@@ -119,12 +124,12 @@ def _claimed(failing: Iterable[Provider], now: datetime) -> bool:
 
 
 def _closed_until(row: Provider, now: datetime) -> datetime | None:
-    """The time until which nobody calls it; None if it may be called. A time that is too far in the future is ignored,
-    because a wrong clock set it."""
+    """The time until which a provider or model is closed. The result is None if it is open. A time that is too far in
+    the future is ignored, because it comes from a wrong clock."""
     is_closed = row.shut_until is not None and now < row.shut_until <= now + LONGEST
     return row.shut_until if is_closed else None
 
 
 def _pause(failures: int) -> timedelta:
-    """The pause after so many failures in a row."""
+    """The pause after this number of failures in a row."""
     return min(FIRST * (1 << min(max(failures - FAILURES, 0), 10)), LONGEST)

@@ -20,10 +20,10 @@ _DATES = ("failures_in_a_row", "last_refined_at", "quiet_until", "quiet_below_to
 
 
 def due(now: datetime | None = None) -> QuerySet[Agent]:
-    """The agents that are due, longest overdue first, in one query.
+    """The agents that are due, in one query. The agents with the earliest due date come first.
 
-    An agent with an open session is not due until the session's lease has run out. A paused agent, or one whose tenant
-    has used up its model tokens of the month, is due only if a person asked.
+    An agent with an open session is not due until the session's lease has expired. A paused agent is due only if a
+    person has requested a refinement. The same applies if the tenant has used up its model tokens of the month.
     """
     now = now or timezone.now()
     held = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.OPEN, lease_until__gte=now)
@@ -37,7 +37,8 @@ def due(now: datetime | None = None) -> QuerySet[Agent]:
 
 
 def overdue(now: datetime | None = None) -> QuerySet[Agent]:
-    """The agents whose due date has passed, including those in a session and those without model tokens."""
+    """The agents whose due date has passed. Agents with an open session are included, and so are agents whose tenant
+    has used up its model tokens."""
     rows = Agent.objects.filter(due_at__lte=now or timezone.now(), memory_enabled=True)
     return rows.filter(Q(due_reason=DueReason.MANUAL) | Q(paused=False))
 
@@ -49,7 +50,7 @@ def why(agent: Agent, now: datetime | None = None) -> str:
 
 
 def delay(agent: Agent) -> None:
-    """Begin a cool-down for an agent whose session could not be opened, as after a failed session."""
+    """Begin a cool-down for an agent whose session could not be opened. This counts as a failed session."""
     with edits.locked(agent) as row:
         row.failures_in_a_row += 1
         _wait(row, timezone.now(), retry_after(row.failures_in_a_row))
@@ -57,7 +58,7 @@ def delay(agent: Agent) -> None:
 
 
 def set_next(agent: Agent, session: RefinementSession) -> None:
-    """Set the next due date, when a session closes."""
+    """Set the agent's next due date when a session ends."""
     now = session.closed_at or timezone.now()
     troubled = session.outcome in (Outcome.FAILED, Outcome.INCOMPLETE, Outcome.ABANDONED)
     if agent.failures_in_a_row and session.driver == Driver.RUNTIME and not troubled:
@@ -80,12 +81,13 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
 
 
 def retry_after(failures: int) -> timedelta:
-    """The cool-down after so many failed sessions in a row."""
+    """The cool-down after this number of failed sessions in a row."""
     return min(FIRST_RETRY * (1 << min(max(failures - 1, 0), 10)), LONGEST_RETRY)
 
 
 def _wait(agent: Agent, now: datetime, wait: timedelta) -> None:
-    """Begin a cool-down, which growth does not end. Dates are spread, so that failed agents do not return together."""
+    """Begin a cool-down that does not end early if memory grows. The due dates of failed agents are spread, so that the
+    agents do not all become due at the same time."""
     until = now + wait + due_dates.spread(wait, f"{agent.pk}/{now.timestamp()}")
     agent.quiet_until = until
     agent.due_at, agent.due_reason = until, DueReason.RETRY
@@ -99,12 +101,14 @@ def _keep_waiting(agent: Agent, now: datetime) -> None:
 
 
 def _was_the_workers_fault(session: RefinementSession) -> bool:
-    """Whether the worker died or was stopped. Only the first retry is immediate: the session may be the cause."""
+    """Whether the session ended because its worker died or was stopped. Then the first retry is immediate. Later
+    retries are not immediate, because the session itself may stop the worker."""
     return session.driver == Driver.SERVER and session.reason in (LEASE_EXPIRED, WORKER_STOPPED)
 
 
 def _stay_quiet(agent: Agent, now: datetime) -> None:
-    """Begin a cool-down: the agent is still over its budget. It ends after a day or after growth by a tenth."""
+    """Begin a cool-down, because the agent is still over its budget. The cool-down ends after a day, or earlier if core
+    memory grows by a tenth."""
     cooldown.begin(agent, now, agent.core_tokens)
     if agent.quiet_until is not None and (agent.due_at is None or agent.quiet_until < agent.due_at):
         agent.due_at, agent.due_reason = agent.quiet_until, DueReason.OVER_BUDGET

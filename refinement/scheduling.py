@@ -1,9 +1,10 @@
 """Chooses the agent that a worker refines next, from the backlog (`refinement.backlog`).
 
-It chooses the tenant with the fewest running sessions and, among equals, the one that was served longest ago. Of its
-agents, it chooses one that a person requested, or else the longest overdue. So a tenant with a thousand due agents
-delays another tenant by at most one session. Tenants and providers at their session limit, and providers that do not
-respond (`refinement.providers`), are skipped.
+First, a tenant is chosen: the tenant with the fewest running sessions. If several tenants have equally few, the tenant
+whose last session began longest ago is chosen. Then an agent of this tenant is chosen. If a person requested a session,
+this agent comes first, otherwise the agent with the earliest due date. So a tenant with a thousand due agents delays
+another tenant by at most one session. Tenants and providers that have reached their session limit are skipped.
+Providers and models that do not respond (`refinement.providers`) are skipped too.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ LOCK = 0x70616C69  # number of the advisory lock: one worker chooses at a time
 
 
 def take() -> Waiting | None:
-    """Take the next agent; None if no agent can be refined now.
+    """Take the next agent from the backlog. The result is None if no agent can be refined now.
 
-    It runs in a transaction of its own, in which no other worker chooses. The caller calls `give_back` or `end` later.
+    This runs in its own transaction. Other workers cannot choose an agent at the same time. The caller calls
+    `give_back` or `end` later.
     """
     with transaction.atomic():
         advisory_lock(LOCK)
@@ -61,8 +63,8 @@ def _next() -> Waiting | None:
 
 
 class Closed(NamedTuple):
-    """What cannot be refined now: tenants and providers at their session limit, and providers and models that do not
-    respond."""
+    """The tenants, providers and models whose agents cannot be refined now. `tenants` have reached their session limit.
+    `providers` have reached their session limit or do not respond."""
 
     tenants: list[int]
     providers: set[str]
@@ -104,14 +106,15 @@ def give_back(waiting: Waiting) -> None:
 
 
 def end(waiting: Waiting) -> None:
-    """Remove the agent from the backlog, because it is refined or not due."""
+    """Remove the agent from the backlog, because its session has ended or it is not due."""
     Waiting.objects.filter(pk=waiting.pk, claim=waiting.claim, taken_at__isnull=False).delete()
 
 
 def open_due(agent: Agent) -> RefinementSession | None:
-    """Open the agent's session; None if it is not due or already in a session. Raises AgentBusy.
+    """Open a session of the agent. The result is None if the agent is not due or already has an open session. Raises
+    AgentBusy.
 
-    The check and the opening use one lock, so that two workers cannot refine the same agent.
+    The agent stays locked from the check to the opening, so that two workers cannot refine the same agent.
     """
     try:
         with edits.locked(agent, seconds=LOCK_SECONDS) as row:

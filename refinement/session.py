@@ -1,7 +1,7 @@
-"""Opens, leases and closes refinement sessions. A constraint of the database allows one open session per agent.
+"""Opens and ends refinement sessions. A constraint of the database allows one open session for each agent.
 
-Every function locks the agent's row first, as the write path does. So a session and its agent's memories never change
-at the same time, and there are no deadlocks.
+The functions that open or end a session lock the agent's row first, as the write path does. So a session never opens or
+ends while the agent's memories change, and there are no deadlocks.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ LOCK_SECONDS = 5  # longest wait for the agent of one stale session
 def open_session(
     agent: Agent, *, trigger: str, mode: str = Mode.FULL, driver: str = Driver.SERVER
 ) -> RefinementSession:
-    """Open a session: remove exact duplicates, fix model, target, floor and limits, and take the lease.
+    """Remove exact duplicates, and open a session with a lease. The session's model, target, floor and limits do not
+    change after this.
 
-    A session whose lease has expired is closed first, as abandoned. Raises SessionOpen, MemoryDisabled, Erased.
+    If the agent has an open session with an expired lease, this old session is ended first, as abandoned. Raises
+    SessionOpen, MemoryDisabled, Erased.
     """
     started = time.perf_counter()
     with edits.locked(agent) as agent:
@@ -74,7 +76,8 @@ def open_session(
 
 
 def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: str, driver: str) -> RefinementSession:
-    """A session's row. `before` is the agent with its exact duplicates, `agent` is without them."""
+    """The row of a new session. `before` is the agent before exact duplicates were removed, `agent` is the agent after
+    this."""
     now = timezone.now()
     bounds = limits.of(agent)
     left = allowance.left(agent.tenant) if driver == Driver.SERVER and trigger != DueReason.MANUAL else None
@@ -104,7 +107,8 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
 
 
 def row_of(session: RefinementSession) -> models.QuerySet[RefinementSession]:
-    """The session's row. The query has the agent, too, because rows may be sharded (docs/internals/scaling.md)."""
+    """A query for the session's row. The query names the agent too, because rows may be sharded
+    (docs/internals/scaling.md)."""
     return RefinementSession.objects.filter(pk=session.pk, agent_id=session.agent_id)
 
 
@@ -120,10 +124,10 @@ def count_model_calls(session: RefinementSession, usage: Usage, calls: int, mill
 
 
 def close(session: RefinementSession, outcome: str, reason: str = "", words: str = "") -> RefinementSession:
-    """In one transaction, end a session, and write its figures, its audit entry, a notice to the agent and the next due
-    date.
+    """End a session. The same transaction writes the session's figures, an audit entry, a notice to the agent, and the
+    agent's next due date.
 
-    `words` are the agent's own: a summary, or a reason to decline. An ended session does not change.
+    `words` is a text of the agent's model, for example a summary. If the session has already ended, nothing changes.
     """
     with edits.locked(session.agent) as agent:
         row = row_of(session).get()
@@ -133,10 +137,10 @@ def close(session: RefinementSession, outcome: str, reason: str = "", words: str
 
 
 def end_for_removal(*, agent: Agent, why: str, **_: Any) -> None:
-    """End the agent's open session. The texts that its model wrote are not kept, because they may repeat content that
-    is being removed.
+    """End the agent's open session. The summaries that the model wrote in this session are deleted, because they may
+    repeat the removed content.
 
-    Receives the signal `removing`, with the agent's row locked.
+    This function receives the signal `removing`. The agent's row is locked.
     """
     for row in RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN):
         row.summaries = None
@@ -144,7 +148,7 @@ def end_for_removal(*, agent: Agent, why: str, **_: Any) -> None:
 
 
 def close_stale() -> list[RefinementSession]:
-    """End every open session whose lease has expired, as abandoned. Its edits stay."""
+    """End all open sessions whose lease has expired. Their outcome is `abandoned`. Their edits stay."""
     stale = RefinementSession.objects.filter(outcome=Outcome.OPEN, lease_until__lt=timezone.now())
     ended = []
     for session in stale:
@@ -160,13 +164,14 @@ def close_stale() -> list[RefinementSession]:
 
 
 def end_lapsed(agent: Agent) -> None:
-    """End the agent's open session, as abandoned, if its lease has expired."""
+    """End the agent's open session if the session's lease has expired. The outcome is `abandoned`."""
     with suppress(SessionOpen), edits.locked(agent) as row:
         _end_stale(row)
 
 
 def _end_stale(agent: Agent) -> list[RefinementSession]:
-    """End the agent's open session if its lease has expired. Otherwise raises SessionOpen."""
+    """End the agent's open session if the session's lease has expired. Raises SessionOpen if the lease is still
+    valid."""
     row = RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).first()
     if row is None:
         return []
@@ -180,7 +185,8 @@ def _end_stale(agent: Agent) -> list[RefinementSession]:
 
 
 def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", words: str = "") -> None:
-    """End an open session, as `close`. The caller has locked the agent's row, and `row` is current."""
+    """End an open session in the same way as `close`. The caller has locked the agent's row. `row` is the session's
+    current row."""
     row.outcome, row.reason = outcome, reason
     row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
     row.closed_at = timezone.now()
@@ -220,7 +226,8 @@ def figures(session: RefinementSession) -> dict[str, Any]:
 
 
 def notice(session: RefinementSession, words: str) -> str:
-    """The text of a session's notice. Its figures are counted by the service, not taken from a text of the model."""
+    """The text of the notice about an ended session. The service counts the figures. They do not come from the model's
+    text."""
     ending = _ENDINGS[Outcome(session.outcome)].format(reason=session.reason.replace("_", " "))
     saved = session.tokens_before - session.tokens_after
     weight = f"saved {saved:,} tokens" if saved >= 0 else f"grew by {-saved:,} tokens"

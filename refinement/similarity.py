@@ -1,12 +1,14 @@
 """Finds memories that say the same thing in nearly the same words.
 
-There are two relations. Both are symmetric, and the order of the texts does not matter:
+There are two relations between texts. Both are symmetric:
 
-- *similar*: mostly the same words. Similar memories go into the same batch. Nothing else depends on it.
-- *near duplicate*: the same words in the same order, except punctuation, articles and adverbs such as "really". Edits
-  depend on it, so another number, date, name or negation makes texts different.
+- *similar*: the texts have mostly the same words. Similar memories go into the same batch. This relation has no other
+  use.
+- *near duplicate*: the texts have the same words in the same order. Only punctuation, articles and adverbs such as
+  "really" may differ. `builtin/dedupe` and the mode dedupe_only use this relation for edits. So texts with a different
+  number, date, name or negation are not near duplicates.
 
-Nothing is cached between calls, because the texts are content.
+The results do not depend on the order of the texts. Nothing is cached between calls, because the texts are content.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from itertools import combinations
 from rapidfuzz.distance import Indel
 
 SIMILAR = 0.75
-"""Minimum similarity (0 to 1) of two memories in the same batch."""
+"""Two memories count as similar if their similarity (0 to 1) is at least this number."""
 
 # Limits of comparisons, so that the work for each memory is bounded.
-_SHARED_FEW = 12  # if a word is in at most so many texts, compare each with each
+_SHARED_FEW = 12  # if a word is in at most this number of texts, compare each with each
 _NEIGHBOURS = 6  # for a more common word, compare only with the next few in alphabetical order
 _RARE_LEAST, _RARE_MOST = 4, 16  # rare words of a text that are used to find others
 
@@ -79,8 +81,8 @@ _GROUPED_DIGITS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
 def _tokens(text: str) -> Iterator[str]:
-    """The words and signs of a text, and `_END` at the end of each clause. Contractions and numerals are normalized.
-    Openers such as "Note:" are left out."""
+    """The words and signs of a text, and `_END` at the end of each clause. Contractions get their full form. Number
+    words become digits. Introductory words such as "Note:" are left out."""
     plain = _OPENER.sub("", unicodedata.normalize("NFKC", text).translate(_QUOTES))
     for token in _TOKEN.findall(_GROUPED_DIGITS.sub("", plain)):
         if token in _MARKS:
@@ -101,7 +103,8 @@ def _spelling(token: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Wording:
-    """The words of a text, in order, and separately the adverbs that a fuller wording may add."""
+    """The words of a text. `words` has the words in order. `light` counts the adverbs, which two near duplicates need
+    not share."""
 
     words: tuple[str, ...]
     light: Counter[str]
@@ -125,33 +128,36 @@ def _wording(text: str) -> _Wording:
 
 
 def similar(a: str, b: str) -> float:
-    """The share of common words of two texts, in any order: 0 to 1."""
+    """The similarity of two texts (0 to 1): the share of the words that both texts have, in any order."""
     return Indel.normalized_similarity(_bag(a), _bag(b))
 
 
 def _bag(text: str) -> tuple[str, ...]:
-    """All words of a text, sorted; the text itself if it has none, so that only equal texts match."""
+    """All words of a text, sorted. If a text has no words, the result contains the text itself. So only an equal text
+    matches it."""
     return tuple(sorted(word.casefold() for word in _tokens(text) if word != _END)) or (text,)
 
 
 def covers(text: str, other: str) -> bool:
-    """Whether the text is a near duplicate of the other and has all its adverbs, so that the other can be deleted."""
+    """Whether `text` is a near duplicate of `other` and has all adverbs of `other`. Then `other` can be deleted."""
     fuller, poorer = _wording(text), _wording(other)
     return fuller.words == poorer.words and poorer.light <= fuller.light
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Two or more near duplicates. `fullest` covers all of them."""
+    """A group of two or more near duplicates. The text `fullest` covers all members."""
 
     members: tuple[int, ...]
     fullest: int
 
 
 def near_groups(texts: Sequence[str]) -> list[Group]:
-    """Disjoint groups of near duplicates, as positions in `texts`, ordered by their first member.
+    """Groups of near duplicates. The members are positions in `texts`. No text is in two groups. The groups are ordered
+    by their first members.
 
-    A text with an adverb that the fullest wording of its words lacks is in no group.
+    One of the texts with the same words is the fullest. Another of these texts is in no group if it has an adverb that
+    the fullest text does not have.
     """
     wordings = [_wording(text) for text in texts]
     alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -167,11 +173,12 @@ def near_groups(texts: Sequence[str]) -> list[Group]:
 
 
 def clusters(texts: Sequence[str], threshold: float = SIMILAR) -> list[list[int]]:
-    """Texts linked by similarity (0 to 1) of at least `threshold`, as positions, in clusters of two or more.
+    """Clusters of two or more similar texts. The members are positions in `texts`.
 
-    Members of a cluster are linked directly or through others. Texts are compared only if they share a rare word, and
-    each with a limited number of others. So the time is nearly proportional to the number of texts, but in a large set
-    of very similar texts some links may be missed.
+    Two texts are linked if their similarity (0 to 1) is at least `threshold`. The members of a cluster are linked
+    directly or through other members. Texts are compared only if they share a rare word. Each text is compared with a
+    limited number of other texts. So the time is nearly proportional to the number of texts. In a large set of very
+    similar texts, some links may be missed.
     """
     spelt = _encoded([_bag(text) for text in texts])
     distinct = sorted(set(spelt))
@@ -189,9 +196,10 @@ def clusters(texts: Sequence[str], threshold: float = SIMILAR) -> list[list[int]
 
 
 def _encoded(bags: Sequence[Sequence[str]]) -> list[str]:
-    """Each bag as a string with one character for each word, the rarest first. Words of only one text come last.
+    """The bags of words as strings. One character replaces each word. The rarest words come first, but words that only
+    one text has come last.
 
-    Strings are compared many times faster than tuples.
+    Strings can be compared many times faster than tuples.
     """
     spread = Counter(word for bag in bags for word in set(bag))
     order = sorted(spread, key=lambda word: (spread[word] == 1, spread[word], word))
@@ -200,7 +208,8 @@ def _encoded(bags: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _candidates(distinct: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Pairs of positions to compare. `distinct` is sorted, so the result does not depend on the input order."""
+    """The pairs of texts to compare, as positions in `distinct`. `distinct` is sorted, so the result does not depend on
+    the order of the input."""
     for holders in _postings(distinct).values():
         if len(holders) <= _SHARED_FEW:
             yield from combinations(holders, 2)
@@ -210,7 +219,7 @@ def _candidates(distinct: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _postings(distinct: Sequence[str]) -> dict[str, list[int]]:
-    """For each word, the texts that have it among their rarest words."""
+    """For each word, the positions of the texts that have this word among their rarest words."""
     postings: defaultdict[str, list[int]] = defaultdict(list)
     for i, text in enumerate(distinct):
         words = list(dict.fromkeys(text))
@@ -220,7 +229,8 @@ def _postings(distinct: Sequence[str]) -> dict[str, list[int]]:
 
 
 class _Links:
-    """Disjoint sets of 0 … size-1. The smallest member identifies its set."""
+    """The numbers 0 … size-1 in separate sets, which can be joined. The smallest number of a set identifies the
+    set."""
 
     def __init__(self, size: int) -> None:
         self._parent = list(range(size))

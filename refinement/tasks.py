@@ -1,4 +1,4 @@
-"""The queue's tasks for refinement. To deliver a task twice has no effect."""
+"""The queue's tasks for refinement. If the queue delivers a task twice, the second delivery does no harm."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def sweep() -> str:
 
 @task
 def refine_agent(agent_id: int) -> str:
-    """Refine the next agent of the backlog, not necessarily this one."""
+    """Refine the next agent of the backlog. This may be another agent than `agent_id`."""
     return worker.refine_next(agent_id)
 
 
 @task
 def close_stale() -> str:
-    """End sessions that nobody drives any more, and wake workers for their agents.
+    """End sessions whose lease has expired, and wake workers for the waiting agents.
 
-    It also writes missing vault files, reminds agents of overdue memories, and writes the memories of recorded sessions
-    that have ended.
+    This task also writes missing vault files, reminds agents of overdue memories, and stores the memories of recorded
+    sessions that have ended.
     """
     sessions.close_stale()
     backlog.remove_lost()

@@ -1,6 +1,7 @@
-"""The Knife's tools. These types give the schemas for every protocol and check the arguments.
+"""The Knife's tools. The types below define the schemas that models get, and check the arguments of calls.
 
-A model's arguments are data. An error names the field that is wrong, and does not repeat its value.
+The arguments come from a model and are not trusted. An error names the wrong field, but does not repeat the field's
+value.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_ERRORS = 10  # in one message
 
 
 def _number(value: object) -> object:
-    """Accept 12, "12" and "#12". The type refuses other values."""
+    """Turn the texts "12" and "#12" into the number 12. Other values do not change. The type checks the result."""
     match = _NUMBER.match(value.strip()) if isinstance(value, str) else None
     return int(match[1]) if match else value
 
@@ -56,7 +57,7 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     def __repr__(self) -> str:
-        """Without content."""
+        """The name of the type, without the arguments, because they are content."""
         return f"<{type(self).__name__}>"
 
     __str__ = __repr__
@@ -139,12 +140,13 @@ OFFERED: dict[str, dict[str, type[Arguments]]] = {  # by the session's mode
 
 
 def schemas(mode: str) -> tuple[Tool, ...]:
-    """The tools for a model."""
+    """The tools that a session in this mode offers to the model."""
     return tuple(_schema(name, arguments) for name, arguments in OFFERED[mode].items())
 
 
 def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Arguments:
-    """The typed arguments of a call. Raises BadCall, which names each wrong argument and what is expected."""
+    """The checked arguments of a call. Raises BadCall. Its message names the wrong arguments and says what is
+    expected."""
     tools = OFFERED[mode]
     if name not in tools:
         raise BadCall(f"Unknown tool. The tools are: {', '.join(tools)}.", "unknown_tool")
@@ -158,8 +160,8 @@ def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Argument
 
 
 def _describe(problem: ValidationError, arguments: type[Arguments]) -> str:
-    """The errors, each once, and at most `MAX_ERRORS`. The name of an unknown argument is the model's text, so it is
-    not repeated."""
+    """The errors in words, each once, and at most `MAX_ERRORS`. An unknown argument's name is not repeated, because the
+    model wrote this name."""
     found: dict[str, None] = {}
     for error in problem.errors(include_input=False, include_url=False):
         if error["type"] == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""Computes which sessions were rolled back, from the trail. A rollback changes no session's row."""
+"""Finds out from the trail which sessions were rolled back. A rollback does not change the rows of sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Session = tuple[int, int]  # its agent's id, and its number
 
 
 def mark(sessions: Collection[RefinementSession]) -> None:
-    """Set `undone_by` of each session, with at most one query. An open session cannot be undone."""
+    """Set `undone_by` of each session. An open session cannot be undone. This makes at most one query."""
     ended = [session for session in sessions if session.outcome != Outcome.OPEN]
     keys = [(session.agent_id, session.number) for session in ended]
     found = sessions_undone(keys, min(session.opened_at for session in ended)) if ended else {}
@@ -27,10 +27,10 @@ def mark(sessions: Collection[RefinementSession]) -> None:
 
 
 def sessions_undone(sessions: Iterable[Session], since: datetime) -> dict[Session, int]:
-    """The sessions whose changes are all undone, each with the newest rollback that did it.
+    """The sessions whose changes are all undone. The value is the entry of the newest rollback that undid such changes.
 
-    No session opened before `since`, so earlier rollbacks are not read. One query reads the rollbacks and the entries
-    of these sessions that changed memories.
+    All sessions opened at `since` or later, so earlier rollbacks are not read. One query reads the rollbacks, and the
+    sessions' entries that changed memories.
     """
     numbers: dict[int, list[int]] = defaultdict(list)
     for agent, number in sessions:

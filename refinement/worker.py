@@ -1,4 +1,4 @@
-"""The work of a worker: it refines the next agent of the backlog and wakes another worker for the one after it."""
+"""The work of a worker. It refines the next agent of the backlog, and wakes another worker for the agent after that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ log = structlog.get_logger("palimpsest.refinement")
 
 
 def refine_next(agent_id: int) -> str:
-    """Refine the next agent. Returns the session's outcome or `not_due`. `agent_id` is added to the backlog first."""
+    """Refine the next agent of the backlog. The agent `agent_id` is added to the backlog first, if it is due. Returns
+    the session's outcome, or `not_due` if no session was opened."""
     backlog.add_if_due(agent_id)
     try:
         while not is_ending() and (turn := scheduling.take()) is not None:

@@ -1,3 +1,3 @@
-"""The admin page of the audit trail. Importing it registers it."""
+"""The admin page of the audit trail. An import of this package registers the page."""
 
 from audit.admin import entries

@@ -18,7 +18,7 @@ from memory.models import Agent
 
 
 class RollBackEntry(LinkAction):
-    """Opens the Time Machine with a preview of the rollback."""
+    """A link to the Time Machine, with a preview of the rollback of this entry."""
 
     name, label, needs, is_destructive = "roll_back_entry", "Roll back this entry", Action.STEER, True
 
@@ -30,7 +30,7 @@ class RollBackEntry(LinkAction):
 
 
 class RollBackBefore(LinkAction):
-    """Opens the Time Machine for this entry and all later ones."""
+    """A link to the Time Machine, with a preview of the rollback of this entry and all later entries."""
 
     name, label, needs, is_destructive = "roll_back_before", "Roll back to before this entry", Action.STEER, True
 
@@ -58,7 +58,7 @@ class EntryPage(ScopedAdmin):
         return f"entry {row.seq} of {row.agent_label}"
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        """Annotate whether the agent still exists. Its audit trail outlives it."""
+        """Annotate each entry with whether its agent still exists. The trail of an erased agent is kept."""
         agents = Agent.objects.filter(pk=OuterRef("agent_id"))
         return super().get_queryset(request).annotate(has_agent=Exists(agents))
 

@@ -68,7 +68,7 @@ class Task(BaseCommand):
 
     @contextmanager
     def _errors_reported(self, *, traceback: bool) -> Iterator[None]:
-        """Turn each error into a line on standard error and an exit code, those of the system checks included."""
+        """Turn each error, including errors of the system checks, into a line on standard error and an exit code."""
         try:
             yield
         except DomainError as error:
@@ -94,7 +94,7 @@ class Task(BaseCommand):
             self._report_unexpected(error)
 
     def _report_unexpected(self, error: Exception) -> NoReturn:
-        """Report an error by its type and place. Its text may quote content."""
+        """Report an error by its type and place, without its text, because the text may quote content."""
         kind = type(error).__name__
         if isinstance(error, OperationalError | ProgrammingError) or type(error) is DatabaseError:
             advice = "check that it runs, DATABASE_URL, and write access to VAR_DIR."
@@ -103,7 +103,7 @@ class Task(BaseCommand):
             self.fail(f"The database cannot be used ({kind}): {advice}", USAGE)
         log.error("command failed", exc_info=(type(error), error, error.__traceback__))
         what = "The database refused a statement" if isinstance(error, AnyDatabaseError) else "An error in the program"
-        self.fail(f"{what} ({kind}). The line above says where.", FAILED)
+        self.fail(f"{what} ({kind}). The line above shows the place in the code.", FAILED)
 
     @abstractmethod
     def run(self, *_: Any, **options: Any) -> int | None: ...
@@ -113,19 +113,20 @@ class Task(BaseCommand):
         sys.exit(code)
 
     def say(self, message: str) -> None:
-        """A remark, on standard error, in no color."""
+        """Write a remark to standard error, without color."""
         self.stderr.write(printable(message), lambda plain: plain)
 
     def tell(self, line: str) -> None:
-        """A line of the result, for people."""
+        """Write a line of the result for people to standard output."""
         self.stdout.write(printable(line))
 
     def result(self, value: Any) -> None:
-        """The result as one line of JSON on standard output."""
+        """Write the result as one line of JSON to standard output."""
         self.stdout.write(as_json(value))
 
     def agrees(self, show: Callable[[], None], *, yes: bool) -> bool:
-        """Show a preview and ask the person at the terminal. Without a terminal, the call itself means agreement."""
+        """Show a preview and ask the person at the terminal whether to continue. With `yes`, or without a terminal,
+        nobody is asked and the answer is yes."""
         if yes or not is_attended():
             return True
         show()
@@ -133,7 +134,7 @@ class Task(BaseCommand):
         return self.answer("Do it? [y/N]") in ("y", "yes")
 
     def answer(self, question: str) -> str:
-        """What the person types, in lower case; "" at the end of the input."""
+        """Ask a question and return what the person types, in lower case. Return "" at the end of the input."""
         self.stderr.write(f"{question} ", lambda plain: plain, ending="")  # not in the red of errors
         self.stderr.flush()
         try:
@@ -143,7 +144,7 @@ class Task(BaseCommand):
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
-    """JSON with invisible characters escaped, so that it cannot control a terminal."""
+    """JSON with invisible characters escaped, so that the output cannot control a terminal."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
@@ -171,7 +172,7 @@ def is_shown() -> bool:
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP act as Ctrl-C: an open transaction is rolled back, open files are closed."""
+    """Make SIGTERM and SIGHUP work like Ctrl-C, which rolls back an open transaction and closes open files."""
     if current_thread() is not main_thread():  # only the main thread can handle signals
         yield
         return
@@ -187,11 +188,11 @@ def _signals_interrupt() -> Iterator[None]:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text with invisible characters escaped, unless they are in `keep`. So it cannot control a terminal or start a
-    second line."""
+    """The text with invisible characters escaped, unless they are in `keep`. So the text cannot control a terminal or
+    start a second line."""
     return "".join(each if each.isprintable() or each in keep else repr(each)[1:-1] for each in text)
 
 
 def drop_output() -> None:
-    """Discard buffered output. Otherwise Python tries to write it at exit, and prints an error."""
+    """Discard buffered output. Otherwise Python tries to write this output at exit, and then prints an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

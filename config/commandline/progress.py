@@ -1,4 +1,4 @@
-"""A progress bar for long work, on standard error, at a terminal."""
+"""A progress bar for long work. It is shown on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Advance = Callable[[int], None]
 
 
 class _Done(MofNCompleteColumn):
-    """ "3/10", or "3" if the total is unknown."""
+    """The progress as text: "3/10", or "3" if the total is unknown."""
 
     def render(self, task: RichTask) -> Text:
         return super().render(task) if task.total is not None else Text(f"{int(task.completed):,}")
@@ -23,7 +23,8 @@ class _Done(MofNCompleteColumn):
 
 @contextmanager
 def progress(what: str, *, unit: str, total: int | None = None) -> Iterator[Advance]:
-    """Yield a function to call with the amount of work done. It does nothing if standard error is not a terminal."""
+    """Yield a function. The caller calls it with the amount of work done since the last call. If standard error is not
+    a terminal, the function does nothing."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

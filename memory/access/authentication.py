@@ -1,4 +1,5 @@
-"""Authenticates keys, and finds an agent by its name or key. A missing and a forbidden object give the same error.
+"""Authenticates keys, and finds an agent by its name or key. The error is the same for a forbidden object and for a
+missing object.
 
 A request checks its key when it begins. It may then wait long for its body or for an agent's lock, and somebody may
 revoke the key during this time. So the request checks its key again before it reads or changes anything.
@@ -55,7 +56,8 @@ def agent_of_key(key: str) -> Agent:
 
 
 def agent_key(key: str) -> AgentKey:
-    """The row of an agent's key. Records its last use. Raises KeyRejected, with the same message for each reason."""
+    """The row of an agent's key. Records the key's last use. Raises KeyRejected, with the same message for each
+    reason."""
     row = either_key(key)
     if not isinstance(row, AgentKey):
         raise KeyRejected("The key is not valid.")
@@ -63,8 +65,8 @@ def agent_key(key: str) -> AgentKey:
 
 
 def either_key(key: str) -> AgentKey | TenantKey:
-    """The row of an agent's or a tenant's key. Records its last use. Raises KeyRejected, with the same message for each
-    reason."""
+    """The row of an agent's or a tenant's key. Records the key's last use. Raises KeyRejected, with the same message
+    for each reason."""
     form, _, rest = key.partition("_")
     prefix, _, secret = rest.partition("_")
     kind = _KINDS.get(form)
@@ -114,8 +116,8 @@ def new_prefix() -> str:
 
 
 def macs(text: str) -> list[bytes]:
-    """The MACs of a text with each pepper of the keyring, newest first. Old keys and links stay valid with a new
-    pepper."""
+    """The MACs of a text with each pepper of the keyring, newest first. So a key or link stays valid after a newer
+    pepper is added."""
     return [hmac.digest(pepper.secret, text.encode(), "sha256") for pepper in keyring().pepper]
 
 
@@ -132,7 +134,7 @@ request_key: ContextVar[AgentKey | TenantKey | None] = ContextVar("request_key",
 
 @contextmanager
 def new_request() -> Iterator[None]:
-    """A context for one request. At its beginning no key is authenticated."""
+    """A context manager for one request. At the beginning of the request, no key is authenticated."""
     before = request_key.set(None)
     try:
         yield

@@ -24,7 +24,7 @@ ACTIONS_OF_SUPERUSER = frozenset(Action) - {Action.REMOVE}
 
 
 def may(person: Person, action: Action, tenant: Tenant) -> bool:
-    """Whether the person may do this in this tenant."""
+    """Whether the person may carry out `action` in this tenant."""
     if not person.is_active:
         return False
     if person.is_superuser and action in ACTIONS_OF_SUPERUSER:

@@ -46,7 +46,8 @@ def _clean(tenant: Tenant) -> None:
 
 
 def wrong_field(row: models.Model) -> str:
-    """The name of the first invalid field, or "". No error is raised here: a ValidationError contains the value."""
+    """The name of the first invalid field, or "". This raises no error, because a ValidationError contains the
+    value."""
     try:
         row.clean_fields()
     except ValidationError as problem:

@@ -1,8 +1,8 @@
 """Invitations. With an invitation's link, a person joins a tenant. The link works once, within 72 hours.
 
-A MAC over all values of the row proves a link. So a row that somebody inserts or alters with SQL is not valid. A link
-is valid only while its creator may invite people. Opening a link changes nothing. When a new person joins, one
-transaction creates the person, the password, the second factor and the membership.
+Each row has a MAC of all its values and of the link's secret. So a row that somebody inserts or alters with SQL is not
+valid. A link is valid only while its creator may invite people. Opening a link changes nothing. When a new person
+joins, one transaction creates the person, the password, the second factor and the membership.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Opened:
 
     @property
     def is_enrolled(self) -> bool:
-        """Whether the person has a second factor, so that signing in is enough to join."""
+        """Whether the person has a second factor. If so, they only need to sign in to join."""
         return self.person is not None and _has_factor(self.person)
 
 
@@ -70,7 +70,7 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
 
 
 def is_open(tenant: Tenant, address: str) -> bool:
-    """Whether there is an open invitation for this address. A new invitation would replace it."""
+    """Whether this address has an open invitation. A new invitation would replace this open one."""
     rows = Invitation.objects.filter(tenant=tenant, address=normalized(address), used_at=None)
     return rows.filter(made_at__gt=timezone.now() - VALID).exists()
 
@@ -88,7 +88,7 @@ def look(token: str) -> Opened:
 
 
 def candidate(token: str, nonce: str) -> Authenticator:
-    """The second factor that `join` will install, derived from token and nonce. Raises InvalidLink.
+    """The second factor that `join` will install. It is derived from the token and the nonce. Raises InvalidLink.
 
     Each page has a new nonce. So a person who opened the link earlier got a different second factor.
     """
@@ -97,7 +97,7 @@ def candidate(token: str, nonce: str) -> Authenticator:
 
 
 def accept(token: str, person: Person) -> Opened:
-    """Add the membership for the signed-in person, who must have the address.
+    """Add the membership for the signed-in person. The invitation must be for the address of this person.
 
     Raises InvalidLink, NotAllowed, AlreadyExists.
     """
@@ -113,7 +113,7 @@ def accept(token: str, person: Person) -> Opened:
 def join(token: str, nonce: str, *, name: str, password: str, code: str) -> Person:
     """Create the person, with password, second factor and membership.
 
-    Raises InvalidLink, NotAllowed, Invalid, AlreadyExists; ValidationError for a weak password.
+    Raises InvalidLink, NotAllowed, Invalid, AlreadyExists. For a weak password, it raises ValidationError.
     """
     try:
         with transaction.atomic():
@@ -165,7 +165,7 @@ def _proven(token: str, *, is_locked: bool = False) -> Invitation:
     if timezone.now() >= row.made_at + VALID:
         raise InvalidLink("This invitation has expired. Ask for a new one.")
     if row.role not in roles.grantable(row.invited_by, row.tenant):
-        raise InvalidLink("The person who sent this invitation may no longer invite people. Ask for a new one.")
+        raise InvalidLink("The person who sent this invitation may no longer invite people. Ask for a new invitation.")
     return row
 
 
@@ -191,6 +191,6 @@ _NONE = Invitation(made_at=datetime(2026, 1, 1, tzinfo=UTC))  # so that a check 
 
 
 def _text(row: Invitation, secret: str) -> str:
-    """The text for the MAC, with all values of the row."""
+    """The text for the MAC. It contains all values of the row and the secret."""
     values = [row.prefix, secret, row.tenant_id, row.role, row.address, row.invited_by_id, row.made_at.isoformat()]
     return f"invitation/{json.dumps(values)}"

@@ -56,15 +56,16 @@ def reactivate(person: Person, by: Person) -> None:
 
 
 def _require_superuser(by: Person) -> None:
-    """Raise NotAllowed unless `by` is an active superuser. With the lock, two superusers cannot deactivate each
-    other."""
+    """Raise NotAllowed unless `by` is an active superuser. This locks the rows of the superusers, so that two
+    superusers cannot deactivate each other."""
     superusers = Person.objects.select_for_update().filter(is_superuser=True).order_by("pk")
     if not any(each.pk == by.pk and each.is_active for each in superusers):
         raise NotAllowed("Only superusers can do this.")
 
 
 def ending_summary(*filters: Q) -> str:
-    """A text with the number of grants and requests that will end. It counts those that match one of the filters."""
+    """A text with the number of grants and requests that will end. It counts the grants and requests that match one of
+    the filters."""
     rows = AccessRequest.objects.filter(reduce(or_, filters))
     now = timezone.now()
     active = rows.filter(state=AccessState.ACTIVE, until__gt=now).count()
@@ -140,7 +141,8 @@ def secret_text(factor: Authenticator) -> str:
 
 
 def _secret(factor: Authenticator) -> bytes:
-    """20 bytes that are derived from the row and its pepper. If the keyring has no such pepper, they are random.
+    """20 bytes that are derived from the row and its pepper. If the keyring does not have this pepper, the bytes are
+    random.
 
     The secret depends on the person's address, so a person with a new address needs a new second factor.
     """
@@ -153,7 +155,7 @@ def _pepper(factor: Authenticator) -> bytes:
 
 
 def _is_proven(factor: Authenticator) -> bool:
-    """Whether the row was created for this person. A row that SQL moved from another person does not pass."""
+    """Whether the row was created for this person. If SQL moved the row from another person, the answer is no."""
     return hmac.compare_digest(bytes(factor.proof), _proof(factor, _pepper(factor)))
 
 

@@ -1,4 +1,4 @@
-"""The admin page of access requests and grants. People can revoke grants on it."""
+"""The admin page of access requests and grants. People can revoke grants on this page."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Revoke(AdminAction):
         return state_now(row) == AccessState.ACTIVE
 
     def may(self, page: Any, request: HttpRequest, row: AccessRequest) -> bool:
-        """Whether the person may revoke this grant: it is their own, or they have the permission STEER in its
-        tenant."""
+        """Whether the person may revoke this grant. The grant must be their own, or they must have the permission STEER
+        in the agent's tenant."""
         is_own = row.person_id == request.user.pk and super().may(page, request, row)
         return is_own or page.may(request, Action.STEER, row)
 
     def preview(self, rows: Sequence[AccessRequest]) -> Iterable[str]:
         running = sum(map(self.is_offered, rows))
-        yield f"Ends {several(running, 'grant')} now, so that nobody can read under {'it' if running == 1 else 'them'}."
+        yield f"Ends {several(running, 'grant')} now. After that, nobody can use {'it' if running == 1 else 'them'}."
         if rest := len(rows) - running:
             yield f"Skips {several(rest, 'request')} without an active grant."
 

@@ -70,7 +70,7 @@ class Resume(AdminAction):
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         due = sum(row.paused and bool(schedule.why(row)) for row in rows)
-        yield f"Resumes {several(len(rows), 'agent')}. Refinement then starts when it is due. Due now: {due:,}."
+        yield f"Resumes {several(len(rows), 'agent')}. After that, refinement starts when it is due. Due now: {due:,}."
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         lifecycle.change(row, actor_of(by), paused=False)
@@ -116,7 +116,7 @@ class Verify(AdminAction):
         entries = sum(row.audit_seq for row in rows)
         yield (
             f"Verifies {several(entries, 'entry', 'entries')} of {several(len(rows), 'audit trail')}, and compares "
-            "memories and counters with them. This decrypts no content and changes nothing."
+            "memories and counters with the entries. This decrypts no content and changes nothing."
         )
 
     def run(self, page: Any, rows: Sequence[Agent], by: Any, values: dict[str, Any]) -> Iterator[Result]:

@@ -1,4 +1,5 @@
-"""Forms to add an agent, to change its settings, to propose a change to the agent's side, and to create a first key."""
+"""Forms to add an agent, to change its settings, to propose a change that the agent's side must accept, and to create
+the agent's first key."""
 
 from __future__ import annotations
 
@@ -84,12 +85,12 @@ class NewAgentForm(BudgetForm, TenantChoiceForm):
 
 
 class ProposalForm(AdminForm):
-    """Settings that only the agent's side can change. A tenant can propose a change."""
+    """Settings that only the agent's side can change. A tenant can only propose a change."""
 
     title, button = "Propose a change to {row.label}", "Propose"
     lead = (
         "These settings decide who can read the agent's memories, so the agent's side must accept a change. Nothing "
-        "changes until the agent's runtime or its steward accepts. After 72 hours, nobody can accept any more. This "
+        "changes until the agent's runtime or steward accepts the proposal. After 72 hours, the proposal lapses. A new "
         "proposal replaces an earlier open proposal.",
     )
     model = forms.CharField(

@@ -1,6 +1,6 @@
-"""The page of agents, and the pages to add an agent, change its settings and propose changes to the agent's side.
+"""The page of agents, and pages to add an agent, to change its settings, and to propose a change.
 
-Only the agent's side can change the settings that decide who can read. A tenant can propose such a change.
+Only the agent's side can change the settings that decide who can read. A tenant can only propose such a change.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from refinement.models import Outcome, RefinementSession, Waiting
 
 
 class AttentionFilter(SimpleListFilter):
-    """Filters agents that need attention: they are over budget, or due for refinement."""
+    """A filter for agents that need attention. These are over budget, or due for refinement."""
 
     title, parameter_name = "need", "need"
 
@@ -110,7 +110,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         return f"agent {row.label}"
 
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
-        """The actions in the header. It leaves out the actions that `related_pages` shows beside the buttons."""
+        """The actions in the header, without those that `related_pages` shows beside the buttons."""
         actions = super().get_actions_detail(request, object_id)
         return [each for each in actions if each.path not in ("time-machine", "ask")]
 
@@ -158,7 +158,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         def save(values: dict[str, Any]) -> str:
             _require_model(values["model"])
             proposals.propose(agent, actor_of(request.user), **values)
-            return "Proposed to the agent's side. You can withdraw the proposal here until the agent's side decides."
+            return "Proposal sent to the agent's side. You can withdraw it here until the agent's side decides."
 
         initial, warning = model_to_dict(agent, PROPOSABLE), ask_access.mail_warning(agent) or _mail_warning()
         return form_page(self, request, ProposalForm, save, row=agent, warning=warning, initial=initial)
@@ -223,7 +223,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         what = "; ".join(wording.proposed(proposal.proposed))
         return (
             f"{what}. Until {localize(proposal.asked_at + LAPSES)}, "
-            f"{who_decides(agent, f'proposals/{proposal.number}/accept')} can accept it."
+            f"{who_decides(agent, f'proposals/{proposal.number}/accept')} can accept the proposal."
         )
 
     @display(description="stored in")
@@ -283,11 +283,11 @@ def _first_key_page(request: HttpRequest, agent: Agent, key: str, back: str) -> 
 
 
 def _mail_warning() -> str:
-    """A warning about requests to stewards if mail goes to the console; otherwise ""."""
+    """If mail goes to the console, a warning about requests to stewards. Otherwise ""."""
     if not letters.are_printed():
         return ""
     return (
-        "Mail is not configured, so a steward cannot receive requests: every request to a steward is refused. The "
+        "Mail is not configured, so a steward cannot receive requests. The service refuses every such request. The "
         "operator must set EMAIL_URL, for example to smtp+tls://USER:PASSWORD@HOST:587."
     )
 
@@ -312,7 +312,7 @@ def _queue_state(agent: Agent) -> str:
 
 
 def _blocked_by(row: Waiting) -> str:
-    """Why no worker may start the agent's session now; "" if there is no reason."""
+    """The reason why no worker may start the agent's session now. It is "" if a worker may start the session."""
     closed = scheduling.closed()
     if {row.model, row.provider} & closed.shut:
         return f"; starts when {row.model} answers again"
@@ -322,7 +322,8 @@ def _blocked_by(row: Waiting) -> str:
 
 
 def _cooldown(agent: Agent) -> str | None:
-    """Why the agent is not due yet: a cool-down or a retry delays its refinement. None if nothing delays it."""
+    """The reason why the agent is not due yet. A cool-down or a retry can delay the refinement. None if nothing delays
+    it."""
     if agent.paused or not agent.memory_enabled or agent.due_at is None or agent.due_at <= timezone.now():
         return None
     if agent.failures_in_a_row and agent.due_reason == DueReason.RETRY:

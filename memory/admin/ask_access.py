@@ -111,7 +111,7 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
         return redirect("admin:audit_accessrequest_change", row.pk)
 
     text = (
-        'You can read only after somebody consents for the agent <a href="{}">{}</a>. {} Every read is recorded in the '
+        'You can read only after the side of the agent <a href="{}">{}</a> consents. {} Every read is recorded in the '
         "audit trail, and the agent receives a notice. The access ends automatically."
     )
     lead: list[str] = [format_html(text, admin.row_url(agent), agent.label, who)]
@@ -125,13 +125,13 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
 
 def _who_decides(agent: Agent) -> str:
     if not agent.steward:
-        return "The agent has no steward. Its runtime decides, over the API."
+        return "The agent has no steward. Its runtime decides, through the API."
     if agent.is_steward_only:
         return "Only the agent's steward decides, with a mailed link that is valid for 72 hours."
     return "The agent's steward or its runtime decides. The steward gets a mailed link that is valid for 72 hours."
 
 
 def mail_warning(agent: Agent) -> str:
-    """A warning that this request will be refused, because mail to the steward is not configured; otherwise ""."""
+    """If the service cannot send mail to the steward, a warning that this request will be refused. Otherwise ""."""
     is_refused = agent.steward and letters.are_printed()
     return f"This request will be refused. {MailNotSent()}" if is_refused else ""

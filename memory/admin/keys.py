@@ -47,7 +47,7 @@ class Revoke(AdminAction):
         return row.revoked_at is None
 
     def preview(self, rows: Sequence[ApiKey]) -> Iterable[str]:
-        yield "Requests with a revoked key fail at once. You cannot undo this."
+        yield "Requests with a revoked key fail at once. You cannot undo a revocation."
         for row in rows[:MAX_LISTED]:
             used = f"was last used at {localize(row.last_used_at)}" if row.last_used_at else "was never used"
             yield f"{row}{f', {Truncator(row.label).chars(40)},' if row.label else ''} {used}."

@@ -59,7 +59,7 @@ class RemoveProtection(MemoryAction):
         return row.constitutional
 
     def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
-        yield f"Removes the protection of {_summary(rows)}. Sessions may then discard, merge or rewrite them."
+        yield f"Removes the protection of {_summary(rows)}. After that, sessions may discard, merge or rewrite them."
 
     def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
         return _changed(operations.unprotect(agent, numbers, by, reason=values["reason"]), "no longer protected")
@@ -74,7 +74,7 @@ class Restore(MemoryAction):
     def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
         gone = [row for row in rows if row.discarded_at]
         core = sum(row.tokens for row in gone if row.kind == "core")
-        yield f"Restores {several(len(gone), 'discarded memory', 'discarded memories')}, with {core:,} core tokens."
+        yield f"Restores {several(len(gone), 'discarded memory', 'discarded memories')}. Core tokens: {core:,}."
         if redacted := sum(row.redacted_at is not None for row in rows):
             yield f"Redacted, therefore skipped: {redacted:,}. Redacted content cannot be restored."
 
@@ -89,7 +89,7 @@ def _changed(edit: Edited, what: str) -> str:
 
 
 class AskToRead(LinkAction):
-    """Opens the access request form with these memories filled in."""
+    """Opens the form for an access request. The form already has the numbers of the chosen memories."""
 
     name, label, needs = "ask_to_read", "Ask to read", Action.ASK
     same, warning = "agent_id", "Select memories of one agent only."

@@ -1,6 +1,6 @@
-"""The pages of members, invitations and people. Owners see the members of their tenant; superusers see everybody.
+"""The pages of members, invitations and people. Owners see the members of their tenants.
 
-Only `manage.py create_superuser` creates superusers.
+Superusers see all people. Only `manage.py create_superuser` creates superusers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ INVITATIONS = "admin:memory_invitation_changelist"
 class InviteForm(TenantChoiceForm):
     title, button = "Invite somebody", "Create the link"
     lead = (
-        "The link works once, within 72 hours. The person sets a password and a second factor, and gets the role.",
+        "The link works once, within 72 hours, and gives the role. A new person sets a password and a second factor.",
         "This link replaces an earlier link for the same address and tenant.",
     )
     field_order = ("address", "tenant", "role")
@@ -50,12 +50,12 @@ class InviteForm(TenantChoiceForm):
 
 class RoleForm(AdminForm):
     title, button = "Role of {row.person} in {row.tenant}", "Change the role"
-    lead = ("An owner manages members. An admin configures and refines agents. An auditor only sees metadata.",)
+    lead = ("An owner manages members. An admin configures and refines agents. An auditor sees only metadata.",)
     role = forms.ChoiceField(choices=Role.choices)
 
 
 class LastOwnerForm(AdminForm):
-    """Asks a superuser to confirm that a tenant may be left without an owner."""
+    """With this form, a superuser can allow a change after which a tenant has no owner."""
 
     even_the_last_owner = forms.BooleanField(
         required=False,
@@ -69,20 +69,20 @@ class LastRoleForm(RoleForm, LastOwnerForm):
 
 
 def _may_leave_no_owner(request: HttpRequest, rows: Sequence[Membership]) -> bool:
-    """Whether the form offers to leave a tenant without an owner."""
+    """Whether the form has the field of `LastOwnerForm`."""
     person: Any = request.user
     return bool(person.is_superuser) and any(row.role == Role.OWNER for row in rows)
 
 
 @action(description="Invite somebody", url_path="invite", permissions=["view"])
 def _invite(page: ScopedAdmin, request: HttpRequest) -> HttpResponse:
-    """Invite an email address. The page shows the link once. If mail is configured, the link is also mailed."""
+    """Invite a person by email. The page shows the link once. If mail is configured, the link is also mailed."""
 
     def save(values: dict[str, Any]) -> HttpResponse:
         address, tenant = values["address"], values["tenant"]
-        lines = ["Give the link only to this person. Anybody who uses it first gets the role in this person's name."]
+        lines = ["Give the link only to this person. If another person uses it first, that person gets the role."]
         if invitations.is_open(tenant, address):
-            lines.append("This link replaces the earlier one, which is no longer valid.")
+            lines.append("This link replaces the earlier link. The earlier link no longer works.")
         token = invitations.invite(tenant, address, values["role"], request.user)  # type: ignore[arg-type]
         link = f"{settings.PUBLIC_URL}{reverse('join', args=[token])}"
         lines.append(_mailed(invitations.normalized(address), tenant, link))
@@ -93,12 +93,15 @@ def _invite(page: ScopedAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def _mailed(address: str, tenant: Tenant, link: str) -> str:
-    """Mail the link, and return a message about the result. The mail is not queued: a queue would store the link."""
+    """Mail the link, and return a message about the result.
+
+    The mail is sent at once, because a queue would store the link.
+    """
     if settings.EMAIL_BACKEND.endswith(".console.EmailBackend"):
         return "Mail is not configured: send the link yourself."
     body = (
         f"You are invited to join {tenant.slug} on Palimpsest. Use this link within 72 hours:\n\n{link}\n\n"
-        "The link works once. If you did not expect this invitation, you can ignore it.\n"
+        "The link works once. If you did not expect this invitation, you can ignore this mail.\n"
     )
     try:
         send_mail(f"Invitation to {tenant.slug}", body, None, [address])
@@ -125,7 +128,7 @@ class Remove(AdminAction):
 
 @register(Membership)
 class MembershipPage(ScopedAdmin):
-    """The members of the person's tenants. Their memberships in other tenants are not shown."""
+    """The page of members. Owners see only memberships in their own tenants, and superusers see all memberships."""
 
     tenant = "tenant_id"
     needs = Action.STAFF
@@ -170,7 +173,7 @@ class Deactivate(AdminAction):
         owners = Membership.objects.filter(role=Role.OWNER, person__is_active=True)
         others = owners.exclude(person__in=rows).values("tenant")
         if left := sorted(set(owners.exclude(tenant__in=others).values_list("tenant__slug", flat=True))):
-            yield f"Tenants left without an owner who can sign in: {', '.join(left)}."
+            yield f"After this, these tenants have no owner who can sign in: {', '.join(left)}."
 
     def do(self, row: Person, by: Any, values: dict[str, Any]) -> str:
         people.deactivate(row, by)
@@ -184,7 +187,7 @@ class Reactivate(AdminAction):
         return not row.is_active
 
     def preview(self, rows: Sequence[Person]) -> Iterable[str]:
-        yield "These people can sign in again, with the roles that they still have. Their grants do not come back."
+        yield "These people can sign in again, with the roles that they still have. Grants that have ended stay ended."
 
     def do(self, row: Person, by: Any, values: dict[str, Any]) -> str:
         people.reactivate(row, by)
@@ -250,7 +253,7 @@ class InvitationPage(ScopedAdmin):
 
     @display(description="invited by")
     def inviter(self, invitation: Invitation) -> str:
-        """The inviter as text. A link would lead to the page of people, which only superusers may open."""
+        """The inviter as text, without a link. Only superusers may open the page to which a link would lead."""
         return str(invitation.invited_by)
 
     @display(description="state", label={"open": "info", "used": "success", "expired": "warning"})

@@ -57,10 +57,10 @@ def _preview(agent: Agent, numbers: list[int]) -> Iterator[str]:
         f"Core tokens: {figures.tokens_before:,} → {figures.tokens_after:,}."
     )
     if figures.constitutional:
-        yield f"{agent.label}: these of the memories are protected: {wording.numbered(figures.constitutional)}."
+        yield f"{agent.label}: these memories are protected: {wording.numbered(figures.constitutional)}."
     if figures.related:
         listed = wording.numbered([each.number for each in figures.related])
-        yield f"{agent.label}: these memories may have the same content, but are not included: {listed}."
+        yield f"{agent.label}: other memories may have the same content, but are not deleted: {listed}."
     yield from _former_vault_lines(agent, figures.former_vaults)
 
 
@@ -104,7 +104,7 @@ class Withdraw(AdminAction):
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         for row in rows:
             requests = removal_requests.waiting(row)
-            yield f"{row.label}: of {several(len(requests), 'open removal request')}, this withdraws your own."
+            yield f"{row.label}: {several(len(requests), 'open removal request')}. This withdraws only your requests."
             for request in requests[:MAX_LISTED]:
                 what = _description(request, len(request.left))
                 yield f"{row.label}: request {request.number}, {what}, on {localize(request.asked_at)}."
@@ -132,7 +132,7 @@ def _who_decides(agent: Agent, request: Removal) -> str:
 
 
 def status(agent: Agent) -> str | None:
-    """The open removal requests in one line. If no request is open, the result of the last decided request."""
+    """One line about the open removal requests. If no request is open, the line is about the last decided request."""
     requests = removals(agent.pk).values()
     opened = [each for each in requests if each.state == RemovalState.OPEN]
     if not opened:
@@ -152,7 +152,7 @@ def _description(request: Removal, memories: int) -> str:
 
 
 def _last_settled(requests: Iterable[Removal]) -> str | None:
-    """The result of the last decided request. Skips requests whose content other requests had already deleted."""
+    """One line about the last decided request. Requests whose content another request deleted are skipped."""
     settled = [(each.decided_at, each.number, each) for each in requests if each.state in _RESULTS and each.decided_at]
     if not settled:
         return None

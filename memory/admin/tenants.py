@@ -33,7 +33,10 @@ def whole_number(help_text: str = "", *, least: int = 0, most: int = MAX_INTEGER
 
 
 class LimitsForm(AdminForm):
-    """Limits of a refinement session. `default_text` describes the default; `{}` in it is the service's default."""
+    """A form for the limits of refinement sessions. `default_text` describes the default.
+
+    In this text, the service's default replaces `{}`.
+    """
 
     default_text: ClassVar[str] = "{}"
     max_changes = whole_number()
@@ -66,7 +69,7 @@ class TenantForm(LimitsForm):
 
 class NewTenantForm(AdminForm):
     title, button = "Add a tenant", "Add the tenant"
-    lead = ("Next, invite its first owner, who can invite other people.",)
+    lead = ("After that, invite the tenant's first owner. The owner can invite other people.",)
     slug = forms.CharField(max_length=64, help_text="lower-case letters, digits, '-' and '_'; cannot be changed later")
     name = forms.CharField(max_length=200, required=False, help_text="display name")
 
@@ -81,7 +84,7 @@ class TenantPage(SuperuserAdmin):
         "Limits for workers": [*WORK, "spent"],
         "Session limits for agents that have no limits of their own": list(LIMITS),
     }
-    introduction = "You cannot delete a tenant here, because the audit trails of its agents refer to it."
+    introduction = "You cannot delete a tenant here, because the audit trails of its agents refer to the tenant."
     actions_list = ("add_tenant",)
     actions_detail = ("change_settings",)
 

@@ -1,4 +1,4 @@
-"""The Time Machine: choose what to roll back, see a preview, confirm.
+"""The Time Machine. A person chooses what to roll back, sees a preview, and confirms.
 
 The choice is in the URL, so that a person can open the preview again. The rollback is a POST request. It fails if the
 audit trail has grown since the preview.
@@ -50,13 +50,13 @@ DESCRIPTIONS = {
 }
 FORMATS = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
 ADVICE = {
-    Conflict.code: "Later entries changed some of the same memories. Choose below what to do with these memories.",
+    Conflict.code: "Later entries changed some of these memories again. Choose below what to do with such memories.",
     Constitutional.code: "The rollback changes protected memories. Tick the box below and give a reason.",
 }
 
 
 class ChooseForm(AdminForm):
-    """What to roll back."""
+    """The form in which a person chooses what to roll back."""
 
     kind = forms.ChoiceField(choices=KINDS.items(), label="Roll back", initial="moment")
     at = forms.CharField(
@@ -78,7 +78,7 @@ class ChooseForm(AdminForm):
 
 
 class RollBackForm(AdminForm):
-    """Options of the rollback."""
+    """The form with the options of the rollback."""
 
     conflicts = forms.ChoiceField(
         choices=[
@@ -102,7 +102,7 @@ class RollBackForm(AdminForm):
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
         if cleaned.get("include_constitutional") and not cleaned.get("reason"):
-            self.add_error("reason", "A reason is required for protected memories.")
+            self.add_error("reason", "To roll back protected memories, give a reason.")
         return cleaned
 
 
@@ -117,7 +117,7 @@ class TimeMachinePage:
 
 
 def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
-    """Show the choice or the preview for one agent, or carry out the rollback."""
+    """Show the form, show the preview, or carry out the rollback."""
     choose = ChooseForm(request.GET if "kind" in request.GET else None)
     if not choose.is_valid():
         return _render(admin, request, agent, {"choose": choose} | _latest(agent))
@@ -176,7 +176,10 @@ def _render(admin: Any, request: HttpRequest, agent: Agent, context: dict[str, A
 
 
 def _latest(agent: Agent) -> dict[str, Any]:
-    """The latest entries and sessions to choose from, each with the entry that rolled it back."""
+    """The latest entries and sessions, for the person to choose from.
+
+    Each undone entry or session has the number of the rollback that undid it.
+    """
     undone = Undone.of(agent)
     changing = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).defer("sealed", "sealed_digest")
     entries = changing.order_by("-seq")[:MAX_ENTRIES]

@@ -1,4 +1,4 @@
-"""When an agent's next scheduled refinement is due. The dates of agents are spread, so that they do not coincide."""
+"""When an agent's next scheduled refinement is due. The dates differ, so that not all agents start at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ MAX_SPREAD = timedelta(hours=6)
 
 
 def following(moment: datetime, every: timedelta, agent_id: int) -> datetime:
-    """A date about `every` after `moment`. Agents that start at the same time get different dates."""
+    """Return the date `moment + every`, moved by a small offset. The offset differs between agents."""
     return moment + every + spread(every, f"{agent_id}/{moment.timestamp()}")
 
 
 def spread(span: timedelta, seed: str) -> timedelta:
-    """An offset, positive or negative: at most 5 % of the span, at most 6 hours. The same seed gives the same
-    offset."""
+    """Return a positive or negative offset of at most 5 % of `span` and at most 6 hours. The same `seed` always gives
+    the same offset."""
     most = min(span * SHARE, MAX_SPREAD)
     number = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest(), "big")
     return most * (2 * number / 2**64 - 1)

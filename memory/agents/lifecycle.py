@@ -1,4 +1,4 @@
-"""Creates agents, changes their settings, issues and revokes their keys. Each change is an entry in the trail."""
+"""Creates agents, changes their settings, and issues or revokes their keys. Each change is an entry in the trail."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _PATHS_LOCK = 0x70616C70  # an advisory lock of PostgreSQL: only one process at 
 
 
 def _clean(agent: Agent, changed: Collection[str]) -> None:
-    """Validate the agent's fields, and normalize paths. `changed` has the fields that change.
+    """Validate the agent's fields, and normalize paths. `changed` has the names of the changed fields.
 
     Raises Invalid. The message does not contain the value.
     """
@@ -122,13 +122,16 @@ def _wrong_field(agent: Agent) -> str:
 
 
 def _mixes_scripts(slug: str) -> bool:
-    """Whether the slug mixes scripts with similar letters. If it did, two different slugs could look the same."""
+    """Whether the slug has letters of more than one of these scripts: Latin, Cyrillic and Greek.
+
+    Some of these letters look alike, so two different slugs could look the same.
+    """
     scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in slug if letter.isalpha()}
     return len(scripts & {"LATIN", "CYRILLIC", "GREEK"}) > 1
 
 
 def _wrong_changed_field(agent: Agent, changed: Collection[str]) -> str:
-    """The first invalid field in `changed`, or "". Other fields may have old values that are no longer valid."""
+    """The first field in `changed` with an invalid value, or "". Other fields may keep old, invalid values."""
     for name in changed:
         value = getattr(agent, name)
         if (name in TOKENS and not 1 <= value <= MAX_INT) or (name == "language" and value not in LANGUAGES):
@@ -158,7 +161,7 @@ _ADVICE = {
 
 
 def issue_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
-    """Issue another key to the silo, for the agent's side. Returns the key, which is not stored."""
+    """Issue another API key of the agent, for the agent's side. Returns the key, which is not stored."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         return _issue_key(row, actor, label)
@@ -167,8 +170,8 @@ def issue_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
 def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
     """Issue a new key and revoke every earlier key. After that, the agent's creator has no valid key any more.
 
-    The first exchange also removes the steward: the agent's creator may have chosen a steward who would approve the
-    creator's own requests. The runtime can then set a new steward.
+    The first exchange also removes the steward. The agent's creator may have chosen this steward, and such a steward
+    could approve the creator's own requests. After the exchange, the runtime can set a new steward.
     """
     with edits.locked(present.agent) as row:
         before = AgentKey.objects.filter(agent_id=row.pk, revoked_at=None).order_by("pk")
@@ -182,10 +185,10 @@ def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
 
 
 def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
-    """Issue a key to an empty silo. The tenant gives this key to the runtime.
+    """Issue a key of an agent whose silo is not in use yet. The tenant gives this key to the runtime.
 
-    If the silo has ever had a memory, or a runtime has exchanged its key, only the agent's side can issue keys. Raises
-    AgentConsentRequired.
+    A silo is in use if it has ever had a memory, or if the agent's side has issued a key. After that, only the agent's
+    side can issue keys. Raises AgentConsentRequired.
     """
     with edits.locked(agent) as row:
         # This reads the trail, because SQL can change the rows of AgentKey.
@@ -270,8 +273,10 @@ def _resolved(path: str, *, is_agreed: bool) -> str:
 
 
 def _require_unused(agent: Agent) -> None:
-    """Raise Invalid if the folder is the vault of another agent, here or in another installation. A mark file in the
-    folder shows this. The writer reports other faults later."""
+    """Raise Invalid if the mark file in the vault's folder has no mark, or has the mark of another agent.
+
+    The other agent may belong to another installation. The writer reports all other faults later.
+    """
     try:
         base.require_no_other_owner(agent.vault_path, agent)
     except FileFault as fault:
@@ -280,7 +285,7 @@ def _require_unused(agent: Agent) -> None:
 
 
 def _require_nothing_pending(agent: Agent) -> None:
-    """Raise Invalid while the vault has files of redacted memories, because files in a former vault are not removed."""
+    """Raise Invalid while the vault has files of redacted memories. The service removes no files in a former vault."""
     if removing.pending(agent).exists() and Path(agent.vault_path).is_dir():
         why = "cannot change while the vault still has files of redacted memories: run 'manage.py vault index' first"
         raise Invalid("vault_path", why)
@@ -290,7 +295,7 @@ _PROMPTS = ("system_prompt", "refinement_prompt")
 
 
 def _recorded(name: str, value: Any) -> Any:
-    """A value as the trail records it. For a prompt, it is only the length."""
+    """The value that the trail records for a field. For a prompt, this is only the length."""
     if name in _PROMPTS:
         return {"characters": len(value)}
     return value if value is None or isinstance(value, bool | int | str) else str(value)
@@ -305,21 +310,21 @@ def _save(agent: Agent, fields: Iterable[str]) -> None:
 
 
 def _refused_by_table(agent: Agent) -> Invalid:
-    """The reason for an IntegrityError: another agent has just got the path, or the target is above the budget."""
+    """The error for an IntegrityError. Another agent has just got the path, or the target is above the budget."""
     return _clash(agent, FILES) or Invalid("target_tokens", "must not be more than the budget")
 
 
 def _clash(agent: Agent, fields: Iterable[str]) -> Invalid | None:
-    """The error if one of these fields is a path that overlaps with another agent's file or vault."""
+    """The error if the path in one of these fields overlaps with the file or vault of an agent. Otherwise None."""
     overlaps = {"memory_path": _file_overlaps, "vault_path": _vault_overlaps}
     field = next((name for name in fields if overlaps[name](agent)), "")
     return Invalid(field, "overlaps with the file or vault of an agent; use another path") if field else None
 
 
 def _file_overlaps(agent: Agent) -> bool:
-    """Whether the agent's memory file is also another agent's, is in a vault (also its own), or overlaps with a file.
+    """Whether the path of the agent's memory file is also another agent's path, or overlaps with a file or vault.
 
-    Two paths overlap if one is a folder that contains the other.
+    Two paths overlap if one is a folder that contains the other. The agent's own vault counts too.
     """
     path = agent.memory_path
     if not path:
@@ -339,8 +344,10 @@ def _vault_in(paths: list[str], *, below: str) -> Q:
 
 
 def _vault_overlaps(agent: Agent) -> bool:
-    """Whether the agent's vault is also another agent's, contains a memory file (also its own), or overlaps with a
-    vault. Two vaults overlap if one contains the other."""
+    """Whether the agent's vault is the vault of another agent, overlaps with a vault, or contains a memory file.
+
+    Two vaults overlap if one contains the other. The agent's own memory file counts too.
+    """
     path = agent.vault_path
     if not path:
         return False

@@ -1,8 +1,8 @@
-"""Changes an agent's memory rules. Only a person can change them. The trail records who changed them and when.
+"""Changes an agent's memory rules. Only a person can change the rules. The trail records the person and the time.
 
-An API key cannot change the rules, and no switch is turned on automatically. A change locks the agent and applies to
-the current rules. A change is refused if it would turn on a switch without the person's agreement. This happens when
-somebody else has turned the switch off in the meantime.
+An API key cannot change the rules, and no switch is turned on automatically. The agent is locked
+during a change, so that the change applies to the current rules. A change is refused if it would turn on a switch
+without the person's agreement. This can happen if somebody else has just turned off this switch.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ _MASKING = ".".join(("memory_rules", *MASKING))
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A requested change. It sets the master switch (`enabled`), all other settings (`rules`), or one setting (`key`,
-    with the `value` that was typed on a command line)."""
+    """A requested change. `enabled` is for the master switch, and `rules` is for all other settings.
+
+    To change one setting, `key` is its path, and `value` is the text from the command line. In this case, `rules` is
+    ignored.
+    """
 
     enabled: bool | None = None
     rules: settings_document.Document | None = None
@@ -66,8 +69,10 @@ def make(
 ) -> Edited:
     """Change the rules. If the new rules are equal to the old rules, nothing is written.
 
-    `agreed` has the switches that a person agreed to turn on. `side` is the agent's side. It must agree if the vault's
-    files show more after the change. Raises Invalid, PersonRequired, NotConfirmed, AgentConsentRequired.
+    `agreed` has the switches that a person agreed to turn on. `side` is the actor who agreed for the agent's side.
+    This agreement is required if the vault's files reveal more after the change.
+
+    Raises Invalid, PersonRequired, NotConfirmed, AgentConsentRequired.
     """
     if actor.kind not in _PEOPLE:
         raise PersonRequired
@@ -85,8 +90,8 @@ def make(
         revealing = _revealing(before, now, has_vault=bool(row.vault_path))
         if revealing and (side is None or side.kind not in _SIDE):
             raise AgentConsentRequired(
-                f"{' and '.join(revealing)}: after this change, the vault's files show more. Only the agent's side can "
-                "agree to this. Set PALIMPSEST_AGENT_KEY to the agent's key."
+                f"{' and '.join(revealing)}: after this change, the vault's files reveal more. Only the agent's side "
+                "can agree to this. Set PALIMPSEST_AGENT_KEY to the agent's key."
             )
         with edits.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
             edit.agent.memory_enabled = row.memory_enabled if wanted.enabled is None else wanted.enabled
@@ -98,7 +103,7 @@ def make(
 
 
 def _revealing(before: Mapping[str, Any], now: Mapping[str, Any], *, has_vault: bool) -> list[str]:
-    """The changed settings that make files show more. Readable names need consent even if the agent has no vault."""
+    """The changed settings after which files reveal more. Readable names need consent even if there is no vault."""
     named = [READABLE_NAMES] if _is_readable(now) and not _is_readable(before) else []
     if not has_vault:
         return named

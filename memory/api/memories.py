@@ -121,7 +121,7 @@ class _Storing(AgentView):
 class Memories(_Storing):
     @describe_list("memories_list", ListQuery, "MemoriesOut", MemoryOut)
     def get(self, request: Request) -> Response:
-        """List memories by number. To filter by tag or word, use search: a URL must not contain content."""
+        """List memories by number. To find tags or words, use search, because a URL must not contain content."""
         query = self.query(ListQuery)
         after, limit = query.pop("cursor"), query.pop("limit")
         found = reading.page(self.agent, Filters(**query), after=after, limit=limit + 1)
@@ -143,7 +143,7 @@ class Batch(_Storing):
 
 class OneMemory(AgentView):
     def handle_exception(self, exc: Exception) -> Response:
-        """Turn Stale into a 412: in these requests, only `If-Match` gives a version."""
+        """Return a 412 for Stale. In these requests, a version comes only from the header `If-Match`."""
         return super().handle_exception(ChangedMeanwhile() if isinstance(exc, Stale) else exc)
 
     @extend_schema(operation_id="memories_read", responses=MemoryOut)
@@ -167,7 +167,7 @@ class OneMemory(AgentView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _expected(self, number: int) -> dict[int, int] | None:
-        """The expected version from `If-Match`. None if the header is missing or `*`, which accepts any version."""
+        """The version in `If-Match`. None if the header is missing or is `*`. In this case, any version is accepted."""
         payload = self.request.headers.get("If-Match", "").strip()
         if not payload or payload == "*":
             return None
@@ -186,8 +186,8 @@ class Restore(AgentView):
 class Search(AgentView):
     @extend_schema(operation_id="memories_search", request=SearchIn, responses=FoundPageOut)
     def post(self, request: Request) -> Response:
-        """Find active memories. The best match is first. The query is content, so send it in the body. It is not
-        stored."""
+        """Find active memories. The best match is first. The query is content, so send it in the body. The
+        query is not stored."""
         payload = self.payload(SearchIn)
         require_valid_key()  # the body may arrive long after the first check; edits check again when they lock
         query, limit = payload.pop("q"), payload.pop("limit")

@@ -65,7 +65,7 @@ class RecordingOut(WithFile):
 
 
 class _Skipped(Exception):
-    """Raised if nothing is recorded, so that no Idempotency-Key is stored and the key can be used again."""
+    """Raised if nothing is recorded. The Idempotency-Key is then not stored, and the caller can use it again."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -99,7 +99,7 @@ class Recordings(AgentView):
 
 
 def _numbers(found: recorder.Recorded) -> list[int]:
-    """The values of the response as numbers. They are stored for repeated requests. Raises _Skipped."""
+    """Turn the response into a list of numbers, which is stored for repeated requests. Raises _Skipped."""
     if found.session is None:
         raise _Skipped(found.skipped or "")
     level = LEVELS.index(found.significance)
@@ -139,7 +139,7 @@ class EndOut(WithFile):
 class End(AgentView):
     @extend_schema(operation_id="recorded_sessions_end", request=EndIn, responses=EndOut)
     def post(self, request: Request, name: str) -> Response:
-        """End a recorded session. The session's memory is made from its recordings and from this request."""
+        """End a recorded session. The service makes the session's memory from its recordings and this request."""
         payload = self.payload(EndIn)
         project = payload.pop("project")
         if self.agent.memory_enabled:  # if it is off, `end_session` raises MemoryDisabled
@@ -179,7 +179,7 @@ class Retrieve(AgentView):
     def post(self, request: Request) -> Response:
         """Find memories that help with a question, and count each retrieval.
 
-        The query is content, so send it in the body. It is not stored.
+        The query is content, so send it in the body. The query is not stored.
         """
         payload = self.payload(RetrieveIn)
         require_valid_key()  # the body may arrive long after the first check
@@ -199,7 +199,7 @@ class CleanupQuery(Body):
 
 
 class VersionIn(Body):
-    """A memory, and the version that the list has."""
+    """The number of a memory, and its version in the list of suggestions."""
 
     id = Whole(min_value=1)
     version = Whole(min_value=1)
@@ -226,7 +226,7 @@ class DecisionIn(Body):
 
 
 class SuggestionOut(serializers.Serializer[Any]):
-    """A memory that is older than its category suggests. The content is not included."""
+    """A memory that is older than the retention time of its category. The content is not included."""
 
     id = serializers.IntegerField(source="number", help_text="the memory's number")
     version = serializers.IntegerField(help_text="pass it in `expect`")
@@ -257,7 +257,10 @@ class DecidedOut(serializers.Serializer[Any]):
 class Cleanup(AgentView):
     @extend_schema(operation_id="cleanup_list", parameters=[CleanupQuery], responses=CleanupOut)
     def get(self, request: Request) -> Response:
-        """List memories that are older than their category suggests. Nothing is discarded automatically."""
+        """List memories that are older than the retention time of their category.
+
+        Nothing is discarded automatically.
+        """
         review = cleanup.review(self.agent, category=self.query(CleanupQuery).get("category"), is_read=True)
         suggestions = [each.as_record() for each in review.suggestions]
         found = {"suggestions": suggestions, "more": review.more, "kept_back": review.kept_back}

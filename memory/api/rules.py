@@ -31,7 +31,7 @@ class RulesOut(serializers.Serializer[Any]):
 class Rules(AgentView):
     @property
     def allowed_methods(self) -> list[str]:
-        """The methods in the header `Allow`. PATCH is not among them, because it is always refused."""
+        """The methods in the header `Allow`. PATCH is missing, because every PATCH is refused."""
         return ["GET", "HEAD"]
 
     @extend_schema(operation_id="rules_read", responses=RulesOut)
@@ -41,7 +41,7 @@ class Rules(AgentView):
 
     @extend_schema(exclude=True)
     def patch(self, request: Request) -> Response:
-        """Always refuse: only a person changes memory rules, in the admin or with a command."""
+        """Refuse every request. Only a person can change memory rules, in the admin or with a command."""
         raise PersonRequired
 
 

@@ -84,7 +84,7 @@ class ImportedOut(serializers.Serializer[Any]):
 
 
 def _media_types(formats: Iterable[Export | importing.Import], json: OpenApiTypes) -> dict[str, OpenApiTypes]:
-    """The schema of a body for each media type. `json` is the schema of a JSON document."""
+    """Map each media type to the schema of its body. `json` is the schema of a JSON document."""
     kinds = [each.media_type.partition(";")[0] for each in formats]
     return {kind: json if kind == "application/json" else OpenApiTypes.STR for kind in kinds}
 
@@ -113,10 +113,11 @@ class ExportView(AgentView):
 
 
 class _Begun:
-    """A body whose first piece is made before the response begins, so that an error in it gets its own status.
+    """The body of an export. Its first piece is made before the response begins. So an error in this piece can set the
+    status of the response.
 
-    The body is closed with the response, also when the client disconnects. Otherwise the garbage collector could close
-    the body's cursor during another statement on the same connection, and this would wait forever.
+    When the response is closed, the body is closed too, even if the client disconnects. Otherwise the garbage collector
+    could close the body's cursor during another statement on the same connection. The thread would then wait forever.
     """
 
     def __init__(self, pieces: Generator[bytes, None, None]) -> None:
@@ -131,7 +132,7 @@ class _Begun:
 
 class Import(AgentView):
     def get_parsers(self) -> list[Any]:
-        """One parser, for the media type of the format."""
+        """Return one parser, which accepts the media type of the format."""
         name = getattr(getattr(self, "request", None), "GET", {}).get("format") or ""  # the schema has no request
         return [ImportParser(IMPORTS.get(name, IMPORTS["jsonl"]).media_type)]
 

@@ -1,8 +1,8 @@
 """Erasure: destroy an agent's data key, so that nobody can decrypt its memories.
 
-The rows and the audit trail stay, and the trail can still be verified. A backup that contains the wrapped key can be
-decrypted until it is deleted or the key-encryption key is retired. `memory/consent/removal_requests.py` handles the
-requests.
+The rows and the audit trail stay, and the trail can still be verified. Older backups contain the
+wrapped key. Such a backup can be decrypted until the backup is deleted or the key-encryption key is retired.
+`memory/consent/removal_requests.py` handles the requests.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def preview(agent: Agent) -> Figures:
 
 
 def erase(agent: Agent, request: int, actor: Actor) -> Figures:
-    """Carry out a request for erasure, for the agent's side. It ends an open refinement session. After
-    that, no session is due.
+    """Carry out a request for erasure, in the name of the agent's side. An open refinement session ends, and no
+    other session becomes due.
 
     Raises ConsentRequired, RequestNotFound, Erased.
     """

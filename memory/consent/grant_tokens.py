@@ -1,4 +1,4 @@
-"""Tokens with which a command reads what a grant covers, in the name of the person who has the grant.
+"""Tokens for commands that read content under a grant. A command with a token reads in the name of the grant's person.
 
 A token is derived from the grant and the keyring's pepper, and is not stored. It is valid while the grant is active. A
 read with a token is checked and recorded like every other read (`memory.consent.granted_reads`).
@@ -28,7 +28,7 @@ def make(agent: Agent, number: int, person: Person) -> str:
 
 
 def proven(agent: Agent, token: str) -> tuple[Standing, Person]:
-    """The active grant that a token proves, and its person. Raises Erased; KeyRejected for every other problem."""
+    """The active grant of a token, and the grant's person. Raises Erased, or KeyRejected for every other problem."""
     rejected = KeyRejected("The token does not belong to an active grant for this agent.")
     standing, person = _proven(agent, token)
     if standing is None or not _may_read(agent, person):
@@ -41,7 +41,7 @@ def proven(agent: Agent, token: str) -> tuple[Standing, Person]:
 
 
 def _proven(agent: Agent, token: str) -> tuple[Standing | None, Person]:
-    """The grant and the person of a token. The grant is None unless the MAC is right with a pepper of the keyring."""
+    """The grant and the person of a token. The grant is None unless a pepper of the keyring gives the same MAC."""
     parts = _FORMAT.fullmatch(token)
     agent_id, number, mac = (int(parts[1]), int(parts[2]), parts[3]) if parts else (0, 0, "")
     standing = standings(agent.pk, number).get(number) if agent_id == agent.pk else None

@@ -42,7 +42,10 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
 
 
 def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0) -> list[Step]:
-    """Read one page of what entry `seq` changed in memories that the grant covers. Raises NotGranted, UnknownEntry."""
+    """Read one page of the changes in entry `seq`, only of memories that the grant covers.
+
+    Raises NotGranted, UnknownEntry.
+    """
     with grants.record_expiry(agent), edits.locked(agent) as row:
         grant = grants.in_force(row, number, person)
         change_entry: AuditEntry = trail_view.entry(row, seq)
@@ -51,13 +54,13 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
         only = grant.scope.numbers if grant.scope.kind == "memories" else None
         touched = trail_view.touched(row, seq, after=after, limit=MAX_READ, only=only)
         if not touched:
-            raise errors.NotGranted("The grant does not cover a memory of this entry.")
+            raise errors.NotGranted("The grant covers no memory of this entry.")
         _record(row, grant, person, {"entry": seq, "memories": [change.number for change in touched]})
         return trail_view.opened(row, touched)
 
 
 def gc_report(agent: Agent, number: int, person: Person, report: int, numbers: Sequence[int]) -> None:
-    """Record that a gc report about these memories was read. Raises NotGranted unless the grant covers all of them."""
+    """Record that a gc report about these memories was read. Raises NotGranted unless the grant covers all of these."""
     with grants.record_expiry(agent), edits.locked(agent) as row:
         grant = grants.in_force(row, number, person)
         if not grant.scope.covers_memories(numbers):

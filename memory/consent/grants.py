@@ -1,8 +1,9 @@
-"""Access requests and grants: a person asks to read, and the agent's side consents, for a purpose, a scope and a time.
+"""Access requests and grants. A person asks to read for a purpose, with a scope and a duration.
 
-Each step is an entry of the agent's audit trail. For lists, a database row repeats the state (`audit.consent`). Only
-the agent's side decides: the agent's steward, or its runtime unless `is_steward_only` is set. Nobody decides about
-their own request. No setting switches these rules off.
+Only the agent's side decides: the steward, or the runtime if `is_steward_only` is not set. Nobody decides about their
+own request. No setting switches these rules off.
+
+Each step is an entry of the agent's audit trail. For lists, a database row has a copy of the state (`audit.consent`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ OF_MEMORIES = ("silo", "memories")  # kinds of scope that include the present co
 def ask(agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: int = consent.USUAL.seconds) -> Standing:
     """File an access request. `purpose` is stored permanently and shown to the agent's side. `seconds` is the duration.
 
-    The agent's steward, if it has one, receives a link by mail. Raises Invalid, UnknownMemory, DuplicateNumbers,
+    If the agent has a steward, the steward receives a link by mail. Raises Invalid, UnknownMemory, DuplicateNumbers,
     UnknownEntry, AlreadyRequested, ConsentRequired, TooManyRequests, MailNotSent, Erased.
     """
     purpose = checked_words(purpose, "purpose")
@@ -80,12 +81,12 @@ def _require_scope(agent: Agent, scope: Scope) -> None:
 
 
 def approve(agent: Agent, number: int, actor: Actor) -> Standing:
-    """Grant the request, for the agent's side. Raises ConsentRequired, NotOpen, Erased."""
+    """Approve the request in the name of the agent's side. Raises ConsentRequired, NotOpen, Erased."""
     return _decide(agent, number, actor, Operation.ACCESS_GRANTED)
 
 
 def deny(agent: Agent, number: int, actor: Actor) -> Standing:
-    """Deny the request, for the agent's side. Raises ConsentRequired, NotOpen, Erased."""
+    """Deny the request in the name of the agent's side. Raises ConsentRequired, NotOpen, Erased."""
     return _decide(agent, number, actor, Operation.ACCESS_DENIED)
 
 
@@ -113,7 +114,7 @@ def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Standin
 
 
 def withdraw_all(person_id: int, why: str, *, tenant_id: int | None = None) -> None:
-    """End all requests and grants of a person, or only those for one tenant's agents.
+    """End all requests and grants of a person. If `tenant_id` is given, end only those for agents of this tenant.
 
     It is called when a person's password or second factor changes, and when a person is deactivated or leaves a tenant.
     """
@@ -141,8 +142,8 @@ def close_expired(agent: Agent) -> None:
 
 
 def current_state(agent: Agent, standing: Standing) -> AccessState:
-    """The present state. If a grant has expired, this is recorded, so that it stays expired if the clock is set
-    back."""
+    """The present state of a request. If the grant has expired, the trail records this. So the grant stays expired even
+    if the clock is set back."""
     state = standing.at(clock(agent))
     if standing.state == AccessState.ACTIVE != state:
         _record_expired(agent)
@@ -153,8 +154,8 @@ def current_state(agent: Agent, standing: Standing) -> AccessState:
 def record_expiry(agent: Agent) -> Iterator[None]:
     """Record expired grants if the block raises NotGranted or NotOpen.
 
-    The error rolls back the transaction of the block. So the audit entries about expired grants are written after it.
-    Because of these entries, an expired grant stays expired even if the clock is set back.
+    The error rolls back the transaction of the block. So the audit entries about expired grants are written after the
+    block. Because of these entries, an expired grant stays expired even if the clock is set back.
     """
     try:
         yield
@@ -176,7 +177,7 @@ def in_force(agent: Agent, number: int, person: Person) -> Standing:
 
     The caller must have entered `record_expiry`, and then locked the agent's row.
 
-    Raises Erased; NotGranted for every other problem.
+    Raises Erased, or NotGranted for every other problem.
     """
     edits.require_key(agent)
     refused = errors.NotGranted("You have no active grant with this number.")
@@ -191,7 +192,7 @@ def in_force(agent: Agent, number: int, person: Person) -> Standing:
 
 
 def find(agent: Agent, number: int) -> Standing:
-    """The request of this number, in any state. Raises NotFound."""
+    """The request with this number, in any state. Raises NotFound."""
     standing = standings(agent.pk, number).get(number)
     if standing is None:
         raise errors.NotFound("No such access request.")
@@ -199,13 +200,13 @@ def find(agent: Agent, number: int) -> Standing:
 
 
 def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
-    """The next `limit` entries about reads after entry `after`, by number."""
+    """Up to `limit` entries that record reads, starting after entry `after`. The oldest is first."""
     rows = AuditEntry.objects.filter(READS, agent_id=agent.pk, seq__gt=after)
     return list(rows.order_by("seq")[:limit])
 
 
 def readable_memories(agent: Agent, scope: Scope) -> QuerySet[Memory]:
-    """Metadata of the memories whose present content the scope covers, by number."""
+    """Metadata of the memories whose present content the scope covers, in the order of the numbers."""
     rows = Memory.objects.of(agent).defer("sealed", "digest").order_by("number")
     if scope.kind == "memories":
         return rows.numbered(scope.numbers)
@@ -226,7 +227,7 @@ def readable_entries(agent: Agent, scope: Scope) -> QuerySet[AuditEntry]:
 
 
 def _require_state(agent: Agent, number: int, state: AccessState) -> Standing:
-    """The request of this number, if it is in this state. Raises NotOpen."""
+    """The request with this number. Raises NotOpen unless the request is in this state."""
     standing = standings(agent.pk, number).get(number)
     if standing is None or standing.state != state:
         what = "active grant" if state == AccessState.ACTIVE else "open request"

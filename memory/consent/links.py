@@ -39,7 +39,7 @@ _OPEN = (AccessState.REQUESTED, ProposalState.OPEN, RemovalState.OPEN)
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The request of a link, with its present state."""
+    """The request that a link is about, and the present state of the request."""
 
     agent: Agent
     request: Request
@@ -48,7 +48,7 @@ class Opened:
 
 
 def make(agent: Agent, number: int) -> str:
-    """Create a link about an open request or proposal for the agent's present steward. Returns its token.
+    """Create a link for the agent's present steward, about an open request or proposal. Returns the link's token.
 
     The token is not stored. Raises NotOpen, ConsentRequired, Erased.
     """
@@ -71,7 +71,7 @@ def make(agent: Agent, number: int) -> str:
 
 
 def find_request(agent: Agent, number: int) -> Request | None:
-    """The access request, proposal or removal request with this number. None if there is none."""
+    """The access request, proposal or removal request with this number, or None."""
     finders: tuple[Callable[[int, int], Mapping[int, Request]], ...] = (standings, proposed, removals)
     for find in finders:
         if number in (found := find(agent.pk, number)):
@@ -80,7 +80,7 @@ def find_request(agent: Agent, number: int) -> Request | None:
 
 
 def look(token: str) -> Opened:
-    """The request of a link, and its state. This decides nothing. Raises InvalidLink."""
+    """The request of a link, and the state of the request. This function makes no decision. Raises InvalidLink."""
     agent, link = _proven(token)
     request = find_request(agent, link.number)
     if request is None or not (_is_mailed_to(link, agent.steward) or _is_former_steward(agent, link, request)):
@@ -116,7 +116,7 @@ def revoke(token: str) -> Standing:
 
 
 def _proven(token: str) -> tuple[Agent, ConsentLink]:
-    """The agent and the link of a token. Raises InvalidLink, with one message for every problem."""
+    """The agent and the link of a token. Raises InvalidLink. Its message is the same for every problem."""
     prefix, _, secret = token[:_MAX_TOKEN].partition("_")
     is_formed = len(prefix) == PREFIX_CHARACTERS and prefix.isalnum() and secret.isascii()
     link = ConsentLink.objects.filter(prefix=prefix).first() if is_formed else None
@@ -147,8 +147,8 @@ def _is_mailed_to(link: ConsentLink, steward: str) -> bool:
 
 
 def _is_former_steward(agent: Agent, link: ConsentLink, request: Request) -> bool:
-    """Whether the link's proposal has replaced the steward who received the link. This person may still see the
-    result."""
+    """Whether the link's proposal has replaced the steward who received the link. The former steward may still see
+    the result."""
     if not isinstance(request, Proposal) or request.state != ProposalState.ACCEPTED:
         return False
     if "steward" not in request.proposed:
@@ -159,5 +159,5 @@ def _is_former_steward(agent: Agent, link: ConsentLink, request: Request) -> boo
 
 
 def _text(link: ConsentLink, secret: str) -> str:
-    """The text for the MAC. It includes the time, so that nobody can extend a link in the database."""
+    """The text for the MAC. It includes the time. So a link is not valid if its time was changed in the database."""
     return f"consent-link/{link.agent_id}/{link.number}/{link.prefix}/{link.made_at.isoformat()}/{secret}"

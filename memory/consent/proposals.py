@@ -29,7 +29,7 @@ _PROPOSERS = (ActorKind.PERSON, ActorKind.OPERATOR)
 def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
     """Propose new values for settings in `PROPOSABLE`. The new proposal replaces an open one.
 
-    The caller checks that the model exists. The agent's steward, if it has one, receives a link by mail.
+    The caller checks that the model exists. If the agent has a steward, the steward receives a link by mail.
     Raises AgentConsentRequired, Invalid, ConsentRequired, TooManyRequests, MailNotSent, Erased.
     """
     if actor.kind not in _PROPOSERS:
@@ -91,7 +91,10 @@ def _close(row: Agent) -> None:
 
 
 def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Accept a proposal for the agent's side, and make the change. Raises ConsentRequired, NotOpen, Invalid, Erased."""
+    """Accept a proposal in the name of the agent's side, and make the change.
+
+    Raises ConsentRequired, NotOpen, Invalid, Erased.
+    """
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
@@ -105,7 +108,10 @@ def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Decline a proposal for the agent's side, or withdraw one's own. Raises ConsentRequired, NotOpen, Erased."""
+    """Decline a proposal in the name of the agent's side, or withdraw the actor's own proposal.
+
+    Raises ConsentRequired, NotOpen, Erased.
+    """
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
@@ -116,12 +122,15 @@ def decline(agent: Agent, number: int, actor: Actor) -> Proposal:
 
 
 def is_own(proposal: Proposal, actor: Actor) -> bool:
-    """Whether the actor is the proposer, who may withdraw it."""
+    """Whether the actor made the proposal. The proposer may withdraw it."""
     return (actor.kind, actor.label) == (proposal.proposer_kind, proposal.proposer)
 
 
 def require_side(agent: Agent, actor: Actor) -> None:
-    """Raise ConsentRequired unless the actor may decide for the agent's side. Without a steward, the runtime may."""
+    """Raise ConsentRequired unless the actor may decide for the agent's side.
+
+    If the agent has no steward, the runtime may decide even if `is_steward_only` is set.
+    """
     steps.require_side(agent, actor, is_steward_only=_is_steward_only(agent))
 
 
@@ -130,7 +139,7 @@ def _is_steward_only(agent: Agent) -> bool:
 
 
 def find(agent: Agent, number: int) -> Proposal:
-    """The proposal of this number, in any state. Raises NotFound."""
+    """The proposal with this number, in any state. Raises NotFound."""
     found = proposals(agent.pk, number).get(number)
     if found is None:
         raise errors.NotFound("No such proposal.")
@@ -138,7 +147,7 @@ def find(agent: Agent, number: int) -> Proposal:
 
 
 def require_open(agent: Agent, number: int) -> Proposal:
-    """The open proposal of this number. Raises NotOpen."""
+    """The open proposal with this number. Raises NotOpen."""
     found = proposals(agent.pk, number).get(number)
     if found is None or found.at(clock(agent)) != ProposalState.OPEN:
         raise errors.NotOpen(f"There is no open proposal {number}.")

@@ -1,8 +1,8 @@
 """Redaction: delete the content of memories permanently, from their rows and from the audit trail.
 
-It is for people who want their personal data deleted. It deletes content, tags and the keyed digest, with which
-somebody could test a guess of the content. Rows, actors, times and plain digests stay, so that the audit trail can
-still be verified. Nothing can restore a redacted memory, and the Time Machine skips it.
+It is for people who want their personal data deleted. A redaction deletes content, tags and keyed digests. With a
+keyed digest, somebody could test a guess of the content. Rows, actors, times and plain digests stay, so that the audit
+trail can still be verified. Nothing can restore a redacted memory, and the Time Machine skips it.
 `memory/consent/removal_requests.py` handles the requests.
 """
 
@@ -62,7 +62,9 @@ class Figures:
 
 
 def preview(agent: Agent, numbers: Sequence[int]) -> Figures:
-    """Return the figures of `redact`, and change nothing. Takes no lock: reading a long audit trail takes seconds.
+    """Return the figures of `redact`, and change nothing.
+
+    The agent is not locked, because it takes seconds to read a long audit trail.
 
     Raises UnknownMemory, DuplicateNumbers, Redacted.
     """
@@ -70,7 +72,7 @@ def preview(agent: Agent, numbers: Sequence[int]) -> Figures:
 
 
 def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: bool = False) -> Figures:
-    """Carry out a request for redaction, for the agent's side, in one transaction.
+    """Carry out a request for redaction in the name of the agent's side, in one transaction.
 
     This ends an open refinement session, because its model may have read the content.
     Raises ConsentRequired, RequestNotFound, Redacted, Constitutional.
@@ -108,7 +110,7 @@ def _memories(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
 
 
 def _bodies(agent: Agent, memories: Iterable[Memory]) -> dict[int, set[bytes]]:
-    """The digests of the snapshots of each memory in the audit trail."""
+    """For each memory, the digests of its snapshots in the audit trail."""
     found: dict[int, set[bytes]] = {memory.number: set() for memory in memories}
     changes = Change.objects.filter(agent_id=agent.pk, number__among=list(found)).values_list("number", "after")
     with streamed(changes) as rows:
@@ -119,7 +121,7 @@ def _bodies(agent: Agent, memories: Iterable[Memory]) -> dict[int, set[bytes]]:
 
 
 def _notes(agent: Agent, numbers: Sequence[int]) -> list[int]:
-    """The entries that edited these memories and have an encrypted note with the removed text."""
+    """The entries that edited these memories and have an encrypted note. The note has the text that was removed."""
     touched = _edits_of(agent, numbers)
     entries = AuditEntry.objects.filter(agent_id=agent.pk, sealed__isnull=False, seq__in=touched.values("seq"))
     return list(entries.order_by("seq").values_list("seq", flat=True))
@@ -151,11 +153,14 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
 
 
 def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
-    """Other memories that may have the same content. They are found without decrypting.
+    """Other memories that may have the same content. Nothing is decrypted. The result has:
 
-    The result has memories that were merged into the given memories, directly or through other merges. It also has
-    memories with equal content, and memories that a merge made from one of these. It also has summaries that include
-    one of these memories, and notices of sessions that edited one of them or whose model could read one of them.
+    - the memories that were merged into the given memories, directly or through other merges
+    - memories that have or had the same content as a given memory or as a memory in the result
+    - memories that were made by a merge of such memories
+    - summaries and topics that include such a memory
+    - notices of sessions that edited such a memory
+    - notices of sessions whose model could read such a memory
     """
     why = dict.fromkeys(_sources(agent, numbers), "source")
     fresh = why.keys() | set(numbers)
@@ -215,7 +220,7 @@ def _notices(agent: Agent, sessions: Iterable[int]) -> set[int]:
 
 
 def _summaries_of(agent: Agent, numbers: Sequence[int]) -> set[int]:
-    """Summaries of the sessions in which these memories were recorded, and topics that the recording updated."""
+    """Summaries of the sessions in which these memories were recorded. Also topics that such a recording updated."""
     found = {session.memory for session in recorded_in(agent, numbers) if session.memory is not None}
     recordings = _edits_of(agent, numbers).filter(before_digest__isnull=True).values_list("seq", flat=True)
     after = Change.objects.filter(agent_id=agent.pk, seq__among=[seq + 1 for seq in recordings])
@@ -249,7 +254,7 @@ def _made_by(agent: Agent, rows: QuerySet[Any], operation: str) -> set[int]:
 
 
 def _with_equal_content(agent: Agent, numbers: Iterable[int]) -> set[int]:
-    """The memories whose present or earlier content equals that of one of these. Keyed digests are compared."""
+    """The memories that have or had the same content as one of these memories. Keyed digests are compared."""
     states = Change.objects.filter(agent_id=agent.pk, after__isnull=False).annotate(words=KeyedDigest("after"))
     theirs = states.filter(number__among=list(numbers)).values_list("words", flat=True)
     words: Any = {bytes(digest) for digest in theirs}

@@ -9,7 +9,7 @@ from memory.models import Agent
 
 
 def agree(agent: Agent, request: Removal, actor: Actor, *, include_constitutional: bool) -> Removal:
-    """Carry out a removal request, for the agent's side. Returns the request with its new state.
+    """Carry out a removal request in the name of the agent's side. Returns the request with its new state.
 
     Raises ConsentRequired, RequestNotFound, Redacted, Constitutional, Erased.
     """

@@ -1,7 +1,7 @@
-"""Requests to delete content permanently. A tenant's owner asks with a reason. The agent's side agrees or declines.
+"""Requests to delete content permanently. A tenant's owner asks, and gives a reason.
 
-The request and its result are entries of the agent's audit trail (`audit.removals`). Nobody agrees to their own
-request. The agent's steward, if it has one, receives a link by mail.
+The agent's side agrees or declines. Nobody agrees to their own request. If the agent has a steward, the steward
+receives a link by mail. The request and its result are entries of the agent's audit trail (`audit.removals`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def waiting(agent: Agent) -> list[Removal]:
 
 
 def require_decidable(agent: Agent, number: int, actor: Actor, *operations: str) -> Removal:
-    """The open request of this number, if the actor may decide about it for the agent's side.
+    """The open request with this number. The actor must be allowed to decide about it for the agent's side.
 
     The caller must have locked the agent's row. Raises ConsentRequired, RequestNotFound.
     """
@@ -102,7 +102,7 @@ def _is_by(asker: str, asked_by: str, address: str) -> bool:
 
 
 def open_request(agent: Agent, number: int, *operations: str) -> Removal:
-    """The open request of this number, if its operation is one of `operations`. Raises RequestNotFound."""
+    """The open request with this number. Its operation must be one of `operations`. Raises RequestNotFound."""
     request = removals(agent.pk, number).get(number)
     if request is None or request.state != RemovalState.OPEN:
         raise errors.RequestNotFound(f"There is no open request {number}.")
@@ -113,7 +113,7 @@ def open_request(agent: Agent, number: int, *operations: str) -> Removal:
 
 
 def find(agent: Agent, number: int) -> Removal:
-    """The request of this number, in any state. Raises NotFound."""
+    """The request with this number, in any state. Raises NotFound."""
     request = removals(agent.pk, number).get(number)
     if request is None:
         raise errors.NotFound("No such request.")
@@ -121,7 +121,10 @@ def find(agent: Agent, number: int) -> Removal:
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Removal:
-    """Decline a request for the agent's side, or withdraw one's own. Raises ConsentRequired, RequestNotFound."""
+    """Decline a request in the name of the agent's side, or withdraw the actor's own request.
+
+    Raises ConsentRequired, RequestNotFound.
+    """
     with edits.locked(agent) as row:
         request = open_request(row, number, *_OPERATIONS)
         if (actor.kind, actor.label) != (request.asker_kind, request.asker):

@@ -1,4 +1,5 @@
-"""The signal before a removal. Receivers handle content outside memories and audit trail, such as open sessions."""
+"""The signal that is sent before a removal. Its receivers handle other places that may have the content, such as an
+open session."""
 
 from __future__ import annotations
 

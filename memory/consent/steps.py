@@ -1,4 +1,4 @@
-"""Functions for access requests, removal requests and proposals. Each of their steps is an entry of the audit trail."""
+"""Common functions of access requests, removal requests and proposals. Each step is an entry of the audit trail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ DAY = timedelta(hours=24)
 
 
 def clock(agent: Agent) -> datetime:
-    """Now, but never before the agent's last entry. So a request stays expired even if the clock is set back."""
+    """The present time, or the time of the agent's last entry if this is later. So a request stays expired even if the
+    clock is set back."""
     now = timezone.now()
     return max(now, agent.audit_at) if agent.audit_at else now
 
@@ -37,7 +38,7 @@ def write(agent: Agent, operation: str, actor: Actor, detail: dict[str, Any]) ->
 
 
 def ask_steward(agent: Agent, number: int) -> None:
-    """Queue a mail to the steward, if there is one, with a link about the entry of this number."""
+    """If the agent has a steward, queue a mail to the steward. The mail has a link about entry `number`."""
     if agent.steward:
         put(ASK_STEWARD, agent.pk, number)
 
@@ -80,6 +81,9 @@ def require_room(agent: Agent, actor: Actor) -> None:
 
 
 def _full_until(entries: QuerySet[AuditEntry], who: str, most: int) -> list[tuple[datetime, str, int]]:
-    """The time when the oldest of the latest `most` entries is a day old. Empty if there are fewer entries."""
+    """The time at which another request is possible, in a list with `who` and `most`.
+
+    The time is a day after the oldest of the latest `most` entries. The list is empty if there are fewer entries.
+    """
     times = entries.order_by("-at").values_list("at", flat=True)[most - 1 : most]
     return [(at + DAY, who, most) for at in times]

@@ -1,6 +1,6 @@
-"""Analyze a repository's history within limits. The log is read once, and all figures come from it.
+"""Analyze the git history of a repository, up to the given limits. The log is read once.
 
-`git log` shows the same figures. Days and weeks are in UTC.
+The figures can be checked with `git log`. Days and weeks are in UTC.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def day(at: int) -> date:
 
 
 def moment(at: int) -> datetime:
-    """Return the time that is `at` seconds after 1970. A time outside the calendar becomes the first or last second of
-    the calendar."""
+    """Return the time that is `at` seconds after 1970. A time before the year 1 or after the year 9999 becomes the
+    first or the last second of these years."""
     return datetime.fromtimestamp(min(max(at, -62_135_596_800), 253_402_300_799), UTC)
 
 
 def significant(commits: Sequence[Commit], most: int) -> list[tuple[Commit, str]]:
-    """Return the most important commits, the most important first. Each commit has the reasons for its importance that
-    are not clear from its subject. Releases, dependency updates, tests, documentation and reverted commits do not
-    count."""
+    """Return the most important commits, the most important first. With each commit, return the reasons for its
+    importance, except reasons that its subject already shows. Leave out reverted commits. Leave out commits that are
+    only releases, dependency updates, tests or documentation, unless they are breaking changes."""
     scored = [(_reasons(commit), commit) for commit in _kept(commits)]
     ranked = sorted(
         (
@@ -60,8 +60,7 @@ def significant(commits: Sequence[Commit], most: int) -> list[tuple[Commit, str]
 
 
 def _is_about_code(commit: Commit) -> bool:
-    """Return whether a commit changes code, not counting tests. Return True if the files of the commit are not
-    known."""
+    """Return whether a commit changes code other than tests. Return True if the files of the commit are not known."""
     return commit.changes is None or any(map(is_code, commit.changes))
 
 
@@ -88,8 +87,8 @@ def decisions(commits: Sequence[Commit], most: int) -> list[Commit]:
     """Return the most important of the latest decisions about code. Reverted decisions do not count.
 
     A commit is a decision in three cases: its message states a decision, it removes something in many files, or it
-    reverts a security fix. Breaking changes, removals, reverts and decisions with a reason come first. Then come
-    changes of several files.
+    reverts a security fix. Breaking changes, removals, reverts and decisions with a reason come first. Commits that
+    change at least three files come next.
     """
     found = (commit for commit in _kept(commits) if _is_about_code(commit) and _decides(commit))
     return sorted(islice(found, _LATEST * most), key=_weight, reverse=True)[:most]
@@ -115,8 +114,8 @@ def _kept(commits: Sequence[Commit]) -> Iterator[Commit]:
 
 
 def most_changed(commits: Iterable[Commit]) -> list[tuple[str, Counter[str]]]:
-    """Return each file that commits change, with the number of these commits by type. The file that the most commits
-    change comes first."""
+    """For each changed file, return how many commits of each type change it. The file with the most commits comes
+    first."""
     found: dict[str, Counter[str]] = {}
     for commit in commits:
         for path in commit.changes or ():
@@ -129,11 +128,11 @@ def most_changed(commits: Iterable[Commit]) -> list[tuple[str, Counter[str]]]:
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """Figures about branches. `merged` has one pair for each branch that was merged into the main line by a merge
-    commit: its number of commits and its age in days. `squashed` is the number of commits of the main line that are
-    squashed pull requests. `unmerged` is the number of branches that are not merged. `newest` is about the newest
-    unmerged branches of people: the name, the number of commits that the head does not have, and the time of the newest
-    commit."""
+    """Figures about branches. `merged` has one pair for each branch that a merge commit brought into the main line: the
+    number of commits on the branch, and the age of the branch in days. `squashed` is the number of commits of the main
+    line that are squashed pull requests. `unmerged` is the number of branches that are not merged. `newest` lists the
+    newest unmerged branches, without the branches of bots. For each branch, it has the name, the number of commits that
+    are missing in the head, and the time of the newest commit."""
 
     merged: tuple[tuple[int, float], ...]
     squashed: int
@@ -142,7 +141,8 @@ class Branches:
 
 
 def main_line(commits: Sequence[Commit]) -> list[Commit]:
-    """Return the head and its chain of first parents, newest first. Commits that were not analyzed are left out."""
+    """Return the head and its chain of first parents, newest first. The chain ends before the first commit that was not
+    analyzed."""
     by_id = {commit.id: commit for commit in commits}
     line, here = [], commits[0].id
     while here in by_id:
@@ -152,7 +152,8 @@ def main_line(commits: Sequence[Commit]) -> list[Commit]:
 
 
 def branches(repository: Repository, commits: Sequence[Commit], is_late: Callable[[], bool]) -> Branches | None:
-    """Return figures about the branches. Return None if `is_late` returns true, because there is no time left."""
+    """Return figures about the branches. `is_late` returns whether the time for the analysis is over. If it is over,
+    return None."""
     line, since = main_line(commits), min(commit.at for commit in commits)
     squashed = [commit for commit in line if commit.message.is_squashed and not commit.is_merge]
     merged = []
@@ -169,8 +170,8 @@ def branches(repository: Repository, commits: Sequence[Commit], is_late: Callabl
 def _open(
     repository: Repository, commits: Sequence[Commit], squashed: Sequence[Commit], since: int
 ) -> Iterator[tuple[str, Commit]]:
-    """Yield the name and the newest commit of each branch that is not merged. A branch counts as merged by a squash if
-    the subject of its newest commit is the subject of the squash, or a line in the body of the squash."""
+    """Yield the name and the newest commit of each branch that is not merged. A branch also counts as merged if a
+    squashed commit contains the subject of the branch's newest commit, as its own subject or as a line of its body."""
     reached = {commit.id for commit in commits}
     lines = {line for commit in squashed for line in (commit.subject, *commit.body.splitlines())}
     taken = {line.strip("*- ").rpartition(" (#")[0] or line.strip("*- ") for line in lines}
@@ -189,7 +190,7 @@ _FOR_COMMITS = 0.8  # share of the time for reading the commits; the rest is for
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of an analysis: the days of history, the number of commits, and the seconds that it may take. Raises
-    Invalid."""
+    Invalid if a limit is out of range."""
 
     days: int
     commits: int
@@ -211,7 +212,7 @@ def limits_of(rules: Mapping[str, Any], **overrides: float | None) -> Limits:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts to analyze. Each part has a switch in the settings."""
+    """Which parts of the history are analyzed. Each part has a switch in the settings."""
 
     messages: bool = True
     files: bool = True
@@ -222,15 +223,15 @@ class Parts:
 
     @classmethod
     def of(cls, rules: Mapping[str, Any], **overrides: bool | None) -> Parts:
-        """Return the parts with the values in the settings. A value in `overrides` that is not None replaces the value
-        of the settings."""
+        """Read from the settings which parts are on. A value in `overrides` that is not None replaces the value of the
+        settings."""
         found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in SWITCHES.items()}
         for name, key in _CATEGORY_SWITCHES.items():
             found[name] = found[name] and settings_document.value(rules, f"{_CATEGORY}.{key}")
         return cls(**found | {name: value for name, value in overrides.items() if value is not None})
 
     def off(self) -> list[str]:
-        """Return the names of the settings of the parts that are off."""
+        """For each part that is off, return the name of its setting."""
         return [SWITCHES[each.name] for each in fields(self) if not getattr(self, each.name)]
 
 
@@ -248,8 +249,8 @@ _CATEGORY_SWITCHES = {"messages": "analyze_commits", "milestones": "track_milest
 @dataclass(frozen=True, slots=True, repr=False)
 class Analysis:
     """The result of an analysis. `facts` has the analyzed commits, newest first. A part is None if it is off, or if
-    there was not enough time for it. `is_older` is true if all commits are older than the limit of days. Then the
-    newest commits were analyzed."""
+    there was not enough time for it. `is_older` is true if all commits are older than the limit of days. In this case,
+    the newest commits were analyzed despite the limit."""
 
     head: str
     branch: str

@@ -1,6 +1,6 @@
-"""Read commit messages to find the type of the change, and the decision that the message explains.
+"""Read a commit message. Find the type of the change, and the decision that the message explains.
 
-A message in the format Conventional Commits begins with its type. Other messages are classified by their first words.
+A message in the Conventional Commits format begins with its type. Other messages are classified by their first words.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Message:
 
 
 def read(subject: str, body: str = "", *, is_merge: bool = False) -> Message:
-    """Read a commit message. With `is_merge`, the type is always merge, independent of the message."""
+    """Read a commit message. If `is_merge` is true, the type is always "merge", whatever the message says."""
     subject = subject[:1_000]  # the patterns are slow on very long lines
     is_breaking = bool(_BREAKING.search(body))
     body, reverted = without_trailers(body), _REVERTS.search(body)
@@ -145,8 +145,8 @@ def _of_words(text: str) -> str:
 
 
 def _decision(subject: str, body: str) -> str:
-    """Return the sentence of the body that explains a decision. If there is none, return the subject if it states a
-    decision. Otherwise return "".
+    """Return the sentence of the body that explains a decision. If the body has no such sentence, return the subject,
+    provided that the subject states a decision. Otherwise return "".
 
     If the subject states a decision, the sentence is the reason for it. Otherwise the sentence itself states a decision
     or a reason. Only the first paragraphs of the body are read.
@@ -162,7 +162,8 @@ def _decision(subject: str, body: str) -> str:
 
 
 def without_trailers(body: str) -> str:
-    """Return the body without its trailers. Trailers are lines at the end about people and issues."""
+    """Return the body without its trailers. Trailers are lines at the end that name people or issues, such as
+    "Signed-off-by: Jo"."""
     paragraphs = body.strip().split("\n\n")
     lines = paragraphs[-1].split("\n")
     if all(_TRAILER.match(line) or line.startswith((" ", "\t")) for line in lines if line.strip()):

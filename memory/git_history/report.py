@@ -1,8 +1,8 @@
-"""The memory of an analysis, in the sections of the Git History template.
+"""Write the memory of an analysis, with the sections of the Git History template.
 
-Each line has a rank. The lines with the lowest ranks are added first, as long as the memory has at most 800 tokens. Ids
-and paths may need one token per three bytes. Fields without a value are left out. A line about a commit has the id of
-the commit.
+Each line has a rank. Lines with a low rank are added first. A line is left out if the memory would then have more than
+800 tokens. Three bytes count as at least one token, because ids and paths need more tokens than other text. Fields
+without a value are left out. A line about a commit shows the id of the commit.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ _Fields = Iterator[tuple[int, str, str]]  # rank, label and value of each line; 
 
 
 def render(analysis: Analysis, project: str) -> str:
-    """Return the text of the memory, without secrets and addresses. Names of people appear only if requested."""
+    """Return the text of the memory, without secrets and e-mail addresses. Names of people appear only if the analysis
+    includes authors."""
     found, clean = list(_Report(analysis).lines(project)), _cleaner(analysis)
     texts, _ = masked_together([one_line(clean(line.text), _LINE) for line in found])
     lines = [line._replace(text=text) for line, text in zip(found, texts, strict=True) if text]
@@ -155,9 +156,9 @@ class _Report:
             yield 2, "Architecture Insights", f"commits by folder: {touched}" if touched else ""
 
     def milestones(self) -> str:
-        """Return a text about the releases. It has the newest release of each series in the analyzed time. The tags
-        v1.0, v1.1 and parser-1 belong to two series. If there is no release in this time, it has the newest of all
-        releases."""
+        """Return a text about the releases. The text names the newest release of each series in the analyzed time. For
+        example, v1.0 and v1.1 belong to one series, and parser-1 belongs to another. If the analyzed time has no
+        release, the text names the newest of all releases."""
         if not self.releases:
             return ""
         recent = [tag for tag in self.releases if tag.at >= self.analysis.oldest.at]
@@ -226,7 +227,8 @@ class _Report:
             yield f"{word} in this time: {', '.join(found)}" if found else ""
 
     def of_tool(self, name: str, kind: str) -> str:
-        """Return the newest commit that added or removed a tool's manifest. Return "" if the commit is not known."""
+        """Return the id and the day of the newest commit that added or removed a manifest of the tool. `kind` says
+        whether to look for added or removed manifests. Return "" if no such commit is known."""
         for fact in self.known:
             if any(each == kind and is_manifest(path, name) for path, each in (fact.changes or {}).items()):
                 return f" ({_reference(fact)})"
@@ -279,15 +281,15 @@ class _Report:
 
 
 def folders(commits: Iterable[Commit], most: int) -> list[tuple[str, int]]:
-    """Return the folders that the most commits change. Folders below the third level count as their parent on the third
-    level."""
+    """Return the folders that the most commits change. A change below the third level counts for the folder on the
+    third level."""
     touched = (sorted({"/".join(path.split("/")[:-1][:_DEPTH]) for path in commit.changes or ()}) for commit in commits)
     return Counter(name for names in touched for name in names if name).most_common(most)
 
 
 def is_release(name: str) -> bool:
-    """Return whether a tag is the name of a released version, such as v1.2.0. Pre-releases such as v1.2.0-rc1 and
-    nightly builds do not count."""
+    """Return whether a tag is the name of a released version, such as v1.2.0. Return False for pre-releases, such as
+    v1.2.0-rc1, and for nightly builds."""
     return bool(_VERSION.search(name)) and not _NIGHTLY.search(name)
 
 
@@ -343,8 +345,8 @@ def of_path(path: str) -> str:
 
 
 def one_line(text: str, longest: int = _SUBJECT) -> str:
-    """Return the text on one line. A text that is too long is cut between two words. So a secret at the cut is not
-    shortened, and can still be recognized."""
+    """Return the text on one line. A text that is too long is cut between two words, because a secret that is cut in
+    the middle is no longer recognized."""
     text = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return text if len(text) <= longest else f"{text[:longest].rpartition(' ')[0]}…"
 

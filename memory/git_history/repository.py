@@ -34,9 +34,9 @@ _SUBMODULE = 0o160000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Commit:
-    """A commit. `at` is its time in seconds since 1970. `name` is the name of the author. `changes` has each path that
-    the commit changed, with dulwich's name for the kind of change. `changes` is None for a merge. It is also None if
-    the trees were not read, or are not in this clone."""
+    """A commit. `at` is its time in seconds since 1970. `name` is the name of the author. `changes` maps each path that
+    the commit changed to dulwich's name for the kind of change. `changes` is None for a merge. It is also None if the
+    files of the commit were not read, or are not in this clone."""
 
     id: str
     parents: tuple[str, ...]
@@ -116,7 +116,7 @@ class Repository:
                 yield self._parsed(entry.commit, self._changes(entry) if reads_files else None)
 
     def times_not_in(self, tip: str, other: str) -> list[int]:
-        """Return the times of the commits that are ancestors of `tip` and not of `other`."""
+        """Return the times of the commits that are in the history of `tip` but not in the history of `other`."""
         names = [ObjectID(name.encode()) for name in (tip, other)]
         with readable():
             try:
@@ -182,8 +182,8 @@ class Repository:
         return sorted(found)
 
     def branches(self) -> Mapping[str, str]:
-        """Return the commit of each branch, including remote branches. If several branches have the same commit, only
-        one of them is returned."""
+        """Return the newest commit of each branch, including remote branches. If several branches have the same commit,
+        only one of them is returned."""
         with readable():
             names = {name: ref for refs in (_REMOTES, _HEADS) for ref, name in self._refs(refs).items()}
         return {ref: name.decode() for name, ref in sorted(names.items(), key=lambda each: each[1])}
@@ -195,8 +195,8 @@ class Repository:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Raise Invalid instead of errors of dulwich. The text of these errors is dropped. A KeyError means that an object
-    is not in this clone. It is passed on."""
+    """Raise Invalid in place of an error of dulwich, without the text of that error. A KeyError is raised unchanged,
+    because it means only that an object is not in this clone."""
     try:
         yield
     except (Invalid, KeyError):

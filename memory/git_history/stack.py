@@ -1,5 +1,5 @@
-"""The tree of a commit: its size, its structure and its languages. The names of its files show which tools the project
-uses."""
+"""Describe the tree of a commit: the numbers of files and folders, the languages, and the tools. The names of the files
+show which tools the project uses."""
 
 from __future__ import annotations
 
@@ -93,20 +93,20 @@ def is_test(path: str) -> bool:
 
 
 def is_code(path: str) -> bool:
-    """Return whether the file is code that runs in the product. Tests, examples, documentation and files in hidden
-    folders do not count."""
+    """Return whether the file is code that runs in the product. Return False for tests, examples, documentation and
+    files in hidden folders."""
     return _extension(path) in _CODE and not is_test(path) and not _BESIDE_CODE.match(path)
 
 
 def is_manifest(path: str, tool: str = "") -> bool:
-    """Return whether the name of a file shows that the project uses a tool. With `tool`, only this tool counts. Files
-    deep in the tree do not count."""
+    """Return whether the name of a file shows that the project uses a tool. If `tool` is given, only this tool counts.
+    A file that is more than three folders deep does not count."""
     found = _TOOLS.get(path.rpartition("/")[2])
     return found is not None and tool in ("", found) and path.count("/") <= _DEEPEST
 
 
 def language(path: str) -> str:
-    """Return the language of a file by its extension. Return "" for an unknown extension."""
+    """Find the language of a file from its extension. Return "" for an unknown extension."""
     return _LANGUAGES.get(_extension(path), "")
 
 
@@ -117,7 +117,7 @@ def _extension(path: str) -> str:
 
 def description(readme: str, manifests: Iterable[str]) -> str:
     """Return a text that says what the project is. The first choice is a paragraph of the README that defines the
-    project. The second choice is the description in a manifest, and the third the first paragraph of the README.
+    project. The second choice is the description in a manifest. The third choice is the first paragraph of the README.
     Paragraphs with news are skipped."""
     prose = [text for text in _prose(readme) if text and not _NEWS.search(text)][:5]
     defining = [text for text in prose if _DEFINES.match(text)]
@@ -126,7 +126,7 @@ def description(readme: str, manifests: Iterable[str]) -> str:
 
 
 def _prose(readme: str) -> Iterator[str]:
-    """Yield the first sentences of each text paragraph. Headings, badges, tables and lists are skipped."""
+    """Yield the first two sentences of each text paragraph. Headings, badges, tables and lists are skipped."""
     for paragraph in re.split(r"\n\s*\n", _NOT_TEXT.sub("\n", readme[:10_000].replace("\r", ""))):
         prose = _UNDERLINED.sub("", paragraph.strip("\n"))
         plain = " ".join(_LINK.sub(r"\1\2", prose).replace("**", "").split())

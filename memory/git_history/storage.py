@@ -1,6 +1,7 @@
-"""Store an analysis as a memory. Each project has one such memory, which the next analysis rewrites.
+"""Store an analysis as a memory. Each project has one such memory. The next analysis rewrites this memory.
 
-If somebody discarded, protected or changed the memory, it is not rewritten. Then a new memory is stored.
+If somebody discarded, protected or changed the memory, the next analysis stores a new memory and leaves the old one
+unchanged.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ CATEGORY = "git_history"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The result: the memory's number, and whether the memory is new. `entry` is the number of the audit entry, or None
-    if the memory already had this text."""
+    """The result of `store`: the number of the memory, and whether the memory is new. `entry` is the number of the
+    audit entry, or None if the memory already had this text."""
 
     number: int
     is_new: bool
@@ -42,8 +43,8 @@ def last(agent: Agent, project: str) -> HistoryAnalysis | None:
 def is_current(
     agent: Agent, done: HistoryAnalysis, head: str, limits: Limits, parts: Parts, rules: Mapping[str, Any]
 ) -> bool:
-    """Return whether the analysis `done` is still current: it analyzed this head with the same limits and parts, and
-    nobody changed its memory. Return False if caching is off in the settings."""
+    """Return whether the analysis `done` is still current. To be current, it must have analyzed this head with the same
+    limits and parts, and its memory must be unchanged. Return False if caching is off in the settings."""
     if not settings_document.value(rules, f"{SETTINGS}.cache_analysis_results"):
         return False
     return (done.head, done.asked) == (head, _request(limits, parts)) and _unchanged(agent, done) is not None
@@ -93,7 +94,8 @@ def _unchanged(agent: Agent, done: HistoryAnalysis) -> Memory | None:
 
 
 def tags_of(analysis: Analysis) -> list[str]:
-    """Return the tags whose values the memory's file shows in its first section and in "Migration Information"."""
+    """Return the tags of the memory. The file of the memory shows their values in its first section and in the section
+    "Migration Information"."""
     first, newest = (moment(commit.at) for commit in (analysis.oldest, analysis.newest))
     people = "" if analysis.parts.authors else " and people"
     return [

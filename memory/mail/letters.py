@@ -1,7 +1,8 @@
-"""Mail that informs an agent's steward about changes. This module also checks mail addresses and retries mail.
+"""Inform an agent's steward about changes by mail. This module also checks mail addresses, and sends failed mail again.
 
 A queued mail has only the numbers of the agent and of the audit entry. The text is made from the entry when the mail is
-sent. It says what changed, when, and what kind of actor changed it. It never contains content, prompts or keys.
+sent. The text says what changed, when, and what kind of actor made the change. It never contains content, prompts or
+keys.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ def is_plain(address: str) -> bool:
 
 
 def addresses_in(text: str) -> list[str]:
-    """The text itself and the addresses in it, such as `jo@acme.example` in `Jo <jo@acme.example>`."""
+    """Return the text itself and the addresses in it, such as `jo@acme.example` in `Jo <jo@acme.example>`."""
     found = _ADDRESS.findall(text)
     return [text, *found, *(each.lstrip("'") for each in found)]
 
 
 def requesters(label: str, asked_by: str) -> tuple[str, ...]:
-    """The possible requesters of a removal: the actor, and the addresses in the free text `asked_by`."""
+    """Return the possible requesters of a removal: the label of the actor, the free text `asked_by`, and the addresses
+    in this text."""
     return (label, *addresses_in(asked_by))
 
 
@@ -52,13 +54,15 @@ BEFORE, AFTER = 0, 1  # which steward to write to: the one before the entry, or 
 
 
 def notify_key(agent: Agent, seq: int) -> None:
-    """Queue a mail to the steward about a key. Call it in the same transaction that writes the entry."""
+    """Queue a mail to the steward about a new or revoked key. Call this function in the transaction that writes the
+    entry."""
     if agent.steward:
         put(TELL_STEWARD, agent.pk, seq, BEFORE)
 
 
 def notify_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
-    """Queue mail about changed settings. The old and the new steward both get it. `agent` has the old values."""
+    """Queue mail about changed settings. Both the old steward and the new steward get the mail. `agent` still has the
+    values from before the change."""
     if not changed.keys() & set(REPORTED):
         return
     if agent.steward:
@@ -77,7 +81,8 @@ def _open_requests(agent: Agent) -> list[int]:
 
 
 def are_printed() -> bool:
-    """Whether mail goes to the console, where the operator can read it. If so, no link may be mailed to a steward."""
+    """Whether mail goes to the console, where the operator can read it. In that case, no link may be mailed to a
+    steward, because the operator could use the link."""
     return settings.EMAIL_BACKEND == _CONSOLE and not settings.DEBUG
 
 
@@ -88,7 +93,8 @@ def require_mail(agent: Agent) -> None:
 
 
 def send(agent_id: int, seq: int, whose: int) -> str:
-    """Mail a steward about an entry, if there is a steward. Returns a result code. Raises OSError."""
+    """Mail the steward about an entry. An entry can change the steward: `whose` says whether to write to the old or the
+    new one. Return a result code. The code is "no_steward" if the agent had no steward. Raises OSError."""
     agent = Agent.objects.select_related("tenant").get(pk=agent_id)
     entry = trail_view.entry(agent, seq)
     address = steward_at(agent, seq, whose)
@@ -108,7 +114,8 @@ def send(agent_id: int, seq: int, whose: int) -> str:
 
 
 def steward_at(agent: Agent, seq: int, whose: int) -> str:
-    """The steward's address before or after an entry. The next change of steward contains this address, encrypted."""
+    """Return the steward's address before or after an entry. The next entry that changes the steward contains this
+    address, encrypted. If no entry does, the address is the present one."""
     changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED)
     later = changes.filter(seq__gte=seq + whose, detail__changed__has_key="steward").order_by("seq").first()
     return trail_view.note(agent, later) if later else agent.steward
@@ -157,7 +164,8 @@ WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 10, 60, 360))  # the
 
 
 def post(send: Callable[..., str], name: str, *numbers: int, tried: int) -> str:
-    """Send a mail. If that fails, queue a retry. Returns a result code. `numbers` are the task's arguments."""
+    """Send a mail. If that fails, queue a retry. Return a result code. `numbers` are the arguments of the queued task
+    `name`."""
     agent_id, seq, *_ = numbers
     try:
         return send(*numbers)

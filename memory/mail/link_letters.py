@@ -1,7 +1,7 @@
-"""Mail that asks a steward to decide. Only this mail contains the token of the link.
+"""Ask a steward by mail to decide about a request or a proposal. The token of the link is only in this mail.
 
-The text is made from the audit trail when the mail is sent, without content of memories. The purpose or reason that a
-person wrote comes after the link, in quotes, because it could contain a link too.
+The text is made from the audit trail when the mail is sent, without content of memories. The requester's purpose or
+reason comes after the link and in quotes, because this text could contain another link.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memory.models import Agent
 
 
 def send(agent_id: int, number: int) -> str:
-    """Mail the agent's steward a link about a request or proposal. Returns a result code.
+    """Mail the agent's steward a link to decide about a request or a proposal. Returns a result code.
 
     Raises OSError, MailNotSent.
     """
@@ -44,14 +44,14 @@ def send(agent_id: int, number: int) -> str:
 
 
 def requesters(request: links.Request) -> tuple[str, ...]:
-    """The addresses or labels of the requester. A steward with one of these addresses may not decide."""
+    """Return the addresses or labels of the requester. A steward with one of these addresses may not decide."""
     if isinstance(request, Removal):
         return letters.requesters(request.asker, request.asked_by)
     return (request.person if isinstance(request, Standing) else request.proposer,)
 
 
 def _text(agent: Agent, request: links.Request, link: str) -> tuple[str, str]:
-    """Subject and body."""
+    """Return the subject and the body of the mail."""
     if isinstance(request, Standing):
         return _access(agent, request, link)
     return _removal(agent, request, link) if isinstance(request, Removal) else _proposal(agent, request, link)

@@ -16,7 +16,7 @@ _MAX_LISTED = 20  # numbers
 
 
 def scope(requested: Scope) -> str:
-    """A text that says what the person could read."""
+    """Return a text that says what the person could read after approval."""
     if requested.kind == "memories":
         many = len(requested.numbers)
         what = "one memory" if many == 1 else f"{many:,} listed memories"
@@ -29,18 +29,18 @@ def scope(requested: Scope) -> str:
 
 
 def numbered(memories: Sequence[int]) -> str:
-    """The numbers of memories, shortened; empty if there are no numbers."""
+    """List at most 20 of the numbers, and say how many more there are. Return "" if there are no numbers."""
     more = len(memories) - _MAX_LISTED
     return ", ".join(map(str, memories[:_MAX_LISTED])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def all_numbers(memories: Sequence[int]) -> str:
-    """All numbers of the memories, so that nobody approves a number that is not shown."""
+    """List all numbers of the memories. Nobody should approve a number that is not shown."""
     return ", ".join(map(str, memories))
 
 
 def removed(request: Removal) -> str:
-    """A text that says what is deleted if the agent's side agrees."""
+    """Return a text that says what is deleted if the agent's side agrees."""
     if request.is_erasure:
         return "all its memories, present and past, by destroying their key"
     many = len(request.memories)
@@ -49,7 +49,8 @@ def removed(request: Removal) -> str:
 
 
 def requester(kind: str, label: str, asked_by: str) -> str:
-    """The requester: a person's address, or an operator and the quoted name of the person for whom they ask."""
+    """Describe the requester: the address of a person, or "an operator" with the quoted name of the person for whom the
+    operator asks."""
     if kind == ActorKind.PERSON:
         return label
     return "an operator" if asked_by == label else f"an operator, for {quoted(asked_by)}"
@@ -60,7 +61,8 @@ _UNQUOTED |= dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *ran
 
 
 def quoted(text: str) -> str:
-    """A person's text in quotes, without quotes and direction marks that could affect the text around it."""
+    """Put a person's text in quotes. Replace curly double quotes inside the text, and remove direction marks: both
+    could affect the words around the text."""
     return "\u201c" + text.translate(_UNQUOTED) + "\u201d"
 
 
@@ -75,17 +77,17 @@ def _counted(many: int, what: str) -> str:
 
 
 def proposer(kind: str, label: str) -> str:
-    """The proposer: a person's address, or the label of an operator or program."""
+    """Describe the proposer: the address of a person, or the label of an operator or program."""
     return label if kind == ActorKind.PERSON else f"an operator or a program of its tenant ({label})"
 
 
 def changes(agent: Agent, proposed: dict[str, Any]) -> list[str]:
-    """The effect of each proposed value, compared with the present value."""
+    """Describe the effect of each proposed value, compared with the present value."""
     return [_CHANGES[name](agent, value) for name, value in sorted(proposed.items())]
 
 
 def proposed(values: dict[str, Any]) -> list[str]:
-    """The proposed values, without the earlier values. For a closed proposal, these are no longer known."""
+    """Describe only the proposed values. The earlier values of a closed proposal are no longer known."""
     texts = {
         "model": f"its model: {values.get('model')}",
         "steward": f"its steward: {values.get('steward') or 'nobody'}",

@@ -65,7 +65,8 @@ def are_ignored(root: Path, paths: Sequence[str]) -> bool:
 
 
 def _remote(git: Path) -> str:
-    """Return the URL of the remote `origin`. Return "" if it is not set, or if the configuration cannot be read.
+    """Return the URL of the remote `origin`. Return "" if the remote is not set, or if the configuration cannot be
+    read.
 
     The configuration file is read without git, because git refuses to read the repositories of other users.
     """
@@ -88,7 +89,7 @@ def has_agents_key(agent: Agent) -> bool:
 
 
 def agents_side(agent: Agent) -> Actor:
-    """Return the agent as an actor. Its key in the environment authenticates it. Raises KeyRejected."""
+    """Authenticate the agent with the key in the environment, and return the agent as an actor. Raises KeyRejected."""
     if not has_agents_key(agent):
         raise KeyRejected(f"Only {agent.label} itself can do this: set {KEY} to its valid key.")
     key = agent_key(os.environ[KEY])
@@ -97,8 +98,8 @@ def agents_side(agent: Agent) -> Actor:
 
 
 def shown_path(agent: Agent, path: str) -> str:
-    """Return the path of a vault file as it may be shown. Without the agent's key, this is only the folder, because a
-    file name may have words of a memory."""
+    """Return the path of a vault file in the form that may be shown. Without the agent's key, "…" replaces the file
+    name, because this name may have words of a memory."""
     if not path or Path(path).name == INDEX or has_agents_key(agent):
         return path
     return str(Path(path).parent / "…")
@@ -159,7 +160,7 @@ class AgentCommand(Task):
                 target = self.enable(target, path)
 
     def enable(self, agent: Agent, path: str) -> Agent:
-        """Turn on a switch. A person has agreed to this."""
+        """Turn on a switch, after a person has agreed."""
         return rule_changes.make(agent, self.operator, wanted_value(path, "true"), agreed=[path]).agent
 
     # --- questions
@@ -171,7 +172,7 @@ class AgentCommand(Task):
     def agrees_to_enable(
         self, paths: Sequence[str], *, yes: bool = False, hint: str = "pass --yes to confirm", question: str = ""
     ) -> bool:
-        """Ask a person to agree to turn these switches on, and return the answer."""
+        """Ask a person whether to turn these switches on. Return True if the person agrees."""
         if not yes:
             if self.can_ask():
                 self.say(rule_changes.GOOD_FOR)
@@ -194,14 +195,16 @@ class AgentCommand(Task):
     # --- options and results
 
     def project(self, agent: Agent, option: str | None, folder: Path | None = None) -> str:
-        """Return the project in the option. Without the option, return the project of the folder. Raises Invalid."""
+        """Return the project that the option names. Without the option, return the project of the folder. Raises
+        Invalid."""
         if option is not None:
             return checked_project(option)
         return project_of(folder or Path.cwd(), switches.rules_of(agent))
 
     def project_for(self, category: str, agent: Agent, option: str | None) -> str:
-        """Return the project for a memory of this category. Without the option, return the project of the folder if the
-        category belongs to projects, or "" otherwise. Raises Invalid."""
+        """Return the project for a memory of this category. If the option is given, return the project that it names.
+        Otherwise return the folder's project for a category of projects, and "" for any other category. Raises
+        Invalid."""
         return self.project(agent, option) if option is not None or scope_of(category) == PROJECT else ""
 
     def stored(self, agent: Agent, number: int | None, **more: Any) -> None:
@@ -220,8 +223,8 @@ class AgentCommand(Task):
 
 
 def wanted_value(path: str, value: str) -> Wanted:
-    """Return the change of a setting to a value that a person typed. The master switch is handled separately, because
-    it is not one of the rules. Raises Invalid."""
+    """Return a change that sets the setting `path` to a value that a person typed. The master switch is handled
+    separately, because it is not one of the rules. Raises Invalid."""
     if path != settings_document.MASTER:
         return Wanted(key=path, value=value)
     if value not in ("true", "false"):

@@ -1,6 +1,6 @@
 """Find the memories of other systems in a folder, and import them after a person agrees.
 
-The commands `project detect`, `project migrate` and `project init` use this.
+The commands `project detect`, `project migrate` and `project init` use this module.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Found:
 
 
 def choice(options: Mapping[str, Any]) -> Choice:
-    """Return the choice of memories in the options. Raises Invalid."""
+    """Return the filters in the options, which choose memories. Raises Invalid."""
     since, until = (parse_moment(name, options[name]) if options[name] else None for name in ("since", "until"))
     return Choice(frozenset(options["category"]), tuple(options["path"]), since, until)
 
@@ -98,7 +98,7 @@ def find(
 
 
 def overview(found: Found) -> Iterator[str]:
-    """Yield a line about the project, and a line for each system with its files and memories."""
+    """Yield a line about the project, and a line for each system with the numbers of its files and memories."""
     yield f"{found.project}, in {found.folder}"
     files = Counter(source.system for source in found.sources)
     if not files:
@@ -138,8 +138,8 @@ def left_out(found: Found, *, all_of_them: bool) -> Iterator[str]:
 
 
 def preview(found: Found, steps: Sequence[Step]) -> Iterator[str]:
-    """Yield lines about each memory: its source, its category and the changes. If the caller may read the memory, the
-    lines also have the beginning of its text."""
+    """Yield lines about each memory: its source, its category, and how the import changes the text. If the caller may
+    read the memory, also yield the beginning of its text."""
     for n, step in enumerate(steps, 1):
         draft = step.draft
         place = f"{draft.category} of {draft.project}" if draft.project else draft.category
@@ -157,12 +157,13 @@ def preview(found: Found, steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _masked(text: str) -> str:
-    """Return a text with secrets masked. The key of a memory may have headings, and a heading may have a secret."""
+    """Return a text with its secrets masked. Keys of memories need this too, because a key may contain a heading with a
+    secret."""
     return masked(text)[0]
 
 
 def as_record(found: Found) -> dict[str, Any]:
-    """Return the found memories as a dict for JSON output. It has no content."""
+    """Return the found memories as a dict for JSON output. The dict has no content of memories."""
     return {
         "folder": str(found.folder),
         "project": found.project,
@@ -241,7 +242,7 @@ def numbered(steps: list[Step], numbers: str) -> list[Step]:
 
 
 def take_in(command: AgentCommand, agent: Agent, steps: list[Step], how: str, *, yes: bool) -> migration.Figures:
-    """Ask a person to agree. Then store the memories, or record that they are left where they are."""
+    """Ask a person to agree. Then store the memories, or record that they stay where they are: `how` says which."""
     many = several(len(steps), "memory", "memories")
     if how == "skip" or not steps:
         command.say("Nothing was stored.")

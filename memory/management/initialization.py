@@ -45,7 +45,7 @@ _PREVIEWED = 10  # number of memories of other systems that are shown before the
 
 
 class Initialization:
-    """The twelve steps. Each step uses the results of the earlier steps."""
+    """Carries out the twelve steps. Each step uses the results of the earlier steps."""
 
     def __init__(self, command: AgentCommand, agent: Agent, folder: Path, options: Mapping[str, Any]) -> None:
         self.command, self.agent, self.options = command, agent, options
@@ -270,8 +270,8 @@ class Initialization:
 
 
 def _require_no_other_system(folder: Path) -> None:
-    """Check that the folder has no memories of another system. Their index pages have the same names as those of a
-    vault, so a vault would replace them. Raises Invalid."""
+    """Check that the folder has no memories of another system. Such a system has index pages with the same names as the
+    index pages of a vault, so a vault would replace them. Raises Invalid."""
     if not (folder / LOCK).exists() and any((folder / name).is_dir() for name in ("common", "private", "projects")):
         problem = "has memories of another system, which must not be changed: choose another folder"
         raise Invalid("vault", f"{folder} {problem}")
@@ -292,8 +292,8 @@ class Looked(NamedTuple):
 def look_at_history(
     agent: Agent, folder: Path, project: str, limits: Limits, parts: Parts, *, again: bool = False
 ) -> Looked:
-    """Analyze the git history, unless an earlier analysis is still current. With `again`, always analyze it. Raises
-    Invalid."""
+    """Analyze the git history, unless an earlier analysis is still current. If `again` is true, always analyze the
+    history. Raises Invalid."""
     with Repository(folder) as repository:
         earlier, head, rules = storage.last(agent, project), repository.head, switches.rules_of(agent)
         if earlier and head and not again and storage.is_current(agent, earlier, head, limits, parts, rules):

@@ -40,7 +40,8 @@ class RemovalCommand(Task):
 
     @abstractmethod
     def preview(self, agent: Agent, options: dict[str, Any]) -> Any:
-        """Return the figures of the removal in the options, or of the request."""
+        """Return the figures of the removal that the options describe. If the options name a request, return the
+        figures of this request."""
 
     @abstractmethod
     def request(self, agent: Agent, options: dict[str, Any]) -> Removal: ...
@@ -52,7 +53,8 @@ class RemovalCommand(Task):
     def show(self, figures: Any, *, as_json: bool) -> None: ...
 
     def objection(self, figures: Any, options: dict[str, Any]) -> str:
-        """Return the reason why the removal cannot be carried out with these options. Return "" if it can."""
+        """Return the reason why the removal cannot be carried out with these options. Return "" if the removal can be
+        carried out."""
         return ""
 
     def run(self, *, agent: str, **options: Any) -> int | None:
@@ -74,7 +76,7 @@ class RemovalCommand(Task):
         super().handle(*args, **options)
         if not disk.empty_log():
             self.say(
-                "The database's write-ahead log still has the removed content, sealed, because another process reads "
+                "The database's write-ahead log still has the (sealed) removed content, because another process reads "
                 "the database. Run this command with --waiting later to clear the log."
             )
 

@@ -1,4 +1,5 @@
-"""The fields in the sections of a memory. A memory's file also lists the fields that have no value."""
+"""Convert the fields of a memory between the memory's text and its file. The file also lists fields that have no
+value."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def _missing(fields: Iterable[str]) -> list[str]:
 
 
 def all_of(category: str) -> frozenset[str]:
-    """Return every field of a category. A category with free text has no fields."""
+    """Return the names of all fields of a category. A category with free text has no fields."""
     return _ALL.get(category, frozenset())
 
 
@@ -55,8 +56,8 @@ def completed(text: str, category: str, section: str) -> str:
 
 
 def stored(text: str, *, is_bold: bool) -> str:
-    """Reverse `completed`: return the memory's text of a section. The text of a section without content is not
-    changed."""
+    """Reverse `completed`: turn the text of a section in a file back into the text in the memory. The text of a section
+    without content is not changed."""
     if is_absent(text):
         return text
     text = _ADDED.sub("", text)

@@ -1,4 +1,5 @@
-"""The text of a structured memory, which has Markdown sections. The sealed memory and its file have the same sections.
+"""Read and write the text of a structured memory, which consists of Markdown sections. The sealed memory and its file
+have the same sections.
 
 Each category has a template with its sections. The text of a memory that was stored as plain text belongs to the main
 section. A line inside a code fence (``` or ~~~) is never a heading.
@@ -44,8 +45,8 @@ def _closes(found: re.Match[str]) -> bool:
 
 
 def _closing_after(marks: Sequence[re.Match[str] | None]) -> list[dict[str, int]]:
-    """Return for each line, and for each kind of mark (` and ~), the length of the longest closing mark in the lines
-    after it."""
+    """Return a dict for each line. The dict has the length of the longest closing mark after this line, for each kind
+    of mark (` and ~)."""
     longest, following = dict.fromkeys(_MARKS, 0), []
     for found in reversed(marks):
         following.append(longest)
@@ -129,18 +130,19 @@ def fact_in(text: str, category: str, section: str, label: str) -> str:
 
 
 def headed(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each line together with the name of the section that the line begins, or ""."""
+    """Yield each line with the name of the section that begins at the line. The name is "" if no section begins
+    there."""
     yield from ((line, begun) for line, begun, _ in parsed(text))
 
 
 def parsed(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield each line, the name of the section that the line begins or "", and whether the line is in a code fence."""
+    """Yield each line with the name as in `headed`, and with True if the line is in a code fence."""
     for line, is_fenced in _with_fences(text):
         yield line, "" if is_fenced else _named(line), is_fenced
 
 
 def _named(line: str) -> str:
-    """Return the name of the section that a line begins, or ""."""
+    """Return the name of the section whose heading is this line. Return "" for other lines."""
     name = line.removeprefix("## ").removesuffix("\n").removesuffix("\r").rstrip(" \t")
     return name if line.startswith("## ") and name in templates.SECTIONS else ""
 
@@ -156,8 +158,9 @@ def _with_fences(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def escaped(text: str) -> str:
-    """Return the text with a backslash before each line that looks like a section heading, or that opens a code fence
-    which is never closed. Inside a code fence, only lines that already look escaped get a backslash."""
+    """Return the text with a backslash before some lines: before lines that look like a section heading, and before
+    lines that open a code fence but are not followed by a closing line. Inside a code fence, only lines that already
+    look escaped get a backslash."""
     return "".join(f"\\{line}" if _is_to_escape(line, is_fenced) else line for line, is_fenced in _with_fences(text))
 
 

@@ -60,7 +60,7 @@ SECTIONS = frozenset({*STANDARD, *AROUND}.union(*OF.values()))
 
 
 def fields(category: str) -> frozenset[str]:
-    """Return every field of a category. A category with free text has no fields."""
+    """Return the names of all fields of a category. A category with free text has no fields."""
     return frozenset[str]().union(*OF.get(category, {}).values())
 
 

@@ -1,7 +1,7 @@
 """Remove licence notices and the signatures of tools from text.
 
-Only the notice is removed from a line; other text in the line stays. An ordinary sentence about a licence, a tool or a
-person stays, too.
+Only the notice is removed from a line. Other text in the line stays. Ordinary sentences about a licence, a tool or a
+person also stay.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ HIDDEN = "\ufffc"  # replaces each character that no pattern may match
 
 
 def _word(name: str, *, rest: str = "") -> str:
-    """Return a pattern for a name and `rest`, without a letter before and after them. The pattern begins with the name,
-    so that the search is fast."""
+    """Return a pattern for a name that is followed by `rest`. The pattern does not match if another letter comes
+    directly before or after this text. The pattern begins with the name, so that the search is fast."""
     return rf"{name}(?<![a-z]{name}){rest}(?![a-z])"
 
 
@@ -133,7 +133,8 @@ _SIGN = re.compile(  # inside, at the end, or at the start
 
 
 def is_opaque(value: str) -> bool:
-    """Whether the value does not look like a word: it has letters and digits, a sign inside, or mixed case."""
+    """Return whether the value does not look like a word. Such a value has both letters and digits, special characters,
+    or mixed case. A value that has only digits must have at least four."""
     if value.isdigit():
         return len(value) >= 4
     is_mixed = not (value[1:].islower() or value.isupper() or _HUMPS.fullmatch(value))
@@ -157,7 +158,7 @@ class _Pair(NamedTuple):
 
     @property
     def is_shell(self) -> bool:
-        """Whether the name is a variable of a shell, such as `DB_PASSWORD=`."""
+        """Whether the pair sets a variable of a shell, such as `DB_PASSWORD=…`."""
         return self.tail["sign"] == "=" and not self.tail["gap"] and self.name.isupper()
 
 
@@ -235,8 +236,8 @@ def _is_weak_secret(pair: _Pair, value: str) -> bool:
 
 
 def _is_token(value: str, least: int = 20) -> bool:
-    """Whether the value looks like a token, and not like a word, a type, a date or a constant. A value that has only
-    letters must have at least `least` letters."""
+    """Return whether the value looks like a token, and not like a word, a type, a date or a constant. A value that has
+    only letters, all in upper case or all in lower case, must have at least `least` letters."""
     is_other = value.isdigit() or _KIND_OF.fullmatch(value) or _CONSTANT.fullmatch(value)
     is_long = len(value) >= least and (value.islower() or value.isupper())
     return len(value) >= 8 and not is_other and (is_opaque(value) or (value.isalpha() and is_long))

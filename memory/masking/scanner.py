@@ -31,8 +31,8 @@ def masked(text: str) -> tuple[str, int]:
 
 
 def masked_together(texts: Sequence[str]) -> tuple[list[str], int]:
-    """Mask several texts. A secret that is found in one text is masked in all texts. Masking is repeated until nothing
-    more is found. So if a masked text is masked again, it does not change."""
+    """Mask several texts. A secret that is found in one text is masked in all texts. Masking is repeated until no more
+    secrets are found, at most five times. After that, another call normally changes nothing."""
     done, count = list(texts), 0
     for _ in range(_PASSES):
         found = _find(done)
@@ -78,8 +78,8 @@ def _find(texts: Iterable[str]) -> list[list[Span]]:
 
 
 def _view(text: str) -> tuple[str, Sequence[int]]:
-    """Return the text as a reader sees it, without invisible characters, and the position of each character in `text`.
-    Each character of a masked place is replaced by HIDDEN."""
+    """Return the text as a reader sees it, without invisible characters. Also return the position in `text` of each
+    character that remains. HIDDEN replaces each character of a place that is already masked."""
     text = PLACE.sub(lambda found: HIDDEN * len(found[0]), text.replace(HIDDEN, "\ufffd"))
     if text.isascii():
         return text, range(len(text))
@@ -89,7 +89,8 @@ def _view(text: str) -> tuple[str, Sequence[int]]:
 
 @lru_cache(maxsize=4096)
 def _plain(letter: str) -> str:
-    """Return the plain form of a wide letter, an unusual space or a quote. Returns "" for an invisible character."""
+    """Return the plain form of a character, for example of a wide letter, an unusual space or a typographic quote.
+    Returns "" for an invisible character."""
     if unicodedata.category(letter) == "Cf":
         return ""
     plain = _PLAIN.get(letter) or unicodedata.normalize("NFKC", letter)
@@ -97,8 +98,8 @@ def _plain(letter: str) -> str:
 
 
 def _is_distinctive(secret: str) -> bool:
-    """Return whether the secret is so special that the same text in another place is probably the same secret. A short
-    or ordinary word is not."""
+    """Return whether the same text in another place is probably the same secret. Return False for a short or ordinary
+    word."""
     return len(secret) >= (_SHORT if " " in secret else 4) and (" " in secret or pairs.is_opaque(secret))
 
 

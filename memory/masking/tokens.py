@@ -1,8 +1,8 @@
 """Find secrets by their form: keys and tokens of known services, private-key blocks, `Authorization` headers and
 passwords in URLs.
 
-Many patterns come from the plugins of detect-secrets. Only these patterns of the library are used: no settings, no
-files, no network. Every pattern matches only a limited number of characters, so the time is linear.
+Many patterns come from the plugins of detect-secrets. No other part of this library is used: no settings, no files, no
+network. Every pattern matches only a limited number of characters, so the time is linear.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class DueReason(models.TextChoices):
 class Agent(RefinementLimits):
     """An AI agent: its settings, its wrapped data key, and the counters that the write path updates.
 
-    The members of its tenant can see it. To read the content of its silo, they need a grant.
+    Members of the agent's tenant can see the agent. They need a grant to read the content of the agent's silo.
     """
 
     tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="agents")
@@ -134,8 +134,8 @@ class Agent(RefinementLimits):
 
 
 class ApiKey(models.Model):
-    """The key of a program. Only a MAC of the key is stored, which is made with the keyring's pepper. The rows of
-    revoked keys are not deleted, because the trail contains the prefixes of keys."""
+    """The key of a program. Only a MAC of the key is stored. The MAC is made with the pepper in the keyring. The rows
+    of revoked keys are not deleted, because the trail contains the prefixes of keys."""
 
     prefix = models.CharField(max_length=12, unique=True)
     mac = models.BinaryField(max_length=32)
@@ -161,7 +161,7 @@ class AgentKey(ApiKey):
 
 
 class TenantKey(ApiKey):
-    """A program's key for a tenant. It gives access to the metadata and settings of the tenant's agents, but not to
-    content."""
+    """A key for the programs of a tenant. The key gives access to the metadata and settings of the tenant's agents, but
+    not to content."""
 
     tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="keys")

@@ -27,7 +27,8 @@ class HistoryAnalysis(models.Model):
 class ImportedPiece(models.Model):
     """A part of another system's memory that was imported, or that a person decided not to import.
 
-    Keyed digests identify each part. So a later migration imports no part a second time, and no part that was redacted.
+    Keyed digests identify each part. With these digests, a later migration does not import a part twice, and does not
+    import a redacted part again.
     """
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)

@@ -13,7 +13,8 @@ from memory.policy.categories import SCOPES
 
 
 class Kind(models.TextChoices):
-    """`core` is permanent and counts towards the budget. `journal` is the dated log."""
+    """Memories of the kind `core` are permanent and count towards the budget. Memories of the kind `journal` are the
+    dated log."""
 
     CORE = "core"
     JOURNAL = "journal"
@@ -52,8 +53,8 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
 
 
 class Memory(models.Model):
-    """A memory with sealed content. Its agent can read it. A person can read it only with a grant. Rows are never
-    deleted.
+    """A memory with sealed content. The agent can read the memory. A person can read the memory only with a grant. Rows
+    are never deleted.
 
     `number` identifies the memory within its agent. `version` is the number of the last audit entry that changed the
     memory. Only memory/writing writes these rows.
@@ -112,7 +113,8 @@ class Memory(models.Model):
 
 
 class Creation(models.Model):
-    """The result of a request with the header `Idempotency-Key`. It is kept for a day, to answer a repeated request.
+    """The result of a request with the header `Idempotency-Key`. The result is kept for a day, to answer a repeated
+    request.
 
     `key` is a digest of the header, and `fingerprint` is a digest of the body. Both digests are keyed with the agent's
     data key.
@@ -149,7 +151,7 @@ class Recall(models.Model):
 
 
 class CleanupDecision(models.Model):
-    """The decision about a memory that was suggested for cleanup. Later suggestions use it."""
+    """The decision about a memory that was suggested for cleanup. Later suggestions depend on this decision."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     number = models.PositiveBigIntegerField(help_text="the number of the memory")

@@ -62,15 +62,16 @@ class Person(AbstractBaseUser):
     is_staff = property(attrgetter("is_active"))
 
     def _get_session_auth_hash(self, secret: Any = None) -> str:
-        """Return a MAC that each session stores. A new password, address or generation ends the person's sessions."""
+        """Return a MAC that each session stores. A new password, address or generation changes the MAC. This ends the
+        person's sessions."""
         state = f"{self.password}/{self.generation}/{self.email}"
         return salted_hmac("palimpsest.session", state, secret=secret, algorithm="sha256").hexdigest()
 
 
 class Authenticator(ThrottlingMixin, Device):  # type: ignore[misc]  # the library has no types
     """A person's second factor. Its secret is derived from the person's address, `seed` and the pepper
-    (`memory.accounts.people`). So a database dump does not contain the secret, and a row that was inserted with SQL is
-    useless."""
+    (`memory.accounts.people`). So a database dump does not contain the secret. A row that was inserted with SQL is
+    useless, because only the service can make a valid `proof`."""
 
     user = models.OneToOneField(Person, models.CASCADE, related_name="authenticator")
     seed = models.BinaryField(max_length=16)
@@ -91,7 +92,7 @@ class Role(models.TextChoices):
 
 
 class Membership(models.Model):
-    """A person's role in a tenant. Owners of the tenant and superusers can see and change it."""
+    """A person's role in a tenant. Superusers can see and change the role. Owners of the tenant can do this, too."""
 
     person = models.ForeignKey(Person, models.CASCADE, related_name="memberships")
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="memberships")
@@ -108,8 +109,9 @@ class Membership(models.Model):
 
 
 class Invitation(models.Model):
-    """A link that makes its recipient a member of a tenant. It works only once. Superusers and owners of the tenant can
-    see it. `mac` authenticates the token and all columns except `used_at`. The token itself is not stored."""
+    """A link that makes its recipient a member of a tenant. The link works only once. Superusers, and owners of the
+    tenant, can see the invitation. `mac` authenticates the token and all columns except `used_at`. The token itself is
+    not stored."""
 
     prefix = models.CharField(max_length=12, unique=True)
     mac = models.BinaryField(max_length=32)

@@ -24,8 +24,8 @@ class RefinementLimits(models.Model):
 
 
 class Tenant(RefinementLimits):
-    """An organization. Every agent belongs to exactly one tenant. Only superusers and members of the tenant can see
-    it."""
+    """An organization. Every agent belongs to exactly one tenant. Only superusers, and members of the tenant, can see
+    the tenant."""
 
     slug = models.CharField(max_length=64, unique=True, validators=[SLUG])
     name = models.CharField(max_length=200, blank=True)

@@ -18,7 +18,8 @@ class Vault(models.Model):
 
 
 class VaultFile(models.Model):
-    """The file of a memory in its agent's vault, as it was last written. Only `memory.vault` writes these rows."""
+    """The file of a memory in the agent's vault. The row describes the file as the service last wrote it. Only
+    `memory.vault` writes these rows."""
 
     class State(models.TextChoices):
         THERE = "there"

@@ -46,9 +46,9 @@ def plain(text: str) -> str:
 
 
 def folder_of_project(project: str) -> str:
-    """Return the name of a project's folder. It is the project's id, if that is a safe name. Otherwise a digest of the
-    id is added: the folder of `Acme` is `acme-37036cd8`. An id that ends like such a digest gets a digest, too, so that
-    two projects never have the same folder."""
+    """Return the name of a project's folder. The name is the project's id if this id is a safe name. Otherwise a digest
+    of the id is added: the folder of `Acme` is `acme-37036cd8`. An id that already ends like such a digest also gets a
+    digest, so that two projects never have the same folder."""
     name, mark = plain(project), f"-{_digest(project)}"
     is_unchanged = name == project and not _DIGESTED.search(name)
     return name if is_unchanged or name.endswith(mark) else f"{name}{mark}".lstrip("-")
@@ -59,8 +59,8 @@ def _digest(text: str) -> str:
 
 
 def location(category: str, rules: Mapping[str, Any]) -> str:
-    """Return where a category is stored: in common, private or project, as the setting `storage_location` says. Private
-    categories are always stored in private."""
+    """Return where the memories of a category are stored: `common`, `private` or `project`. The setting
+    `storage_location` decides this. Private categories are always stored in `private`."""
     if SCOPES[category] == PRIVATE:
         return PRIVATE
     found: str = settings_document.value(rules, f"memory_rules.categories.{category}.storage_location")
@@ -81,8 +81,8 @@ def folder(category: str, project: str, rules: Mapping[str, Any]) -> PurePosixPa
 
 
 def credential_name(service: str, project: str = "", kind: str = "key") -> str:
-    """Return the file name of a credential, such as `openai-api-key.md`, or `project-a-aws-key.md` if the credential
-    belongs to one project. Returns "" without a service."""
+    """Return the file name of a credential, such as `openai-api-key.md`. If the credential belongs to one project, the
+    name begins with the project, such as `project-a-aws-key.md`. Return "" if there is no service."""
     parts = [plain(part) for part in (folder_of_project(project) if project else "", service, kind)]
     if not parts[1]:
         return ""

@@ -30,8 +30,9 @@ class Surroundings:
 
 
 def identify(around: Surroundings, rules: Mapping[str, Any] | None = None) -> str:
-    """Return the id of the current project. The environment variable is used first, then the setting, the git remote
-    and the folder. Raises Invalid if the id in the environment variable or in the setting is invalid."""
+    """Return the id of the current project. The first of these that gives an id is used: the environment variable, the
+    setting, the git remote, the folder. Raises Invalid if the id in the environment variable or in the setting is
+    invalid."""
     rules = rules or {}
     explicit = {VARIABLE: around.override, settings_document.PROJECT_ID: settings_document.project_id(rules)}
     for field, name in explicit.items():
@@ -81,8 +82,8 @@ def _fit(text: str) -> str:
 
 
 def seen_from(rules: Mapping[str, Any], project: str) -> dict[str, frozenset[str]] | None:
-    """Map each category to the projects whose memories are visible from this project. If a category is missing, or the
-    result is None, the memories of all projects are visible."""
+    """Map each category to the projects whose memories are visible from this project. For a category that is missing in
+    the result, the memories of all projects are visible. If the result is None, this is true for all categories."""
     if not settings_document.is_on(rules, "project_support", "enabled"):
         return None
     own = frozenset({project} if project not in ("", DEFAULT_PROJECT) else {"", DEFAULT_PROJECT})

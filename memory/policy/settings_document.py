@@ -1,6 +1,6 @@
-"""An agent's memory rules, as a typed settings document (settings.json): its keys, types and defaults.
+"""Define an agent's memory rules as a settings document (settings.json) with keys, types and defaults.
 
-The database stores only values that differ from the defaults, and unknown keys. The API and the commands show the
+The database stores only unknown keys, and values that differ from the defaults. The API and the commands show the
 complete document. The master switch is a column of the agent's row, because every edit checks it.
 """
 
@@ -216,9 +216,9 @@ def _require_all_storable(value: object, path: str, levels: int) -> None:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the differences between two stored documents, for an audit entry: the new value of each changed setting.
-    For a changed unknown key, only the path of its outermost object is listed, with null. At most MAX_NAMED unknown
-    keys are listed. The others are counted."""
+    """Return the differences between two stored documents, for an audit entry. Each changed setting is listed with its
+    new value. Each changed unknown key is listed with null, and without the keys inside its value. At most MAX_NAMED
+    unknown keys are listed. The others are counted."""
     known, unknown = _changed(before, after)
     names = sorted(path[:MAX_NAME] for path in unknown)
     named: dict[str, Any] = dict.fromkeys(names[:MAX_NAMED])
@@ -233,7 +233,8 @@ def switched_on(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings that differ, with their new values, and the paths of the unknown keys that differ."""
+    """Return two results: the settings that differ, with their new values, and the paths of the unknown keys that
+    differ."""
     was, now = (_as_json(_merged(DEFAULTS, kept)) for kept in (before, after))
     changed = sorted(keys for keys in {*was, *now} if was.get(keys) != now.get(keys))
     known = {keys for keys, _, _ in values(DEFAULTS, DEFAULTS)}

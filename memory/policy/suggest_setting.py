@@ -18,8 +18,8 @@ _SECTIONS = (_PARENTS | {path.rpartition(".")[0] for path in _PARENTS}) - {""}
 
 
 def similar(key: str) -> str:
-    """Return the path of the setting that is similar to the key, or "". The key can be only the last part of a path, if
-    that part occurs in only one path."""
+    """Return the path of the setting that is similar to the key, or "". `key` may be only the last part of a path, if
+    no other path ends with this part."""
     if not key or len(key) > _LONGEST:
         return ""
     ending = [path for path in _ALL if path.endswith(f".{key}")]
@@ -32,13 +32,13 @@ def similar(key: str) -> str:
 
 
 def hint(key: str) -> str:
-    """Return a question to add to the error about an unknown key, or ""."""
+    """Return a question that is added to the error about an unknown key. Return "" if no setting is similar."""
     return f". Did you mean {found}?" if (found := similar(key)) else ""
 
 
 def mistyped(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the unknown keys of a document that are similar to a setting or to a group of settings. Each key is in a
-    pair with the path of that setting or group."""
+    """Return a pair for each unknown key of a document that is similar to a setting or to a group of settings: the key,
+    and the path of this setting or group."""
     unknown = ((".".join(keys), value) for keys, value, default in values(document, SETTINGS) if default is NOTHING)
     found = ((key, _like(key, _SECTIONS) if isinstance(value, Mapping) else similar(key)) for key, value in unknown)
     return list(islice((each for each in found if each[1]), _MOST))

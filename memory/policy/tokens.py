@@ -18,7 +18,7 @@ class TokenCounterMissing(ConfigurationError):
 
 
 def count(text: str) -> int:
-    """Return the number of tokens in `text`, by the counter that TOKEN_COUNTER sets. Raises TokenCounterMissing."""
+    """Count the tokens in `text` with the counter that TOKEN_COUNTER names. Raises TokenCounterMissing."""
     return _counter(settings.TOKEN_COUNTER)(text)
 
 

@@ -1,6 +1,7 @@
 """Validates memories before their agent is locked and their content is sealed. Some checks also validate settings.
 
-Each check raises Invalid. The error gives the field and what is allowed, and never quotes the invalid value.
+A check that fails raises Invalid. The error names the field and says what is allowed. It never quotes the invalid
+value.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Draft:
 
     def checked(self) -> Draft:
         """Validate the draft and return it with defaults. A draft that is already checked is returned unchanged. (An
-        import checks each draft earlier, so that an error can contain the line.) Raises Invalid."""
+        import checks each draft earlier, so that its error can name the line.) Raises Invalid."""
         if self.is_checked:
             return self
         if self.kind not in _KINDS:
@@ -81,7 +82,7 @@ def checked_content(content: object, field: str = "content", most: int = MAX_CON
 
 
 def checked_words(text: object, field: str) -> str:
-    """Return a text that people read, as one line. It must have a visible letter or digit. Raises Invalid."""
+    """Return a text for people as one line. The text must have a visible letter or digit. Raises Invalid."""
     words = " ".join(checked_content(text, field).split())
     if not any(character.isalnum() and character not in _BLANK_LETTERS for character in words):
         raise Invalid(field, "must have a letter or a digit")
@@ -92,7 +93,8 @@ _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"  # Hangul fillers: invisible letters
 
 
 def checked_tags(tags: object) -> tuple[str, ...]:
-    """Return the tags in order, without duplicates. Raises Invalid if there are too many, or if a tag is too long."""
+    """Return the tags in order, without duplicates. Raises Invalid if there are too many tags, or if a tag is too
+    long."""
     if isinstance(tags, str) or not isinstance(tags, Sequence):
         raise Invalid("tags", "must be a list of strings")
     kept: dict[str, None] = {}
@@ -115,14 +117,16 @@ def require_names(tags: Iterable[str], field: str = "tags") -> None:
 
 
 def checked_service(name: str, field: str = "service") -> str:
-    """Return the name of a service, which becomes a file name. Raises Invalid if the name looks like a secret."""
+    """Return the name of a service unchanged. This name becomes part of a file name. Raises Invalid if the name looks
+    like a secret."""
     if looks_secret(name):
         raise Invalid(field, "looks like a secret, but it becomes a file name. Give the name of its service")
     return name
 
 
 def checked_project(project: object, field: str = "project", *, is_known: bool = False) -> str:
-    """Return a project's id, or "". The id is stored unencrypted, so a new id must not look like a secret.
+    """Check the id of a project, and return the id. The id may be "". It is stored unencrypted, so a new id must not
+    look like a secret.
 
     Raises Invalid.
     """
@@ -141,7 +145,8 @@ def checked_project(project: object, field: str = "project", *, is_known: bool =
 
 @lru_cache(maxsize=4096)
 def looks_secret(name: str) -> bool:
-    """Whether masking finds a secret in the name. The result is cached, because the same names are checked often."""
+    """Return whether masking finds a secret in the name. The result is cached, because the same names are checked
+    often."""
     from memory.masking.scanner import holds_token  # slow to import
 
     return holds_token(name)

@@ -36,7 +36,7 @@ log = structlog.get_logger("palimpsest.recording")
 
 def attempt(agent_id: int, act: Callable[[], object], work: str) -> bool:
     """Call `act`, and return whether its result is true. After an error, such as a missing key, log the name `work` and
-    return False. The next task retries."""
+    return False. The next run of the task tries again."""
     try:
         with transaction.atomic():
             wait_at_most(PATIENCE)
@@ -91,7 +91,8 @@ Days = Mapping[str, int]
 
 
 def is_on(rules: Mapping[str, Any], name: str) -> bool:
-    """Return whether a switch of cleanup_guidance is on. All of its switches are off if cleanup_guidance is off."""
+    """Return whether a switch of cleanup_guidance is on. If cleanup_guidance itself is off, all its switches count as
+    off."""
     return all(settings_document.is_on(rules, "cleanup_guidance", each) for each in ("enabled", name))
 
 
@@ -107,11 +108,12 @@ def retention(agent: Agent) -> dict[str, int]:
 
 
 def memories(days: Days, now: datetime, *, at_least: int = 0) -> QuerySet[Memory]:
-    """Return the overdue active memories of all agents. A memory is overdue if it is older than the days of its
-    category, and older than `at_least` days.
+    """Return the overdue active memories of all agents. A memory is overdue if it is older than the retention of its
+    category in `days`, and older than `at_least` days.
 
-    Constitutional memories and system notices are left out. A memory is also left out if somebody decided to keep it
-    less than the days of its category ago. `kept_at` is the time of the last decision to keep.
+    Constitutional memories and system notices are left out. A memory is also left out if somebody decided to keep it,
+    and this decision is not older than the retention of its category. `kept_at` is the time of the last decision to
+    keep.
     """
     decided = CleanupDecision.objects.filter(
         agent_id=OuterRef("agent_id"), number=OuterRef("number"), is_kept=True
@@ -155,7 +157,7 @@ def send_notices(now: datetime | None = None) -> int:
     STALE_MINUTES.
 
     Each agent is checked once a day, at a time that depends on its id. So each run checks only a few agents. A run
-    reads no content. If a run does not take place, its agents are checked the next day.
+    reads no content. If a run is missed, the agents of this run are checked the next day.
     """
     now = now or timezone.now()
     agents = list(_in_turn(now)[:AT_ONCE])

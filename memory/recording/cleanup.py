@@ -40,7 +40,7 @@ class Importance(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Reasons to keep a memory. These facts show nothing of the memory's content."""
+    """Facts that decide how important a memory is. They do not include the memory's content."""
 
     recalled: int = 0
     last_at: datetime | None = None
@@ -51,8 +51,8 @@ class Facts:
 
     def importance(self, now: datetime) -> Importance:
         """Return the importance of the memory. It is high if the memory is tagged as important, or was recalled often
-        or recently. It is medium if the memory was recalled at all, was merged from others, was kept before, or is
-        about a decision. Otherwise the importance is low."""
+        or recently. It is medium if the memory was ever recalled, was merged from other memories, was kept in an
+        earlier review, or mentions a decision or a preference. Otherwise it is low."""
         is_used = self.recalled >= OFTEN or (self.last_at is not None and self.last_at > now - LATELY)
         if self.is_tagged or is_used:
             return Importance.HIGH
@@ -73,7 +73,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A memory that could be discarded, without its content."""
+    """A suggestion to discard one memory. It does not include the memory's content."""
 
     number: int
     version: int
@@ -111,11 +111,12 @@ class Decided:
 
 
 def review(agent: Agent, *, now: datetime | None = None, category: str | None = None, is_read: bool = False) -> Review:
-    """Return at most `batch_cleanup_limit` suggestions. The least important memories come first, and among these the
-    oldest. A category comes last if there are at least ENOUGH decisions about it, and most of them were to keep.
+    """Return at most `batch_cleanup_limit` suggestions. Less important memories come first. Of equally important
+    memories, older ones come first. The memories of a category come last if the category has at least ENOUGH decisions
+    and most of these decisions were to keep the memory.
 
-    If `is_read` is true, the importance also depends on the content. Only the agent's side may set it. Raises Invalid,
-    MemoryDisabled, Erased.
+    If `is_read` is true, the importance also depends on the content. Only the agent's side may set `is_read`. Raises
+    Invalid, MemoryDisabled, Erased.
     """
     found, kept_back = _found(agent, now or timezone.now(), category, is_read=is_read)
     limit = _limit(agent)
@@ -131,11 +132,11 @@ def decide(
     expect: Mapping[int, int],
     now: datetime | None = None,
 ) -> Decided:
-    """Carry out the decisions of the agent's side: all of them, or none. Each memory must be suggested now. One call
-    can have at most `batch_cleanup_limit` memories.
+    """Apply all decisions of the agent's side, or none of them. Each memory must be a current suggestion. One call can
+    decide about at most `batch_cleanup_limit` memories.
 
-    `expect` has the listed version of each memory to discard. A memory that changed since it was listed is not
-    discarded. Raises AgentConsentRequired, Invalid, MemoryDisabled, DiscardShare, Stale.
+    For each memory to discard, `expect` has the version that was listed. If such a memory has changed since then, no
+    decision is applied and Stale is raised. Raises AgentConsentRequired, Invalid, MemoryDisabled, DiscardShare, Stale.
     """
     if actor.kind not in (ActorKind.AGENT, ActorKind.STEWARD):
         raise AgentConsentRequired("Only the agent or its steward can decide what to clean up.")
@@ -189,7 +190,7 @@ def _limit(agent: Agent) -> int:
 
 def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) -> tuple[list[Suggestion], int]:
     """Return all suggestions in order, and the number of old memories that are not suggested because they are
-    important. The number of queries is constant."""
+    important. The number of database queries does not depend on the number of memories."""
     switches.require_on(agent)
     if category is not None:
         scope_of(category)
@@ -244,8 +245,8 @@ def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: date
 
 
 def _mostly_kept(agent: Agent) -> frozenset[str]:
-    """Return the categories in which most decisions were to keep. A decision to discard counts only as long as the
-    memory is discarded."""
+    """Return the categories in which most decisions were to keep the memory. A decision to discard is not counted if
+    the memory is active again."""
     again = Memory.objects.of(agent).active().filter(number=OuterRef("number"))
     decided = CleanupDecision.objects.filter(agent_id=agent.pk).exclude(Exists(again), is_kept=False)
     counts: dict[str, list[int]] = {}

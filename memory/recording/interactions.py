@@ -1,7 +1,7 @@
-"""One interaction of a person and an agent: its kind, its significance, and the text of its memories.
+"""Find the kind and the significance of an interaction between a person and an agent, and make the texts of its
+memories.
 
-The functions have no side effects. Kind and significance depend only on words and length, so the same text always has
-the same result.
+The functions have no side effects. The same text always has the same kind and significance.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{2,}")
 
 
 def kind_of(prompt: str, response: str = "") -> str:
-    """Return the kind of a prompt, one of KINDS. A short prompt is a clarification if the response asks what it
-    means."""
+    """Return the kind of a prompt. The kind is one of KINDS. A short prompt is a clarification if the response asks
+    what the prompt means."""
     head = prompt.lstrip()[:_HEAD]
     for kind, pattern in (("correction", _CORRECTION), ("clarification", _CLARIFICATION), ("feedback", _FEEDBACK)):
         if pattern.match(head):
@@ -94,8 +94,8 @@ def kind_of(prompt: str, response: str = "") -> str:
 
 
 def _asks(head: str) -> bool:
-    """Return whether a prompt begins like a question. "Can you write …?" is an instruction. "Do" can begin a question
-    or an instruction."""
+    """Return whether a prompt begins like a question. "Can you write …?" is not a question, but an instruction. "Do you
+    …" and "Do we …" begin a question, but "Do it" is an instruction."""
     found = _QUESTION.match(head)
     is_instruction = re.match(
         r"\W{0,3}(?:(?:can|could|would|will) you|do(?!es)\b(?! (?:you|i|we|they|the|these|those)\b))", head, re.I
@@ -109,11 +109,11 @@ def significance(prompt: str, response: str = "") -> str:
     | points | for |
     | --- | --- |
     | 1 | The prompt and the response have 400 characters or more together. |
-    | 1 | The prompt and the response have 2,000 characters or more together: one more point. |
+    | 1 | The prompt and the response have 2,000 characters or more together (2 points in all). |
     | 2 | The prompt is a correction. |
     | 1 | The prompt is an instruction or a clarification. |
     | 2 | The prompt states a decision, a preference or something to remember. |
-    | 1 | Only the response states such a thing. |
+    | 1 | The response states a decision, a preference or something to remember, but the prompt does not. |
     | 1 | The prompt or the response has code. |
     | 1 | The prompt has two or more numbers or names. |
     """
@@ -127,8 +127,8 @@ def significance(prompt: str, response: str = "") -> str:
 
 
 def is_worth_recording(rules: Mapping[str, Any], prompt: str, response: str = "") -> bool:
-    """Return whether an interaction reaches the threshold in the settings. `min_interaction_length` is the minimum
-    number of characters in the prompt."""
+    """Return whether an interaction is significant enough to be recorded. The setting `interaction_threshold` is the
+    minimum significance. The setting `min_interaction_length` is the minimum number of characters in the prompt."""
     recording = "memory_rules.auto_recording"
     if len(prompt.strip()) < settings_document.value(rules, f"{recording}.min_interaction_length"):
         return False
@@ -151,7 +151,7 @@ _RUN = {mark: re.compile(re.escape(mark) + "+") for mark in "`~"}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Interaction:
-    """A prompt, its response, and information about them. Only the prompt is required."""
+    """One interaction: a prompt, its response, and information about both. Only the prompt is required."""
 
     prompt: str
     response: str = ""
@@ -167,7 +167,8 @@ class Interaction:
     metrics: str = ""
 
     def checked(self) -> Interaction:
-        """Return the interaction with each text on one line, except the prompt and the response. Raises Invalid."""
+        """Check the interaction and return it. All texts except the prompt and the response are put on one line. Raises
+        Invalid."""
         checked_content(self.prompt, "prompt", MOST)
         if self.response != "":
             checked_content(self.response, "response", MOST)
@@ -186,8 +187,8 @@ class Interaction:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Captured:
-    """The parts of an interaction that are stored. Secrets are masked, brands are removed, and the settings are
-    applied."""
+    """The parts of an interaction that are stored. The settings decide which parts these are. Secrets are masked, and
+    brands are removed."""
 
     interaction: Interaction
     kind: str
@@ -198,8 +199,8 @@ class Captured:
 
 
 def capture(interaction: Interaction, rules: Mapping[str, Any], *, requested: bool) -> Captured:
-    """Return the parts of a checked interaction that are stored. For automatic recordings, the settings of
-    `auto_recording` also apply."""
+    """Return the parts of an interaction that are stored. The interaction must be checked before. If the recording is
+    not `requested`, the settings of `auto_recording` also apply."""
     is_on = partial(settings_document.is_on, rules)
     names = ("prompt", "response", *_LINES)
     before = [*(getattr(interaction, name) for name in names), *interaction.tools]
@@ -234,8 +235,8 @@ def capture(interaction: Interaction, rules: Mapping[str, Any], *, requested: bo
 
 def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[[int], str]) -> list[str]:
     """Return the texts of an interaction's memories. Each text has at most 10,000 characters, so a long interaction is
-    split into parts. `previous` is the reference to the previous interaction. `parts_at` returns the reference to the
-    part with an index."""
+    split into parts. `previous` is the reference to the previous interaction. `parts_at` is a function that takes the
+    index of a part and returns the reference to this part."""
     values = _values(kept, session)
     room = MAX_CONTENT - len(sections.join(sections.filled(CATEGORY, values))) - _RESERVED
     texts = {"User Prompt": kept.interaction.prompt, "Agent Response": kept.interaction.response}
@@ -293,8 +294,8 @@ def _parts(texts: Mapping[str, str], room: int, room_of_others: int) -> list[dic
 
 
 def _fitting(name: str, text: str, room: int) -> int:
-    """Return how many characters of the text fit in `room`. The text is cut at a line end if there is one in its second
-    half."""
+    """Return how many characters of the text fit in `room` characters. If a line ends in the second half of these
+    characters, the text is cut there."""
     length = min(len(text), max(room, 0))
     while length and (size := _size(name, text[:length])) > room:
         length = min(length - 1, length * room // size)

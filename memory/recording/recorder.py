@@ -1,7 +1,7 @@
-"""Record interactions. Automatic recording silently skips an interaction if a switch is off. A recording that somebody
-requests raises an error instead.
+"""Record interactions. Automatic recording silently skips an interaction if a switch is off. A requested recording
+raises an error if a switch is off.
 
-One transaction writes the memories of an interaction, the memory of a session that ends, and the topic's memory.
+The memories of an interaction, of its topic and of a session that ends are written in one transaction.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PreparedInteraction:
-    """An interaction whose secrets are masked and whose brands are removed. The preparation may take a second, so it
-    happens before the agent is locked."""
+    """An interaction that is ready to be recorded. Secrets are masked, and brands are removed. The preparation may take
+    a second, so it happens before the agent is locked."""
 
     agent: Agent
     interaction: Interaction
@@ -59,8 +59,8 @@ class PreparedInteraction:
     skipped: str = ""
 
     def keep(self, agent: Agent, actor: Actor) -> Recorded:
-        """Record the interaction. If the rules changed in the meantime, it is prepared again. Raises the same errors as
-        `record`."""
+        """Record the interaction. If the agent's memory settings changed after the preparation, the interaction is
+        prepared again. Raises the same errors as `record`."""
         if self.kept is None:
             return self._skipped()
         with edits.locked(agent) as row:
@@ -97,8 +97,8 @@ def prepare(agent: Agent, interaction: Interaction, *, requested: bool = False) 
 
 
 def _closed(agent: Agent, *, requested: bool) -> str:
-    """Return the reason why nothing is recorded, or "". If the recording is `requested`, raise MemoryDisabled or
-    CategoryDisabled instead."""
+    """Return which switch prevents the recording, as one of REASONS. Return "" if no switch prevents it. If the
+    recording is `requested`, raise MemoryDisabled or CategoryDisabled instead of returning a reason."""
     if requested:
         switches.require(agent, CATEGORY)
         return ""

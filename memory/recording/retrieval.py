@@ -1,8 +1,8 @@
 """Find the memories that answer a question, for the agent's prompt.
 
-In a project, the agent sees the memories of the project, and common and private memories. A common or private memory
-can belong to another project. Then it is visible only if `share_across_projects` of its category is on. Without a
-project, the default project is used.
+The search finds only memories that the agent sees in one project: the memories of this project, common memories and
+private memories. A common or private memory of another project is visible only if the setting `share_across_projects`
+of its category is on. If the caller gives no project, the default project is used.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _DAYS = {"week": 7, "month": 31, "year": 366}
 
 
 def periods(question: str, now: datetime) -> list[Period]:
-    """Return the periods, in UTC, that a question mentions. A month without a year means this month in each of the last
-    fifty years. Dates that do not exist are ignored."""
+    """Return the periods, in UTC, that a question mentions. For a month without a year, the periods are this month in
+    the current year and in each of the fifty years before. Dates that do not exist are ignored."""
     text = f" {question}"
     return [*_calendar(text, now), *_relative(text, now)]
 
@@ -110,8 +110,8 @@ _SWITCHES = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Retrieved:
-    """The memories that were found, best first. `times` has the number of recalls of each memory. `left_out` counts the
-    memories that did not fit in `max_tokens`."""
+    """The memories that were found, best first. `times` maps the number of each memory to how often a search returned
+    it. `left_out` counts the memories that did not fit in `max_tokens`."""
 
     reads: tuple[Read, ...]
     times: Mapping[int, int]
@@ -121,7 +121,7 @@ class Retrieved:
 
     @property
     def block(self) -> str:
-        """The text for a prompt. It is "" if no memory was found."""
+        """The found memories as text for a prompt. The text is "" if no memory was found."""
         if not self.reads:
             return ""
         parts = ["\n".join([_TITLE, *map(_line, self.reads)])]
@@ -140,12 +140,12 @@ def retrieve(
     max_tokens: int | None = None,
     now: datetime | None = None,
 ) -> Retrieved:
-    """Return the memories that answer a query in a project, best first, and count each one as recalled. Only for the
-    agent's side.
+    """Search the memories that the agent sees in a project. Return the best results first, and count each returned
+    memory as recalled. Only the agent's side may call this.
 
-    The setting `search.max_results` is the maximum and the default of `limit`. `max_tokens` limits the tokens of all
-    memories together: a memory that does not fit is left out, and smaller ones after it can still be added. Raises
-    Invalid, MemoryDisabled.
+    The setting `search.max_results` is the maximum and the default of `limit`. `max_tokens` is the maximum number of
+    tokens of all returned memories together. A memory that does not fit is left out. Smaller memories after it can
+    still be returned. Raises Invalid, MemoryDisabled.
     """
     switches.require_on(agent)
     now = now or timezone.now()
@@ -175,15 +175,15 @@ def retrieve(
 
 
 def recency(origin: datetime, *, now: datetime) -> float:
-    """Return the factor for a search score. It is 1.1 for a memory of today and 1.05 for one of 90 days ago, and gets
-    closer to 1 with age."""
+    """Return the factor for a search score. The factor is 1.1 for a memory from today, and 1.05 for a memory from 90
+    days ago. For older memories, it is closer to 1."""
     age = max(now - origin, timedelta())
     return 1.0 + MOST_FOR_RECENCY * float(0.5 ** (age / HALF_LIFE))
 
 
 def _favour(query: str, now: datetime) -> Callable[[datetime], float]:
-    """Return a function from a memory's date to the factor of its score. New memories get a higher factor. If the
-    question mentions a period, the memories of that period get it instead."""
+    """Return a function that takes a memory's date and returns the factor for its search score. New memories get a
+    higher factor. If the question mentions a period, only the memories from this period get a higher factor."""
     named = periods(query, now)
     if not named:
         return partial(recency, now=now)
@@ -194,7 +194,8 @@ def _favour(query: str, now: datetime) -> Callable[[datetime], float]:
 
 
 def left_out(rules: Mapping[str, Any]) -> frozenset[str]:
-    """Return the categories that the search settings exclude. Categories that are off are excluded elsewhere."""
+    """Return the categories that the settings exclude from the search. Categories that are off are not searched either,
+    but are not returned here."""
     off = {name for name, switch in _SWITCHES.items() if not settings_document.is_on(rules, *switch.split("."))}
     for scope, switch in ((COMMON, "common_memory_enabled"), (PRIVATE, "private_memory_enabled")):
         if not settings_document.is_on(rules, "project_support", switch):
@@ -206,8 +207,8 @@ def left_out(rules: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _allowed_query(rules: Mapping[str, Any], query: str, tags: Sequence[str]) -> Query | None:
-    """Return the query without the parts that the settings switch off. Return None if nothing is left to search for.
-    Raises Invalid."""
+    """Return the query without the kinds of search that are off in the settings. Return None if text search is off and
+    there are no tags to search for. Raises Invalid."""
     parsed, by_text, by_tag = parse(query), *(_is_searched(rules, what) for what in ("full_text", "tag_search"))
     if not by_tag:
         if tags:
@@ -246,7 +247,8 @@ def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
 
 
 def _line(read: Read) -> str:
-    """Return the line of a memory. A journal memory begins with its date, as in the agent's context."""
+    """Return the line for a memory in the result. The line of a journal memory begins with the memory's date, as in the
+    agent's context."""
     day = f"{read.memory.origin:%Y-%m-%d}: " if read.memory.kind == Kind.JOURNAL else ""
     return f"- {day}{context.indented(replace(read.opened, content=_text(read)))}"
 

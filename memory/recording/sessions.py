@@ -1,7 +1,8 @@
-"""Find the session of an interaction, and write the memory of a session that ended.
+"""Find the session to which an interaction belongs. Store the memory of a session when the session ends.
 
-The name, the times and the memory numbers of a session are stored unencrypted. Its content is stored only encrypted.
-Its memory is made from its recordings and from the outcomes that the caller sets. Missing values are not guessed.
+The name, the times and the memory numbers of a session are stored unencrypted. The content of a session is stored only
+encrypted. The memory of a session is made from its recordings and from the outcomes that the caller sets. Missing
+values are not guessed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _OPEN = re.compile(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Outcomes:
-    """The outcomes of a session. The caller sets them. Each text has at most 500 characters."""
+    """The outcomes of a session. The caller sets these texts. Each text has at most 500 characters."""
 
     goal: str = ""
     achieved: str = ""
@@ -58,11 +59,13 @@ class Outcomes:
     depth: str = ""
 
     def checked(self) -> Outcomes:
-        """Return a copy with each text on one line, without brands and with secrets masked. Raises Invalid."""
+        """Return a copy in which each text is on one line. Secrets are masked, and brands are removed. Raises
+        Invalid."""
         return Outcomes(**cleaned(asdict(self), _MOST))
 
     def filled_from(self, text: str) -> Outcomes:
-        """Fill empty fields from `text`, the session's earlier memory. `text` is "" if there is none."""
+        """Return a copy in which empty fields have the values from `text`. `text` is the earlier memory of the session,
+        or ""."""
         earlier = {name: sections.fact_in(text, CATEGORY, *place) for name, place in _OUTCOME_FIELDS.items()}
         return replace(self, **{name: getattr(self, name) or value for name, value in earlier.items()})
 
@@ -89,8 +92,8 @@ def render(
     titles: Mapping[str, str],
     before: tuple[str, str],
 ) -> str:
-    """Return the text of a session's memory. `titles` has the name of each topic by its folded name. `before` is about
-    the previous session of the project: a reference to its memory, and its unresolved items."""
+    """Return the text of a session's memory. `titles` maps the folded name of each topic to its title. `before` has two
+    texts about the previous session of the project: a reference to its memory, and its unresolved items."""
     values = {
         "Session": session.name,
         "Period": f"{_moment(session.began_at)} to {_moment(session.last_at)}",
@@ -144,8 +147,9 @@ def _of_exchanges(recordings: Recordings) -> dict[str, str]:
 
 
 def type_of(kinds: Sequence[str]) -> str:
-    """Return INFORMATIONAL if most prompts are questions. Return COLLABORATIVE if some prompts are instructions, and
-    others are corrections, feedback or clarifications. Otherwise return INTERACTIVE, or "" if there are no prompts."""
+    """Return "" if there are no prompts. Return INFORMATIONAL if most prompts are questions. Return COLLABORATIVE if
+    some prompts are instructions and other prompts are corrections, feedback or clarifications. Otherwise return
+    INTERACTIVE."""
     if not kinds:
         return ""
     counted = Counter(kinds)
@@ -156,7 +160,7 @@ def type_of(kinds: Sequence[str]) -> str:
 
 
 def topics_of(recordings: Recordings) -> list[str]:
-    """Return the topic of each recording in order. Each topic has its original spelling."""
+    """Return the topics of the recordings, in the order of the recordings. The spelling of a topic is not changed."""
     return _each(recordings, "Context", "Topic")
 
 
@@ -167,7 +171,7 @@ def left_open(text: str) -> str:
 
 
 def with_next(text: str, reference: str) -> str:
-    """Return the text with a reference to the next session."""
+    """Return the text of a session's memory with a reference to the next session."""
     return labels.with_fact(text, CATEGORY, *NEXT, reference) if reference else text
 
 
@@ -188,7 +192,8 @@ def _quoted(text: str) -> str:
 
 
 def _exchange(recordings: Recordings) -> str:
-    """Return the last prompt and its response. If a text was split into parts, return the beginning of the text."""
+    """Return the beginning of the last prompt and the beginning of its response. Both texts can be split into several
+    memories."""
     begins = next((at for at in reversed(range(len(recordings))) if "Analysis" in recordings[at]), 0)
     parts = recordings[begins:]
     texts = [
@@ -216,8 +221,8 @@ READ = 500  # number of memories that are read: the first one of the session, an
 
 
 def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> RecordedSession:
-    """Begin a session, and end all open sessions of the project. Without a `name`, the new session is named by the
-    time. Raises Invalid, AlreadyExists, MemoryDisabled."""
+    """Begin a session, and end all open sessions of the project. Without a `name`, the name of the new session is made
+    from the current time. Raises Invalid, AlreadyExists, MemoryDisabled."""
     name, project = checked_name(name), checked_project(project) or DEFAULT_PROJECT
     with edits.locked(agent) as row:
         switches.require_on(row)
@@ -227,12 +232,12 @@ def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> Record
 
 
 def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> tuple[RecordedSession, Memory | None]:
-    """Return the session in which to record, and the memory of the interaction before this one, or None. The caller has
-    locked the agent's row.
+    """Return the session for a new interaction. Also return the memory of the previous interaction, or None. The caller
+    must hold the lock on the agent's row.
 
-    With a `name`, the session is the one with this name. Otherwise it is the current session. If there is no such
-    session, a new one begins. If the session with this name had no interaction for too long, it ends first, which
-    stores its memory. Then it continues.
+    With a `name`, return the session with this name. Without a `name`, return the current session. If this session does
+    not exist, begin a new session. If the named session is open but had no interaction for too long, end this session
+    first, which stores the session's memory. After that, the session continues.
     """
     project = project or DEFAULT_PROJECT
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=project)
@@ -254,7 +259,8 @@ def _goes_on(row: Agent, last: RecordedSession, now: datetime) -> bool:
 
 
 def is_quiet(row: Agent, last: RecordedSession, now: datetime) -> bool:
-    """Return whether the session had no interaction for so long that it is over."""
+    """Return whether the session had no interaction for the time QUIET. Return False if the setting
+    `session_boundary_detection` is off."""
     has_bounds = settings_document.is_on(switches.rules_of(row), "capture_settings", "session_boundary_detection")
     return has_bounds and now - last.last_at >= QUIET
 
@@ -267,7 +273,8 @@ def _begun(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> 
 
 
 def _generated_name(row: Agent, now: datetime) -> str:
-    """Return a name such as 20261122-143000. If this name exists, a number is added to it."""
+    """Return a name from the current time, such as 20261122-143000. If a session already has this name, add a number at
+    the end."""
     plain = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}"
     taken = set(RecordedSession.objects.filter(agent_id=row.pk, name__startswith=plain).values_list("name", flat=True))
     names = (plain, *(f"{plain}-{number}" for number in range(2, len(taken) + 2)))
@@ -283,7 +290,8 @@ def note(session: RecordedSession, numbers: list[int], now: datetime) -> None:
 
 
 def with_follow_up(row: Agent, memory: Memory, reference: str) -> dict[int, str]:
-    """Return the number and the new text of an interaction's memory, with a reference to the next interaction."""
+    """Add a reference to the next interaction to the text of an interaction's memory. Return the memory's number and
+    the new text."""
     return {memory.number: interactions.with_follow_up(Silo.for_agent(row).open(memory).content, reference)}
 
 
@@ -303,8 +311,8 @@ def end_session(
 ) -> Edited | None:
     """End an open session and store its memory. `name` can be "" if only one session is open.
 
-    Return None if no memory is stored: the session has no recordings, or the category of sessions is off. Raises
-    Invalid, NotFound, NotOpen, MemoryDisabled.
+    Return None if no memory is stored because the session has no recordings, or because the category `session` is off.
+    Raises Invalid, NotFound, NotOpen, MemoryDisabled.
     """
     outcomes = (outcomes or Outcomes()).checked()
     with edits.locked(agent) as row:
@@ -319,8 +327,9 @@ def end_session(
 
 
 def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
-    """Return the session with this name. Without a `name`, return the open session. Each project can have one open
-    session. Raises NotFound. Raises Invalid, also if several projects have such a session."""
+    """Return the session with this name. Without a `name`, return the open session. Each project can have only one open
+    session. Raises NotFound. Raises Invalid, for example if no `project` is given and sessions of several projects are
+    found."""
     name, project = checked_name(name), checked_project(project)
     mine = RecordedSession.objects.filter(agent_id=agent.pk).order_by("project")
     mine = mine.filter(project=project) if project else mine
@@ -335,7 +344,7 @@ def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
 
 
 def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes | None = None) -> Edited | None:
-    """End a session. The caller has locked the agent's row, and memory is on."""
+    """End a session. The caller must hold the lock on the agent's row, and must check that memory is on."""
     edited = None
     if CATEGORY not in switches.closed(row) and session.numbers:
         edited = _store(row, session, actor, outcomes or Outcomes())
@@ -346,8 +355,9 @@ def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes |
 
 
 def _store(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited:
-    """Store the session's memory. If the session ended before and continued, rewrite its memory. The date of the memory
-    is the time of the last interaction. The memories of the previous session and of the topics get references to it."""
+    """Store the session's memory. If the session already has a memory from an earlier end, revise this memory, except
+    if the memory is constitutional. The date of the memory is the time of the last interaction. References to this
+    memory are added to the memories of the previous session and of the topics."""
     rules, recordings = switches.rules_of(row), _recordings(row, session)
     talked_of = topics.discussed(row, topics_of(recordings), session.project)
     earlier, before = _before(row, session)
@@ -370,7 +380,8 @@ def _store(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcome
 
 
 def _before(row: Agent, session: RecordedSession) -> tuple[Memory | None, tuple[str, str]]:
-    """Return the memory of the previous session in the project, a reference to it, and its unresolved items."""
+    """Return the memory of the previous session in the project, and two texts: a reference to this memory, and the
+    unresolved items in it."""
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=session.project, pk__lt=session.pk)
     earlier = mine.filter(memory__isnull=False).order_by("-pk").first()
     memory = _active(row, earlier.memory) if earlier is not None else None
@@ -390,7 +401,8 @@ def _refer(row: Agent, number: int, session: RecordedSession, *, within: str = C
 
 
 def _recordings(row: Agent, session: RecordedSession) -> list[dict[str, str]]:
-    """Return the sections of each recording of the session, in order. Return no recordings if their category is off."""
+    """Return the sections of each recording of the session, in order. Return an empty list if the category
+    `user_interaction` is off."""
     if "user_interaction" in switches.closed(row):
         return []
     numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]

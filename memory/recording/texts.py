@@ -1,4 +1,5 @@
-"""Clean the texts that describe a conversation. Such a text has one line, and no secrets, brands or licences."""
+"""Clean the texts that describe a conversation. A cleaned text is on one line, and has no secrets, brands or
+licences."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from memory.policy.validation import checked_content
 
 
 def one_line(text: object, field: str, most: int) -> str:
-    """Return a text on one line. Return "" for "". Raises Invalid."""
+    """Return a text on one line. The text can be "". Raises Invalid."""
     return " ".join(checked_content(text, field, most).split()) if text != "" else ""
 
 
@@ -25,8 +26,8 @@ def cut(text: str, most: int) -> str:
 
 
 def checked_name(name: object) -> str:
-    """Return a session's name. Return "" for "". The name is stored unencrypted, so it must not look like a secret.
-    Raises Invalid."""
+    """Check a session's name and return it. The name can be "". The name is stored unencrypted, so it must not look
+    like a secret. Raises Invalid."""
     if name == "":
         return ""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
@@ -37,8 +38,8 @@ def checked_name(name: object) -> str:
 
 
 def cleaned(fields: Mapping[str, str | tuple[str, ...]], most: int) -> dict[str, Any]:
-    """Return these texts and lists of texts without brands and secrets. Each text is cut to `most` characters. Raises
-    Invalid."""
+    """Return the fields without brands and secrets. A field is a text or a tuple of texts. Each text is put on one line
+    and cut to `most` characters. Raises Invalid."""
     texts: dict[str, list[str]] = {}
     for name, value in fields.items():
         items = value if isinstance(value, tuple) else (value,)
@@ -49,9 +50,9 @@ def cleaned(fields: Mapping[str, str | tuple[str, ...]], most: int) -> dict[str,
 
 
 def reference(row: Agent, number: int, category: str, project: str, title: str, *, within: str) -> str:
-    """Return the reference `memory 3`. If the agent has a vault, return the link `[memory 3](000003-tea.md)`. The link
-    is for files of the category `within` in the same project, and its path is relative to them. `title` is the title in
-    the file's name."""
+    """Return a reference to a memory, such as `memory 3`. If the agent has a vault, return a link to the memory's file,
+    such as `[memory 3](000003-tea.md)`. The path of the link is relative to the folder of the category `within` in the
+    same project. `title` is the title in the file's name."""
     label = f"memory {number}"
     if not row.vault_path:
         return label

@@ -1,5 +1,5 @@
-"""Topic memories. Each topic of a project has one memory, which is rewritten as the topic evolves. Earlier texts stay
-in the audit trail."""
+"""Store topics as memories. Each topic of a project has one memory. New information about the topic is added to this
+memory. Earlier texts stay in the audit trail."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def folded(name: str) -> str:
 
 
 def evolved(text: str, name: str, stage: Stage, day: str) -> str:
-    """Return the text of a topic's memory with the new stage. `text` is the current memory, or "" for a new topic.
-    Raises TopicFull."""
+    """Add a new stage to the text of a topic's memory, and return the new text. `text` is the current memory, or "" for
+    a new topic. Raises TopicFull."""
     values = _read(text)
     where = f"{day}, session {stage.session}" if stage.session else day
     values["Topic"] = values["Topic"] or [name]
@@ -131,7 +131,8 @@ def title(text: str) -> str:
 
 
 def _read(text: str) -> Values:
-    """Return the texts of each field. Lines in another format become notes."""
+    """Return the texts of each field in a topic's memory. A line that belongs to no field is added to the field
+    `Notes`."""
     values: Values = {field: [] for field in chain(*templates.OF[CATEGORY].values())}
     for section in sections.split(text, CATEGORY).values():
         current = "Notes"
@@ -150,8 +151,8 @@ def _read(text: str) -> Values:
 
 
 def _united(texts: Iterable[str]) -> list[str]:
-    """Return the texts without repeats. Texts that differ only in case count as equal, and the first spelling is kept.
-    A text with a reference replaces the same text without a reference."""
+    """Return the texts without duplicates. Texts with the same folded form are duplicates, and the first text is kept.
+    However, a later text with a reference replaces the first text."""
     found: dict[str, str] = {}
     for text in filter(None, texts):
         key = folded(_REFERENCE.sub("", text))
@@ -160,12 +161,13 @@ def _united(texts: Iterable[str]) -> list[str]:
 
 
 class TopicFull(Invalid):
-    """A topic's memory is too long, and has no list item that could be removed."""
+    """Error: A topic's memory is too long, and has no list items to remove."""
 
 
 def _composed(values: Values) -> str:
-    """Return the memory's text. If it is too long, remove the oldest stages, and then the oldest items of the longest
-    list. The text says how many were removed. Raises TopicFull if nothing can be removed."""
+    """Return the text of a topic's memory. While this text is too long, remove the oldest stages, and then the oldest
+    items of the longest list. The text states how many stages and items were removed. Raises TopicFull if nothing can
+    be removed."""
     while len(text := _as_text(values)) > MAX_CONTENT:
         stages = values["Development Stages"]
         longest = stages if len(stages) > 1 else max((values[field] for field in _LISTS), key=len)
@@ -218,7 +220,7 @@ def number_of(agent: Agent, topic: str, project: str) -> int | None:
 
 
 def evolve_locked(row: Agent, name: str, actor: Actor, stage: Stage) -> Edited:
-    """Do the same as `evolve` for a locked agent. The caller has checked `name` and `stage`."""
+    """Do the same as `evolve` for an agent whose row is locked. The caller must check `name` and `stage` before."""
     silo, day = Silo.for_agent(row), f"{timezone.now():%Y-%m-%d}"
     memory = _found(row, silo, [name], stage.project).get(folded(name))
     text = evolved(silo.open(memory).content if memory else "", name, stage, day)
@@ -229,7 +231,7 @@ def evolve_locked(row: Agent, name: str, actor: Actor, stage: Stage) -> Edited:
 
 
 def checked_topic(topic: object) -> str:
-    """Return a topic's name with secrets masked. Raises Invalid."""
+    """Check a topic's name. Return the name without brands and with secrets masked. Raises Invalid."""
     name = neutral(checked_words(topic, "topic"))
     name = masked_together([name])[0][0]
     if not name or len(tag_of(name)) > MAX_TAG:
@@ -243,13 +245,13 @@ def tag_of(name: str) -> str:
 
 
 def short(text: str) -> str:
-    """Return a text on one line, cut to the length of a list item."""
+    """Return the beginning of a text as one line of at most _SHORT characters."""
     return cut(" ".join(text[: 8 * _SHORT].split()), _SHORT)
 
 
 def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[str, Memory]:
-    """Return the memories of these topics, by folded name. Tags are sealed, so this opens the tags of all topics in the
-    project."""
+    """Return a dict from the folded names of these topics to their memories. Tags are encrypted, so the tags of the
+    project's topics are opened one after the other until all memories are found."""
     wanted = {tag_of(name): folded(name) for name in names}
     mine = Memory.objects.of(row).active().filter(category=CATEGORY, project=project)
     found: dict[str, Memory] = {}
@@ -266,16 +268,17 @@ def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[s
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Discussed:
-    """The topics of a session, by folded name. `flow` has their order, `titles` their names, and `memories` their
-    memories."""
+    """The topics of a session. A topic is identified by its folded name. `flow` has the topics in order. `titles` has
+    the title of each topic. `memories` has the topics' memories, as far as these exist."""
 
     flow: tuple[str, ...]
     titles: dict[str, str]
     memories: dict[str, Memory]
 
     def referring(self, row: Agent, session: str, to_session: str) -> dict[int, str]:
-        """Return the new text of each topic's memory. It has a reference to the session. If `cross_topic_linking` is
-        on, it also has references to the topics that came directly before and after this topic."""
+        """Add a reference to the session to each topic's memory. If `cross_topic_linking` is on, also add references to
+        the topics that were discussed directly before and after this topic. Return a dict from the memories' numbers to
+        the new texts."""
         is_linking = settings_document.is_on(switches.rules_of(row), "categories", CATEGORY, "cross_topic_linking")
         silo, texts = Silo.for_agent(row), {}
         for name, memory in self.memories.items():
@@ -288,7 +291,8 @@ class Discussed:
         return texts
 
     def _beside(self, name: str) -> list[str]:
-        """Return the topics that came directly before or after a topic."""
+        """Return the topics that were discussed directly before or after a topic. Only topics with a memory are
+        returned."""
         pairs = list(pairwise(self.flow))
         found = [after for before, after in pairs if before == name]
         found += [before for before, after in pairs if after == name]
@@ -300,8 +304,8 @@ class Discussed:
 
 
 def discussed(row: Agent, names: Sequence[str], project: str) -> Discussed:
-    """Return the topics of a session. The caller has locked the agent's row. The title of a topic comes from its
-    memory. A topic without a memory has the title that is its first spelling in `names`."""
+    """Return the topics of a session. The caller must hold the lock on the agent's row. The title of a topic is read
+    from its memory. If a topic has no memory, its title is its first spelling in `names`."""
     titles: dict[str, str] = {}
     for name in names:
         titles.setdefault(folded(name), name)

@@ -1,4 +1,5 @@
-"""Count how often each memory is a search result. The counts have numbers and dates, but no content."""
+"""Count how often a search returned each memory. The counts are stored with the memories' numbers and with dates, but
+without content."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ PATIENCE = 1  # seconds to wait for a lock
 
 
 def note(agent: Agent, numbers: Sequence[int], now: datetime) -> dict[int, int]:
-    """Add one to the count of each of these memories, because a search returned them. Return the new counts. Rows are
-    locked in the order of their numbers, so that two calls cannot deadlock.
+    """Add 1 to the count of each of these memories. Call this function after a search returned them. Return the new
+    counts. Rows are locked in the order of their numbers, so that two calls cannot deadlock.
 
-    If the database is busy or reports an error, nothing is counted, a warning is logged, and the result is empty. The
-    search result matters more than the count.
+    If the database is busy or reports an error, nothing is counted, a warning is logged, and the result is empty. A
+    problem with the counts must not make the search fail.
     """
     new = [Recall(agent_id=agent.pk, number=number, times=0, first_at=now, last_at=now) for number in sorted(numbers)]
     used = Recall.objects.filter(agent_id=agent.pk, number__among=list(numbers))

@@ -1,4 +1,4 @@
-"""Finds, opens, locks and replaces a file below a trusted folder.
+"""Find, open, lock and replace a file below a trusted folder.
 
 Symlinks are resolved once. After that, each folder of the path below the trusted folder is opened relative to its
 parent folder, and a symlink is an error. So a user who can write in the trusted folder cannot redirect the path to
@@ -30,8 +30,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path, and the folders in which it may be. The path must be inside one of these folders after its symlinks are
-    resolved. Without `bases`, it may be anywhere."""
+    """A path, and the folders (`bases`) in which this path is allowed. After all symlinks in the path are resolved, the
+    path must be inside one of these folders. Without `bases`, every path is allowed."""
 
     path: Path
     bases: tuple[Path, ...] = ()
@@ -40,7 +40,7 @@ class Place:
         return str(self.path)
 
     def real(self) -> tuple[Path, Path]:
-        """Return the trusted folder, and the path relative to this folder with symlinks resolved. Raises
+        """Resolve the symlinks in the path. Return the trusted folder, and the path relative to this folder. Raises
         FileOutsideRoots."""
         real = Path(os.path.realpath(self.path))
         if not self.bases:
@@ -77,8 +77,8 @@ class Folder:
         os.replace(by, name, src_dir_fd=self.number, dst_dir_fd=self.number)
 
     def move(self, name: str, to: Folder, as_: str) -> None:
-        """Move a file to another folder and name. Raises FileExistsError if the new name exists. A file that somebody
-        creates at the same moment is overwritten."""
+        """Move a file to another folder and name. Raises FileExistsError if the new name exists. However, if another
+        program creates a file with this name at the same moment, that file is overwritten."""
         if to.exists(as_):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         os.rename(name, as_, src_dir_fd=self.number, dst_dir_fd=to.number)
@@ -91,7 +91,7 @@ class Folder:
         return True
 
     def link(self, name: str, as_: str) -> None:
-        """Give a file a second name. Raises FileExistsError."""
+        """Give a file a second name (a hard link). Raises FileExistsError."""
         os.link(name, as_, src_dir_fd=self.number, dst_dir_fd=self.number, follow_symlinks=False)
 
     def remove(self, name: str) -> None:
@@ -107,8 +107,8 @@ class Folder:
 
 @contextmanager
 def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
-    """Open the folder of a place. If the folder does not exist, the result is None. With `create`, it is created
-    instead, and only its owner can access it. Raises FileFault, FileOutsideRoots."""
+    """Open the folder that contains the file of a place. If the folder does not exist, yield None. With `create`,
+    create the folder instead. Only the owner can access a created folder. Raises FileFault, FileOutsideRoots."""
     with file_errors("open", place):
         base, below = place.real()
         folder = opened_below(base, below, create=create)
@@ -123,7 +123,7 @@ def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
 
 def opened_below(base: Path, below: Path, *, create: bool = False) -> Folder | None:
     """Open the folder of the file with the path `below`, which is relative to `base`. Return None if the folder does
-    not exist. With `create`, create it instead. Raises OSError, also for a symlink."""
+    not exist. With `create`, create the folder instead. Raises OSError, also if one of the folders is a symlink."""
     try:
         if create and not base.exists():
             for above in (*reversed(base.parents), base):
@@ -136,7 +136,8 @@ def opened_below(base: Path, below: Path, *, create: bool = False) -> Folder | N
 
 def walked(number: int, parts: tuple[str, ...], *, create: bool) -> int:
     """Open each folder of a path relative to its parent folder. Return the descriptor of the last folder. `number` is
-    the descriptor of the first parent folder, and is closed here. Raises OSError, also for a symlink."""
+    the descriptor of the first parent folder. This function closes this descriptor. Raises OSError, also if one of the
+    folders is a symlink."""
     for part in parts:
         above = number
         try:
@@ -174,8 +175,9 @@ def is_file(path: Path) -> bool:
 
 
 def lock(number: int, patience: float | None = None) -> None:
-    """Lock a file against other writers of this service until it is closed. Raises OSError (EAGAIN) if another process
-    holds the lock for more than `patience` seconds (default: PATIENCE). Every user who can read a file can lock it."""
+    """Lock a file until it is closed. The lock stops only other writers of this service. Raises OSError (EAGAIN) if
+    another process holds the lock for more than `patience` seconds (default: PATIENCE). Every user who can read a file
+    can lock it."""
     until = time.monotonic() + (PATIENCE if patience is None else patience)
     while True:
         try:
@@ -189,8 +191,8 @@ def lock(number: int, patience: float | None = None) -> None:
 
 
 def lease(number: int) -> bool | None:
-    """Make other processes that open this file for writing wait until `release` is called. Return False if a process
-    already has the file open for writing. Return None if the system does not support leases.
+    """Take a lease on this file. After that, a process that opens the file for writing waits until `release` is called.
+    Return False if a process already has the file open for writing. Return None if the system does not support leases.
 
     Linux grants a read lease only while no process has the file open for writing. When a process waits, Linux sends the
     signal SIGURG to the owner of the lease. By default, this signal is ignored.
@@ -221,8 +223,8 @@ def is_written(number: int) -> bool | None:
 
 @contextmanager
 def file_errors(doing: str, what: object) -> Iterator[None]:
-    """Raise a FileFault instead of an OSError. The FileFault has the path and the reason from the system, but no
-    content of the file."""
+    """Replace an OSError from this block by a FileFault. The FileFault has the path and the reason from the system, but
+    no content of the file."""
     try:
         yield
     except OSError as problem:
@@ -252,20 +254,21 @@ def write(number: int, data: bytes) -> None:
 
 
 def name_beside(name: str) -> str:
-    """Return the temporary name of the new file. It depends only on the name of the old file. So if a trim is killed,
-    the next trim finds this temporary file and removes it."""
+    """Return the temporary name of the new file. This name depends only on the name of the old file. So if a trim is
+    killed, the next trim finds the temporary file and removes it."""
     return PREFIX + hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
 
 
 def clear(folder: Folder) -> None:
-    """Remove the temporary file that a killed trim left. If it cannot be removed, no error is raised here: creating the
-    next temporary file fails with the reason."""
+    """Remove the temporary file that a killed trim left. If the file cannot be removed, this function raises no error.
+    The error is raised later, when a file gets this temporary name."""
     with suppress(OSError):
         folder.remove(name_beside(folder.name))
 
 
 def _nameable(number: int) -> int:
-    """Return `number` if the open file can get a name later. Raises OSError if this process cannot use /proc."""
+    """Check that the open file can get a name later, and return `number`. Raises OSError if this process cannot use
+    /proc."""
     try:
         Path(f"/proc/self/fd/{number}").stat()
     except OSError:
@@ -275,7 +278,7 @@ def _nameable(number: int) -> int:
 
 
 class Replacement:
-    """A new file that is locked, in the folder of the old file. Until `put` is called, it has no name or a temporary
+    """A new, locked file in the folder of the old file. Until `put` is called, the new file has no name or a temporary
     name."""
 
     def __init__(self, folder: Folder) -> None:
@@ -308,7 +311,7 @@ class Replacement:
         os.ftruncate(self.number, size)
 
     def be_like(self, old: BinaryIO) -> None:
-        """Copy the owner, mode and attributes of the old file, and sync the new file."""
+        """Copy the owner, the mode and the extended attributes of the old file. Then sync the new file."""
         self._take_owner(old)
         os.fchmod(self.number, stat.S_IMODE(os.fstat(old.fileno()).st_mode))
         self._take_attributes(old.fileno())
@@ -321,12 +324,12 @@ class Replacement:
         try:
             os.fchown(self.number, kept.st_uid, kept.st_gid)
         except PermissionError:
-            lost = "belongs to another user or group, so it cannot be replaced without losing that"
+            lost = "belongs to another user or group, and the new file cannot get the same owner and group"
             raise FileFault(f"{self.folder.path / self.folder.name} {lost}") from None
 
     def _take_attributes(self, old: int) -> None:
-        """Copy the attributes of the old file. Attributes that the old file does not have are removed, because a
-        default ACL could let other users read the file."""
+        """Copy the extended attributes of the old file. Remove all other attributes of the new file, because a default
+        ACL could let other users read the new file."""
         theirs = _attributes(old)
         for name in set(_attributes(self.number)) - set(theirs):
             with suppress(OSError):  # some attributes can be set only by the system

@@ -1,8 +1,8 @@
 """An agent's memory file: a markdown log of its runs. Each line that begins with "## " starts an entry.
 
-The bytes are never decoded. The use of memory does not depend on the size of the file. All writers of this service lock
-the file. Other programs may write without a lock. So after the file is replaced, the old file is read again, and late
-writes are copied to the new file.
+The file is read in pieces, so a large file does not need more RAM. Its bytes are never decoded. All writers of this
+service lock the file. Other programs may write without a lock. So after the file is replaced, the old file is read
+again, and late writes are copied to the new file.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WRITER_SECONDS = 2.0  # a trim waits at most this long for another program that 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The state of a memory file at the time of reading: the numbers of entries and bytes, and the SHA-256 of its
-    content."""
+    """The state of a memory file at the time of reading: the number of entries, the size in bytes, and the SHA-256 of
+    the content."""
 
     entries: int
     size: int
@@ -45,7 +45,7 @@ class Trimmed:
 
 
 class _Counter:
-    """Counts the entries and bytes of a file that is added in pieces, and computes its hash."""
+    """Counts the entries and bytes of a file, and computes the file's hash. The content is added in pieces."""
 
     def __init__(self) -> None:
         self.entries, self.size, self._digest, self._end = 0, 0, hashlib.sha256(), b"\n"
@@ -93,8 +93,8 @@ def _required(place: files.Place) -> Iterator[BinaryIO]:
 
 
 def _state(file: BinaryIO, size: int | None = None) -> FileState:
-    """Return the state of the first `size` bytes. The default is the size of the file at the start of reading, because
-    other programs may append to the file."""
+    """Return the state of the first `size` bytes of the file. The default is the size of the file at the start of
+    reading. So bytes that other programs append during the reading are not included."""
     stamp, counter = _stamp(file), _Counter()
     for piece in _between(file, 0, _size(file) if size is None else size):
         counter.add(piece)
@@ -147,12 +147,13 @@ def trim_entries(
     since: FileState | None = None,
     before_replace: Callable[[Trimmed], None] | None = None,
 ) -> Trimmed:
-    """Remove all entries except the last `keep_n` ones. Entries that were added after the state `since` also stay. If
-    `keep_n` is 0, all entries stay.
+    """Keep the last `keep_n` entries of the file, and all entries that were added after the state `since`. Remove all
+    other entries. If `keep_n` is 0, remove nothing.
 
-    The file is replaced as a whole or not at all. `before_replace` is called when the new file is complete. If it
-    raises an error, the file does not change. Raises FileFault, also if the file was removed or rewritten after the
-    state `since`. Then the file does not change.
+    The file is replaced as a whole or not at all. `before_replace` is called when the new file is complete, before the
+    replacement. If `before_replace` raises an error, the file does not change. If the file was removed or rewritten
+    after the state `since`, FileFault is raised and nothing changes. FileFault is also raised for other problems with
+    the file.
     """
     if keep_n < 0:
         raise FileFault("keepN must be non-negative")
@@ -190,8 +191,8 @@ def _require_one_name(opened: Opened) -> None:
 
 
 def _replace(opened: Opened, now: FileState, keep: int, before_replace: Callable[[Trimmed], None] | None) -> Trimmed:
-    """Write the last entries to a new file, and replace the old file with it. Then copy what other programs wrote in
-    the meantime."""
+    """Write the last entries to a new file, and replace the old file with it. Then copy the bytes that other programs
+    wrote to the old file in the meantime."""
     old, written = opened.file, _Counter()
     _require_one_name(opened)
     with files.file_errors("failed to write temp file in", opened.folder.path), files.Replacement(opened.folder) as new:
@@ -212,12 +213,13 @@ def _replace(opened: Opened, now: FileState, keep: int, before_replace: Callable
 
 @contextmanager
 def _writers_kept_out(opened: Opened) -> Iterator[None]:
-    """Make other programs that open the file for writing wait until the end of this block, if the system supports this.
-    Raises FileFault if a program has the file open for writing for more than WRITER_SECONDS."""
+    """If the system supports leases, a program that opens the file for writing waits until the end of this block.
+    Raises FileFault if another program already has the file open for writing and does not close the file within
+    WRITER_SECONDS."""
     until = time.monotonic() + WRITER_SECONDS
     while (leased := files.lease(opened.file.fileno())) is False:
         if time.monotonic() >= until:
-            problem = "is open for writing in another program, whose entries could be lost. Nothing was trimmed."
+            problem = "is open for writing in another program, and new entries could be lost. Nothing was trimmed."
             raise FileFault(f"{opened.place} {problem}")
         time.sleep(0.001)
     try:
@@ -228,7 +230,7 @@ def _writers_kept_out(opened: Opened) -> Iterator[None]:
 
 
 def _require_unchanged(opened: Opened, now: FileState) -> None:
-    """Check for the last time before the replacement that the file is the same. Raises FileFault."""
+    """Check directly before the replacement that the file was not replaced, removed or rewritten. Raises FileFault."""
     if not opened.is_in_place():
         raise FileFault(f"{opened.place} was replaced or removed in the meantime. Nothing was trimmed.")
     _require_one_name(opened)
@@ -237,9 +239,9 @@ def _require_unchanged(opened: Opened, now: FileState) -> None:
 
 
 def _copy_late_writes(opened: Opened, copied: int, new: files.Replacement, written: _Counter) -> None:
-    """Copy what other programs write to the old file to the new file. The old file has no name any more, so only a
-    program that already has it open can write to it. If the system cannot tell whether there is such a program, this
-    waits for a moment."""
+    """Copy to the new file all bytes that other programs still write to the old file. The old file has no name any
+    more, so only a program that already has this file open can write to it. If the system does not report whether such
+    a program exists, wait for a moment before copying."""
     until = time.monotonic() + WRITER_SECONDS
     is_open: bool | None = True
     while is_open:
@@ -254,8 +256,8 @@ def _copy_late_writes(opened: Opened, copied: int, new: files.Replacement, writt
             time.sleep(0.001)
         if is_open and time.monotonic() >= until:
             raise FileFault(
-                f"{opened.place} was trimmed, but another program still has the old file open for writing: what it "
-                "writes there is lost."
+                f"{opened.place} was trimmed, but another program still has the old file open for writing. All text "
+                "that this program writes to the old file is lost."
             )
 
 
@@ -283,10 +285,11 @@ def append(place: files.Place, entry: bytes) -> None:
 
 @contextmanager
 def locked_to_append(place: files.Place) -> Iterator[Opened]:
-    """Open the file and lock it. If it does not exist, create it with mode 0600. Raises FileFault, also if another
-    process holds the lock for too long.
+    """Open the file and lock it. If the file does not exist, create it with mode 0600. Raises FileFault, also if
+    another process holds the lock for too long.
 
-    Lock the file before the transaction begins, because `gc` also locks the file before it writes to the trail.
+    Callers must lock the file before they begin a transaction. `gc` uses the same order: first it locks the file, then
+    it writes to the trail.
     """
     with files.file_errors("open", place), _locked(place, create=True) as opened:
         if opened is None:
@@ -342,7 +345,7 @@ class Opened:
 
 @contextmanager
 def _opened(place: files.Place, *, create: bool = False) -> Iterator[Opened | None]:
-    """Open the file. The result is None if the file does not exist."""
+    """Open the file. Yield None if the file does not exist."""
     with files.folder_of(place, create=create) as folder:
         file = None if folder is None else files.open_file(folder, os.O_RDONLY | (os.O_CREAT if create else 0), place)
         if folder is None or file is None:
@@ -354,9 +357,9 @@ def _opened(place: files.Place, *, create: bool = False) -> Iterator[Opened | No
 
 @contextmanager
 def _locked(place: files.Place, *, create: bool = False) -> Iterator[Opened | None]:
-    """Open the file and lock it. The result is None if the file does not exist. The file is opened only for reading, so
-    that this process does not count as a writer while it waits for the lock. If somebody replaces the file during this
-    time, the new file is opened and locked."""
+    """Open the file and lock it. Yield None if the file does not exist. The file is opened only for reading, so that
+    this process does not count as a writer while it waits for the lock. If the file is replaced during this time, open
+    and lock the new file."""
     while True:
         with _opened(place, create=create) as opened:
             if opened is not None:

@@ -1,7 +1,7 @@
-"""The log of an agent's runs: the format of an entry, and the place where it is written.
+"""Log an agent's runs. This module defines the format of a log entry, and chooses where the entry is written.
 
-If the agent has a memory file, an entry is added to this file. Otherwise the entry becomes a memory with the source
-"run" in the agent's journal.
+If the agent has a memory file, an entry is added to this file. Otherwise the entry is stored in the agent's journal as
+a memory with the source "run".
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _HEADER = re.compile(r"(?<=[\n\r])(?=## )")
 
 
 def log_run(agent: Agent, task: str, result: str, actor: Actor, file: Opened | None = None) -> int | None:
-    """Log a run. Return the number of the journal memory, or None if the run was logged in the memory file. `file` is
-    the memory file if the caller has locked it with `locked_file`. Otherwise it is locked here.
+    """Log a run. Return the number of the journal memory, or None if the run was logged in the memory file. If the
+    caller has locked the memory file with `locked_file`, `file` is this locked file. Without `file`, this function
+    locks the memory file.
 
     Raises Invalid, MemoryDisabled, FileFault, Erased.
     """
@@ -55,12 +56,12 @@ def _require_current(agent: Agent) -> None:
     if not row.memory_enabled:
         raise MemoryDisabled
     if row.memory_path != agent.memory_path:
-        raise FileFault("The memory file of this agent was changed in the meantime. Nothing was written.")
+        raise FileFault("The path of this agent's memory file was changed in the meantime. Nothing was written.")
 
 
 def locked_file(agent: Agent) -> AbstractContextManager[Opened | None]:
-    """Lock the agent's memory file. The result is None if the agent has no memory file. Lock the file before a
-    transaction begins.
+    """Lock the agent's memory file. If the agent has no memory file, the block gets None instead. Callers must lock the
+    file before they begin a transaction.
 
     Raises Erased, MemoryDisabled, FileFault.
     """
@@ -71,8 +72,8 @@ def locked_file(agent: Agent) -> AbstractContextManager[Opened | None]:
 
 
 def body(task: str, result: str) -> str:
-    """Return the text of an entry. It has the task on one line, and the first 1,000 characters of the result. Headers
-    in the result are escaped. Raises Invalid."""
+    """Return the text of an entry. This text has the task on one line, and the first 1,000 characters of the result.
+    Headers in the result are escaped. Raises Invalid."""
     one_line = " ".join(line.strip() for line in checked_content(task, "task").splitlines() if line.strip())
     if len(one_line) > TASK_CHARACTERS:
         raise Invalid("task", f"has {len(one_line):,} characters; the maximum is {TASK_CHARACTERS:,}")
@@ -93,8 +94,9 @@ def entry(at: datetime, body: str) -> str:
 
 
 def place_of(agent: Agent) -> Place:
-    """Return the place of the agent's memory file. The file must be inside one of the folders VAULT_ROOTS, also after
-    symlinks are resolved. If its path is inside the tenant's folder, it must also stay inside the tenant's folder."""
+    """Return the place of the agent's memory file. The file must be inside one of the folders in VAULT_ROOTS, also
+    after symlinks are resolved. If the path is inside the tenant's folder, the file must be inside the tenant's folder
+    after symlinks are resolved."""
     path, roots = Path(agent.memory_path), [Path(root) for root in settings.VAULT_ROOTS]
     real = Path(os.path.realpath(path.parent))
     folders = [root / agent.tenant.slug for root in roots]
@@ -103,7 +105,8 @@ def place_of(agent: Agent) -> Place:
 
 
 def path_in_roots(text: str) -> str:
-    """Return the absolute path of a memory file inside one of the folders VAULT_ROOTS. Raises Invalid."""
+    """Check the path of a memory file, and return the absolute path. The file must be inside one of the folders in
+    VAULT_ROOTS. Raises Invalid."""
     try:
         text = str(Path(text).expanduser()) + ("/" if text.endswith("/") else "") if text else ""
     except RuntimeError:
@@ -112,8 +115,8 @@ def path_in_roots(text: str) -> str:
 
 
 def path_in_tenant(tenant: str, text: str) -> str:
-    """Return the absolute path of a memory file inside the tenant's folder. For callers other than the operator. Raises
-    Invalid."""
+    """Check the path of a memory file, and return the absolute path. The file must be inside the tenant's folder. Use
+    this function if the path does not come from the operator. Raises Invalid."""
     folders = [Path(root) / tenant for root in settings.VAULT_ROOTS]
     if text.startswith("~"):
         raise Invalid("memory_path", "must not begin with ~")

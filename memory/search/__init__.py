@@ -1,4 +1,4 @@
-"""Search over one agent's memories. The search index (`Index`) is only in RAM and is never stored."""
+"""Search the memories of one agent. The search index (`Index`) is only in RAM and is never stored."""
 
 from memory.search.holdings import Document
 from memory.search.index import Hit, Index

@@ -1,7 +1,8 @@
-"""The cache of search indexes in this process. The least recently used index is dropped first.
+"""The cache of search indexes in this process. If the cache is too large, the least recently used indexes are dropped.
 
-An index is built when it is first used. Each later search adds the changes since the index's last audit entry. An index
-is never stored. The agent's wrapped key is part of the cache key, so no index is used after a rotation or an erasure.
+An index is built when it is first used. Each later search first adds the changes since the last update of the index. An
+index is never stored. The cache key contains the agent's wrapped key. So after the agent's key is rotated or erased,
+the old index is not used.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class _Held:
 
 
 class _Edited(local):
-    """The agents that this thread edits in its current transaction, each with that transaction's outermost block."""
+    """The agents that this thread edits in its current transaction. `blocks` maps each agent to the outermost `atomic`
+    block of this transaction."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, object] = {}
@@ -44,15 +46,16 @@ _edited = _Edited()
 
 
 def note_edit(*, agent: Agent, **_: object) -> None:
-    """Receive the signal `edited`. Until this transaction ends, its searches of this agent do not use the cache.
+    """Receive the signal `edited`. From now until the end of the current transaction, searches in this transaction do
+    not use the cache for this agent.
 
-    The transaction may still be rolled back, so the cached index must not contain its changes.
+    The transaction can still be rolled back, so the cached index must not contain the changes of the transaction.
     """
     _edited.blocks[agent.pk] = _block()
 
 
 def _block() -> object:
-    """Return the outermost `atomic` block of this thread's transaction. The block of a test case does not count."""
+    """Return the outermost `atomic` block of this thread's transaction. The block of a Django test case is ignored."""
     blocks = transaction.get_connection().atomic_blocks
     return next((block for block in blocks if not block._from_testcase), None)
 
@@ -94,16 +97,19 @@ def _hold(agent: Agent) -> _Held:
 
 
 def _update(agent: Agent, held: _Held) -> None:
-    """Update the index. If a memory was redacted in another process, rebuild the index without the memory's words."""
+    """Update the index. If a memory was redacted since the last update, rebuild the index, so that the index does not
+    contain the redacted words."""
     if not _add_changes(agent, held):
         held.index, held.seen = Index(agent.language), 0
         _add_changes(agent, held)
 
 
 def _add_changes(agent: Agent, held: _Held) -> bool:
-    """Add the changes after `held.seen` to the index. Returns False if one of the changed memories is redacted.
+    """Add the changes after `held.seen` to the index. Return False if one of the changed memories is redacted, because
+    the index must then be rebuilt.
 
-    An agent's entries are committed in order of their numbers, so no earlier change can be missed.
+    The audit entries of an agent are committed in the order of their numbers. So a change with a lower number cannot
+    appear later.
     """
     changed = Memory.objects.of(agent).filter(version__gt=held.seen)
     if held.seen and not changed.exists():

@@ -1,7 +1,8 @@
-"""Builds the block of memories for an agent's prompt: core memories, then the journal of the last days.
+"""Build the block of memories for an agent's prompt. The block has the core memories first, and then the journal of the
+last days.
 
-If the block exceeds `max_tokens`, the oldest journal entries are left out first, and then the oldest core memories.
-Constitutional memories are never left out. The block says how many memories and tokens are left out.
+If the block exceeds `max_tokens`, the oldest journal memories are left out first, and then the oldest core memories.
+Constitutional memories are never left out. The last line of the block says how many memories and tokens are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Line = tuple[Memory, Opened]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Context:
-    """The memories in the block, oldest first, and the number of memories and tokens that are left out."""
+    """The block: the memories in it, oldest first, and the number of memories and tokens that are left out."""
 
     core: tuple[Line, ...]
     journal: tuple[Line, ...]
@@ -39,7 +40,7 @@ class Context:
     left_out_tokens: int
 
     def as_text(self) -> str:
-        """The block as text for a prompt."""
+        """Return the block as text for a prompt."""
         parts = []
         if self.core:
             parts.append("# What you remember\n" + "\n".join(f"- {indented(opened)}" for _, opened in self.core))
@@ -57,7 +58,7 @@ def indented(opened: Opened) -> str:
 
 
 def left_out(memories: int, tokens: int) -> str:
-    """Return the last line of a block, which says how many memories and tokens are left out."""
+    """Return the last line of a block. This line says how many memories and tokens are left out."""
     verb = "is" if memories == 1 else "are"
     return f"({several(memories, 'memory', 'memories')} of {tokens:,} tokens {verb} left out here.)"
 
@@ -65,8 +66,8 @@ def left_out(memories: int, tokens: int) -> str:
 def etag(
     agent: Agent, *, max_tokens: int | None, form: str, project: str | None = None, now: datetime | None = None
 ) -> str:
-    """Compute the ETag of a block from the agent's last audit entry and the first day of the journal, without a
-    query."""
+    """Return the ETag of a block. The ETag changes with each audit entry of the agent, and when the journal of the
+    block begins on another day. No database query is needed."""
     since = _journal_since(now or timezone.now()).date()
     state = f"{agent.pk}/{agent.audit_seq}/{agent.memory_enabled}/{since}/{max_tokens}/{form}"
     state += "" if project is None else f"/{project}"
@@ -79,7 +80,7 @@ def read(
     """Return the block of memories for a prompt. Only the agent's side may read it. With `project`, the block has only
     memories that are visible from that project.
 
-    Raises Invalid. While memory is off, raises MemoryDisabled instead of returning an empty block.
+    Raises Invalid. If memory is off, raises MemoryDisabled instead of returning an empty block.
     """
     if not agent.memory_enabled:
         raise MemoryDisabled
@@ -109,16 +110,17 @@ def _of_others(agent: Agent, project: str) -> Q:
 
 
 def _journal_since(now: datetime) -> datetime:
-    """Return the moment at which the journal of a block begins. It is always midnight, so it changes once a day."""
+    """Return the moment at which the journal of a block begins. This moment is always midnight, so it changes only once
+    a day."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return today - timedelta(days=settings.CONTEXT_JOURNAL_DAYS)
 
 
 def _within(memories: Sequence[Memory], max_tokens: int | None) -> list[Memory]:
-    """Return the memories that fit into `max_tokens`, in order.
+    """Return the memories that fit into `max_tokens`. The order of the memories does not change.
 
-    All constitutional memories stay. The remaining tokens are used for the newest core memories, then for the newest
-    journal memories.
+    All constitutional memories are returned. The remaining tokens are used for the newest core memories, then for the
+    newest journal memories.
     """
     if max_tokens is None:
         return list(memories)

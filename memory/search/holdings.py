@@ -1,4 +1,5 @@
-"""The data of a search index: each memory's terms in order, and its metadata for filters, but no text."""
+"""The data of a search index. For each memory, this data has the terms in order and the metadata for filters, but no
+text."""
 
 import gc
 from array import array
@@ -26,7 +27,8 @@ _PER_TERM = 330
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A memory to index. The `repr` does not show its content, so that logs never contain content."""
+    """A memory that is added to an index. The `repr` of a document does not show its content, so that logs never
+    contain content."""
 
     number: int
     text: str = field(repr=False)
@@ -39,7 +41,8 @@ class Document:
 
 
 def packed(terms: Iterable[int]) -> bytes:
-    """Pack the terms into bytes, in order, four bytes for each. Unlike an array, bytes need no garbage collection."""
+    """Pack the terms into bytes. The order of the terms does not change. Each term takes four bytes. Unlike an array,
+    bytes need no garbage collection."""
     return array("I", terms).tobytes()
 
 
@@ -51,7 +54,7 @@ def _words(document: Document) -> list[str]:
 
 
 def holds_run(held: bytes, sought: bytes) -> bool:
-    """Whether the terms in `sought` occur directly one after another in `held`."""
+    """Return whether the terms in `sought` occur directly one after another in `held`."""
     place = held.find(sought)
     # The bytes can also match in the middle of a term. Such a match does not count.
     while place >= 0 and place % _PER_POSITION:
@@ -84,14 +87,14 @@ def _holding(document: Document, held: bytes) -> Holding:
 
 
 def _fingerprint(document: Document) -> int:
-    """A hash of the exact text and tags, valid only in this process."""
+    """Return a hash of the exact text and tags. The hash is valid only in this process."""
     return hash((document.text, document.tags))
 
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Pause garbage collection while an index is filled. The collection would find nothing, and would take a fifth of
-    the time."""
+    """Pause garbage collection while an index is filled. Garbage collection would find nothing during this time, but
+    would take a fifth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -103,7 +106,7 @@ def _collection_paused() -> Iterator[None]:
 
 class Holdings:
     """The memories of one index. For each term that is not a stop word, there is a sorted list of the memories that
-    contain it."""
+    contain the term."""
 
     def __init__(self, language: str) -> None:
         self.language = language
@@ -173,7 +176,8 @@ class Holdings:
                 self.repeats.setdefault(term, {})[number] = times
 
     def remove(self, number: int) -> None:
-        """Remove a memory, and all words and stems that no other memory has. An unknown number is ignored."""
+        """Remove a memory. Also remove all words and stems that no other memory contains. An unknown number is
+        ignored."""
         holding = self.by_number.pop(number, None)
         if holding is None:
             return

@@ -29,9 +29,9 @@ class Hit:
 class Index:
     """A full-text index of numbered documents.
 
-    The stems in an index are content. So an index is never stored or pickled, and the words of a removed document do
-    not stay in it. `language` is the name of a Snowball stemmer. A word of another language matches only its exact
-    form.
+    The stems in an index are unencrypted content. So an index is never stored or pickled. The words of a removed
+    document do not stay in the index. `language` is the name of a Snowball stemmer. A word of another language matches
+    only its exact form.
 
     Searches may run concurrently. `extend` and `remove` need exclusive access.
     """
@@ -47,7 +47,8 @@ class Index:
 
     @property
     def bytes_used(self) -> int:
-        """Estimate the used memory in bytes, in constant time. The error is at most about 25 %."""
+        """Return an estimate of the RAM that the index uses, in bytes. The estimate needs constant time. Its error is
+        at most about 25 %."""
         return self._holdings.bytes_used
 
     def extend(self, documents: Iterable[Document]) -> None:
@@ -71,13 +72,14 @@ class Index:
     ) -> list[Hit]:
         """Return the documents that match a query, best first. Documents with equal scores are in order of number.
 
-        Words are combined with OR: a document that contains more of them has a higher score. A document must contain
-        each `"phrase"`, must have each `tag:NAME`, and must not contain the word of a `-word`. All other text is taken
-        literally. No query raises an error. A query without words and phrases lists all allowed documents, newest
-        first, with score 0. A query that has only punctuation finds nothing.
+        Words are combined with OR. A document that contains more of the words has a higher score. A document must
+        contain each `"phrase"` and must have each `tag:NAME`. A `-` before a word, a phrase or a tag excludes documents
+        with this word, phrase or tag. All other text is taken literally. No query raises an error. A query without
+        words and phrases lists all allowed documents, newest first, with score 0. A query that has only punctuation
+        finds nothing.
 
-        `boost` takes an origin date and returns a factor. This factor multiplies the scores of the best `3 * limit`
-        results, or of the best 30 results if that is more.
+        `boost` is a function that takes the origin date of a document and returns a factor. The score of the document
+        is multiplied by this factor. This happens only for the best `3 * limit` results, but for at least 30 results.
         """
         if limit < 1:
             return []
@@ -113,9 +115,11 @@ class Index:
         return [Hit(number, score) for score, number in ordered[:limit]]
 
     def _best(self, ranking: Ranking, query: Query, filters: Filters, wanted: int) -> list[tuple[float, int]]:
-        """Return the best allowed memories as (score, number): at least `wanted`, if there are so many.
+        """Return the best allowed memories as pairs (score, number). If at least `wanted` memories match, at least
+        `wanted` memories are returned.
 
-        Most filters allow most memories. So it is faster to rank all memories first, and to filter only the best.
+        Most filters allow most memories. So the function first ranks all memories and then filters only the best ones,
+        because this is faster.
         """
         if filters.any() and not query.restricts:
             most = wanted + max(_SPARE, wanted // 2)
@@ -126,7 +130,8 @@ class Index:
         return ranking.best(wanted, select(self._holdings, query, filters, ranking.terms))
 
     def _words(self, query: Query) -> dict[str, set[int]]:
-        """Return the words for ranking, with their terms. Stop words are used only if the query has no other words."""
+        """Return the words that are used for ranking, and the terms of each word. Stop words are used only if the query
+        has no other words."""
         vocabulary = self._holdings.vocabulary
         words = dict.fromkeys(word for part in (query.text, *query.phrases) for word in without_tails(split(part)))
         telling = [word for word in words if not vocabulary.is_stop(word)]
@@ -137,7 +142,8 @@ class Index:
         return {word: terms for word, terms in by_word.items() if word in kept}
 
     def _commonness(self, terms: set[int]) -> tuple[bool, int]:
-        """Return a sort key. It puts the rarest words first. Words that no document has come after all others."""
+        """Return a sort key for a word that has these terms. Rare words come first. Words that are in no document come
+        last."""
         return not terms, sum(len(self._holdings.vocabulary.postings[term]) for term in terms)
 
     def _terms(self, words: dict[str, set[int]]) -> Terms:

@@ -1,4 +1,5 @@
-"""Removes the headings, labels and empty fields of templates from the texts of memories, for search and prompts."""
+"""Remove parts of templates from the texts of memories. For search, headings, labels and empty fields are removed. For
+prompts, empty fields and sections without other fields are removed."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def _own(text: str, known: frozenset[str], headings: frozenset[str]) -> Iterator
 
 
 def without_empty_fields(text: str, category: str) -> str:
-    """Return the text of a memory for a prompt. Empty fields, and sections that have only empty fields, are removed."""
+    """Return the text of a memory for a prompt. Empty fields are removed. A section that has only empty fields is also
+    removed."""
     if category not in templates.OF or ABSENT not in text:
         return text
     kept = "".join(line for line, _, is_fenced in sections.parsed(text) if is_fenced or not _ABSENT.match(line))

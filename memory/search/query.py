@@ -1,4 +1,4 @@
-"""Parses a search query. Every string is a valid query: text that is not an operator is taken literally."""
+"""Parse a search query. Every string is a valid query: text that is not an operator is taken literally."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ _PIECE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The parts of a query: words for ranking, and the phrases and tags that a memory must have or must not have."""
+    """The parts of a query. `text` has the words for ranking. A memory must have all `phrases` and `tags`, and must not
+    have anything from `without` and `without_tags`."""
 
     text: str
     phrases: tuple[str, ...]

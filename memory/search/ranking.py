@@ -1,4 +1,4 @@
-"""Ranks memories by BM25, with a small bonus if words of the query are near each other."""
+"""Rank memories by BM25. A memory gets a small bonus if words of the query are near each other in its text."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
@@ -29,8 +29,8 @@ Terms = dict[int, float]
 class Ranking:
     """Scores memories by a query's terms. `terms` maps each term to its weight.
 
-    The parts of a score are always added in the same order: rare terms first, and equally rare terms by stem. So equal
-    memories have exactly equal scores.
+    A score is the sum of one part for each term. The parts are always added in the same order, so that equal memories
+    have exactly the same score. Rare terms come first. Equally rare terms are in order of their stems.
     """
 
     def __init__(self, holdings: Holdings, terms: Terms) -> None:
@@ -50,7 +50,8 @@ class Ranking:
         return self._scales
 
     def best(self, wanted: int, allowed: Collection[int] | None = None) -> list[tuple[float, int]]:
-        """Return the best allowed memories as (score, number), best first: at least `wanted`, if there are so many.
+        """Return the best allowed memories as pairs (score, number), best first. If at least `wanted` memories match,
+        at least `wanted` memories are returned.
 
         Memories with equal scores are in order of number.
         """
@@ -86,13 +87,14 @@ class Ranking:
             scores[number] = known(number, 0.0) + scale * part
 
     def _bound(self, term: int) -> float:
-        """Return a value that is higher than any memory's score for a term. It includes a margin for rounding."""
+        """Return a value that is higher than the score of any memory for a term. The value includes a margin for
+        rounding errors."""
         most = max(self._holdings.repeats.get(term, {0: 1}).values())
         return self._scales[term] * _saturated(most, 0.0) * 1.000001
 
     def nearest_first(self, ranked: list[tuple[float, int]], words: list[int]) -> list[tuple[float, int]]:
         """Reorder the best of the ranked memories. A memory moves up if neighbouring words of the query are near each
-        other in it."""
+        other in the memory."""
         pairs = [pair for pair in pairwise(words) if pair[0] != pair[1]]
         if not pairs:
             return ranked

@@ -1,4 +1,4 @@
-"""Reads an agent's own memories: single memories, a list, or the results of a search.
+"""Read an agent's own memories: single memories, a list of memories, or search results.
 
 While memory is off, nothing can be read. While a category is off, the memories of this category cannot be read.
 """
@@ -37,7 +37,8 @@ def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
 
 
 def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read]:
-    """Return the next memories after number `after`, without redacted memories. Raises MemoryDisabled."""
+    """Return at most `limit` memories with numbers above `after`, in order of number. Redacted memories are left out.
+    Raises MemoryDisabled."""
     switches.require_on(agent)
     rows = Memory.objects.of(agent).filter(number__gt=after, redacted_at__isnull=True)
     rows = rows.exclude(switches.hidden(agent)) if switches.closed(agent) else rows
@@ -65,7 +66,7 @@ def search(
 ) -> list[Read]:
     """Return the memories that match a query, best first. Every text is a valid query. Raises MemoryDisabled.
 
-    `boost` takes a memory's origin date and returns a factor for its score.
+    `boost` is a function that takes a memory's origin date and returns a factor for the memory's score.
     """
     switches.require_on(agent)
     filters = replace(filters, without=switches.closed(agent) | filters.without)

@@ -1,4 +1,5 @@
-"""Selects the memories that a query and filters allow, by phrases, exclusions, tags and metadata."""
+"""Select the memories that a query and filters allow. A query can have phrases, exclusions and tags. Filters can have
+tags and metadata."""
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +57,8 @@ EVERYTHING = Filters()
 
 
 def readings(vocabulary: Vocabulary, word: str) -> set[int]:
-    """Return the terms that a word of a query can mean. A single CJK character means all pairs that begin with it."""
+    """Return the terms that a word of a query can mean. A single CJK character can mean every term that begins with
+    this character."""
     if len(word) == 1 and is_cjk(word):
         return vocabulary.starting_with(word)
     term = vocabulary.find(word)
@@ -66,7 +68,8 @@ def readings(vocabulary: Vocabulary, word: str) -> set[int]:
 def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[int] | None) -> set[int] | None:
     """Return the memories that the query and the filters allow, or None if all memories are allowed.
 
-    If the terms in `ranked` are given, the result may leave out memories that have none of these terms.
+    `ranked` can have the terms that are used for ranking. Memories that have none of these terms can be missing in the
+    result.
     """
     phrases, without = (_phrases(holdings.vocabulary, texts) for texts in (query.phrases, query.without))
     if not (query.restricts or filters.any()):
@@ -89,7 +92,7 @@ def _phrases(vocabulary: Vocabulary, texts: Iterable[str]) -> list[Phrase]:
 
 
 def _start(holdings: Holdings, phrases: list[Phrase], ranked: Iterable[int] | None) -> Iterable[int]:
-    """Return a small set of memories that contains all results."""
+    """Return a small group of memories to check. All results are in this group."""
     candidates = [_holding_any(holdings, word) for phrase in phrases for word in phrase]
     if ranked is not None:
         candidates.append(_holding_any(holdings, set(ranked)))
@@ -97,7 +100,7 @@ def _start(holdings: Holdings, phrases: list[Phrase], ranked: Iterable[int] | No
 
 
 def _holding_any(holdings: Holdings, terms: set[int]) -> Sequence[int] | set[int] | None:
-    """Return the memories that have one of the terms, or None if finding them takes more time than it saves."""
+    """Return the memories that have one of the terms. Return None if it is faster to check all memories."""
     if any(term <= holdings.vocabulary.last_stop for term in terms):
         return None
     postings = list(holdings.numbers_with(terms).values())

@@ -1,4 +1,4 @@
-"""The terms of one silo. A term is the number of a word's stem."""
+"""The terms of one silo. Each stem of a word has a number. This number is called a term."""
 
 from memory.search.words import is_cjk, stemmer, stop_words
 
@@ -13,10 +13,10 @@ _LARGEST_FAMILY = 2_000  # a larger family consists of generated names, not of r
 
 
 class Vocabulary(dict[str, int]):
-    """Maps words to terms. `vocabulary[word]` adds an unknown word; `find` does not add it.
+    """Maps words to terms. `vocabulary[word]` adds the word if it is unknown. `find` never adds a word.
 
-    The terms up to `last_stop` are the separator of tags and the stop words, which have no stem. `drop` removes a term
-    that no memory has any more. So no word of a removed memory stays in the vocabulary.
+    Term 0 is the separator of tags. The terms from 1 to `last_stop` are the stop words. Stop words are not stemmed.
+    `drop` removes a term that no memory has any more. So no word of a removed memory stays in the vocabulary.
     """
 
     def __init__(self, language: str) -> None:
@@ -71,7 +71,8 @@ class Vocabulary(dict[str, int]):
         return 0 < self.get(word, 0) <= self.last_stop
 
     def forget_spellings(self, term: int) -> None:
-        """Remove the words of a term. A word that memories still contain is added again when it is used."""
+        """Remove all words that are mapped to this term. A word that memories still contain is added again at its next
+        use."""
         for word in (self.stems[term], *self._spellings.pop(term, ())):
             if self.get(word) == term:  # a stem can itself be a word with another stem: agreed → agre, agre → agr
                 del self[word]
@@ -92,12 +93,13 @@ class Vocabulary(dict[str, int]):
         self._free.append(term)
 
     def starting_with(self, character: str) -> set[int]:
-        """Return the terms that begin with a CJK character: pairs of characters, or the character alone."""
+        """Return the terms that begin with this CJK character. Such a term is a pair of characters, or the character
+        alone."""
         return {self.terms[stem] for stem in self._families.get(character, ())}
 
     def relatives(self, word: str) -> list[int]:
-        """Return terms that are related to the word, most frequent first. Their stems are the word's stem with a few
-        more or fewer letters at the end (counsel, counselor)."""
+        """Return terms that are related to the word. The most frequent terms come first. The stem of a related term has
+        a few letters more or fewer at the end than the word's stem, as in counsel and counselor."""
         stem = self.stem(word)
         family = () if is_cjk(stem) else self._families.get(_family(stem), ())
         if len(family) > _LARGEST_FAMILY:

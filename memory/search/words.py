@@ -1,4 +1,4 @@
-"""Splits normalized and casefolded text into words. A series of CJK characters becomes overlapping pairs.
+"""Normalize and casefold text, and split it into words. A series of CJK characters is split into overlapping pairs.
 
 This module also has the stop words (stopwords.toml) and the stemmer of each language.
 """
@@ -45,8 +45,8 @@ _TABLE = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in
 def split(text: str) -> list[str]:
     """Return the words of a text, in order.
 
-    Each CJK character starts a word: the character together with the next one or, at the end of a series, the character
-    alone. So phrases can be compared word by word.
+    Each CJK character starts a word. This word has the character and the next character. At the end of a series, the
+    word is the character alone. So phrases can be compared word by word.
     """
     # Most text is simple. For simple text, a byte table gives the same words three times faster than the expressions.
     if text.isascii():
@@ -72,7 +72,7 @@ def _pairs(found: str) -> list[str]:
 
 def without_tails(words: list[str]) -> list[str]:
     """Return the words without the single characters that end a series of CJK characters. The pair before such a
-    character already contains it."""
+    character already contains this character."""
     return [word for before, word in zip(["", *words], words, strict=False) if not _is_tail(before, word)]
 
 
@@ -97,13 +97,14 @@ LANGUAGES = (frozenset(Stemmer.algorithms()) - {"porter", "dutch_porter"}) | {
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """Return the most common words of a language. They say nothing about a memory."""
+    """Return the most common words of a language. Such words do not help to find a memory."""
     lists: dict[str, str] = tomllib.loads(Path(__file__).with_name("stopwords.toml").read_text("utf-8"))
     return frozenset(lists.get(language, "").casefold().split())
 
 
 def stemmer(language: str) -> Callable[[str], str]:
-    """Return the Snowball stemmer of a language. For an unknown language, the result returns each word unchanged."""
+    """Return the Snowball stemmer of a language. For an unknown language, return a function that does not change
+    words."""
     if language not in Stemmer.algorithms():
         return str
     # The stemmer's own cache is off: the vocabulary already has all stems, and a cache would keep removed content.

@@ -1,4 +1,4 @@
-"""A system check: the keys of all silos must be in the keyring."""
+"""A system check. The key-encryption keys of all silos must be in the keyring."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from memory.silo import keys
 
 @register(Tags.database, deploy=True)
 def silos_open(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Unwrap the data key of one agent for each key-encryption key. If a key-encryption key is missing, this is an
-    error, and the service does not start.
+    """For each key-encryption key, unwrap the data key of one agent. If a key-encryption key is missing, return an
+    error, so that the service does not start.
 
-    A broken data key is only a warning, because it affects one agent.
+    For a broken data key, return only a warning, because this affects only one agent.
     """
     return ask_database(databases, _unopenable)
 
@@ -36,7 +36,7 @@ def _unopenable() -> list[CheckMessage]:
 
 
 def _one_agent_per_key() -> list[tuple[int, bytes]]:
-    """Return an agent and its wrapped data key for each key-encryption key. The first bytes of a wrapped key contain
+    """For each key-encryption key, return one agent's id and wrapped data key. The first bytes of a wrapped key contain
     the id of the key-encryption key."""
     if "memory_agent" not in connection.introspection.table_names():
         return []

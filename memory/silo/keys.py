@@ -1,4 +1,5 @@
-"""Data keys. Each agent has one data key. It is stored wrapped (encrypted) by a key-encryption key of the keyring.
+"""Create, wrap and unwrap data keys. Each agent has one data key. A data key is stored wrapped. This means that it is
+encrypted with a key-encryption key from the keyring.
 
 The format of a wrapped key: version byte | id of the key-encryption key (8 bytes, ASCII) | nonce, ciphertext and tag.
 """
@@ -25,12 +26,13 @@ ID_END = 9  # version byte and key id
 
 
 def new_wrapped_key(agent_id: int) -> bytes:
-    """Create a data key for an agent. Returns it wrapped by the newest key-encryption key."""
+    """Create a data key for an agent. Return the data key wrapped with the newest key-encryption key."""
     return _wrap(keyring().silo[0], agent_id, secrets.token_bytes(32))
 
 
 def rewrap(agent_id: int, wrapped: bytes) -> bytes:
-    """Return the data key, wrapped by the newest key-encryption key. If `wrapped` already is, it does not change."""
+    """Wrap the data key with the newest key-encryption key, and return the wrapped key. If `wrapped` already uses the
+    newest key, return `wrapped` unchanged."""
     newest = keyring().silo[0]
     if wrapping_key_id(wrapped) == newest.id:
         return wrapped
@@ -51,7 +53,7 @@ def unwrap(agent_id: int, wrapped: bytes) -> bytes:
     """Return the agent's data key.
 
     Raises SiloKeyMissing if the key-encryption key is not in the keyring. Raises SealBroken if `wrapped` was altered or
-    belongs to another agent. Raises Erased if it is empty.
+    belongs to another agent. Raises Erased if `wrapped` is empty.
     """
     if not wrapped:
         raise Erased(f"The silo of agent {agent_id} was erased. It can no longer be read or changed.")

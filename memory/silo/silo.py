@@ -5,8 +5,8 @@ decrypting the content. The format of a sealed memory is:
 
     version (1 byte) | length of the content's seal (4 bytes) | content's seal | tags' seal (empty for no tags)
 
-A seal is encrypted with AES-256-GCM. It has a random 12-byte nonce, the ciphertext and a 16-byte tag. Associated data
-binds a seal to its agent, memory and field.
+A seal is encrypted with AES-256-GCM. A seal consists of a random 12-byte nonce, the ciphertext and a 16-byte
+authentication tag. Associated data binds a seal to its agent, memory and field.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Opened:
-    """The decrypted content and tags of a memory. The `repr` does not show them, so that logs do not contain them."""
+    """The decrypted content and tags of a memory. The `repr` shows neither content nor tags, so that logs do not
+    contain them."""
 
     content: str
     tags: tuple[str, ...]
@@ -43,7 +44,8 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Read:
-    """A memory with its decrypted content. `score` is its score in a search. Without a search it is 0."""
+    """A memory with its decrypted content. `score` is the memory's score in a search. If the memory was not found by a
+    search, `score` is 0."""
 
     memory: Memory
     opened: Opened
@@ -82,10 +84,10 @@ class Silo:
 
     @classmethod
     def for_agent(cls, agent: Agent) -> Silo:
-        """Return the silo of an agent, from the cache if possible. Use it only for work on that agent's behalf.
+        """Return the silo of an agent, from the cache if possible. Use a silo only for work on behalf of its agent.
 
-        The wrapped key is part of the cache key, so a rotation or an erasure takes effect at once in every process.
-        Raises SiloKeyMissing, SealBroken and Erased, as `unwrap` does.
+        The cache key contains the wrapped key. So after a key is rotated or erased, no process uses the old silo from
+        its cache. Raises SiloKeyMissing, SealBroken and Erased, as `unwrap` does.
         """
         place = (agent.pk, bytes(agent.wrapped_key))
         with _lock:
@@ -100,11 +102,13 @@ class Silo:
         return silo
 
     def digest(self, content: str) -> bytes:
-        """Return a keyed digest of a content. With digests, equal contents can be found without decryption."""
+        """Return a keyed digest of a memory's content. With these digests, memories with equal content can be found
+        without decryption."""
         return hmac.digest(self._digest_key, content.encode(), "sha256")
 
     def digest_of_file(self, data: bytes) -> bytes:
-        """Return a keyed digest of a file in the vault. Without the key, nobody can check a guess about the content."""
+        """Return a keyed digest of a file in the vault. Without the key, nobody can use the digest to check a guess
+        about the file's content."""
         return hmac.digest(self._digest_key, b"file\0" + data, "sha256")
 
     def seal(self, number: int, content: str, tags: Sequence[str]) -> bytes:
@@ -118,7 +122,7 @@ class Silo:
         return self.open_sealed(memory.number, bytes(memory.sealed))
 
     def open_sealed(self, number: int, sealed: bytes) -> Opened:
-        """Decrypt a sealed memory. Raises SealBroken, which contains the number of the memory."""
+        """Decrypt a sealed memory. Raises SealBroken with the number of the memory."""
         content, tags = self._parts(number, sealed)
         return Opened(self.open_data(CONTENT, number, content).decode(), self._open_tags(number, tags))
 
@@ -142,7 +146,8 @@ class Silo:
         return nonce + self._aead.encrypt(nonce, data, place)
 
     def open_data(self, field: str, number: int, sealed: bytes) -> bytes:
-        """Decrypt sealed bytes. Raises SealBroken if the bytes were altered or were sealed for another place."""
+        """Decrypt sealed bytes. Raises SealBroken if the bytes were altered, or if they were sealed for another agent,
+        number or field."""
         place = VERSION + struct.pack(">QQ", self._agent_id, number) + field.encode()
         try:
             return self._aead.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], place)
@@ -150,7 +155,8 @@ class Silo:
             raise self._broken(number) from None
 
     def _with_tags(self, number: int, content: bytes, tags: Sequence[str]) -> bytes:
-        """Return a sealed memory that consists of a seal of the content and these tags. The tags are sealed here."""
+        """Seal the tags. Return a sealed memory that consists of the seal of the content (`content`) and the seal of
+        the tags."""
         sealed_tags = self.seal_data(TAGS, number, _encode(list(tags)).encode()) if tags else b""
         return VERSION + struct.pack(">I", len(content)) + content + sealed_tags
 
@@ -168,7 +174,7 @@ class Silo:
 
     def _broken(self, number: int) -> SealBroken:
         return SealBroken(
-            f"Record {number} of agent {self._agent_id} cannot be decrypted: the key is wrong, or it was altered."
+            f"Record {number} of agent {self._agent_id} cannot be decrypted: it was altered, or the key is wrong."
         )
 
 

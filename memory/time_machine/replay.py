@@ -1,4 +1,5 @@
-"""Verifies an agent. If its audit entries are replayed from the start, the result must be its memories and counters."""
+"""Verify an agent. A replay of the agent's audit entries from the start must give the agent's current memories and
+counters."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def problems_of(agent_id: int) -> Iterator[Problem]:
 
 
 def _problems_of(agent_id: int) -> Iterator[Problem]:
-    """Yield the problems of an agent. An agent's row that cannot be read is a problem, too."""
+    """Yield the problems of an agent. If the agent's row cannot be read, this is also yielded as a problem."""
     with ill_formed() as found:
         agent = Agent.objects.select_related("tenant").filter(pk=agent_id).first()
     if found:
@@ -51,14 +52,14 @@ def _problems_of(agent_id: int) -> Iterator[Problem]:
 
 
 def problems(agent: Agent) -> Iterator[Problem]:
-    """Yield the problems of an agent's trail and memories: its chain, the history of each memory, counters and keys."""
+    """Yield the problems that are found in the agent's chain, entries, memories, counters, keys and access requests."""
     yield from chain(agent.pk, agent.label)
     for check in (_tail, _names, _states, _counters, _high_water, _keys, _data_key, _access):
         yield from tolerant(agent.label, check(agent))
 
 
 def _label(agent_id: int) -> str:
-    """Return the agent's label or, if that cannot be read, the number of its row."""
+    """Return the agent's label. If the label cannot be read, return a text with the number of the agent's row."""
     with ill_formed():
         for names in Agent.objects.filter(pk=agent_id).values_list("tenant__slug", "slug"):
             return "/".join(names)
@@ -66,8 +67,8 @@ def _label(agent_id: int) -> str:
 
 
 def _tail(agent: Agent) -> Iterator[Problem]:
-    """Check that the trail's last entry is the last entry in the agent's row. This check finds entries that were
-    removed from the end of the trail, or inserted there."""
+    """Compare the last entry in the trail with the last entry that the agent's row records. This check finds entries
+    that were removed from the end of the trail, and entries that were inserted there."""
     last = AuditEntry.objects.filter(agent_id=agent.pk).order_by("-seq").values_list("seq", "mac", "at").first()
     seq, mac, at = (whole(last[0]), binary(last[1]), last[2]) if last else (0, b"", None)
     if seq < whole(agent.audit_seq):
@@ -106,7 +107,8 @@ _OF_A_CHANGE = ("number", "seq", "before_digest", "after_digest")
 
 
 def _side_by_side(agent: Agent, rows: Iterator[Memory], histories: Iterator[History]) -> Iterator[Problem]:
-    """Compare the rows of memories with their histories, in order of number. Only one memory is loaded at a time."""
+    """Compare the row of each memory with the memory's history, in order of number. Only one memory is loaded at a
+    time."""
     row = next(rows, None)
     for number, history in histories:
         while row is not None and row.number < whole(number):
@@ -131,8 +133,8 @@ def _side_by_side(agent: Agent, rows: Iterator[Memory], histories: Iterator[Hist
 
 
 def _is_left(agent: Agent, row: Memory, digest: bytes | None) -> bool:
-    """Whether a row still has the state after its last change. Digests or, for a redacted memory, snapshots are
-    compared."""
+    """Return whether a row still has the state after its last change. The digests of the two states are compared. For a
+    redacted memory, the snapshots are compared instead."""
     row.sealed, row.digest = binary(row.sealed), binary(row.digest)
     state = snapshot(row)
     if trail.has_body(state):
@@ -149,7 +151,7 @@ def _counters(agent: Agent) -> Iterator[Problem]:
 
 
 def _high_water(agent: Agent) -> Iterator[Problem]:
-    """Check that the high-water mark is the maximum of all entries."""
+    """Check that the agent's high-water mark is the highest `distinct_tokens` in the agent's audit entries."""
     entries = AuditEntry.objects.filter(agent_id=agent.pk)
     highest = whole(entries.aggregate(highest=Max("distinct_tokens", default=0))["highest"])
     if whole(agent.high_water_tokens) != highest:
@@ -158,7 +160,8 @@ def _high_water(agent: Agent) -> Iterator[Problem]:
 
 
 def _keys(agent: Agent) -> Iterator[Problem]:
-    """Check that the agent's keys are as the trail says: which keys were issued, and which were revoked.
+    """Check that the rows of the agent's keys agree with the trail. The trail has an entry for each key that was issued
+    or revoked.
 
     With a key that was inserted or reactivated by SQL, an attacker could read the silo.
     """

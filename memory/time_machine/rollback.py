@@ -1,10 +1,10 @@
-"""The Time Machine: rolls back an entry, a session, an import, or everything since an entry or a moment.
+"""The Time Machine. It rolls back an entry, a session, an import, or everything since an entry or a moment.
 
-It decrypts no content: it copies sealed snapshots from the trail into the rows. A rollback is one edit in one
-transaction. Its audit entry lists the entries that it undoes. A rollback can itself be rolled back.
+The Time Machine copies sealed snapshots from the trail into the rows, and decrypts no content. A rollback is one edit
+in one transaction. The audit entry of a rollback lists the undone entries. A rollback can itself be rolled back.
 
-A memory that was changed by the undone entries gets its state from before the first of these entries. A memory that was
-created by them is discarded. Redacted memories, and notices about reads, do not change.
+If the undone entries changed a memory, it gets its state from before the first of these entries. If the undone entries
+created a memory, it is discarded. Redacted memories and notices about reads do not change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["What", "preview", "roll_back"]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a rollback, or of its preview. All numbers of tokens are about core memory."""
+    """The figures of a rollback, or of its preview. All token figures are about core memory."""
 
     undid: dict[str, Any]
     head: int  # the agent's last entry before the rollback
@@ -56,7 +56,7 @@ class Figures:
 
 
 class _Change(NamedTuple):
-    """A memory to change, with its current snapshot, the snapshot to restore, and the values to set."""
+    """The change of one memory: the memory, its current snapshot, the snapshot to restore, and the values to set."""
 
     memory: Memory
     now: bytes
@@ -66,7 +66,7 @@ class _Change(NamedTuple):
 
 @dataclass(slots=True)
 class _Plan:
-    """The entries to undo, and the changes of memories that undo them."""
+    """The plan of a rollback: the entries to undo, and the memories to change."""
 
     entries: Sequence[int]
     changes: list[_Change]
@@ -77,7 +77,8 @@ class _Plan:
 def preview(
     agent: Agent, what: What, *, skip_conflicts: bool = False, force: bool = False, include_constitutional: bool = False
 ) -> Figures:
-    """Return the figures of a rollback without changing anything. `refused` has the error that `roll_back` would raise.
+    """Return the figures of a rollback without changing anything. In the result, `refused` is "conflict" or
+    "constitutional" if `roll_back` would raise the error with this code.
 
     Raises UnknownEntry, SessionRunning, AlreadyUndone, NothingToUndo, Redacted, Erased.
     """
@@ -105,13 +106,13 @@ def roll_back(
 ) -> Figures:
     """Roll back `what` in one transaction, with one audit entry. This works even while memory is off.
 
-    If later entries changed the same memories, there is a conflict: `skip_conflicts` leaves these memories unchanged,
-    and `force` restores them anyway. In both cases the entries count as undone. `reason` is stored in the audit entry.
-    A constitutional memory changes only with `include_constitutional` and a reason. `head` is the head that a preview
-    returned: if the trail has grown since the preview, the rollback is refused.
+    If later entries changed the same memories, there is a conflict. With `skip_conflicts`, these memories do not
+    change. With `force`, they are restored anyway. In both cases, the entries count as undone. `reason` is stored in
+    the audit entry. A constitutional memory changes only with `include_constitutional` and a reason. `head` is the head
+    that a preview returned. If the trail has grown since the preview, the rollback is refused.
 
-    Raises UnknownEntry, SessionRunning, AlreadyUndone, NothingToUndo, Redacted, Conflict,
-    Constitutional, TrailChanged, Invalid, Erased.
+    Raises UnknownEntry, SessionRunning, AlreadyUndone, NothingToUndo, Redacted, Conflict, Constitutional, TrailChanged,
+    Invalid, Erased.
     """
     if include_constitutional or reason:
         reason = checked_content(reason, "reason").strip()[:500]
@@ -175,8 +176,8 @@ def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool
 
 
 def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
-    """Return the memories that these entries changed. Each memory gets an attribute `then`: its snapshot from before
-    the first of these entries.
+    """Return the memories that these entries changed. Each memory gets an attribute `then`. This is the memory's
+    snapshot from before the first of these entries.
 
     Raises UnknownMemory for memories whose rows were removed by SQL.
     """
@@ -199,8 +200,8 @@ def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
 
 
 def _nothing(agent: Agent, entries: Sequence[int]) -> errors.NothingToUndo:
-    """Return the error for entries that changed no memory. If they trimmed the memory file, which is not in the silo,
-    the error says that the file cannot be restored."""
+    """Return the error for entries that changed no memory. If these entries trimmed the memory file, the error also
+    says that this file cannot be restored."""
     trims = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.TRIMMED, changes=0)
     is_file = trims.filter(seq__among=list(entries)).exists()
     file = " A trimmed memory file cannot be restored." if is_file else ""
@@ -208,9 +209,9 @@ def _nothing(agent: Agent, entries: Sequence[int]) -> errors.NothingToUndo:
 
 
 def _conflicts(agent: Agent, plan: _Plan, undoing: set[int]) -> dict[int, list[int]]:
-    """Map each memory to the later entries that conflict: they changed the memory's state, and are not undone.
+    """Map each memory with a conflict to the later entries that changed its state and that this rollback does not undo.
 
-    Digests of whole states are compared. So an edit that was itself rolled back is not a conflict.
+    Digests of whole states are compared. So an edit that was already rolled back is not a conflict.
     """
     numbers = [change.memory.number for change in plan.changes]
     changes = Change.objects.filter(agent_id=agent.pk, seq__gte=min(undoing), number__among=numbers)
@@ -264,7 +265,7 @@ def _figures(agent: Agent, what: What, plan: _Plan, entry: int | None = None) ->
 def _check(agent: Agent, plan: _Plan) -> None:
     """Check that the memories have their earlier states, and that the counters are right.
 
-    Raises RestoredWrong, so that the transaction is rolled back.
+    If not, raise RestoredWrong, so that the database discards the transaction.
     """
     then = {change.memory.number: change.then for change in plan.changes}
     for row in Memory.objects.of(agent).numbered(then):
@@ -278,4 +279,4 @@ def _check(agent: Agent, plan: _Plan) -> None:
 
 
 class RestoredWrong(RuntimeError):
-    """A rollback did not restore the exact state. This is a bug; nothing was changed."""
+    """Error: A rollback did not restore the exact state. This is a bug. Nothing was changed."""

@@ -1,6 +1,7 @@
-"""Selects the entries that a rollback undoes, and computes which entries are already undone.
+"""Select the entries that a rollback undoes, and compute which entries are already undone.
 
-The undone entries are computed from the rollbacks in the trail. They are not marked, because an entry never changes.
+The undone entries are computed from the rollbacks in the trail. Undone entries have no mark, because an entry never
+changes.
 """
 
 from __future__ import annotations
@@ -37,27 +38,28 @@ class What:
 
     @classmethod
     def imported(cls, first: int) -> What:
-        """Undo an import or a migration. `first` is the number of its first entry."""
+        """Select an import or a migration. `first` is the number of the first entry."""
         return cls("import", first)
 
     @classmethod
     def since_entry(cls, seq: int) -> What:
-        """Undo everything after this entry. 0 means everything."""
+        """Select all entries after entry `seq`. With 0, all entries are selected."""
         return cls("since_entry", seq)
 
     @classmethod
     def moment(cls, at: datetime) -> What:
-        """Undo everything after this moment."""
+        """Select all entries after this moment."""
         return cls("moment", at)
 
 
 def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
-    """Return two lists of entries, in order. The entries of the first list are undone. Each memory gets its state from
-    before the first entry of the second list that changed it.
+    """Return two lists of entries. Both lists are in order. The rollback undoes the entries of the first list. The
+    second list decides which states are restored. A memory gets its state from before the first of these entries that
+    changed the memory.
 
-    For a session or an import, the second list also has the entries that are already undone. Otherwise a memory could
-    get a state from the middle of the session or import. For everything since an entry or a moment, the two lists are
-    the same range. Then there is no later entry, so there is no conflict.
+    For a session or an import, the second list also has the entries that are already undone. Without these entries, a
+    memory could get a state from the middle of the session or import. For everything since an entry or a moment, both
+    lists are the same range. In this case, no later entry exists, so there is no conflict.
 
     Raises UnknownEntry, SessionRunning, AlreadyUndone.
     """
@@ -96,11 +98,11 @@ def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
 
 
 class Undone:
-    """Finds out which entries are undone, and by which rollback.
+    """Finds which entries are undone, and which rollback undid each of them.
 
-    `rollbacks` has the number of each rollback, and the ranges (first, last) of entries that it undid, newest first. A
-    rollback that is itself undone does not count. If several rollbacks undid an entry, the newest counts. A redaction
-    is never undone.
+    `rollbacks` has the rollbacks, newest first: the number of the rollback, and the ranges (first, last) of its undone
+    entries. A rollback that is itself undone is ignored. If several rollbacks undid an entry, the newest rollback is
+    used. A redaction is never undone.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class Undone:
         return self._runs[place][2] if is_undone else None
 
     def _add(self, first: int, last: int, seq: int) -> None:
-        """Add a range of undone entries, without the parts that a newer rollback undid."""
+        """Add a range of undone entries. Entries that a newer rollback undid are left out."""
         start, stop = max(0, _runs_until(self._runs, first) - 1), _runs_until(self._runs, last)
         overlapping = self._runs[start:stop]
         fresh = []

@@ -1,4 +1,5 @@
-"""Reads an agent's audit trail for the agent's side, with the states of memories before and after each entry."""
+"""Read an agent's audit trail for the agent's side. The states of memories before and after each entry can also be
+read."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class Step:
 
 
 def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[AuditEntry]:
-    """Return the next entries, in order of their numbers."""
+    """Return at most `limit` entries with numbers above `after`, in order of number."""
     rows = AuditEntry.objects.filter(agent_id=agent.pk, seq__gt=after)
     wanted = {"operation": filters.operation, "session": filters.session, "at__gte": filters.since}
     rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
@@ -62,8 +63,8 @@ def entry(agent: Agent, seq: int) -> AuditEntry:
 
 
 def note(agent: Agent, entry: AuditEntry) -> str:
-    """Return the note of an entry, or "". It is the agent's text about facts that an edit left out, or the address of
-    the previous steward."""
+    """Return the note of an entry, or "". A note is the agent's text about facts that an edit left out, or the address
+    of the previous steward."""
     return "" if entry.sealed is None else Silo.for_agent(agent).open_text("note", entry.seq, bytes(entry.sealed))
 
 
@@ -73,7 +74,8 @@ def steps(agent: Agent, seq: int, *, after: int, limit: int) -> list[Step]:
 
 
 def touched(agent: Agent, seq: int, *, after: int, limit: int, only: Sequence[int] | None = None) -> list[Change]:
-    """Return the next changes of an entry, still sealed. `only` limits them to the changes of these memories."""
+    """Return at most `limit` changes of an entry, for memories with numbers above `after`. The changes are not
+    decrypted. With `only`, changes of other memories are left out."""
     rows = Change.objects.filter(agent_id=agent.pk, seq=seq, number__gt=after).order_by("number")
     return list((rows if only is None else rows.filter(number__among=list(only)))[:limit])
 

@@ -11,8 +11,8 @@ from memory.transfer.formats import axe, jsonl, letta, mem0, tree
 
 
 class Export(NamedTuple):
-    """An export format. `write` yields the bytes of an export. It holds only a few of the agent's memories at a
-    time."""
+    """An export format. `write` is a function that yields the bytes of an export. This function keeps only a few of the
+    agent's memories in RAM at a time."""
 
     media_type: str
     ending: str  # the end of a file's name
@@ -37,7 +37,8 @@ HELP = "; ".join(f"{name}: {about}" for name, about in _ABOUT.items())
 
 
 def writer(name: str, *, with_discarded: bool) -> Writer:
-    """Return the writer of a format. Raises Invalid if the format cannot show which memories are discarded."""
+    """Return the writer of a format. With `with_discarded`, raises Invalid if the format cannot show which memories are
+    discarded."""
     if not with_discarded:
         return EXPORTS[name].write
     if name != "jsonl":

@@ -1,4 +1,4 @@
-"""Code for all export formats: read the memories, and count the values that a format cannot store."""
+"""Code for all export formats. It reads the memories, and counts the values that a format cannot store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Losses = Counter[str]  # what a format cannot store → number of memories
 
 
 def counted(what: Counter[str]) -> Iterator[str]:
-    """Yield a line for people about each note. The most frequent note comes first."""
+    """Yield a readable line for each note, with the number of memories that have this note. The most frequent note
+    comes first."""
     for each, count in what.most_common():
         yield f"{several(count, 'memory', 'memories')}: {each}"
 
@@ -29,7 +30,7 @@ Writer = Callable[[Agent, Iterable[Read], Losses], Iterator[bytes]]
 
 def memories(agent: Agent, *, with_discarded: bool = False) -> Generator[Read, None, None]:
     """Yield the memories of the silo in the order of their numbers. Redacted memories are left out. Only the agent's
-    side may call this. It also works while memory is off."""
+    side may call this function. The function also works while memory is off."""
     silo = Silo.for_agent(agent)
     wanted = Memory.objects.of(agent).filter(redacted_at__isnull=True).order_by("number")
     if not with_discarded:
@@ -50,6 +51,6 @@ def record(read: Read, *, with_discarded: bool = False) -> dict[str, Any]:
 
 
 def own_fields(read: Read) -> dict[str, Any]:
-    """Return the fields of a memory, except its text. A later import restores them."""
+    """Return the fields of a memory, except the text and the number of tokens. A later import can read these fields."""
     fields = record(read)
     return {name: value for name, value in fields.items() if name not in ("content", "tokens")}

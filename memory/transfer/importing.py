@@ -56,8 +56,8 @@ IMPORTS = {
 
 @dataclass(slots=True)
 class Imported:
-    """The result of an import. The keys of parts may contain words of a heading, so only the sender of the file can see
-    them."""
+    """The result of an import. The keys of parts may contain words of a heading, so only the sender of the file may see
+    the keys."""
 
     imported: int = 0
     tokens: int = 0
@@ -90,7 +90,7 @@ class Imported:
         self.constitutional = self.transformed[WAS_CONSTITUTIONAL]
 
     def warnings(self) -> Iterator[str]:
-        """Yield the warnings for people, one line each."""
+        """Yield the warnings for people. Each warning is one line."""
         if self.ignored:
             names = sorted(self.names)
             more = f" and {len(names) - NAMED_KEYS:,} more" if len(names) > NAMED_KEYS else ""
@@ -109,16 +109,16 @@ class Imported:
 
 @dataclass(slots=True, repr=False)
 class CheckedFile:
-    """A file that was checked. The first thousand memories are already read. The others are read while they are
-    stored."""
+    """A file that can be stored. The first thousand memories are already read, except from JSON Lines. The other
+    memories are read while they are stored."""
 
     drafts: Iterator[Draft]
     done: Imported
 
     def store(self, agent: Agent, actor: Actor, advance: Callable[[int], None] = lambda _: None) -> Imported:
-        """Store every memory of the file in one transaction, or none. There is one audit entry for each BATCH of
-        memories. Raises BadLine, MemoryDisabled, CategoryDisabled. Raises Invalid if the file changed in the
-        meantime."""
+        """Store all memories of the file in one transaction, or none. One audit entry is written for every BATCH
+        memories. Raises BadLine, MemoryDisabled, CategoryDisabled. Raises Invalid if the file changed after the
+        check."""
         with edits.locked(agent) as row:
             detail = {"import": row.audit_seq + 1}  # a rollback of the import finds its entries by this number
             while batch := list(islice(self.drafts, BATCH)):
@@ -130,9 +130,9 @@ class CheckedFile:
 
 
 def check_file(file: IO[bytes], format: str, *, project: str = "") -> CheckedFile:
-    """Check a file. This may take minutes, so it happens before the agent is locked. Only JSON Lines are checked later,
-    while the memories are stored. `project` is the project of memories whose category needs a project but whose entry
-    has none. Raises Invalid if the file does not have this format."""
+    """Check a file. The check may take minutes, so it happens before the agent is locked. Only JSON Lines are checked
+    later, while their memories are stored. If a memory needs a project, but the file does not say which one, the memory
+    gets `project`. Raises Invalid if the file does not have this format."""
     if format == "jsonl":
         if project:
             raise Invalid("project", "cannot be set for JSON Lines: each line has its own project")

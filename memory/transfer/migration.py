@@ -1,5 +1,5 @@
-"""Carry out a migration in one transaction. Each of its audit entries has the number of the first one, so that a
-rollback undoes all of them together."""
+"""Carry out a migration in one transaction. All audit entries of a migration have the number of the first entry. So a
+rollback undoes them together."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class NotAsWritten(RuntimeError):
 def migrate(
     agent: Agent, steps: Sequence[Step], actor: Actor, *, advance: Callable[[int], None] = lambda _: None
 ) -> Figures:
-    """Store new pieces and revise the memories of changed pieces: all of them, or none. Each memory is read back and
-    compared. Raises MemoryDisabled, CategoryDisabled, NotAsWritten. Raises TrailChanged if another migration stored
-    some of these pieces in the meantime."""
+    """Store the new pieces, and revise the memories of the changed pieces. If one piece fails, nothing is stored. Each
+    memory is read back and compared with its draft. Raises MemoryDisabled, CategoryDisabled, NotAsWritten. Raises
+    TrailChanged if another migration stored some of these pieces in the meantime."""
     steps = [step for step in steps if step.state is not State.SAME]
     if not steps:
         return Figures(None)
@@ -62,8 +62,8 @@ def migrate(
 
 
 def skip(agent: Agent, steps: Sequence[Step]) -> int:
-    """Record that these pieces are skipped, and return their number. A skipped piece is offered again when it
-    changes."""
+    """Record that these pieces are skipped. Return the number of skipped pieces. A skipped piece is offered again when
+    it changes."""
     steps = [step for step in steps if step.state is not State.SAME and not step.replaces]
     with edits.locked(agent) as row:
         _require_as_planned(row, steps)
@@ -132,5 +132,5 @@ def _note(row: Agent, steps: Sequence[Step]) -> None:
 
 
 def forget(agent: Agent) -> None:
-    """Delete the digests of imported pieces when an agent is erased."""
+    """Delete the digests of the agent's imported pieces. This is called when the agent is erased."""
     ImportedPiece.objects.filter(agent_id=agent.pk).delete()

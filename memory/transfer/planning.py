@@ -1,8 +1,8 @@
 """Plan a migration. The plan says which memory each piece becomes. It also says whether a piece is new, or whether it
 changed after an earlier migration.
 
-Nothing is stored here. A plan has the contents of memories, so only people who can read these memories may see it.
-Pieces of earlier migrations are recognized by keyed digests (`memory.models.ImportedPiece`).
+This module stores nothing. A plan contains the texts of memories, so only people who can read these memories may see
+it. Pieces of earlier migrations are recognized by keyed digests (`memory.models.ImportedPiece`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A choice of pieces to migrate. An empty field does not limit the choice."""
+    """A filter for the pieces to migrate. An empty field excludes nothing."""
 
     categories: frozenset[str] = frozenset()
     paths: tuple[str, ...] = ()  # shell patterns; `*` also matches `/`
@@ -79,7 +79,7 @@ class Choice:
 
 @dataclass(slots=True, repr=False)
 class Plan:
-    """The steps of a migration, in the order of their paths and of their positions in the file."""
+    """The steps of a migration. They are sorted by path, and then by position in the file."""
 
     steps: list[Step] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -136,8 +136,8 @@ def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compare
 
 
 def _keep(plan: Plan, choose: Callable[[Step], Step | str]) -> None:
-    """Call `choose` with each step. If it returns a step, that step replaces the first one. If it returns a reason, the
-    step is left out."""
+    """Call `choose` with each step. If `choose` returns a step, this step replaces the old one. If `choose` returns a
+    reason, the old step is left out."""
     steps, plan.steps = plan.steps, []
     for step in steps:
         chosen = choose(step)
@@ -164,8 +164,8 @@ class _Past:
         return memory is not None and memory.redacted_at is not None
 
     def _rollback(self, memory: Memory, piece: ImportedPiece) -> int | None:
-        """Return the entry of the rollback that undid the migration of this piece, if the memory still has the version
-        from this rollback. Otherwise return None."""
+        """Find the rollback that undid the migration of this piece. If the memory still has the version from this
+        rollback, return the number of the rollback's audit entry. Otherwise return None."""
         by = self._undone.by(piece.version) if self._undone else None
         return by if memory.version == by else None
 
@@ -200,7 +200,8 @@ def _place(of: object) -> tuple[str, str, str]:
 
 
 def _leave_out_repeats(agent: Agent, plan: Plan, past: _Past, alike: Iterable[ImportedPiece]) -> None:
-    """Leave out a new piece if a memory already has its text, or if it was imported under another name."""
+    """Leave out a new piece if a memory already has the same text, or if the piece was imported before under another
+    name."""
     changing = {step.number for step in plan.of(State.CHANGED)}
     digests = {step.source: past.digest(step.draft.content) for step in plan.of(State.NEW)}
     known: dict[tuple[bytes, str, str], str] = {}
@@ -243,9 +244,10 @@ def make_plan(
     """Plan which memory each piece becomes. `project` is the project of the folder. `where` is the path of the folder
     in the project.
 
-    If `compares` is true, pieces are compared with memories. Only the agent's side may set it. Otherwise every piece of
-    a file that was migrated before counts as unchanged, because differences would help a person to guess contents.
-    `masks` says whether secrets are masked in memories that are not private. If it is None, the settings decide.
+    If `compares` is true, pieces are compared with memories. Only the agent's side may set `compares`, because the
+    differences would help a person to guess contents. If it is false, every piece of a file that was migrated before
+    counts as unchanged. `masks` says whether secrets are masked in memories that are not private. If `masks` is None,
+    the settings decide.
     """
     silo, plan = Silo.for_agent(agent), Plan()
     # Masking takes most of the time of a plan, and the same tag belongs to many pieces. So masked tags are cached.
@@ -275,13 +277,13 @@ class _Shaping:
     _seen: Counter[str] = field(default_factory=Counter)
 
     def at_home(self, key: str) -> str:
-        """Return a key relative to the root of the project. This shows, for example, the folder to which an AGENTS.md
-        applies."""
+        """Return a key relative to the root of the project. Such a key shows, for example, the folder to which an
+        AGENTS.md applies."""
         return "/".join(filter(None, (self.where, key)))
 
     def step(self, item: Item, found: Found) -> Step:
-        """Return the step of a piece: its memory, the changes that were made, and the digests by which it is
-        recognized. Raises Invalid."""
+        """Return the step of a piece. The step has the memory, the changes that were made, and the digests by which the
+        piece is recognized. Raises Invalid."""
         content, done = self._content(found)
         done = (*found.transformed, *done, *(() if found.date else ("dated by its file",)))
         project = checked_project(self.project if found.project == HERE else found.project)
@@ -297,8 +299,8 @@ class _Shaping:
         return Step(item.source.system, found.key, draft, draft.origin or origin, done, *digests, bool(found.id))
 
     def _content(self, found: Found) -> tuple[str, tuple[str, ...]]:
-        """Return the text without brands and licences, and the changes that were made. Secrets are masked too, unless
-        the memory is private or masking is off."""
+        """Remove brands and licences from the text. Mask secrets too, unless the memory is private or masking is off.
+        Return the new text and a list of the changes."""
         content, done = neutral_whole(found.content), []
         if content != found.content:
             done.append("licence or brand left out")
@@ -308,7 +310,8 @@ class _Shaping:
         return content, tuple(done)
 
     def _tags(self, item: Item, found: Found, done: Sequence[str]) -> tuple[str, ...]:
-        """Return the tags of the piece, and further tags with the migration notes that the memory's file shows."""
+        """Return the tags of the piece, and tags with notes about the migration. The memory's file shows these
+        notes."""
         notes = [f"source-system:{item.source.system}", f"migrated:{self.now:%Y-%m-%dT%H:%M:%SZ}"]
         if settings_document.value(self.rules, f"{SETTINGS}.migration_notes_inclusion"):
             notes += _in_tags("migration:", f"from {self.at_home(found.key)}")
@@ -326,8 +329,8 @@ class _Shaping:
 
 
 def _in_tags(before: str, text: str) -> list[str]:
-    """Split a text into as many tags as it needs. If possible, it is split after slashes. If a text needs more than
-    eight tags, its middle is left out."""
+    """Split a text into as many tags as needed. If possible, split it after slashes. If the text needs more than eight
+    tags, leave out its middle."""
     text, tags, room = " ".join(text.split()), [], MAX_TAG - len(before)
     if len(text) > 8 * room - 1:
         text = f"{text[: 4 * room - 1]}…{text[-2 * room :]}"

@@ -44,8 +44,8 @@ def last_changes(root: Path, paths: Collection[str]) -> dict[str, datetime]:
     """Return for each path the date of the last commit that changed it. `git log -1 -- PATH` shows the same commit.
     Paths are relative to the root of the repository.
 
-    If this takes more than MAX_SECONDS, the remaining paths get the date of the oldest commit that was read for them. A
-    file that is not in git has no date. No file has a date if the repository cannot be read.
+    If the search takes more than MAX_SECONDS, the remaining paths get the date of the oldest commit that was read for
+    them. A file that is not in git has no date. No file has a date if the repository cannot be read.
     """
     try:
         with Repo(str(root)) as repository:
@@ -62,7 +62,7 @@ class _History:
 
     def last_changes(self, paths: Collection[str]) -> dict[str, datetime]:
         """Follow all paths from commit to commit. Each path is followed to a parent commit that has the same file. If
-        no parent has the same file, the commit changed the path."""
+        no parent has the same file, this commit changed the file."""
         found: dict[str, datetime] = {}
         there = {path: file for path in paths if (file := self._file(self._head, path))}
         waiting, ordered = {self._head: there}, [(0, self._head)]  # the newest commit comes first
@@ -108,7 +108,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Item:
-    """A memory, or a part that is left out, and the file that it comes from."""
+    """A part of a file, and the file itself. The part is a memory or is left out."""
 
     source: Source
     part: Part
@@ -128,7 +128,7 @@ class Detection:
     _linked: dict[str, tuple[System, Reader]] = field(default_factory=dict)  # targets of symlinks
 
     def parts(self) -> Iterator[Item]:
-        """Yield the parts in the order of their paths and of their positions in the file. Raises FileFault."""
+        """Yield the parts. They are sorted by path, and then by position in the file. Raises FileFault."""
         for source in self.sources:
             names, tags = Names(), self._tags.get(source.path, [])
             read = self._files[source.path][1]
@@ -230,7 +230,7 @@ class Detection:
                 self._files[path] = (system, form.read)
 
     def _data(self, path: str, size: int) -> bytes:
-        """Return the first `size` bytes of a file. Return no bytes if the file cannot be read; `_sources` reports the
+        """Return the first `size` bytes of a file. Return no bytes if the file cannot be read. `_sources` reports the
         reason."""
         try:
             with self.tree.open(path) as file:
@@ -286,8 +286,8 @@ class Detection:
 
 
 def unique(items: Iterable[Item]) -> list[Item]:
-    """Leave out a text that an earlier item with the same category and project has. The first item with the text gets
-    the tags of all. Raises Invalid if there are too many items."""
+    """If several items have the same text, category and project, keep only the first item. It gets the tags of all
+    these items. Raises Invalid if there are too many items."""
     found: list[Item] = []
     first: dict[bytes, int] = {}
     for item in items:
@@ -308,15 +308,15 @@ def unique(items: Iterable[Item]) -> list[Item]:
 
 
 def _digest(part: Found) -> bytes:
-    """Return the digest of a text with its category and project. Whitespace and the languages of code blocks make no
-    difference."""
+    """Return the digest of a text with its category and project. Whitespace and the languages of code blocks do not
+    change the digest."""
     words = " ".join(_FENCE.sub(r"\1", part.content).split())
     place_and_text = f"{part.category}\0{part.project}\0{part.part}\0{words}"
     return hashlib.blake2b(place_and_text.encode(), digest_size=16).digest()
 
 
 def _tagged(part: Part, tags: Sequence[str]) -> Part:
-    """Return the part with these tags added. A tag that is too long is not kept, and a note says so."""
+    """Return the part with these tags added. Leave out a tag that is too long, and add a note about it."""
     if not tags or isinstance(part, LeftOut):
         return part
     lost = dict.fromkeys(f"not kept: {tag.partition(':')[0]}" for tag in tags if len(tag) > MAX_TAG)
@@ -333,11 +333,11 @@ def detect(
     own_vault: str = "",
     repository: Path | None = None,
 ) -> Iterator[Detection]:
-    """Detect the memories of these systems in a folder. Without `systems`, detect all systems. Every file in the
-    folders `plain` counts as a memory.
+    """Detect the memories of `systems` in a folder. If `systems` is empty, detect the memories of all systems. Every
+    text file and JSON file in the folders `plain` counts as a memory.
 
-    If a system is in `systems`, files with its file endings that do not have its format are reported, too. If `systems`
-    has "plain" and `plain` is empty, the folder itself is the plain folder. The path `own_vault` is skipped.
+    If a system is in `systems`, a file is also reported if it has a file ending of this system but not its format. If
+    `systems` has "plain" and `plain` is empty, `folder` itself is the plain folder. The path `own_vault` is skipped.
     `repository` is the root of the git repository from which the dates of files come. Raises Invalid, FileFault.
     """
     folders = list(plain) or ([""] if "plain" in systems else [])

@@ -1,7 +1,7 @@
 """The systems whose memories can be detected, and the rules by which their files are recognized and read
 (docs/reference/import-formats.md).
 
-A file is recognized by its path, by its content, or because it is in a memory tree.
+A file is recognized by its path, by its content, or by its place in a memory tree.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FENCE = re.compile(rb"^ {0,3}(?:```|~~~)", re.MULTILINE)
 
 
 def outline(head: bytes) -> Outline:
-    """Return the names of members in the beginning of a JSON text, each with its path. For example, `results[].memory`
+    """Return the names of members at the beginning of a JSON text, each with its path. For example, `results[].memory`
     is the member `memory` of an object in the list `results`."""
     found: set[str] = set()
     if has_long_number(head):
@@ -56,8 +56,8 @@ def first_line(head: bytes) -> Outline:
 
 
 def log(head: bytes) -> Outline:
-    """Return `entry` if the text is an axe log. A page about logs is not a log: it also has other headings, or shows a
-    log in a code fence."""
+    """Return `entry` if the text is an axe log. A page about logs is not a log. Such a page has mostly other headings,
+    or shows the log in a code block."""
     first, fence = _ENTRY.search(head), _FENCE.search(head)
     if first is None or (fence is not None and fence.start() < first.start()):
         return frozenset()
@@ -75,8 +75,8 @@ _PARTS = ("common", "private", "projects")
 
 def trees_in(tree: Tree, *, is_named: bool) -> tuple[list[str], list[LeftOut]]:
     """Return the memory folders that are set in settings files, and the settings files that are left out. If there are
-    no settings files, and the system is requested by name, the memory folder is `memory`. If that does not exist, it is
-    the scanned folder."""
+    no settings files, and the system is requested by name, the memory folder is `memory`. If `memory` does not exist,
+    the memory folder is the scanned folder."""
     bases: list[str] = []
     left_out: list[LeftOut] = []
     for path, kind in tree.entries.items():
@@ -169,9 +169,9 @@ def _folders(glob: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form that recognizes files in any folder by their first 64 kB. If the system is requested by name, its reader
-    also gets the files that have one of the `endings` but do not match. Then the reader reports what is wrong with
-    them."""
+    """A file format. In any folder, a file of this format is recognized by its first 64 kB. If the system is requested
+    by name, its reader also gets the files that have one of the `endings` but do not match. The reader reports what is
+    wrong with these files."""
 
     read: Reader
     endings: tuple[str, ...]

@@ -1,5 +1,5 @@
-"""List and open the files of a folder that other tools or people wrote. Find the files that these files
-import with `@path` (docs/reference/import-formats.md, "Claude Code").
+"""List and open files in a folder. Other tools or people wrote these files. Also find the files that these files import
+with `@path` (docs/reference/import-formats.md, "Claude Code").
 
 Symlinks are not followed: each folder of a path is opened relative to its parent folder, with O_NOFOLLOW. Only regular
 files and folders are opened. The number of entries and the depth are limited.
@@ -44,7 +44,8 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Tree:
-    """An open folder. `entries` has the path of each file and folder in it, in order. The separator is `/`."""
+    """An open folder. `entries` has the sorted paths of all files and folders inside this folder. The separator is
+    `/`."""
 
     root: Path  # without symlinks
     number: int
@@ -122,7 +123,7 @@ def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
 
 
 def _listed(tree: Tree, path: str, most: int) -> dict[str, Kind]:
-    """Return the entries of a folder by name. Stop after `most` + 1 entries."""
+    """Return the kind of each entry of a folder, by name. Stop after `most` + 1 entries."""
     found: dict[str, Kind] = {}
     try:
         number = walked(os.dup(tree.number), tuple(path.split("/")) if path else (), create=False)
@@ -189,8 +190,8 @@ def follow_imports(
 
 
 def _target(tree: Tree, path: str, written: str) -> str | LeftOut:
-    """Return the path of the imported file, or why the import is left out. Return "" if the text after the @ is a name
-    and not an import."""
+    """Return the path of the imported file, or the reason to leave out the import. Return "" if the text after the @ is
+    a name and not an import."""
     key, path_text = f"{path}#@{written}", written.replace("\\ ", " ")
     if path_text == "~" or path_text.startswith("~/"):
         path_text = str(Path.home()) + path_text[1:]

@@ -1,4 +1,5 @@
-"""The folder of a vault: check its path, open it, and lock it so that only one process writes to it."""
+"""Check the path of a vault's folder, open the folder, and lock it. So only one process at a time writes to the
+folder."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ def roots() -> tuple[Path, ...]:
 
 def resolve_path(path: str, beside: Path | None = None, allowed: Sequence[Path] = ()) -> str:
     """Return the absolute path of a vault, with symlinks resolved. Return "" for "". A relative path starts at the
-    folder `beside`, which is by default the first allowed folder. ~ means the home folder. The resolved path must be
-    inside one of the `allowed` folders, which are by default VAULT_ROOTS. Raises Invalid."""
+    folder `beside`. By default, this is the first allowed folder. ~ means the home folder. The resolved path must be
+    inside one of the folders `allowed`. By default, these are VAULT_ROOTS. Raises Invalid."""
     if not path:
         return ""
     allowed = allowed or roots()
@@ -134,8 +135,8 @@ def locked(base: Path) -> Iterator[Disk]:
 
 @contextmanager
 def unlocked(base: Path) -> Iterator[Disk | None]:
-    """Open a vault's folder for reading, without the lock. The result is None if the folder does not exist. Raises
-    FileFault, FileOutsideRoots."""
+    """Open a vault's folder for reading, without the lock. Yields None if the folder does not exist. Raises FileFault,
+    FileOutsideRoots."""
     with _folder_at(base) as folder:
         yield None if folder is None else Disk(folder, -1)
 
@@ -157,8 +158,8 @@ def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
 
 
 def _lock_descriptor(folder: Folder) -> int:
-    """Lock the lock file, and return its descriptor. If somebody removes the file while this waits, other writers would
-    not notice the lock. Then a new file is created and locked."""
+    """Lock the lock file, and return its descriptor. While this function waits for the lock, somebody may remove the
+    file. Other writers would not notice the lock of a removed file. So a new file is created and locked."""
     while True:
         number = _lock_file(folder)
         is_held = False

@@ -1,8 +1,8 @@
 """Find the differences between a vault and its silo, and repair them.
 
 The comparison takes no lock, so edits do not wait. It checks each difference a second time, because an edit may write
-the file at the same moment. A repair takes the content from the silo, and writes each file that differs again. If
-somebody changed a file, the repair first moves this file to .discarded/.
+the file at the same moment. A repair takes the content from the silo, and rewrites each file that differs. If somebody
+changed a file, the repair first moves this file to .discarded/.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _files(agent: Agent) -> Iterator[Files]:
 
 
 class _Gone(Disk):
-    """A vault without a folder."""
+    """Replaces a `Disk` if the vault's folder does not exist. It has no files."""
 
     def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:  # noqa: ARG002  as a Disk does
         return None
@@ -134,7 +134,7 @@ def _of_memories(now: Files, numbers: Collection[int]) -> Iterator[Difference]:
 
 
 def _kind(now: Files, file: VaultFile, memory: Memory, path: PurePosixPath) -> str:
-    """Return the kind of a file's difference, or "" if there is no difference."""
+    """Return how a file differs from the silo: one of KINDS, or "" if there is no difference."""
     try:
         data = now.read(path)
     except FileFault:
@@ -159,8 +159,8 @@ def _kind(now: Files, file: VaultFile, memory: Memory, path: PurePosixPath) -> s
 
 
 def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
-    """Yield index pages that differ, copies of memories' files, and unreadable files. Add the names of all other files
-    to `unknown`."""
+    """Yield a difference for each index page that differs, each copy of a memory's file, and each unreadable file. Add
+    the names of all other files to `unknown`."""
     faults: list[FileFault] = []
     there = {str(path) for path in now.disk.files(faults)}
     pages: dict[PurePosixPath, set[str]] = defaultdict(set)
@@ -218,8 +218,8 @@ class Repaired:
 
 
 def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
-    """Write each file and index page that differs again. Copies that people made are not removed. A difference that
-    cannot be repaired stays. Raises MemoryDisabled, FileFault, VaultBusy."""
+    """Rewrite each file and index page that differs. Copies that people made are not removed. The result has the
+    differences that could not be repaired. Raises MemoryDisabled, FileFault, VaultBusy."""
     switches.require_on(agent)
     with writer.opened(agent) as disk:
         require_valid_key()  # while this waits for the lock, somebody may revoke the key or turn memory off
@@ -241,7 +241,8 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
 
 
 def older(agent: Agent) -> int:
-    """Return how many files were written under another version of the rules. `repair` writes these files again."""
+    """Return the number of files that were written with another version of the rules. `repair` writes these files
+    again."""
     version = settings_document.value(switches.rules_of(agent), "version")
     rows = VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE)
     return rows.exclude(rules_version=version).count()

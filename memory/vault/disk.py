@@ -1,4 +1,4 @@
-"""The files in a vault's folder: read, move and remove files, and write them atomically.
+"""Read, move and remove the files in a vault's folder, and write files atomically.
 
 All paths are relative to the vault's folder. Each folder of a path is opened relative to its parent folder, so symlinks
 are not followed.
@@ -49,8 +49,8 @@ class Disk:
     """An open vault folder. `lock` is the descriptor of the locked lock file, or -1 if the folder is opened only for
     reading.
 
-    Raises FileFault if the system refuses an operation. The error has the name of the folder but not of the file,
-    because a file's name has words of its memory.
+    The methods raise FileFault if the system refuses an operation. The error names the folder but not the file, because
+    a file's name contains words of the memory.
     """
 
     def __init__(self, folder: Folder, lock: int) -> None:
@@ -61,7 +61,7 @@ class Disk:
         self.moved_aside: list[tuple[PurePosixPath, PurePosixPath]] = []  # old and new path of each file in .discarded/
 
     def whose(self) -> str:
-        """Return the vault's mark, or "" if it has none."""
+        """Return the vault's mark, or "" if the vault has no mark."""
         if self._lock < 0:
             data = self.read(PurePosixPath(LOCK), _MOST_OF_MARK) or b""
         else:
@@ -70,8 +70,8 @@ class Disk:
         return data.decode("ascii", "replace").strip()  # an editor may have added a line end
 
     def require_no_other_owner(self, mark: str) -> bool:
-        """Return whether the vault has this mark. A killed writer may leave the first part of the mark, which counts as
-        no mark. Raises FileFault if the vault has another agent's mark, or an unknown mark."""
+        """Return whether the vault has this mark. A killed writer may leave only the first part of the mark. This part
+        counts as no mark. Raises FileFault if the vault has another agent's mark, or an unknown mark."""
         whose = self.whose()
         if not mark.startswith(whose):
             why = ANOTHERS if _MARK.fullmatch(whose) else NO_MARK
@@ -88,7 +88,7 @@ class Disk:
             os.fsync(self._lock)
 
     def give_up(self) -> None:
-        """Remove the mark. If the folder is empty then, remove the folder."""
+        """Remove the mark. Then remove the folder if it is empty."""
         with suppress(OSError):
             self._base.remove(LOCK)
             self.path.rmdir()
@@ -112,7 +112,8 @@ class Disk:
         return True
 
     def is_written(self, path: PurePosixPath) -> bool:
-        """Return whether another program has the file open for writing. Return False if the system cannot tell."""
+        """Return whether another program has the file open for writing. Return False if the system does not know
+        this."""
         with file_errors("read", self._folder_of(path)), self._in(path) as folder:
             number = _opened(folder, path.name)
             if number is None:
@@ -123,9 +124,9 @@ class Disk:
                 os.close(number)
 
     def stage(self, path: PurePosixPath, data: bytes, *, expected: bytes | None, replaces_all: bool = False) -> None:
-        """Write a temporary file next to the path. `publish` later moves it to the path. It does so only if the file
-        there still has the `expected` content; None means that there must be no file. If `replaces_all` is true, the
-        temporary file replaces any file."""
+        """Write a temporary file in the folder of the path. Later, `publish` moves this file to the path, but only if
+        the file there still has the `expected` content. If `expected` is None, there must be no file at the path. If
+        `replaces_all` is true, the temporary file replaces any file."""
         with file_errors("write", self._folder_of(path)), self._in(path, create=True) as folder:
             temporary = NEW + hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
             number = _created(folder, temporary)
@@ -140,7 +141,7 @@ class Disk:
 
     def publish(self) -> list[PurePosixPath]:
         """Move every staged file to its path, and sync the files to the disk. A path is skipped if somebody changed the
-        file there, or has it open for writing. Return the skipped paths."""
+        file there, or has this file open for writing. Return the skipped paths."""
         try:
             with file_errors("write", self.path):
                 for start in range(0, len(self._staged), _OPEN):
@@ -192,8 +193,8 @@ class Disk:
         return True
 
     def _keep_what_came_last(self, path: PurePosixPath, expected: bytes, old: BinaryIO) -> None:
-        """Save late writes to an old file. Another program may have had the file open while it was replaced or removed.
-        What this program wrote is saved in .discarded/."""
+        """Save late writes to a file that was replaced or removed. Another program may have had this file open. If that
+        program changed the file, the changed content is saved in .discarded/."""
         until = time.monotonic() + _PATIENCE
         while is_written(old.fileno()) and time.monotonic() < until:
             time.sleep(0.005)
@@ -234,8 +235,8 @@ class Disk:
             folder.sync()
 
     def retire(self, path: PurePosixPath, expected: bytes) -> bool:
-        """Remove a file if it has the expected content. If somebody changed the file, or has it open for writing,
-        return False and keep it."""
+        """Remove a file if it has the expected content. If somebody changed the file, or has it open for writing, keep
+        the file and return False."""
         with file_errors("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             number = _opened(folder, path.name)
             if number is None:
@@ -249,8 +250,8 @@ class Disk:
         return True
 
     def append(self, path: PurePosixPath, data: bytes) -> None:
-        """Append data to an index page. If the last line of the file has no line end, add one first. The file is not
-        synced to the disk, because it can be rebuilt."""
+        """Append data to a file, such as an index page. If the last line of the file has no line end, add a line end
+        first. The file is not synced to the disk, because an index page can be rebuilt."""
         with file_errors("write", self._folder_of(path)), self._in(path, create=True) as folder:
             number = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
@@ -264,7 +265,7 @@ class Disk:
 
     def files(self, faults: list[FileFault] | None = None) -> Iterator[PurePosixPath]:
         """Yield the path of every regular file, also in .discarded/. The lock file is left out. If a folder cannot be
-        read, the error is added to `faults`. Without `faults`, it is raised."""
+        read, the error is added to `faults`. Without `faults`, the error is raised."""
 
         def unless_gone(problem: OSError) -> None:
             if isinstance(problem, FileNotFoundError):
@@ -300,7 +301,7 @@ class Disk:
 
 def _opened(folder: Folder, name: str) -> int | None:
     """Open a file for reading, and return its descriptor. Return None if the file does not exist. Raises NotAFile if
-    the name is not a regular file."""
+    something else than a regular file has the name."""
     try:
         number = folder.open(name, os.O_RDONLY)
     except FileNotFoundError:

@@ -41,8 +41,9 @@ _IS_CHANGING = "another program is writing to a file"
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A staged file. `file` is its database row. `before` is its current line in an index page. `replaces` is the path
-    of the old file, which is removed afterwards. `replaced` is the content of the old file."""
+    """A staged file of a memory. `file` is the database row of the memory's file. `before` is the current line of this
+    file in an index page. `replaces` is the path of an old file that is removed afterwards. `replaced` is the content
+    of the old file."""
 
     memory: Memory
     line: Line
@@ -170,16 +171,16 @@ class Files:
         self._writes.append(_Write(memory, line, data, file, listed, replaces, there))
 
     def _where(self, memory: Memory, path: PurePosixPath) -> tuple[PurePosixPath, bytes | None]:
-        """Return the current path of a memory's file, and its content. A killed writer may have moved the file and not
-        updated its row."""
+        """Return the current path of a memory's file, and its content. A killed writer may have moved the file without
+        an update of the database row."""
         there = self.read(path)
         other = layout.back(path) if layout.aside(path) == path else layout.aside(path)
         moved = self.read(other) if there is None else None
         return (other, moved) if moved is not None and self.as_written(memory, moved) else (path, there)
 
     def _left_by_a_killed_writer(self, memory: Memory, opened: Opened) -> tuple[PurePosixPath | None, bytes | None]:
-        """Find the file of a discarded memory whose row a killed writer did not create. Return its path and content, or
-        None for each if there is no file."""
+        """A killed writer may have written the file of a discarded memory, but not the file's database row. Return the
+        path and the content of such a file. If there is no such file, return None for both."""
         for path in layout.candidates(memory, opened, self.rules):
             found = self.read(path)
             if found is None:
@@ -191,9 +192,9 @@ class Files:
     def _place(
         self, memory: Memory, opened: Opened, file: VaultFile | None, old: PurePosixPath | None, there: bytes | None
     ) -> tuple[PurePosixPath, bytes | None]:
-        """Choose the path of a memory's file. Return the path and the content of the file that is now at this path, or
-        None. That file is the memory's own file, possibly left by a killed writer. A file keeps its name as long as its
-        folder stays the same."""
+        """Choose the path for a memory's file. Return this path, and the content of the file that is already at this
+        path. That file is the memory's own file, or a killed writer left it. If there is no such file, the content is
+        None. A file keeps its name as long as its folder does not change."""
         candidates = layout.candidates(memory, opened, self.rules)
         folder = paths.folder(memory.category, memory.project, self.rules)
         if file and old and file.rules_version and layout.back(old).parent == folder:
@@ -210,7 +211,7 @@ class Files:
         raise FileFault(f"{self.disk.path}: no free name for a file", "no free name")
 
     def keep(self, memory: Memory, path: PurePosixPath) -> None:
-        """Move a file that somebody changed to .discarded/. If the memory is private, the moved file is sealed."""
+        """Move a changed file to .discarded/. If the memory is private, the moved file is sealed."""
         self.disk.set_aside(path)
         self._seal_copies({path: memory}, since=len(self.disk.moved_aside) - 1)
 
@@ -244,7 +245,7 @@ class Files:
         return target
 
     def _retire(self, memory: Memory, path: PurePosixPath, expected: bytes) -> None:
-        """Remove a file from its old path. If somebody has just changed it, move it to .discarded/."""
+        """Remove a file from its old path. If somebody has just changed the file, move it to .discarded/."""
         since = len(self.disk.moved_aside)
         if self.disk.retire(path, expected):
             self._seal_copies({path: memory}, since=since)
@@ -266,8 +267,8 @@ class Files:
     # --- publishing
 
     def finish(self, *, again: bool = False) -> None:
-        """Publish the staged files, read them back, and write their index lines and rows. If somebody changed a file in
-        the meantime, retry this file once. Raises FileFault."""
+        """Publish the staged files, read them back, and write their index lines and database rows. If somebody changed
+        a file in the meantime, retry this file once. Raises FileFault."""
         since = len(self.disk.moved_aside)
         refused = set(self.disk.publish())
         self._seal_copies({each.line.path: each.memory for each in self._writes}, since=since)
@@ -325,7 +326,7 @@ class Files:
 
     def is_anothers(self, memory: Memory, data: bytes) -> bool:
         """Return whether the file has the number of another memory. Return False if the file has no number, because
-        somebody may have removed it."""
+        somebody may have removed the number."""
         return rendering.number_in(data.decode(errors="replace")) not in (None, memory.number)
 
     def as_written(self, memory: Memory, data: bytes) -> bool:
@@ -352,7 +353,7 @@ class Files:
 
 
 def open_file(agent: Agent, data: bytes) -> Opened:
-    """Decrypt the sealed block of a file. Only for the agent itself. Raises Invalid, SealBroken, Erased,
+    """Decrypt the sealed block of a file. Only the agent itself may do this. Raises Invalid, SealBroken, Erased,
     MemoryDisabled, CategoryDisabled."""
     edits.require_key(agent)
     switches.require_on(agent)

@@ -26,7 +26,8 @@ _BEGAN = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d):(\d\d):(\d\d)Z to ")
 
 
 def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iterator[PurePosixPath]:
-    """Yield the path of a memory's file, and then other paths, in case another file has the first path."""
+    """Yield the path of a memory's file. Then yield other paths, because another file may already have the first
+    path."""
     folder = paths.folder(memory.category, memory.project, rules)
     first = _name(memory, opened, rules)
     yield folder / first
@@ -38,8 +39,8 @@ def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iter
 
 
 def title_in_index(memory: Memory, opened: Opened, path: PurePosixPath, rules: Mapping[str, Any]) -> str:
-    """Return the title that the index shows for a file: the memory's title, or the file's name if the memory is
-    private."""
+    """Return the title that the index shows for a file. This is the title of the memory. For a private memory, it is
+    the name of the file."""
     if paths.is_private(memory.category, rules):
         return path.stem
     return paths.file_name(memory.number, _title(memory, opened)).removesuffix(".md")
@@ -99,8 +100,9 @@ _OF_FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The index line of a file. `path` is the file's path, `about` the date and category of its memory, and `title` its
-    title. The file's row stores the line sealed, because the title has words of the memory."""
+    """The index line of a file. `path` is the path of the file. `about` has the date and the category of the memory,
+    and `title` is the memory's title. The database row of the file stores the line sealed, because the title contains
+    words of the memory."""
 
     path: PurePosixPath
     about: str
@@ -144,8 +146,8 @@ def _head(page: PurePosixPath) -> str:
 
 
 def add(disk: Disk, added: Sequence[Line], gone: Sequence[Line]) -> None:
-    """Add lines at the end of the index pages: the lines of new files, and struck lines of files that were moved or set
-    aside."""
+    """Add lines at the end of the index pages. The lines of new files come from `added`. The lines of files that were
+    moved or set aside come from `gone`, and are struck through."""
     texts: dict[PurePosixPath, str] = defaultdict(str)
     for page, text in [(line.page(), line.gone()) for line in gone] + [(line.page(), line.there()) for line in added]:
         texts[page] += text
@@ -174,7 +176,7 @@ def rebuild(disk: Disk, lines: Iterable[Line]) -> int:
 
 
 def _is_there(disk: Disk, page: PurePosixPath) -> bool:
-    """Return whether the index page exists. If its path has a file that is not an index page, this file is moved to
+    """Return whether the index page exists. If the path has a file that is not an index page, this file is moved to
     .discarded/."""
     try:
         data = disk.read(page, _BEGINNING)
@@ -197,8 +199,8 @@ def is_page(path: PurePosixPath, data: bytes) -> bool:
 def lists(
     text: str, page: PurePosixPath, pages: Mapping[PurePosixPath, Collection[str]], closed: Collection[str]
 ) -> bool:
-    """Return whether an index page has exactly these lines. Lines of categories that are off do not count. The top page
-    must also link to every other page."""
+    """Return whether the index page has exactly the lines in `pages[page]`. Lines of categories that are off do not
+    count. The top page must also link to every other page."""
     if page == TOP and any(f"]({other})\n" not in text for other in pages if other != page):
         return False
     there: dict[str, str] = {}

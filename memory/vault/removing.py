@@ -36,12 +36,12 @@ Paths = Mapping[int, PurePosixPath | None]
 
 
 def remove(disk: Disk, paths: Paths) -> None:
-    """Remove every file of these memories. `paths` has the known path of each memory's file by number, or None.
+    """Remove every file of these memories. `paths` maps each memory's number to the known path of its file, or to None.
 
-    A file belongs to a memory if one of these is true: it is at the memory's path, or was moved from there to
-    .discarded/; its name contains the number or the file name of the memory; its metadata has the number of the memory.
-    An editor's additions to a name make no difference. Temporary files of killed writers are removed, too. If a file
-    cannot be removed, the others are removed first, and then FileFault is raised.
+    A file belongs to a memory if one of these rules is true. The file is at the memory's path, or was moved from this
+    path to .discarded/. The file's name contains the number or the file name of the memory. The file's metadata has the
+    number of the memory. Text that an editor adds to a name is ignored. Temporary files of killed writers are removed,
+    too. If a file cannot be removed, the other files are still removed. Then FileFault is raised.
     """
     stems = {path.stem: path for path in paths.values() if path is not None}
 
@@ -56,7 +56,7 @@ def remove(disk: Disk, paths: Paths) -> None:
 
 def remove_all(disk: Disk, agent: Agent) -> None:
     """Remove every file of the agent's memories and every index page. Other files stay. If a file cannot be removed,
-    the others are removed first, and then FileFault is raised."""
+    the other files are still removed. Then FileFault is raised."""
 
     def is_of_agent(path: PurePosixPath) -> bool:
         # The name of a person's file may begin with a date. A date is higher than the memories' numbers.
@@ -113,7 +113,8 @@ def _was_at(path: PurePosixPath, stems: Mapping[str, PurePosixPath]) -> bool:
 
 
 def _has_name_of(path: PurePosixPath, paths: Paths) -> bool:
-    """Return whether the file's name contains the file name of one of the memories. The name of a copy often does."""
+    """Return whether the file's name contains the file name of one of the memories. The name of a copy often contains
+    it."""
     known = (paths.get(int(number)) for number in _NUMBER_IN.findall(path.name))
     return any(each is not None and each.stem in path.name for each in known)
 

@@ -1,7 +1,7 @@
-"""Render a memory as its file, and read such a file.
+"""Render the file of a memory, and read such a file.
 
 Each structured category has its own template. Private memories have a template that shows the metadata and a sealed
-block. The same memory always has the same bytes, so that a file can be recognized after a crash.
+block. The file of the same memory always has the same bytes. So a file can be recognized after a crash.
 
 Control characters can send commands to a terminal. Characters that change the writing direction, such as U+202E, can
 hide text. A file shows these characters as `\\u{202E}`. If a backslash comes before such a character, or before text
@@ -85,8 +85,9 @@ class FileInfo:
 
 
 def mask_for_file(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Opened:
-    """Return a memory's content and tags with secrets masked. The memory's file and the file's name are made from them.
-    The silo keeps the original text."""
+    """Return a memory's content and tags with secrets masked. For a private memory, only the tags are masked, because
+    its content is sealed. The memory's file and the name of this file are made from the result. The silo keeps the
+    original text."""
     if not settings_document.is_on(rules, *MASKING):
         return opened
     from memory.masking.scanner import masked_together  # imported late: its detectors import requests
@@ -188,8 +189,8 @@ def _moment(at: datetime) -> str:
 
 
 def _filled(template: str, values: Mapping[str, str]) -> bytes:
-    """Return a template with these values. A placeholder inside a value is not replaced. If fields of a list have no
-    value, one line that names these fields replaces their lines."""
+    """Return a template with these values. A placeholder inside a value is not replaced. A field without a value gets
+    no line. At the end of each list, one line names these fields."""
     lines: list[str] = []
     missing: list[str] = []
     for line in _lines(template):
@@ -219,7 +220,7 @@ def _lines(template: str) -> list[str]:
 
 
 def read_file(data: bytes) -> FileInfo | None:
-    """Return the metadata of a file. Return None if the file is not text, or has no number of a memory."""
+    """Return the metadata of a file. Return None if the file is not text, or if it has no memory number."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

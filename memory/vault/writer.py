@@ -73,8 +73,9 @@ def _note_fault(agent_id: int, reason: str) -> None:
 
 
 def catch_up() -> None:
-    """Sync the vaults that need it. Workers call this. First come the vaults that are behind: at the beginning those
-    without an error, and then those whose error is oldest. Vaults whose folder somebody emptied come last."""
+    """Sync the vaults that need a sync. Workers call this function. Vaults that are behind and have no error come
+    first. Then come the vaults with an error, the oldest error first. Vaults whose folder somebody emptied come
+    last."""
     vault = Q(vault__isnull=True) | Q(vault__seq__lt=F("audit_seq")) | ~Q(vault__fault="")
     behind = Agent.objects.filter(vault, ~Q(vault_path="")).order_by(F("vault__fault_at").asc(nulls_first=True), "pk")
     late = list(behind.values_list("pk", flat=True)[:CAUGHT_UP_AT_ONCE])
@@ -93,7 +94,7 @@ def sync(agent: Agent, edited: Sequence[int] = ()) -> None:
 
 
 def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
-    """Sync a locked vault. If a file cannot be written, the other files are written first. Then the first error is
+    """Sync a locked vault. If a file cannot be written, the other files are still written. Then the first error is
     raised."""
     now = Agent.objects.select_related("tenant").get(pk=agent.pk)  # read under the lock
     if now.vault_path != agent.vault_path:
@@ -155,8 +156,8 @@ def opened(agent: Agent) -> Iterator[Disk]:
 
 
 def is_behind(agent: Agent) -> bool:
-    """Return whether the vault needs a sync. It needs one if there are newer edits, if the last sync had an error, or
-    if the folder does not have the vault's mark."""
+    """Return whether the vault needs a sync. This is the case if there are newer edits, if the last sync had an error,
+    or if the folder does not have the vault's mark."""
     seen = Vault.objects.filter(agent_id=agent.pk).values_list("seq", "fault").first()
     return seen is None or seen[0] < agent.audit_seq or bool(seen[1]) or not _is_marked(agent)
 
@@ -196,8 +197,8 @@ def files_of(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
 
 
 def files_or_reasons(agent: Agent, numbers: Sequence[int]) -> list[dict[str, str | None]]:
-    """Return a dict for each memory. `file` is the path of its file. If there is no file, `no_file` says why, and what
-    to do."""
+    """Return a dict for each memory. `file` is the path of its file. If there is no file, `no_file` is the reason, and
+    says what to do."""
     files = files_of(agent, numbers) if agent.vault_path else {}
     why = why_no_file(agent) if len(files) < len(set(numbers)) else None
     return [{"file": files.get(number), "no_file": None if number in files else why} for number in numbers]
@@ -222,8 +223,8 @@ def reset(agent: Agent) -> None:
 
 
 def rewrite(agent: Agent, categories: Collection[str] | None = None) -> None:
-    """Make the next sync write every file again, because names or contents of files change. With `categories`, only the
-    files of these categories are written again."""
+    """Make the next sync write every file again. Call this when names or contents of files change. With `categories`,
+    only the files of these categories are written again."""
     rows = VaultFile.objects.filter(agent_id=agent.pk)
     if categories is not None:
         mine = Memory.objects.of(agent).filter(category__in=categories)

@@ -1,4 +1,5 @@
-"""The cool-down of an agent whose core memory is still over its budget after a session or a rollback."""
+"""The cool-down: if core memory is still over its budget after a session or a rollback, this is no reason for another
+refinement for 24 hours. The cool-down ends earlier if core memory grows by GROWTH_PERCENT."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ GROWTH_PERCENT = 10  # growth that ends the cool-down early
 
 
 def begin(agent: Agent, at: datetime, tokens: int) -> None:
-    """Begin a cool-down. `tokens` is the size of core memory. A longer wait that a failure caused does not
+    """Begin a cool-down. `tokens` is the size of core memory. If a failure caused a longer wait, that wait does not
     change."""
     if agent.failures_in_a_row and agent.quiet_until is not None and agent.quiet_until > at + QUIET:
         return

@@ -35,7 +35,8 @@ class Weight(NamedTuple):
 
     @classmethod
     def of(cls, memory: Memory) -> Weight | None:
-        """Return the weight of a memory, or None for a discarded memory, which adds nothing to the counters."""
+        """Return the weight of a memory. Return None for a discarded memory, because it adds nothing to the
+        counters."""
         if memory.discarded_at is not None:
             return None
         group = Group(bytes(memory.digest), memory.category, memory.scope, memory.project)
@@ -120,7 +121,7 @@ def duplicates(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
 
 
 def _repeated(sizes: Counter[int]) -> int:
-    """Return the number of tokens in a group, without its largest memory."""
+    """Return the number of tokens in a group, without the tokens of its largest memory."""
     counts = {tokens: count for tokens, count in sizes.items() if count}
     return sum(tokens * count for tokens, count in counts.items()) - max(counts, default=0)
 

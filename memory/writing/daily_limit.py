@@ -1,8 +1,8 @@
 """The daily limit: outside sessions, an agent may discard or rewrite at most half of its core memories in 24 hours.
 
-The limit protects against a faulty runtime or a stolen key. (In a session, the circuit breaker does this.) The limit is
-computed from the trail while the agent's row is locked. Memories that were added or restored within these 24 hours do
-not count, so an agent cannot raise its limit by adding memories.
+The limit protects against a faulty runtime or a stolen key. (In a session, the circuit breaker protects against both.)
+The limit is computed from the trail while the agent's row is locked. Memories that were added or restored within these
+24 hours do not count, so an agent cannot raise its limit by adding memories.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def require(agent: Agent, memories: Iterable[Memory], now: datetime) -> None:
 
 
 def checked_lift(until: datetime | None) -> datetime | None:
-    """Check the moment until which the limit is lifted. Raises Invalid if it is more than a day from now."""
+    """Check the time at which the limit applies again. Raises Invalid if this time is more than a day from now."""
     if until is not None and until > timezone.now() + DAY:
         raise Invalid("discard_share_lifted_until", "must be at most 24 hours from now")
     return until
@@ -55,8 +55,8 @@ def _core(agent: Agent, since: datetime) -> QuerySet[Memory]:
 
 
 def _touched(agent: Agent, since: datetime, *operations: str) -> QuerySet[Change, Any]:
-    """Return the numbers of the memories that the agent itself edited after `since`, with these operations and outside
-    sessions."""
+    """Return the numbers of the memories that the agent itself edited after `since`, outside sessions. Only edits with
+    these operations count."""
     entries = AuditEntry.objects.filter(OWN_EDITS, agent_id=agent.pk, at__gte=since, operation__in=operations)
     return Change.objects.filter(agent_id=agent.pk, seq__in=entries.values("seq")).values("number")
 

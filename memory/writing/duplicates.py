@@ -1,4 +1,4 @@
-"""Finds and removes exact duplicates. Their keyed digests are compared, so no content is decrypted."""
+"""Find and remove exact duplicates. The keyed digests of memories are compared, so no content is decrypted."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _GROUP = ("digest", "kind", "category", "scope", "project")
 
 
 def find(agent: Agent) -> list[Memory]:
-    """Return the active memories that have an exact duplicate, with one query. Notices of the service and memories in
-    categories that are off do not count."""
+    """Use one query to find the active memories that have an exact duplicate. Notices of the service, and memories in
+    categories that are off, are left out."""
     return list(
         Memory.objects.of(agent)
         .active()
@@ -38,8 +38,8 @@ def removable(agent: Agent) -> list[Memory]:
 def remove(agent: Agent, *, session: int | None = None) -> edits.Edited:
     """Discard all exact duplicates in one audit entry.
 
-    One memory of each group stays. It gets the earliest origin date and all tags of the group. Constitutional memories
-    always stay, and never change.
+    One memory of each group of duplicates stays. This memory gets the earliest origin date and all tags of the group.
+    Constitutional memories always stay, and never change.
     """
     with edits.begin(agent, Operation.DEDUPLICATED, Actor.system("duplicates"), session=session) as edit:
         silo = Silo.for_agent(edit.agent)

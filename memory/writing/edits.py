@@ -1,6 +1,6 @@
 """Edits are the only way to change memories. Every operation in `memory/writing/operations.py` is an edit.
 
-An edit is a transaction with the agent's row locked. It writes the changed memories, the new memories, the agent's
+An edit is a transaction that locks the agent's row. It writes the changed memories, the new memories, the agent's
 counters and one audit entry. The entry has a snapshot of each memory before and after the edit. If nothing changes, the
 edit writes nothing.
 """
@@ -57,7 +57,7 @@ class Edited:
 
 @dataclass(slots=True)
 class Edit:
-    """One edit, inside its transaction, with the agent's row locked."""
+    """One edit. It runs in a transaction that has locked the agent's row."""
 
     agent: Agent
     actor: Actor
@@ -76,7 +76,7 @@ class Edit:
     _changed: set[str] = field(default_factory=lambda: {"version"})  # the fields of memories that this edit sets
 
     def take(self, refs: MemoryRefs, expect: Mapping[int, int] | None = None) -> list[Memory]:
-        """Return the memories of `refs`, in this order.
+        """Return the memories of `refs`, in the same order.
 
         Raises UnknownMemory and DuplicateNumbers. Raises Stale if `expect` has another version of a memory.
         """
@@ -97,7 +97,7 @@ class Edit:
     def put(self, memory: Memory, now: bytes | None, values: Mapping[str, Any]) -> None:
         """Set fields of a memory without checking the switches.
 
-        `now` is the memory's current snapshot. It is used only if this edit has not changed the memory before.
+        `now` is the memory's current snapshot. `now` is used only if this edit has not changed the memory before.
         """
         if memory.number not in self._before:
             self._before[memory.number] = now
@@ -109,7 +109,7 @@ class Edit:
         self._touched[memory.number] = memory
 
     def add(self, draft: Draft, silo: Silo) -> Memory:
-        """Add a memory from a checked draft. It gets the agent's next free number. Raises CategoryDisabled."""
+        """Add a memory from a checked draft. The memory gets the agent's next free number. Raises CategoryDisabled."""
         if not self.ignores_switches and draft.category in switches.closed(self.agent):
             raise errors.CategoryDisabled(draft.category)
         number = self.agent.next_number + len(self._added)
@@ -134,8 +134,8 @@ class Edit:
         return memory
 
     def finish(self, *, always: bool = False) -> Edited:
-        """Write the memories, the counters and the audit entry. If no memory changed, nothing is written. With
-        `always`, the audit entry is written in every case."""
+        """Write the memories, the counters and the audit entry. If no memory changed, nothing is written. If `always`
+        is true, the audit entry is written even then."""
         memories = tuple(self._touched.values())
         if not memories and not always:
             return Edited(None, (), self.agent)
@@ -160,10 +160,10 @@ _locked_here: ContextVar[frozenset[int]] = ContextVar("locked agents", default=f
 
 @contextmanager
 def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
-    """Run the block in a transaction with the agent's row locked. Yields the current row.
+    """Run the block in a transaction that locks the agent's row. Yields the current row.
 
-    Pass this row to nested calls, so that they join the transaction. If a nested call locks the same agent through
-    another object, it raises RuntimeError. Raises NotFound and KeyRejected. Raises OperationalError if PostgreSQL waits
+    Pass this row to nested calls, so that they join the transaction. A nested call that locks the same agent through
+    another object raises RuntimeError. Raises NotFound and KeyRejected. Raises OperationalError if PostgreSQL waits
     longer than `seconds` for the lock.
     """
     # Without a transaction no row is locked, even if an interrupt left `is_locked` true.
@@ -197,7 +197,7 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
 def begin(
     agent: Agent, operation: str, actor: Actor, *, session: int | None = None, is_notice: bool = False
 ) -> Iterator[Edit]:
-    """Begin an edit of one agent's memories: lock the agent's row, if it is not locked yet, and check the switches.
+    """Begin an edit of one agent's memories. Lock the agent's row if it is not locked yet, and check the switches.
 
     Until `finish` is called, the edit writes nothing and does not change the locked row. With `is_notice`, the edit
     ignores the switches and the missing data key of an erased agent. Raises MemoryDisabled, Erased.

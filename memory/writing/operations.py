@@ -1,7 +1,7 @@
 """The write path: the operations that edit memories.
 
-Each operation is one edit (`memory/writing/edits.py`): a transaction with the agent's row locked, and one audit entry.
-If nothing changes, no entry is written.
+Each operation is one edit (`memory/writing/edits.py`). An edit is a transaction that locks the agent's row and writes
+one audit entry. If nothing changes, no entry is written.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ def remember(
     besides: Mapping[int, str] | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> Edited:
-    """Store new memories. If there is an error, none is stored. The new memories are at the end of the result's list.
+    """Store new memories. If there is an error, none is stored. In `memories` of the result, the new memories come
+    last.
 
-    `besides` has the new contents of existing memories that refer to the new memories. Its keys are the numbers of the
-    existing memories. `detail` is added to the audit entry, unencrypted. Raises Invalid, MemoryDisabled.
+    Some existing memories may refer to the new memories. `besides` maps the numbers of these existing memories to their
+    new contents. `detail` is added to the audit entry without encryption. Raises Invalid, MemoryDisabled.
     """
     drafts = [draft.checked() for draft in drafts]
     with edits.begin(agent, operation, actor) as edit:
@@ -115,7 +116,8 @@ def discard(
     expect: Mapping[int, int] | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> Edited:
-    """Discard memories. They are kept and can be restored. `detail` has the same meaning as in `remember`.
+    """Discard memories. Discarded memories are kept and can be restored. `detail` has the same meaning as in
+    `remember`.
 
     Raises UnknownMemory, Discarded, Constitutional, Notice, Stale, DiscardShare.
     """
@@ -142,8 +144,9 @@ def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
 def protect(agent: Agent, refs: MemoryRefs, actor: Actor, *, session: int | None = None) -> Edited:
     """Make memories constitutional.
 
-    An agent can do this only in a refinement session, only for core memories, and only up to half of its budget in
-    total. A person can do it for all memories except notices of the service.
+    An agent can do this only in a refinement session, and only for core memories. All constitutional memories together
+    may then have at most half of the agent's budget. A person can do this for all memories except notices of the
+    service.
 
     Raises ProtectionRefused, ProtectionFull, UnknownMemory, Discarded, CoreMemoryRequired, Notice.
     """
@@ -245,8 +248,8 @@ def record_file_trim(agent: Agent, detail: dict[str, Any], actor: Actor) -> int 
 
 
 def runs(agent: Agent) -> QuerySet[Memory]:
-    """Return the active run entries in the agent's journal, unordered. Categories that are off, or that are never
-    refined, are left out."""
+    """Return the active run entries in the agent's journal, in no order. Entries in categories that are off, or that
+    are never refined, are left out."""
     rows = Memory.objects.of(agent).active().journal().filter(source=Source.RUN)
     return rows.exclude(category__in=UNREFINED | switches.closed(agent))
 
@@ -254,7 +257,7 @@ def runs(agent: Agent) -> QuerySet[Memory]:
 def notify(
     agent: Agent, text: str, *, operation: str, actor: Actor, detail: dict[str, Any], session: int | None = None
 ) -> Edited:
-    """Store a notice of the service to the agent, as a journal memory. The audit entry contains `detail`.
+    """Store a notice from the service to the agent. The notice is a journal memory. The audit entry contains `detail`.
 
     The notice is stored even while memory is off, because the agent must be informed.
     """
@@ -273,7 +276,8 @@ def reword(edit: Edit, notice: Memory, text: str) -> None:
 
 
 def _editable(edit: Edit, refs: MemoryRefs, expect: Mapping[int, int] | None = None) -> list[Memory]:
-    """Return the memories, if this edit may rewrite or discard them. Outside sessions, the agent has a daily limit."""
+    """Return the memories if this edit may rewrite or discard them. Otherwise raise an error. Outside sessions, the
+    agent has a daily limit."""
     memories = edit.take(refs, expect)
     refuse(memories, errors.Discarded, errors.Notice, errors.Constitutional)
     if edit.actor.kind == ActorKind.AGENT and edit.session is None:

@@ -1,4 +1,4 @@
-"""Signals of the write path. Because of them, the write path need not import the modules that receive them.
+"""Signals of the write path. Other modules receive these signals, so the write path does not import those modules.
 
 Signals are sent inside the edit's transaction. If a receiver raises an exception, the edit is rolled back.
 """

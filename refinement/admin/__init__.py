@@ -1,3 +1,3 @@
-"""The admin pages of refinement. Importing a page registers it."""
+"""The admin pages of refinement. Each page registers itself when it is imported."""
 
 from refinement.admin import sessions

@@ -1,4 +1,5 @@
-"""The overview: figures and charts from metadata. The number of queries does not depend on the number of agents."""
+"""The overview page. It shows figures and charts that come from metadata. The number of queries does not depend on the
+number of agents."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ HEAVIEST = 12  # agents in the table of the fullest memories
 
 
 def figures(request: HttpRequest) -> dict[str, Any]:
-    """The page's context, limited to the tenants that the person may see."""
+    """Return the page's template context. It covers only the tenants that the person may see."""
     tenants = visible_tenant_ids(request)
     agents = Agent.objects.filter(tenant__in=tenants)
     return {
@@ -42,7 +43,8 @@ def figures(request: HttpRequest) -> dict[str, Any]:
 
 
 def _next_steps(request: HttpRequest) -> list[tuple[str, str]]:
-    """Label and URL of the next steps of an empty service that the person may take."""
+    """Return the label and the URL of each step that the person may take next. The page shows these steps if there are
+    no agents yet."""
     steps = []
     if manages(request.user):  # type: ignore[arg-type]  # the site requires sign-in
         steps.append(("Add a tenant", reverse("admin:memory_tenant_add_tenant")))
@@ -54,7 +56,7 @@ def _next_steps(request: HttpRequest) -> list[tuple[str, str]]:
 
 
 def _counts(agents: Any, tenants: list[int]) -> list[tuple[str, int, str, str]]:
-    """Name, count, URL of the list, and note of each figure."""
+    """Return the name, the count, the URL of the list, and the note of each figure."""
     now = timezone.now()
     is_over, is_paused = Q(core_tokens__gt=F("budget_tokens")), Q(paused=True)
     totals = agents.aggregate(
@@ -95,7 +97,7 @@ def _heaviest(agents: Any) -> list[dict[str, Any]]:
 
 
 def _saved(tenants: list[int]) -> dict[str, Any]:
-    """Core tokens that sessions saved, by the week in which they ended."""
+    """Return a chart of the core tokens that sessions saved. A session counts in the week in which it ended."""
     today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
     first = today - timedelta(days=today.weekday(), weeks=WEEKS - 1)
     weeks = [(first + timedelta(weeks=n)).date() for n in range(WEEKS)]
@@ -114,7 +116,7 @@ def _outcomes(tenants: list[int]) -> dict[str, Any]:
 
 
 def _chart(title: str, unit: str, pairs: list[tuple[str, int]]) -> dict[str, Any]:
-    """A chart's data for Unfold's chart component, and the pairs for the table below it."""
+    """Return the data for Unfold's chart component, and the pairs for the table below the chart."""
     style = {"backgroundColor": "#7c5cb8", "maxBarThickness": 28, "displayYAxis": True}
     dataset = {"label": unit, "data": [value for _, value in pairs]} | style
     data = json.dumps({"labels": [label for label, _ in pairs], "datasets": [dataset]})

@@ -23,7 +23,7 @@ CHANGED = ("duplicates_removed", "changes", "protected", "promoted")  # counters
 
 
 class RollBack(LinkAction):
-    """Opens the Time Machine with a preview of the rollback."""
+    """An action that opens the Time Machine with a preview of the rollback."""
 
     name, label, needs, is_destructive = "roll_back", "Roll back session", Action.STEER, True
 

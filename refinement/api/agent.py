@@ -1,4 +1,4 @@
-"""API of the agent that the key belongs to: usage, settings, keys, context block."""
+"""API of the agent to which the request's key belongs: usage, settings, keys, and context block."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LogIn(Body):
 
 
 class AgentIn(LogIn):
-    """Settings that the agent's side may change. `model` is a provider and a name, which the operator configures."""
+    """Settings that the agent's side may change. `model` is provider/model-name, as the operator configures it."""
 
     model = Text(max_length=200, required=False)
     system_prompt = Text(**_PROMPT)
@@ -191,7 +191,7 @@ class Context(AgentView):
         },
     )
     def get(self, request: Request) -> HttpResponse:
-        """Read the memory as a block for a prompt. Core memories come first, then the journal of the last days."""
+        """Read the memories as a block for a prompt. Core memories come first, then the journal of the last days."""
         query = self.query(ContextQuery)
         switches.require_on(self.agent)
         form, within = query["format"], {"max_tokens": query.get("max_tokens"), "project": query.get("project")}

@@ -1,4 +1,4 @@
-"""API of the log of an agent's runs, and of the reports that `gc` writes on it."""
+"""API of the log of an agent's runs, and of the reports that `gc` writes about this log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RunOut(serializers.Serializer[Any]):
 class Runs(AgentView):
     @extend_schema(operation_id="runs_log", request=RunIn, responses={201: RunOut}, parameters=[IDEMPOTENCY_KEY])
     def post(self, request: Request) -> Response:
-        """Log a run in the agent's memory file or, if it has none, in its journal."""
+        """Log a run in the agent's memory file. If the agent has no memory file, the run is logged in the journal."""
         payload = self.payload(RunIn)
         task, result = payload["task"], payload["result"]
         logbook.body(task, result)  # before the file is created

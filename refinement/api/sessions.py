@@ -136,7 +136,7 @@ class OneSession(AgentView):
 class Briefing(AgentView):
     @extend_schema(operation_id="sessions_briefing", parameters=[BriefingQuery], responses=BriefingOut)
     def get(self, request: Request, number: int) -> Response:
-        """Read the current batch: messages and tools for your model. The model may edit the memories in it."""
+        """Read the current batch: messages and tools for your model. The model may edit the memories in this batch."""
         form = {"openai": openai.tool, "anthropic": anthropic.tool}[self.query(BriefingQuery)["format"]]
         briefing = knife.briefing(self.agent, number)
         messages, tools = MessageOut(briefing.messages, many=True).data, [form(tool) for tool in briefing.tools]

@@ -1,4 +1,5 @@
-"""API for a tenant's programs: create and configure agents, issue a first key, revoke keys. It reads no content."""
+"""API for a tenant's programs: create and configure agents, issue a first key, revoke keys. This API reads no
+content."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ class LabelIn(Body):
 class Agents(TenantView):
     @describe_list("agents_list", AgentsQuery, "AgentsOut", AgentOut)
     def get(self, request: Request) -> Response:
-        """List the tenant's agents by name."""
+        """List the tenant's agents, sorted by name."""
         query = self.query(AgentsQuery)
         rows = Agent.objects.select_related("tenant").filter(tenant=self.tenant, slug__gt=query["cursor"])
         found = rows.order_by("slug")[: query["limit"] + 1]
@@ -67,7 +68,7 @@ class Agents(TenantView):
 
     @extend_schema(operation_id="agents_create", request=NewAgentIn, responses={201: NewAgentOut})
     def post(self, request: Request) -> Response:
-        """Create an agent. Its first key is shown only once. The runtime exchanges it for a key of its own."""
+        """Create an agent. Its first key is shown only once. The runtime exchanges this key for its own key."""
         payload = self.payload(NewAgentIn)
         parse_model(payload["model"])
         agent, key = lifecycle.create(self.tenant.slug, payload.pop("agent"), actor=self.actor, **payload)
@@ -77,7 +78,7 @@ class Agents(TenantView):
 
 class _OneAgent(TenantView):
     def agent(self, slug: str) -> Agent:
-        """The tenant's agent with this name. Raises NotFound."""
+        """Return the tenant's agent with this name. Raises NotFound."""
         found = Agent.objects.select_related("tenant").filter(tenant=self.tenant, slug=slug).first()
         if found is None:
             raise NotFound("There is no agent with this name.")
@@ -92,14 +93,14 @@ class OneAgent(_OneAgent):
 
     @extend_schema(operation_id="agents_change", request=SettingsIn, responses=AgentOut)
     def patch(self, request: Request, slug: str) -> Response:
-        """Change an agent's budget, target, cadence, limits or log, or pause it."""
+        """Change an agent's budget, target, schedule, limits or log settings. The agent can also be paused."""
         return changed(self.agent(slug), self.actor, self.payload(SettingsIn))
 
 
 class AgentKeys(_OneAgent):
     @extend_schema(operation_id="agents_key_issue", request=LabelIn, responses={201: KeyOut})
     def post(self, request: Request, slug: str) -> Response:
-        """Issue a key for an agent without memories. Once it has memories, only the agent's side issues keys."""
+        """Issue a key for an agent whose silo is not in use yet. After that, only the agent's side issues keys."""
         key = lifecycle.first_key(self.agent(slug), self.actor, label=self.payload(LabelIn)["label"])
         return Response(key_json(key), status.HTTP_201_CREATED)
 

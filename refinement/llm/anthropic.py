@@ -1,8 +1,9 @@
 """Anthropic's Messages API.
 
-System text is a separate field. User and assistant alternate, so the results of several tools go into one user message,
-before any text. An empty text block is refused. A message marked `stable` ends a prefix that the prompt cache can
-serve. At most four marks are allowed. The last four are used, because each covers everything before it.
+System text is a separate field. User messages and assistant messages must alternate, so the results of several tools
+go into one user message, before any text. The server refuses an empty text block. A message that is `stable`
+gets a cache mark: the prompt cache can serve everything up to a mark. The server allows at most four marks. The last
+four are used, because each mark covers everything before it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class _Cost(http.Cost):
     usage: _Tokens | None = None
 
     def spent(self) -> Usage:
-        """The tokens of the call. `input_tokens` does not include tokens that the cache served or stored."""
+        """The tokens of the call. The server's `input_tokens` does not include the tokens that the cache served or
+        stored, so they are added."""
         if self.usage is None:
             return Usage()
         read = self.usage.cache_read_input_tokens or 0
@@ -60,7 +62,7 @@ class _Answer(_Cost):
     @field_validator("content", mode="before")
     @classmethod
     def _without_other_blocks(cls, content: Any) -> Any:
-        """Leave out other blocks, such as thinking."""
+        """Keep only text blocks and tool calls. Other blocks, such as thinking, are left out."""
         return [block for block in content if not _is_other(block)] if isinstance(content, list) else content
 
 
@@ -128,7 +130,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _turns(written: Iterable[tuple[Message, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
-    """Alternate user and assistant: consecutive messages of the same side are joined."""
+    """Join consecutive messages of the same role, so that user messages and assistant messages alternate."""
     turns: list[dict[str, Any]] = []
     for message, blocks in written:
         if message.role == "system" or not blocks:

@@ -1,7 +1,7 @@
-"""The interface to a language model: `Model.complete(request) -> Reply`, whichever provider serves it.
+"""The interface to a language model: `Model.complete(request) -> Reply`. It is the same for all providers.
 
-An adapter translates a request to the format of its provider. It raises only the errors below, and their messages
-contain neither content nor credentials.
+An adapter translates a request to the format of its provider. It raises only the errors below. The messages of these
+errors contain neither content nor credentials.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from config.errors import MODEL, USAGE, DomainError
 
 
 class ModelError(DomainError):
-    """A model call without a usable reply.
+    """A model call has failed, or its reply is not usable.
 
-    `usage`: the tokens it cost, if the server reports them. `calls`: the HTTP requests, retries included. `status`: the
-    HTTP status, 0 without a response. `server_message`: the server's own message, if the request allows it.
+    `usage` has the tokens of the call, if the server reports them. `calls` is the number of HTTP requests, with
+    retries. `status` is the HTTP status, or 0 without a response. `server_message` is a more exact reason. The server's
+    own error message is kept here only if `Request.quotes` is true.
     """
 
     code = "model_error"
@@ -34,9 +35,11 @@ class ModelError(DomainError):
 
 
 class ModelUnavailable(ModelError):
-    """The server could not be reached, timed out, closed the connection, or answered 408, 429 or 5xx.
+    """The server could not be reached or closed the connection, or the call timed out, or the HTTP status was 408, 429
+    or 5xx.
 
-    `retry_after`: the seconds after which it allows a retry. `is_unreachable`: there was no response at all.
+    `retry_after` is the number of seconds after which the server allows a retry. `is_unreachable` is true if the
+    connection failed.
     """
 
     code = "model_unavailable"
@@ -49,7 +52,8 @@ class ModelTimedOut(ModelUnavailable):
 
 
 class ModelRefused(ModelError):
-    """The server refused the request: 401, 403, 404 or another 4xx that a retry would not change."""
+    """The server refused the request, and a retry would not help: the HTTP status was 401, 403, 404 or another status
+    below 500, except 408 and 429."""
 
     code = "model_refused"
 
@@ -69,7 +73,7 @@ class ModelNotConfigured(ModelError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ToolCall:
-    """One call that a model requests. `arguments` is None if the model did not send a JSON object."""
+    """One tool call that a model requests. `arguments` is None if the model did not send a JSON object."""
 
     id: str
     name: str
@@ -78,7 +82,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that a model may call. `schema` is the JSON Schema of its arguments (an object)."""
+    """A tool that a model may call. `schema` is the JSON Schema of the tool's arguments, which are an object."""
 
     name: str
     description: str
@@ -89,8 +93,9 @@ class Tool:
 class Message:
     """One message of a conversation.
 
-    system: instructions. user: text. assistant: text and tool calls. tool: the result of the call `tool_call_id`, with
-    `failed` if it was refused. `stable` ends a prefix that is the same in every call, which a prompt cache can serve.
+    A system message has instructions. A user message has text. An assistant message has text and tool calls. A tool
+    message has the result of the tool call `tool_call_id`. `failed` is true if this call was refused. `stable` is true
+    if all messages up to this one are the same in every model call. Then a prompt cache can serve them.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -103,7 +108,8 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens of one call, as the provider counted them. `cached` is the part of `prompt` that its cache served."""
+    """The tokens of one call, counted by the provider. `cached` is the part of `prompt` that the provider's cache
+    served."""
 
     prompt: int = 0
     cached: int = 0
@@ -119,9 +125,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LongText:
-    """A text too long for memory. It is sent in pieces in place of `mark`, which is the whole text of one message.
+    """A text that is too long to keep in memory. One message has only `mark` as its text. In the HTTP request, the long
+    text replaces the mark, in pieces.
 
-    Each call of `pieces` returns its bytes from the start. Bytes that are not UTF-8 are replaced. `size` counts them.
+    Each call of `pieces` returns the bytes of the text from the start. `size` is the number of these bytes. Bytes that
+    are not UTF-8 are replaced.
     """
 
     mark: str
@@ -131,11 +139,12 @@ class LongText:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Request:
-    """One call. `model` is the provider's name for the model; `seconds` limits the call, retries included.
+    """One call. `model` is the provider's name for the model. `seconds` is the time limit of the call, with retries.
 
-    `is_cut_short`: `seconds` is less than a call usually gets, so a timeout does not count as a failure of the server.
-    `is_shared`: wait while the provider is closed for all processes, and share the result with them.
-    `quotes`: keep the server's error message, which may repeat content.
+    `is_cut_short` is true if `seconds` is less than the usual limit. Then a timeout is not a failure of the server.
+    `is_shared` is true if the call uses the provider's state, which all processes share. Such a call waits while the
+    provider is closed, and reports its result. `quotes` is true if an error may have the server's own message. This
+    message may repeat content.
     """
 
     model: str
@@ -156,7 +165,8 @@ StopReason = Literal["tool_calls", "end", "length", "other"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Reply:
-    """A model's reply: text, tool calls in order, usage, and why it stopped. `calls`: HTTP requests, with retries."""
+    """A model's reply. `stop` is the reason why the model stopped. `calls` is the number of HTTP requests, with
+    retries."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -166,7 +176,7 @@ class Reply:
 
 
 class Model(Protocol):
-    """Answers a request. Raises `ModelError` and nothing else."""
+    """Answers a request. Raises only `ModelError`."""
 
     def complete(self, request: Request) -> Reply: ...
 
@@ -175,7 +185,8 @@ class Model(Protocol):
 
 
 def json_value(text: bytes | str) -> Any:
-    """Parsed JSON, or None. Stricter than `json`: no NaN, no lone surrogates, limited depth and digits."""
+    """The parsed JSON, or None if the text is not valid. This is stricter than Python's `json`: NaN and lone surrogates
+    are not valid, and the nesting and the digits of a number are limited."""
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError:
@@ -183,9 +194,10 @@ def json_value(text: bytes | str) -> Any:
 
 
 def tool_calls(wanted: Iterable[tuple[str | None, str, Any]], request: Request) -> tuple[ToolCall, ...]:
-    """Tool calls in order, from (id, name, arguments).
+    """The tool calls of a reply, in order. `wanted` has the id, the name and the arguments of each call.
 
-    Every id is unique in the conversation. A missing or repeated id is replaced by one made from its position.
+    Every id is unique in the conversation. A call without an id, or with an id that another call has, gets a new id
+    from its position.
     """
     taken = {call.id for message in request.messages for call in message.tool_calls}
     calls = []
@@ -200,7 +212,8 @@ def tool_calls(wanted: Iterable[tuple[str | None, str, Any]], request: Request) 
 
 
 def arguments_of(value: Any) -> dict[str, Any] | None:
-    """A tool call's arguments, sent as an object or as its text; None if they are not a JSON object."""
+    """The arguments of a tool call. `value` is an object, or the JSON text of an object. The result is None for any
+    other value."""
     if isinstance(value, str):
         value = json_value(value)
     if not isinstance(value, dict):

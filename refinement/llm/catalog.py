@@ -1,4 +1,4 @@
-"""Opens the model that an agent's setting names: `provider/name`, split at the first slash (names can have more)."""
+"""Opens the model of an agent. The agent's setting has the form `provider/name`. The name may contain slashes too."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ LONGEST = 200  # length of the column
 
 
 def parse(model: str) -> tuple[str, str]:
-    """(provider, the provider's name for the model). Raises `ModelNotConfigured`."""
+    """Split a model's setting into the provider and the provider's name for the model. Raises `ModelNotConfigured`."""
     if model != model.strip() or not model.isprintable() or len(model) > LONGEST:
         raise ModelNotConfigured(
-            f"A model must have at most {LONGEST} characters, no control character, and no white space at its ends."
+            f"A model must have at most {LONGEST} characters, no control characters, and no space at its start or end."
         )
     provider, _, name = model.partition("/")
     if provider not in PROVIDERS or not name:
@@ -27,9 +27,10 @@ def parse(model: str) -> tuple[str, str]:
 
 
 def open_model(model: str) -> tuple[Model, str]:
-    """The adapter for a model, and the name to put in its requests. Makes no call. Raises `ModelNotConfigured`.
+    """The adapter for a model, and the model's name for the adapter's requests. Makes no call. Raises
+    `ModelNotConfigured`.
 
-    An adapter is imported on first use, because it loads an HTTP client or word matching.
+    An adapter is imported only when it is first used, because it loads an HTTP client or a library that compares words.
     """
     provider, name = parse(model)
     if provider == "builtin":

@@ -1,7 +1,7 @@
 """Connections to model servers. There is one client for each process and address.
 
-Reads and writes end at the call's deadline. A client follows no redirect, because that would send the key along. It
-keeps no cookie, because all tenants share it. It ignores proxy variables and .netrc. It uses SSL_CERT_FILE.
+Reads and writes end at the call's deadline. A client follows no redirects, because the new address would get the key.
+All tenants share a client, so it keeps no cookies. A client ignores proxy variables and .netrc. It uses SSL_CERT_FILE.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _current_call = threading.local()
 
 
 def set_deadline(deadline: float) -> None:
-    """From now on, reads and writes of this thread fail after `deadline` (of `time.monotonic`)."""
+    """Set the time after which all reads and writes of this thread fail. `deadline` is a time of `time.monotonic`."""
     _current_call.deadline = deadline
 
 
 def _seconds(timeout: float | None, error: type[httpcore.TimeoutException]) -> float:
-    """The seconds that one operation may take: its own timeout, or the rest of the call if that is less."""
+    """The seconds that one operation may take: its own timeout, or the remaining time of the call if that is less."""
     left: float = _current_call.deadline - time.monotonic()
     if left <= 0:
         raise error
@@ -42,7 +42,8 @@ def _seconds(timeout: float | None, error: type[httpcore.TimeoutException]) -> f
 
 
 class _DeadlineStream(httpcore.NetworkStream):
-    """A connection with a deadline. httpx restarts its timeouts at each byte, so a slow server could outlast them."""
+    """A connection with a deadline. The timeouts of httpx begin again at each byte, so they do not stop a slow
+    server."""
 
     def __init__(self, stream: httpcore.NetworkStream) -> None:
         self._stream = stream
@@ -74,7 +75,7 @@ _clients: dict[tuple[int, str], httpx.Client] = {}
 
 
 def client_for(base_url: str) -> httpx.Client:
-    """This process's client for an address. Credentials are sent with each request, never kept in the client."""
+    """This process's client for an address. The client keeps no credentials. Each request brings its own."""
     key = (os.getpid(), base_url)
     return _clients.get(key) or _clients.setdefault(key, _new_client(base_url))
 

@@ -1,6 +1,6 @@
-"""`builtin/dedupe`: a program in place of a language model, for first runs, air-gapped use and tests.
+"""`builtin/dedupe`: a program that replaces a language model, for first runs, servers without a network, and tests.
 
-It merges near duplicates, keeps the fullest wording unchanged, and changes nothing else. It needs no network and no
+It merges near duplicates and keeps the fullest wording unchanged. It changes nothing else. It uses no network and no
 tokens. The same conversation always gets the same reply.
 """
 
@@ -24,11 +24,11 @@ _Call = tuple[str, dict[str, Any]]
 
 
 class Dedupe:
-    """A `Model` without state. The conversation contains what is done and what remains."""
+    """A `Model` without state. The conversation shows which edits are done and which remain."""
 
     def complete(self, request: Request) -> Reply:
-        """Reply with the remaining edits, or with `complete_refinement` if there are none. Without tools, or if that
-        call was refused, reply with text only."""
+        """Reply with the remaining edits. If there are none, reply with `complete_refinement`. If this tool is not
+        offered, or if it was already called, reply with text only."""
         offered = {tool.name for tool in request.tools}
         past = _Past(request.messages)
         edits = [] if past.stop_code else list(_edits(_ledger(request.messages), offered, past.tried))
@@ -45,7 +45,7 @@ def _reply(request: Request, text: str, calls: Sequence[_Call]) -> Reply:
 
 
 class _Line(NamedTuple):
-    """A memory of the ledger. A merge must not cross `place`: project and category."""
+    """A memory of the ledger. Only memories with the same `place`, which is the project and category, are merged."""
 
     id: int
     content: str
@@ -54,7 +54,8 @@ class _Line(NamedTuple):
 
 
 def _ledger(messages: Sequence[Message]) -> list[_Line]:
-    """The memories by number, without constitutional ones. If a memory occurs twice, the last one counts."""
+    """The memories of the ledger in the order of their numbers, without constitutional memories. If a memory occurs
+    twice, its last line counts."""
     lines = [line for message in messages if message.role in ("system", "user") for line in _lines(message.text)]
     kept = {line.id for line in lines if line.constitutional}
     last = {line.id: line for line in lines}
@@ -82,7 +83,8 @@ def _is_memory(value: dict[str, Any]) -> bool:
 
 
 def _edits(ledger: Sequence[_Line], offered: set[str], tried: set[int]) -> Iterator[_Call]:
-    """A merge for each group of near duplicates. If there is only delete_memory, delete all but the fullest."""
+    """The edits: one merge for each group of near duplicates. If consolidate_memories is not offered, the edits delete
+    all memories of a group except the fullest one."""
     for group, fullest in _groups(ledger):
         ids = [line.id for line in group]
         if "consolidate_memories" in offered:
@@ -105,7 +107,7 @@ def _groups(ledger: Sequence[_Line]) -> list[tuple[list[_Line], _Line]]:
 
 
 class _Past:
-    """The earlier calls of the conversation and their results. A memory in `tried` is not edited again."""
+    """The earlier calls of the conversation and their results. The memories in `tried` are not edited again."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         calls = [call for message in messages if message.role == "assistant" for call in message.tool_calls]
@@ -121,7 +123,7 @@ class _Past:
         self.has_finished = any(call.name == _FINISH for call in calls)
 
     def summary(self) -> str:
-        """A summary without content."""
+        """The model's summary of its edits, in numbers. It contains no content of memories."""
         parts = [_INTRODUCTION]
         if self.merges:
             merged = sum(map(len, self.merges))
@@ -135,7 +137,7 @@ class _Past:
             parts.append(f"{self.refused} of its edits were refused and changed nothing.")
         if self.stop_code:
             parts.append(f"It stopped before the end because the session answered {self.stop_code!r}.")
-        return " ".join([*parts, "It judges wording only; everything else is as it was."])
+        return " ".join([*parts, "It compares only the wording. It changed nothing else."])
 
 
 def _ids(call: ToolCall) -> set[int]:
@@ -144,7 +146,7 @@ def _ids(call: ToolCall) -> set[int]:
 
 
 def _code(text: str) -> str:
-    """The code of a refusal."""
+    """The error code in the result of a refused call, or "" if it has no code."""
     refusal = json_value(text)
     code = refusal.get("code") if isinstance(refusal, dict) else None
     return code if isinstance(code, str) else ""

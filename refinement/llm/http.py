@@ -1,9 +1,9 @@
 """The HTTP transport that all protocols share. A protocol is a subclass of `HttpModel` that only translates.
 
-`Request.seconds` limits a call as a whole: connecting, sending, waiting, reading and every retry. Only name resolution
-has the resolver's own limits. At most `Request.retries` times, a call is retried after a failed connection, a timeout,
-408, 429 and 5xx. `Retry-After` is obeyed. If it is longer than the time left, the call fails at once. Another 4xx
-and an invalid reply are not retried.
+`Request.seconds` limits a call as a whole: connecting, sending, waiting, reading and every retry. Only the DNS lookup
+has its own time limits. A request is retried after a failed connection, a timeout, and the status 408, 429 or 5xx, but
+at most `Request.retries` times. The next attempt waits as long as `Retry-After` says. If the call has less time left,
+it fails at once. After another 4xx or an invalid reply, there is no retry.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ Count = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class Wire(BaseModel):
-    """Part of a reply. Types are checked strictly, unknown fields are ignored."""
+    """The base class for the parts of a reply. Types are checked strictly. Unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
 class Cost(Wire):
-    """The part of a reply that says what it cost. It is also read from a reply that is invalid otherwise."""
+    """The part of a reply that has the tokens of the call. This part is read even if other parts are invalid."""
 
     @abstractmethod
     def spent(self) -> Usage:
@@ -79,7 +79,8 @@ class Cost(Wire):
 
 
 class Content(NamedTuple):
-    """The content of a reply. `calls`: id, name and arguments of each tool call. `stop`: the provider's stop reason."""
+    """The content of a reply. `calls` has the id, the name and the arguments of each tool call. `stop` is the
+    provider's word for the reason why the model stopped."""
 
     text: str
     calls: Iterable[tuple[str | None, str, Any]]
@@ -100,7 +101,8 @@ def _parsed(value: Any, kind: type[Part]) -> Part | None:
 
 
 class HttpModel(ABC):
-    """A model behind HTTP. `who` names the server in errors. `cost` and `answer` are the types of its replies."""
+    """A model on an HTTP server. Errors use `who` as the name of the server. `answer` is the type of a reply, and
+    `cost` is the type of its part with the tokens."""
 
     who: ClassVar[str]
     path: ClassVar[str]
@@ -119,7 +121,7 @@ class HttpModel(ABC):
 
     @abstractmethod
     def read(self, answer: Any) -> Content:
-        """The content of an `answer`. Raises ModelReplyInvalid."""
+        """The content of a reply of the type `answer`. Raises ModelReplyInvalid."""
 
     def complete(self, request: Request) -> Reply:
         """Send the request and return the reply. Raises ModelError."""
@@ -149,18 +151,19 @@ class HttpModel(ABC):
 
 
 def checked_address(base_url: str, who: str) -> str:
-    """`base_url` without its trailing slash. Raises `ModelNotConfigured`, without the address, if it is not usable."""
+    """`base_url` without a slash at the end. Raises `ModelNotConfigured` if the address is not valid. The message of
+    this error does not contain the address."""
     address = base_url.strip().rstrip("/")
     match = re.fullmatch(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:(?P<port>\d{1,5}))?(/[^\s?#@]*)?", address)
     if match is None or not 0 < int(match["port"] or 1) < 65536:
         raise ModelNotConfigured(
-            f"{who}'s address must be http:// or https:// and a host, without credentials, query or fragment."
+            f"{who}'s address must be http:// or https:// and a host. Leave out credentials, query and fragment."
         )
     return address
 
 
 def checked_key(key: str, who: str) -> str:
-    """`key` without white space around it. Raises `ModelNotConfigured` if a header cannot contain it."""
+    """`key` without white space around it. Raises `ModelNotConfigured` if an HTTP header cannot contain the key."""
     key = key.strip()
     if not re.fullmatch(r"[\x21-\x7e]*", key):
         raise ModelNotConfigured(f"{who}'s API key has characters that cannot be sent.")
@@ -171,7 +174,7 @@ def checked_key(key: str, who: str) -> str:
 
 
 class _Call:
-    """One `HttpModel.complete`: its deadline, and how many requests were made."""
+    """The state of one call of `HttpModel.complete`. `made` is the number of HTTP requests so far."""
 
     def __init__(self, model: HttpModel, request: Request) -> None:
         self.model = model
@@ -190,7 +193,8 @@ class _Call:
         raise AssertionError("stamina ended without a result")
 
     def _pause(self, error: Exception) -> float | bool:
-        """After a failed attempt: the seconds until the next one, True for stamina's default, False for none."""
+        """Whether to try again after a failed attempt. A number is the wait in seconds. True is the default wait of
+        stamina."""
         if not isinstance(error, ModelUnavailable):
             return False
         if error.retry_after is None:
@@ -268,12 +272,12 @@ class _Call:
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
-    # "replace": a lone surrogate has no UTF-8, and the error that says so quotes the text.
+    # "replace", because UTF-8 cannot encode a lone surrogate, and the message of that error would quote the text.
     return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def _with_long_text(body: bytes, long: LongText) -> Iterator[bytes]:
-    """The body with the long text in place of its mark. Bytes that are not UTF-8 are replaced."""
+    """The request's body, in pieces. The long text replaces its mark. Bytes that are not UTF-8 are replaced."""
     before, after = body.split(long.mark.encode())
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     yield before
@@ -283,7 +287,7 @@ def _with_long_text(body: bytes, long: LongText) -> Iterator[bytes]:
 
 
 def _first_bytes(response: httpx.Response, most: int) -> bytes:
-    """The raw body, as it was sent. Reading stops when there are more than `most` bytes."""
+    """The response's body, as the server sent it. Reading stops after more than `most` bytes."""
     body = bytearray()
     for piece in response.iter_raw():
         body += piece
@@ -293,7 +297,7 @@ def _first_bytes(response: httpx.Response, most: int) -> bytes:
 
 
 def _system_error(problem: BaseException | None) -> str:
-    """The operating system's reason why there is no connection, such as `connection refused`."""
+    """The reason why there is no connection, in the words of the operating system, such as `connection refused`."""
     while problem is not None:
         if isinstance(problem, OSError) and problem.strerror:
             return problem.strerror.lower()
@@ -302,7 +306,7 @@ def _system_error(problem: BaseException | None) -> str:
 
 
 def _error_message(response: httpx.Response) -> str:
-    """The message of the server's error, or its status in words."""
+    """The error message in the server's response, or else the standard words for the HTTP status."""
     content = json_value(_first_bytes(response, MAX_ERROR_BYTES))
     error = content.get("error") if isinstance(content, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
@@ -326,7 +330,8 @@ _REASONS = {
 
 
 def retry_after(value: str) -> float | None:
-    """The seconds that a `Retry-After` header asks for, as a number or an HTTP date; None if it is neither."""
+    """The seconds to wait, from a `Retry-After` header. The header's value is a number or an HTTP date. The result is
+    None for any other value."""
     if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value.strip()):
         return float(value)
     moment = parse_http_date_safe(value)

@@ -1,9 +1,9 @@
 """Ollama's /api/chat.
 
-Ollama reads a prompt into a context of `num_ctx` tokens, by default a few thousand. It silently drops the beginning of
-a longer prompt: the system text and the first memories. So every call sets `num_ctx` from an estimate of prompt and
-output, and asks newer servers for an error instead (`truncate`, `shift`). A context costs memory, and a new size
-reloads the model, so sizes are powers of two.
+Ollama has a context of `num_ctx` tokens, by default a few thousand. If a prompt is longer, Ollama drops its beginning
+without an error: the system text and the first memories. So every call estimates the size of prompt and output, and
+sets `num_ctx`. With `truncate` and `shift`, newer servers answer with an error and drop nothing. A large context needs
+much memory, and Ollama reloads the model for a new size, so sizes are powers of two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TEMPLATE_TOKENS = 512
 
 
 class _Cost(http.Cost):
-    """A server that has the whole prompt in its cache leaves out `prompt_eval_count`."""
+    """The tokens of a reply. If the whole prompt is in the server's cache, the reply has no `prompt_eval_count`."""
 
     prompt_eval_count: http.Count | None = None
     eval_count: http.Count | None = None
@@ -42,7 +42,7 @@ class _Answer(_Cost):
 
 
 class Ollama(http.HttpModel):
-    """A model served by Ollama, which needs no key."""
+    """A model on an Ollama server. It needs no key."""
 
     who = "The Ollama server"
     path = "/api/chat"
@@ -73,7 +73,8 @@ class Ollama(http.HttpModel):
 
 
 def context_tokens(prompt_bytes: int, output_tokens: int) -> int:
-    """`num_ctx` for a prompt of so many bytes. It assumes three bytes for a token, which is enough for most scripts."""
+    """The value of `num_ctx` for a prompt of this size. The estimate is one token for three bytes, which is enough for
+    most writing systems."""
     needed = prompt_bytes // 3 + output_tokens + TEMPLATE_TOKENS
     return max(LEAST_CONTEXT, 1 << (needed - 1).bit_length())
 

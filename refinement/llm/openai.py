@@ -1,8 +1,9 @@
-"""OpenAI's Chat Completions, and the many servers that speak the same protocol.
+"""OpenAI's Chat Completions, and the many servers that use the same protocol.
 
-Two fields are sent to OpenAI itself and to no other server, which may refuse unknown fields: `max_completion_tokens`
-(its reasoning models refuse the older `max_tokens`, which compatible servers expect), and `store: false`, because
-new accounts keep conversations by default.
+Two fields are sent only to OpenAI itself, because other servers may refuse unknown fields:
+
+- `max_completion_tokens`: OpenAI's reasoning models refuse the older `max_tokens`. Other servers get `max_tokens`.
+- `store: false`: otherwise, OpenAI keeps the conversations of new accounts by default.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class _Answer(_Cost):
 
 
 class OpenAI(http.HttpModel):
-    """A model behind Chat Completions. `is_official`: OpenAI itself, which needs a key; other servers may not."""
+    """A model on a server with Chat Completions. `is_official` is true for OpenAI itself. OpenAI needs a key, other
+    servers may not need one."""
 
     who = "The OpenAI server"
     path = "/chat/completions"
@@ -110,7 +112,7 @@ def tool(tool: Tool) -> dict[str, Any]:
 
 
 def tool_name(name: str) -> str:
-    """A tool name that a provider accepts in a conversation's history, whatever the model called."""
+    """A tool name that a provider accepts in the earlier messages. The model may have called a tool with any name."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
 
 

@@ -26,9 +26,10 @@ def alive(_: HttpRequest) -> JsonResponse:
 
 @require_safe
 def ready(_: HttpRequest) -> JsonResponse:
-    """200 if the database answers and is migrated, the keys exist and the queue can be reached; else 503.
+    """Whether the service is ready. The status is 200 if the database answers and has all migrations, the keys are
+    valid, and the queue can be reached. Otherwise the status is 503.
 
-    Each part is "ok" or a problem. `workers` and `models` do not change the status.
+    The text of each part is "ok" or a problem. The parts `workers` and `models` do not change the status.
     """
     parts = {"database": _database(), "keys": _keys(), "queue": _queue()}
     is_ready = all(state == OK for state in parts.values())
@@ -78,7 +79,7 @@ def _queue() -> str:
 
 
 def problems() -> list[str]:
-    """The reasons why due agents wait."""
+    """The problems that make due agents wait."""
     return [state for state in (_workers(), _models()) if state != OK]
 
 
@@ -87,7 +88,8 @@ def _workers() -> str:
 
 
 def _models() -> str:
-    """The closed providers. It does not name a model, because that is a tenant's setting."""
+    """The providers that are not called now, in words. The text names no model, because a model is a tenant's
+    setting."""
     closed = {
         f"a model of {providers.of(name)}" if "/" in name else name: until for name, until in providers.closed().items()
     }

@@ -1,4 +1,4 @@
-"""The metrics for Prometheus at /metrics. No label has the name of a tenant or an agent.
+"""The metrics for Prometheus at /metrics. No label contains the name of a tenant or an agent.
 
 Requests are counted in config/request_metrics.py. All other figures are read from the database and the queue at each
 request.
@@ -32,7 +32,8 @@ FILES = "PROMETHEUS_MULTIPROC_DIR"  # prometheus-client's variable for the folde
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The metrics. The request needs METRICS_TOKEN. 404 if it is not set."""
+    """The metrics. The request must have METRICS_TOKEN as its bearer token. If METRICS_TOKEN is not set, the status is
+    404."""
     if not settings.METRICS_TOKEN:
         raise Http404
     if not constant_time_compare(request.headers.get("Authorization", ""), f"Bearer {settings.METRICS_TOKEN}"):
@@ -47,7 +48,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 class _Stored(Collector):
-    """Figures from the database and the queue. The number of queries is constant."""
+    """The figures from the database and the queue. The number of queries does not depend on the number of agents."""
 
     def collect(self) -> Iterator[Metric]:
         yield from _sessions()
@@ -99,7 +100,7 @@ def _due() -> Iterator[Metric]:
 
 
 def _backlog() -> Iterator[Metric]:
-    """The agents that wait for a worker, those that workers refine, and the providers that are closed."""
+    """The figures of the backlog: waiting agents, agents that workers have taken, closed providers, and late sweeps."""
     rows = list(Waiting.objects.values_list("provider").annotate(Count("pk"), Count("taken_at")))
     taken = {provider: taken for provider, _, taken in rows}
     waiting = sum(count - taken for _, count, taken in rows)

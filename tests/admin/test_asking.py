@@ -69,7 +69,7 @@ def test_a_bad_request_is_refused(address: str, client: Client) -> None:
 @pytest.mark.parametrize(
     ("agents_side", "text"),
     [
-        ({}, "The agent has no steward. Its runtime decides, over the API."),
+        ({}, "The agent has no steward. Its runtime decides, through the API."),
         ({"steward": "sue@else.test"}, "steward or its runtime decides."),
         ({"steward": "sue@else.test", "is_steward_only": True}, "steward decides, with a mailed link"),
     ],

@@ -54,8 +54,8 @@ def test_an_owner_requests_a_redaction_and_the_runtime_carries_it_out(kept: Agen
     preview = html(post(client, "ask_redaction", *rows(kept, 1, 3)))
     for text in (
         "permanently deletes the content of 2 memories (2 of them active)",
-        "these of the memories are protected: 3",
-        "these memories may have the same content, but are not included: 2",
+        "these memories are protected: 3",
+        "other memories may have the same content, but are not deleted: 2",
         "Nothing is deleted now",
     ):
         assert text in preview, text
@@ -106,7 +106,7 @@ def test_a_person_withdraws_their_own_requests_only(kept: Agent, client: Client)
     removal_requests.ask_erasure(kept, OWNER, reason="request 17")
     theirs = removal_requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
     preview = html(post(client, "withdraw_removals", kept))
-    assert "of 2 open removal requests, this withdraws your own" in preview
+    assert "2 open removal requests. This withdraws only your requests" in preview
     for request in open_requests(kept):
         line = f"request {request.number}, erasure, requested by {request.asked_by}, on {localize(request.asked_at)}."
         assert line in preview

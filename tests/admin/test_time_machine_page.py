@@ -86,7 +86,7 @@ def test_protected_memories_need_the_box_and_a_reason(past: Agent, client: Clien
     assert "Tick the box" in html(client.get(address))
     assert client.post(address, form).status_code == 200
     form["include_constitutional"] = "on"
-    assert "A reason is required for protected memories" in html(client.post(address, form))
+    assert "To roll back protected memories, give a reason" in html(client.post(address, form))
     assert active(past)
     assert client.post(address, form | {"reason": "all of it"}).status_code == 302
     assert active(past) == []

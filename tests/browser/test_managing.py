@@ -53,7 +53,7 @@ def test_a_memory_is_protected_and_unprotected(walk: Walk, past: Agent) -> None:
     walk.sees(f"acme/ada: 1 memory protected, as entry {steps.last_entry(past).seq} of the audit trail.")
     assert steps.row(past, 1).constitutional
     walk.press("Remove protection")
-    walk.sees("1 memory of 1 agent", "Sessions may then discard, merge or rewrite them.")
+    walk.sees("1 memory of 1 agent", "After that, sessions may discard, merge or rewrite them.")
     reason = walk.page.get_by_label("Reason")
     walk.page.get_by_role("button", name="Remove protection").click()
     expect(reason).to_be_focused()  # the browser requires one

@@ -55,7 +55,7 @@ def test_a_recorded_session_has_a_memory_and_a_file(ada: Agent, site: Path) -> N
     for line in ("- **Source System**: git_history_analysis", "**Time Range**: 20", "feature 1, fix 1"):
         assert line in text
     assert "2 commits from" in ran.err
-    assert "Not analyzed, because it is off in the settings: track_branch_evolution, include_author_info." in ran.err
+    assert "Not analyzed, because these settings are off: track_branch_evolution, include_author_info." in ran.err
     assert "winds" not in ran.err + ran.out.replace(result["file"], "")
 
 

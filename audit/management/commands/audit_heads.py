@@ -14,8 +14,8 @@ from memory.access.authentication import agent_named
 class Command(Task):
     help = (
         "Print the number and the hash of each trail's last entry as JSON, signed (Ed25519) with the heads key. Store "
-        "the output where the administrator of this database has no access: 'verify_audit --heads FILE' then detects a "
-        "trail that was cut off or rewritten later. The output has no content."
+        "the output where the administrator of this database has no access. Later, 'verify_audit --heads FILE' detects "
+        "each trail that was cut off or rewritten after the export. The output has no content."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -25,8 +25,8 @@ MAX_SHOWN = 100  # problems in the output
 class Command(Task):
     needs_sound_database = False  # it reports the problems itself
     help = (
-        "Verify audit trails: no entry was changed, removed or inserted, and the memories and counters equal a replay "
-        "of the entries. This opens no content. With exit code 1 the output names the first invalid entry."
+        "Verify that no entry of an audit trail was changed, removed or inserted, and that memories and counters equal "
+        "a replay of the entries. This decrypts no content. With exit code 1, the output names the first wrong entry."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -1,3 +1,3 @@
-"""How Django writes what it shows: a time in one way, wherever one stands in the admin."""
+"""Django's formats for values. All times in the admin have the same format."""
 
 DATETIME_FORMAT = "Y-m-d H:i:s T"  # T is the zone: "UTC"

@@ -1,4 +1,4 @@
-"""Replaces Django's command, which creates people without a second factor: they cannot sign in."""
+"""Replaces Django's command. That command creates people without a second factor, who cannot sign in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from config.errors import USAGE
 
 
 class Command(createsuperuser.Command):
-    help = "Not used here: 'manage.py create_superuser EMAIL' creates a superuser with a second factor."
+    help = "Do not use this. Use 'manage.py create_superuser EMAIL', which also sets up a second factor."
     requires_migrations_checks, requires_system_checks = False, ()
 
     def handle(self, *args: Any, **options: Any) -> NoReturn:

@@ -34,9 +34,9 @@ Process = subprocess.Popen[bytes]
 class Command(Task):
     help = (
         "Run the service: web processes (WEB_WORKERS) and a worker (QUEUE_WORKERS processes), until Ctrl-C or SIGTERM. "
-        "Running requests and sessions then have STOP_SECONDS to end. A worker that dies is replaced, at most "
-        f"{DEATHS} times within {WITHIN // 60} minutes. After that, or if the web process dies, the service stops with "
-        "exit code 1. In production, run gunicorn and 'manage.py worker' separately."
+        "At a stop, running requests and sessions have STOP_SECONDS to end. A worker that dies is replaced, at most "
+        f"{DEATHS} times within {WITHIN // 60} minutes. If it dies once more, or if the web process dies, the service "
+        "stops with exit code 1. In production, run gunicorn and 'manage.py worker' separately."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -58,7 +58,7 @@ class Command(Task):
             self._stop(running.values())
 
     def _require_free(self, bind: str) -> None:
-        """Fail at once if the address cannot be used. Gunicorn itself retries for seconds."""
+        """Fail at once if the address cannot be used. Gunicorn itself would try again for several seconds."""
         try:
             address = parse_address(bind)
             if isinstance(address, tuple):
@@ -86,7 +86,8 @@ class Command(Task):
                 running[name] = _start_worker()
 
     def _stop(self, processes: Collection[Process]) -> None:
-        """Ask them to end, then kill the rest. A second Ctrl-C kills them at once."""
+        """Ask the processes to end. After a time, kill those that still run. A second Ctrl-C kills all processes at
+        once."""
         with suppress(KeyboardInterrupt):
             for process in processes:
                 process.terminate()
@@ -97,7 +98,7 @@ class Command(Task):
 
 
 def may_replace(deaths: deque[float]) -> bool:
-    """Whether to replace a worker that died. Records its death if so."""
+    """Whether to replace a worker that died. If so, this also records the death of the worker."""
     now = time.monotonic()
     if len(deaths) == deaths.maxlen and now - deaths[0] < WITHIN:
         return False
@@ -126,14 +127,16 @@ def _start_worker() -> Process:
 
 
 def _start(*arguments: str) -> Process:
-    """Start a process in its own group, so that Ctrl-C in a terminal reaches only `serve`, which stops the others."""
+    """Start a process in its own group. So Ctrl-C in a terminal reaches only `serve`. Then `serve` stops the other
+    processes."""
     paths = filter(None, (str(settings.BASE_DIR), os.environ.get("PYTHONPATH")))  # works in any current folder
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.Popen([sys.executable, *arguments], start_new_session=True, env=environment)  # noqa: S603
 
 
 def _end(processes: Collection[Process]) -> None:
-    """End the process groups: SIGTERM, and after LAST_SECONDS or at Ctrl-C SIGKILL. Raises KeyboardInterrupt."""
+    """End the process groups with SIGTERM. After LAST_SECONDS, or at Ctrl-C, kill them with SIGKILL. Raises
+    KeyboardInterrupt."""
     try:
         _send(processes, signal.SIGTERM)
         _wait(processes, LAST_SECONDS)
@@ -150,7 +153,8 @@ def _wait(processes: Collection[Process], seconds: float) -> None:
 
 
 def _lives(process: Process) -> bool:
-    """Whether any process of its group lives. `poll` reaps the first process if it has ended."""
+    """Whether any process of this process's group still runs. If the first process of the group has ended, `poll`
+    removes it from the group."""
     process.poll()
     try:
         os.killpg(process.pid, 0)

@@ -1,4 +1,5 @@
-"""Run the tasks of the queue: refinement of due agents, letters, the sweep."""
+"""Run the tasks of the queue: the refinement of due agents, letters to stewards, and the sweep, which looks for due
+agents."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from config.pool import Sentinel, join_workers
 class Command(Task):
     help = (
         "Run the tasks of the queue: refine due agents, write to stewards, and every SWEEP_MINUTES look for agents "
-        "that are due. It has QUEUE_WORKERS processes, and can run on several machines. After SIGTERM or Ctrl-C "
-        "running sessions have STOP_SECONDS to end. Then they are closed, and another worker continues with their "
-        "agents. SIGTERM to all processes of its group closes the sessions at once. If one of its processes is killed, "
-        "the worker ends with exit code 1: let a supervisor restart it."
+        "that are due. A worker has QUEUE_WORKERS processes. Several machines can run workers. After SIGTERM or "
+        "Ctrl-C, running sessions have STOP_SECONDS to end. Then the worker closes them, and another worker continues "
+        "with their agents. SIGTERM to all processes of the group closes the sessions at once. If one process of the "
+        "worker is killed, the worker ends with exit code 1. Then a supervisor should start a new worker."
     )
     log_level = logging.INFO
 
@@ -46,9 +47,9 @@ class Command(Task):
 
 
 def _give_again() -> None:
-    """Put back the tasks of dead workers. A task that runs on another machine then runs twice.
+    """Put the tasks of dead workers back into the queue. A task that still runs on another machine then runs twice.
 
-    Redis does not keep tasks that were taken: the sweep queues new ones for due agents.
+    Redis does not keep a task that a worker has taken. Therefore a sweep queues new tasks for due agents.
     """
     if not settings.REDIS_URL:
         queue.give_again()
@@ -56,7 +57,8 @@ def _give_again() -> None:
 
 
 def _prepare(**_: Any) -> None:
-    """In each process that runs tasks: lower its priority below web processes, and close the session on SIGTERM."""
+    """Prepare a process that runs tasks: make its priority lower than that of web processes, and make SIGTERM close the
+    session."""
     os.nice(settings.WORKER_NICE)
     signal.signal(signal.SIGTERM, _stop)
 

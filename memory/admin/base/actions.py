@@ -1,8 +1,8 @@
 """Admin actions with a confirmation page that previews what will happen.
 
 They are Django admin actions. People run them from a list or from the page of a row. Every request uses the page's
-queryset, which contains only rows of the person's tenants. A row on which the person may not act gives the same 404 as
-a row that does not exist.
+queryset, which contains only rows of the person's tenants. If the person may not act on a row, the response is the same
+404 as for a row that does not exist.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Result:
 
 
 class AdminAction:
-    """An action on rows of a page. A subclass defines for which rows it is, what the preview says, and what it does."""
+    """An action on rows of a page. A subclass defines which rows have the action, what the preview says, and what the
+    action does."""
 
     name: ClassVar[str]
     label: ClassVar[str]
@@ -49,7 +50,8 @@ class AdminAction:
     do_not_call_in_templates = True  # otherwise a template would call the action
 
     def is_offered(self, row: Any) -> bool:
-        """Whether the row's page shows the button. For a POST for another row, `do` runs and reports the error."""
+        """Whether the row's page shows the button. If somebody sends a POST for a row without the button, `do` reports
+        the error."""
         return True
 
     def may(self, page: Any, request: HttpRequest, row: Any) -> bool:
@@ -64,7 +66,8 @@ class AdminAction:
         raise NotImplementedError
 
     def do(self, row: Any, by: Any, values: dict[str, Any]) -> str:
-        """Act on one row, as person `by`, with the form's values. Returns what was done. Raises DomainError."""
+        """Act on one row, as person `by`, with the form's values. Returns a text that says what happened. Raises
+        DomainError."""
         raise NotImplementedError
 
     def run(self, page: Any, rows: Sequence[Any], by: Any, values: dict[str, Any]) -> Iterator[Result]:
@@ -121,7 +124,8 @@ class AdminAction:
 
 
 class LinkAction(AdminAction):
-    """Redirects to a page about the selected rows. The attribute `same` must have the same value in all of them."""
+    """An action that redirects to a page about the selected rows. `same` is the name of an attribute that must have the
+    same value in all these rows."""
 
     same: ClassVar[str] = "pk"
     warning: ClassVar[str] = "Select one row."
@@ -138,7 +142,7 @@ class LinkAction(AdminAction):
 
 
 class MemoryAction(AdminAction):
-    """An action on memories. It makes one edit per agent."""
+    """An action on memories. It makes one edit for each agent."""
 
     def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
         raise NotImplementedError
@@ -167,7 +171,8 @@ def by_agent(rows: Iterable[Any]) -> dict[Agent, list[int]]:
 def _after(page: Any, request: HttpRequest, row: Any) -> str:
     """The URL to return to: the page from which the person started the action.
 
-    If the row no longer exists, it is the list. If the person may no longer open the list, it is the overview.
+    If the row no longer exists, this is the URL of the list. If the person may no longer open the list, this is the URL
+    of the overview.
     """
     clear_tenant_cache(request)
     if not page.has_view_permission(request):

@@ -35,7 +35,7 @@ HELP_TEXTS = {
         "is lower than the target, refinement must keep this share of the high-water mark."
     ),
     "breaker_state": (
-        "The circuit breaker refuses calls that cut core memory below the floor. The agent's retention sets the floor."
+        "The circuit breaker refuses calls that would cut core memory below the floor. The retention sets the floor."
     ),
     "floor_refusals": (
         f"How many calls in a row the circuit breaker refused. After {MAX_FLOOR_REFUSALS} of them, the session ends."
@@ -51,12 +51,12 @@ EMPTY_TEXTS = {
     "memory": "An agent's runtime stores memories over the API, with the agent's key: POST /api/v1/memories.",
     "refinementsession": (
         "A session starts when an agent is due: its refinement date has come, or it is over budget. To start a session "
-        "now, use Refine now on the agent's page."
+        "at once, use the action Refine now on the agent's page."
     ),
     "auditentry": "This list has an entry for everything that happens to an agent. Add an agent first.",
-    "accessrequest": "Nobody has asked to read memories. Ask for access on an agent's page; the agent's side decides.",
+    "accessrequest": "Nobody has asked to read memories. To ask, use Ask for access on an agent's page.",
     "agentkey": "An agent gets its first key when you add it. To add an agent, go to the list of agents.",
-    "tenantkey": "Programs use these keys to set up and monitor a tenant's agents. Create one with the button above.",
+    "tenantkey": "Programs use these keys to set up and monitor a tenant's agents. Create a key with the button above.",
     "membership": "No members yet. Invite somebody with the button above.",
     "invitation": "Invite somebody with the button above. The link works once, within 72 hours.",
     "person": "Invite somebody with the button above.",

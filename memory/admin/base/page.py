@@ -1,8 +1,8 @@
 """Base of every admin page: permissions by tenant, lists, pages of a row, and pages with a form.
 
 Every row comes from one queryset, which contains only rows of the person's tenants. No column shows the content of a
-memory. Only actions change rows (memory/admin/base/actions.py). A URL may contain only the page's own filters. With a
-filter such as `?digest=`, somebody could test what a memory says.
+memory. Only actions change rows (memory/admin/base/actions.py). A page accepts only its own filters in a URL. With
+another filter, such as `?digest=`, somebody could test what a memory says.
 
 Unfold's buttons are links, so they use GET. Each link leads to a page with a form, and the POST of this form makes the
 change. A new secret is shown once, in the response to that POST, on a page that the browser does not cache.
@@ -50,7 +50,7 @@ def actor_of(person: Any) -> Actor:
 
 
 def visible_tenant_ids(request: HttpRequest, action: Action = Action.SEE) -> list[int]:
-    """Ids of the tenants in which the person may carry out `action`. Cached for the request."""
+    """Ids of the tenants in which the person may carry out `action`. The ids are cached for the request."""
     known: dict[Action, list[int]] | None = request.__dict__.get("_tenants")
     if known is None:
         known = request.__dict__["_tenants"] = tenant_ids(request.user)  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ def visible_tenant_ids(request: HttpRequest, action: Action = Action.SEE) -> lis
 
 
 def tenant_ids(person: Person) -> dict[Action, list[int]]:
-    """For each action, the ids of the tenants in which the person may carry it out. Makes at most two queries."""
+    """For each action, the ids of the tenants in which the person may carry it out. This makes at most two queries."""
     found: dict[Action, list[int]] = {action: [] for action in Action}
     if not person.is_active:
         return found
@@ -82,8 +82,8 @@ def visible_tenants(request: HttpRequest, action: Action = Action.SEE) -> QueryS
 
 
 def permission(needs: Action) -> Callable[..., bool]:
-    """Make a permission method for Unfold. It checks `needs` for one row, or, without an id, for at least one
-    tenant."""
+    """Make a permission method for Unfold. With an id, the method checks the action `needs` for this row. Without an
+    id, it checks whether the person may do this in at least one tenant."""
 
     def has_permission(page: ScopedAdmin, request: HttpRequest, object_id: str | None = None) -> bool:
         return page.may(request, needs, page.row_or_404(request, object_id) if object_id else None)
@@ -92,7 +92,7 @@ def permission(needs: Action) -> Callable[..., bool]:
 
 
 class TenantFilter(SimpleListFilter):
-    """Filters by tenant. Offers the tenants that the person may see."""
+    """A filter by tenant. It offers the tenants that the person may see."""
 
     title = parameter_name = "tenant"
 
@@ -154,7 +154,8 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         return EMPTY_TEXTS[str(self.opts.model_name)]
 
     def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
-        """Whether the person may carry out `action` on the row, or, without a row, in at least one tenant."""
+        """Whether the person may carry out `action` on the row. If there is no row, one tenant in which they may do it
+        is enough."""
         ids = visible_tenant_ids(request, action)
         return bool(ids) if row is None else attrgetter(self.tenant.replace("__", "."))(row) in ids
 
@@ -166,7 +167,8 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         return rows if self.may(request, self.needs) else rows.none()
 
     def row_or_404(self, request: HttpRequest, object_id: str) -> Any:
-        """A row by its id, cached for the request. Raises Http404 if it does not exist or is in another tenant."""
+        """A row by its id, cached for the request. Raises Http404 if the person may not see the row, or if it does not
+        exist."""
         known = request.__dict__.setdefault("_rows", {})
         if object_id not in known:
             known[object_id] = self.get_object(request, object_id)
@@ -186,7 +188,7 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         return super().render_change_form(request, context, *args, **options)
 
     def related_pages(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:
-        """Label and URL of the links on a row's page."""
+        """The pairs (label, URL) of the links on a row's page."""
         return []
 
     def describe(self, row: Any) -> str:
@@ -276,7 +278,7 @@ DUE_REASONS = {
 
 
 def budget_bar(agent: Agent) -> SafeString:
-    """A bar with core tokens and budget: yellow above the target, red above the budget."""
+    """A bar that shows core tokens and budget. It is yellow above the target, and red above the budget."""
     most = max(1, agent.core_tokens, agent.budget_tokens)
     return render_to_string("admin/budget_bar.html", {"agent": agent, "most": most})
 
@@ -331,7 +333,7 @@ class AdminForm(forms.Form):
 
 
 class TenantChoiceForm(AdminForm):
-    """A form with a choice of tenant."""
+    """A form with a field to choose a tenant."""
 
     tenant: forms.ModelChoiceField[Tenant] = forms.ModelChoiceField(Tenant.objects.none())
 
@@ -379,7 +381,8 @@ def form_page(
 
 
 def add_error_to(form: forms.Form, refusal: DomainError) -> None:
-    """Show the error at its field, if the form has that field."""
+    """Show the error at the field that it names. If the form does not have this field, show the error for the whole
+    form."""
     if isinstance(refusal, Invalid) and refusal.field in form.fields:
         problem = refusal.problem.rstrip(".")
         form.add_error(refusal.field, f"{problem[:1].upper()}{problem[1:]}.")

@@ -1,7 +1,7 @@
 """The pages that take a password and a code: sign-in, joining by invitation, and the person's own account.
 
-A new second factor is stored only after a code confirms it. Its secret is derived from a nonce in the form, so that the
-page shows the same secret again after a wrong entry.
+A new second factor is stored only after a code confirms it. Its secret is derived from a nonce in the form. So the page
+shows the same secret again if the person made a mistake in the form.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def password_field(label: str, help_text: str = "", *, is_new: bool = True) -> f
 
 
 class NewPasswordForm(forms.Form):
-    """A new password and its repetition."""
+    """A form with two fields, in which a person types the same new password."""
 
     password = password_field("New password", "at least 12 characters, and not easy to guess")
     again = password_field("Repeat the new password")
@@ -65,7 +65,7 @@ class NewPasswordForm(forms.Form):
 
 
 class NonceForm(forms.Form):
-    """Carries the nonce from which a new second factor is derived."""
+    """A form with a hidden nonce. A new second factor is derived from this nonce."""
 
     nonce = forms.CharField(max_length=NONCE, min_length=NONCE, widget=forms.HiddenInput)
 
@@ -76,7 +76,7 @@ class NonceForm(forms.Form):
         return nonce
 
     def current_nonce(self) -> str:
-        """The nonce of the form. If the form has no valid nonce, a new nonce."""
+        """Return the nonce of the form, or a new nonce if the form has no valid nonce."""
         nonce = str(self.data.get("nonce", self.initial.get("nonce", "")))
         return nonce if _NONCE.fullmatch(nonce) else new_nonce()
 
@@ -86,7 +86,7 @@ def new_nonce() -> str:
 
 
 def show_error(form: forms.Form, refusal: DomainError | ValidationError) -> None:
-    """Show the error at its field. A ValidationError comes from Django's password validators."""
+    """Add the error to the form. A ValidationError is about the new password: Django's password validators raise it."""
     if isinstance(refusal, ValidationError):
         form.add_error("password", refusal)
     elif isinstance(refusal, Invalid) and refusal.field in form.fields:
@@ -109,7 +109,7 @@ def setup_context(factor: Authenticator) -> dict[str, Any]:
 
 
 class SignInForm(AuthenticationForm):  # type: ignore[misc]  # Unfold comes without types
-    """The sign-in form. It requires a second factor, which `manage.py create_superuser` or an invitation sets up."""
+    """The sign-in form. Everybody needs a second factor. `manage.py create_superuser` or an invitation sets it up."""
 
     error_messages = {"invalid_login": SIGN_IN_FAILED, "inactive": SIGN_IN_FAILED}
     code = code_field("Code", "the six digits in your authenticator app", UnfoldAdminTextInputWidget)
@@ -135,9 +135,10 @@ def typed_address(request: HttpRequest | None, credentials: dict[str, Any] | Non
 
 
 def client_address(request: HttpRequest) -> str:
-    """The IP address of the client. Behind a proxy it is the last address in X-Forwarded-For, which the proxy added.
+    """The IP address of the client. Behind a proxy, this is the last address in X-Forwarded-For.
 
-    The client can forge the earlier addresses in this header. REMOTE_ADDR is then the proxy's address for every client.
+    The proxy adds this last address. The client can forge the earlier addresses. REMOTE_ADDR does not help behind a
+    proxy, because it is always the proxy's address.
     """
     is_proxied: Any = settings.SECURE_PROXY_SSL_HEADER
     direct = str(request.META.get("REMOTE_ADDR", ""))
@@ -150,7 +151,7 @@ def client_address(request: HttpRequest) -> str:
 
 @plain
 def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
-    """The response after too many failed attempts. It does not repeat the address."""
+    """The response after too many failed attempts. It does not contain the email address."""
     wait = settings.AXES_COOLOFF_TIME.seconds
     answer = render(request, "admin/locked.html", {"minutes": wait // 60}, status=429)
     answer["Retry-After"] = str(wait)
@@ -169,9 +170,9 @@ class JoinForm(NewPasswordForm, NonceForm):
 @require_http_methods(["GET", "HEAD", "POST"])
 @plain
 def join(request: HttpRequest, token: str) -> HttpResponse:
-    """Accept an invitation. A new person sets a password and a second factor; others must sign in.
+    """Accept an invitation. A new person sets a password and a second factor. A person with an account must sign in.
 
-    A GET changes nothing. Nothing is stored before the last step.
+    A GET stores nothing. A POST stores nothing if a field is wrong.
     """
     opened = invitations.look(token)
     return _accept(request, token, opened) if opened.is_enrolled else _enrol(request, token, opened)
@@ -270,7 +271,7 @@ def _replace(person: Person, new: Authenticator, fields: dict[str, Any]) -> None
 
 
 def _require_both_factors(person: Person, fields: dict[str, Any]) -> None:
-    """Check the code and the password. The code is checked first, so that nobody can try passwords in a stolen session.
+    """Check the code and the password. The code is checked first. So nobody can guess the password in a stolen session.
 
     Raises NotAllowed. The message does not say whether the code or the password is wrong.
     """

@@ -42,9 +42,10 @@ def link(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _decided(request: HttpRequest, token: str) -> HttpResponse:
-    """Save the decision and redirect to the page. If the decision fails but is still possible, show the error.
+    """Save the decision and redirect to the page. If the decision fails, but its button is still on the page,
+    show the error instead.
 
-    If somebody else has decided in the meantime, the response is also the redirect.
+    If somebody else has already decided, redirect too.
     """
     decision, error = request.POST.get("decision", ""), ""
     try:
@@ -75,7 +76,7 @@ _OPEN = (AccessState.REQUESTED, ProposalState.OPEN, RemovalState.OPEN)
 
 
 def _is_erased(opened: Opened) -> bool:
-    """Whether the agent is erased, so that nothing is left to decide. A request for redaction can still be decided."""
+    """Whether nobody can decide any more, because the agent is erased. A request for redaction can still be decided."""
     consent_request = opened.request
     return not (opened.agent.wrapped_key or (isinstance(consent_request, Removal) and not consent_request.is_erasure))
 
@@ -108,7 +109,7 @@ def _page(request: HttpRequest, opened: Opened, error: str = "") -> HttpResponse
 
 
 def _template(opened: Opened) -> tuple[str, dict[str, Any]]:
-    """The template and its context, by the kind of request."""
+    """The name of the template for this kind of request, and the context of the template."""
     if isinstance(opened.request, Standing):
         return "request", _request(opened, opened.request)
     if isinstance(opened.request, Removal):

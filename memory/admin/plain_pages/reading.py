@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An access request of the person who opens the page, with its present state."""
+    """An access request and its present state. The person who opens the page made this request."""
 
     agent: Agent
     standing: Standing
@@ -81,13 +81,16 @@ View = Callable[[HttpRequest, Grant], HttpResponse]
 
 
 def grant_url(agent_label: str, number: int) -> str:
-    """The URL of a grant's page, by the number of its request."""
+    """The URL of a grant's page. A grant has the same number as its access request."""
     tenant, _, agent = agent_label.partition("/")
     return reverse("reading", args=[tenant, agent, number])
 
 
 def grant_view(view: View) -> Callable[..., HttpResponse]:
-    """Make a view of the person's own grants. For other grants it returns a 404. A DomainError is shown on a page."""
+    """A decorator for views of a grant. The view returns a 404 unless the grant belongs to the signed-in person.
+
+    If the view raises a DomainError, a page shows the error.
+    """
 
     @plain
     @require_http_methods(["GET", "HEAD", "POST"])
@@ -107,7 +110,7 @@ def grant_view(view: View) -> Callable[..., HttpResponse]:
 
 
 def post_view(view: View) -> Callable[..., HttpResponse]:
-    """Make a `grant_view` for POST requests. A GET redirects to the grant's page."""
+    """A decorator like `grant_view`, for views that only accept POST. A GET redirects to the grant's page."""
 
     @wraps(view)
     def checked(request: HttpRequest, grant: Grant) -> HttpResponse:
@@ -133,7 +136,8 @@ def _own_grant(request: HttpRequest, label: str, number: int) -> Grant:
 
 @grant_view
 def page(request: HttpRequest, grant: Grant) -> HttpResponse:
-    """The grant's page, with lists of what it covers. If the grant is not active, the page shows only its state."""
+    """The grant's page, with lists of the memories and entries that the grant covers. If the grant is not active, the
+    page shows only the grant's state."""
     if request.method == "POST":
         return HttpResponseRedirect(grant.url)
     if not grant.is_open:
@@ -150,7 +154,7 @@ def page(request: HttpRequest, grant: Grant) -> HttpResponse:
 
 
 def _list_rows(grant: Grant, which: str, after: int) -> list[Any]:
-    """A page of a list, plus one row if there is a next page."""
+    """The rows of one page of a list. If there is a next page, the result has one more row."""
     scope = grant.standing.scope
     if which == "edits":
         return list(grants.readable_entries(grant.agent, scope).filter(seq__gt=after)[: PAGE_SIZE + 1])
@@ -170,7 +174,7 @@ def memories(request: HttpRequest, grant: Grant) -> HttpResponse:
 
 @post_view
 def entry(request: HttpRequest, grant: Grant) -> HttpResponse:
-    """Read what an entry changed: its memories before and after the entry, one page of memories at a time."""
+    """Read the memories that an entry changed, before and after the change. One page has up to `MAX_READ` memories."""
     seq, after = _number("entry", request.POST.get("seq", "")), request.POST.get("above", "")
     start = _number("above", after) if after else 0
     steps = granted_reads.entry(grant.agent, grant.standing.number, grant.person, seq, after=start)
@@ -212,7 +216,7 @@ def _number(field: str, text: str) -> int:
 
 
 def _list_position(grant: Grant, query: Any) -> tuple[str, int]:
-    """The chosen list, and the number after which the page starts. Ignores values that are not valid."""
+    """The chosen list, and the number after which the page starts. The default replaces a value that is not valid."""
     which, after = query.get("show", ""), query.get("after", "")
     return (which if which in grant.lists else grant.lists[0]), (int(after) if _NUMBER.fullmatch(after) else 0)
 
@@ -240,7 +244,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StepDiff:
-    """The difference that one entry made to one memory."""
+    """What one entry changed in one memory."""
 
     number: int
     what: str
@@ -307,10 +311,10 @@ NAMES = {
 
 
 def pieces(before: str, after: str) -> list[Piece]:
-    """The difference between two texts, in order.
+    """Compare two texts. Returns their equal and different pieces, in order.
 
-    It compares words. If there are too many words, it compares lines. If there are too many lines, it does not look for
-    common parts.
+    The texts are compared by words. If they have too many words, they are compared by lines. If they also have too many
+    lines, the result has the whole old text and the whole new text.
     """
     if before == after:
         return [Piece("same", before)] if before else []

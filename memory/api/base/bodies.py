@@ -1,4 +1,4 @@
-"""Request bodies: strict JSON of limited size, without unknown fields.
+"""Request bodies. A body is strict JSON of limited size, without unknown fields.
 
 Errors name the field and never repeat its value. `memory.policy.validation` checks the content of memories.
 """
@@ -29,10 +29,10 @@ class TooLarge(APIException):
 
 
 class BodyParser(BaseParser):
-    """Reads an uncompressed UTF-8 body into memory. No body is written to disk."""
+    """Reads a whole body into RAM, never to disk. The body must be UTF-8 and not compressed."""
 
     def read(self, stream: IO[bytes], context: Mapping[str, Any], limit: int) -> bytes:
-        """Return the body. Raises UnsupportedMediaType, TooLarge, or ParseError if the body is too short."""
+        """Return the body. Raises UnsupportedMediaType or TooLarge. If the body is too short, raises ParseError."""
         request = context["request"]
         charset = request.content_params.get("charset", "utf-8")
         encoding = request.headers.get("Content-Encoding", "identity")
@@ -127,7 +127,7 @@ class Whole(serializers.IntegerField):
 
 
 class Numbers(serializers.ListField):
-    """Numbers in a response."""
+    """A list of whole numbers in a response."""
 
     child = serializers.IntegerField()
 
@@ -149,7 +149,7 @@ class Choice(serializers.ChoiceField):
 
 
 class List(serializers.ListField):
-    """A list. Its length is checked first. A response has at most `MAX_ERRORS` errors of the list."""
+    """A list. The length is checked before the items. A response has at most `MAX_ERRORS` errors about the items."""
 
     def run_child_validation(self, data: Any) -> list[Any]:
         if self.max_length is not None and len(data) > self.max_length:
@@ -164,7 +164,7 @@ class List(serializers.ListField):
 
 @extend_schema_field(OpenApiTypes.OBJECT)
 class FreeForm(serializers.JSONField):
-    """An object whose fields the schema does not list. The help text of such a field says why."""
+    """An object that can have any keys. The schema does not list the keys. The help text of the field says why."""
 
 
 class Body(serializers.Serializer[Any]):

@@ -1,7 +1,7 @@
-"""Errors of the API: one format, stable codes, no content.
+"""Errors of the API. All have one format and a stable code. They contain no content of memories.
 
-A domain error keeps its code and message, and gets its status here. An unexpected error is a 500 without details. The
-log has the type of the error and its place in the code.
+This module gives each domain error its status, and keeps the code and the message. An unexpected error is a 500 without
+details. The log has the type of the error and its place in the code.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ChangedMeanwhile(APIException):
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer a request that is refused before its path is resolved, usually because the host name is unknown."""
+    """Answer a request that is refused before its path is resolved. Usually, the reason is an unknown host name."""
     if not request.path_info.startswith("/api/"):
         return plain.bad_request(request, exception)
     detail = "Bad request. Check that ALLOWED_HOSTS contains the host name of the request."
@@ -103,7 +103,7 @@ class Handler(ExceptionHandler):
 
 
 def _refusal(error: DomainError) -> APIException:
-    """Convert a domain error. If `detail` is a dictionary, its key is the field with the error."""
+    """Convert a domain error to an APIException. For a wrong field, `detail` is a dictionary with this field as key."""
     detail: Any = str(error)
     if isinstance(error, Invalid):
         detail = {error.field: error.problem}
@@ -117,7 +117,7 @@ def _refusal(error: DomainError) -> APIException:
 
 
 class Formatter(ExceptionFormatter):
-    """Adds the question for a person to the error, if memory or a category is switched off."""
+    """If memory or a category is off, adds a question to the error. The question is for a person."""
 
     def run(self) -> dict[str, Any]:
         response: dict[str, Any] = super().run()

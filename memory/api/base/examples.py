@@ -1,4 +1,4 @@
-"""Groups, examples and links of the operations (operations.yaml), for the schema. Tests send the examples."""
+"""Reads operations.yaml, which has the groups, examples and links of the schema. The tests use these examples, too."""
 
 from __future__ import annotations
 

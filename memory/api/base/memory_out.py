@@ -1,4 +1,4 @@
-"""A memory as the API returns it: `Read.to_dict`."""
+"""A memory in a response of the API. `Read.to_dict` returns its fields."""
 
 from __future__ import annotations
 

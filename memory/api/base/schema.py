@@ -42,7 +42,7 @@ _PARTS: dict[str, tuple[str, Any]] = {
 
 
 def add_tags(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Add the groups of operations, and sort the operations by group. A hook of drf-spectacular."""
+    """Add the groups of operations, and sort the operations by group. drf-spectacular calls this hook."""
     parts = [part for tag in TAGS for part in tag["paths"]]
     paths = sorted(result["paths"].items(), key=lambda item: parts.index(_first_part(item[0])))
     tags = [{"name": tag["name"], "description": tag["description"]} for tag in TAGS]

@@ -1,7 +1,7 @@
 """The base of every view of the API: authentication, permission, throttling and lists.
 
-The caller sends an agent's key or a tenant's key. There is no session, no cookie and no password. A view is for one of
-the two kinds of key (AgentView, TenantView). The base class View refuses every request.
+The caller sends an agent's key or a tenant's key. There is no session, no cookie and no password. AgentView is
+for agents' keys, and TenantView is for tenants' keys. Their base class View refuses every request.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class KeyReused(APIException):
 
 
 class KeyAuthentication(BaseAuthentication):
-    """Reads `Authorization: Bearer KEY`. The key's row is `request.user` and `request.auth`. Raises KeyRejected."""
+    """Reads `Authorization: Bearer KEY`. `request.user` and `request.auth` become the key's row. Raises KeyRejected."""
 
     def authenticate(self, request: Request) -> tuple[AgentKey | TenantKey, AgentKey | TenantKey] | None:
         scheme, _, key = str(request.META.get("HTTP_AUTHORIZATION", ""))[:MAX_HEADER].partition(" ")
@@ -122,8 +122,7 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 
 @cache
 def shared(form: type[S]) -> S:
-    """The shared serializer of a class. Serializers are slow to create. They can be shared: they keep no request
-    data."""
+    """Return one serializer of this class for all requests. Serializers are slow to make, and keep no request data."""
     return form()
 
 
@@ -172,9 +171,9 @@ class AgentView(View):
     def once(self, make: Callable[[Agent], list[int]], *, prepare: Callable[[], object] = lambda: None) -> list[int]:
         """Call `make` once for each Idempotency-Key, and return the numbers that `make` returned.
 
-        A repeated request gets the stored numbers. The transaction of `make` stores them for a day, with keyed digests
-        of the Idempotency-Key and of the body. `prepare` does slow work before the agent is locked, and only for a
-        first request. Raises KeyReused, Invalid.
+        The numbers are stored for a day, in the transaction of `make`. Keyed digests of the Idempotency-Key and of the
+        body are stored with them. A repeated request gets the stored numbers. `prepare` does slow work before the agent
+        is locked, and only for a first request. Raises KeyReused, Invalid.
         """
         key = self.request.headers.get("Idempotency-Key", "")
         if not key:
@@ -226,16 +225,16 @@ def describe_list(operation_id: str, query: type[Body], name: str, item: Out) ->
 
 
 def newest_first(model: type[M], agent: Agent, query: dict[str, Any]) -> QuerySet[M]:
-    """The agent's rows for `listed`, by descending number."""
+    """The agent's rows for `listed`. The row with the highest number is first."""
     rows = model._default_manager.filter(agent_id=agent.pk).order_by("-number")
     rows = rows.filter(number__lt=query["cursor"]) if query["cursor"] else rows
     return rows[: query["limit"] + 1]
 
 
 def listed(found: Iterable[T], limit: int, cursor: str, to_json: Callable[[list[T]], Iterable[Any]]) -> Response:
-    """The response with a page of `limit` items. If there is a next page, `found` has one more item.
+    """The response with one page of at most `limit` items. `found` has one more item if there is a next page.
 
-    `cursor` is the name of the attribute whose value becomes `next`.
+    `cursor` is the name of an attribute. Its value in the last item of the page becomes `next`.
     """
     rows = list(found)
     page = rows[:limit]
@@ -244,6 +243,7 @@ def listed(found: Iterable[T], limit: int, cursor: str, to_json: Callable[[list[
 
 
 def listed_requests(found: Iterable[Any], query: dict[str, Any], out: Out) -> Response:
-    """A page of requests to the agent's side, by number, filtered by the query's `state`."""
+    """The response with one page of requests to the agent's side. If the query has a `state`, other requests are left
+    out."""
     wanted = [each for each in found if query.get("state", each.state) == each.state]
     return listed(wanted, query["limit"], "number", lambda page: out(page, many=True).data)

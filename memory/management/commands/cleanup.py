@@ -82,8 +82,8 @@ class Command(AgentCommand):
     def _go_through(
         self, review: cleanup.Review, reads: Mapping[int, Read], *, is_asked: bool
     ) -> tuple[Listed, Listed]:
-        """Print each suggestion. If `is_asked` is true, ask about each one. Return the memories to keep and the
-        memories to discard."""
+        """Print each suggestion. If `is_asked` is true, ask what to do with each memory. Return the memories to keep
+        and the memories to discard."""
         decided: dict[str, Listed] = {"k": {}, "d": {}}
         if review.suggestions:
             self.say(_ABOUT)
@@ -143,8 +143,8 @@ class Command(AgentCommand):
 
 
 def _listed(field: str, text: str | None) -> Listed:
-    """Parse a text such as "3@390,5": numbers of memories, each with the version in the list. To discard a memory, the
-    version is required. Raises Invalid."""
+    """Parse numbers of memories, such as "3@390,5". The number after the @ is the version that the printed list shows.
+    To discard a memory, the version is required. Raises Invalid."""
     listed = {}
     for part in text.split(",") if text is not None else ():
         number, at, version = part.strip().partition("@")
@@ -163,6 +163,6 @@ def _is_interactive(agent: Agent) -> bool:
 
 
 def _read(agent: Agent, review: cleanup.Review) -> dict[int, Read]:
-    """Return the suggested memories with their content. Only for the agent's side."""
+    """Return the suggested memories with their content. Only the agent's side may see the result."""
     numbers = [each.number for each in review.suggestions]
     return {read.memory.number: read for read in reading.several(agent, numbers)} if numbers else {}

@@ -30,7 +30,7 @@ _SETTINGS: dict[str, tuple[str, type, Any, str, str]] = {
 
 class Command(Task):
     help = (
-        "Create an agent, and its tenant if it does not exist. Prints JSON with the agent's key, which is not shown "
+        "Create an agent, and its tenant if it does not exist. Print JSON with the agent's key, which is not shown "
         'again: {"tenant": …, "agent": …, "key": …}.'
     )
 

@@ -12,8 +12,8 @@ from memory.access import tenants
 
 class Command(Task):
     help = (
-        "Print a new key of a tenant. It is not shown again. With this key, the tenant's programs can create and "
-        "configure agents and see metadata, but no content of memories. With --revoke, revoke a key."
+        "Print a new key of a tenant. It is not shown again. With this key, the tenant's programs can create agents, "
+        "configure agents and see metadata. They cannot read memories. With --revoke, revoke a key."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

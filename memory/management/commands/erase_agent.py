@@ -23,11 +23,11 @@ from memory.models import Agent
 
 class Command(RemovalCommand):
     help = (
-        "Destroy an agent's data key, so that nobody can read the content of its memories again. Rows and trail stay, "
-        "and the trail can still be verified. The command makes a request. The agent's side carries it out with "
-        f"--agree and its key in {KEY}. With a reason and the key, the command does both. A backup that has the "
+        "Destroy an agent's data key, so that nobody can read the content of its memories again. The rows stay, and "
+        "the trail can still be verified. The command makes a request. The agent's side carries it out with --agree "
+        f"and its key in {KEY}. With a reason and the key, the request is carried out at once. A backup that has the "
         "wrapped data key can still be opened, until you delete the backup or retire the key-encryption key. The "
-        "output has the id of this key-encryption key, and --start-rotation begins to retire it."
+        "output has the id of this key-encryption key. --start-rotation begins to retire it."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -26,10 +26,10 @@ from memory.transfer.exporting import Losses
 
 class Command(Task):
     help = (
-        "Print an agent's active memories in order of id, as JSON Lines or in another format. This shows content, so "
-        f"it needs the agent's own key in {KEY}, or the token of an active grant. Put the token in PALIMPSEST_GRANT, "
-        "because other users can see --grant in the list of processes. With a grant, the command prints the memories "
-        "that the grant covers, and each reading is recorded. A warning says what the format cannot store."
+        "Print an agent's active memories in order of id, as JSON Lines or in another format. The output has content, "
+        f"so set {KEY} to the agent's key, or PALIMPSEST_GRANT to the token of an active grant (other users can see "
+        "--grant in the list of processes). With a grant, the command prints the memories that the grant covers, and "
+        "each reading is recorded. A warning says what the format cannot store."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -102,7 +102,7 @@ def _into_folder(path: Path, pieces: Iterator[bytes]) -> None:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """Create a temporary folder next to the path. It is removed afterwards. Raises Invalid."""
+    """Create a temporary folder next to the path, and remove the folder afterwards. Raises Invalid."""
     if os.path.lexists(path):
         raise Invalid("to", "exists already: choose a path that does not exist")
     try:

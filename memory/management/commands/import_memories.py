@@ -24,7 +24,7 @@ class Command(Task):
         "Import memories from JSON Lines: one object per line, with 'content' and optionally 'created_at' or 'origin' "
         "(ISO 8601), 'tags', 'kind', 'category', 'project'. An invalid line stops the import: nothing is stored, and "
         "the error has the line number. In other formats, parts that are not memories are left out, and a warning says "
-        "why. An import never sets the constitutional mark. A warning says how many memories of the file had it."
+        "why. An import never sets the constitutional mark. A warning says how many memories had this mark."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -1,4 +1,4 @@
-"""An older command whose actions are now in six other commands. Each action runs the new command."""
+"""An older command whose actions are now in six other commands. Each action runs the command that replaces it."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Command(AgentCommand):
             return
         self._tell_found(found, [], all_of_them=options["all"])
         if found.new:
-            self.say(f"Run 'manage.py project migrate {agent.label}' to import them. It changes no file.")
+            self.say(f"Run 'manage.py project migrate {agent.label}' to import them. The import changes no file.")
 
     def migrate(self, agent: Agent, **options: Any) -> None:
         switches.require_on(agent)
@@ -198,7 +198,7 @@ class Command(AgentCommand):
         if looked.analysis is None:
             return
         if off := parts.off():
-            self.say(f"Not analyzed, because it is off in the settings: {', '.join(off)}.")
+            self.say(f"Not analyzed, because these settings are off: {', '.join(off)}.")
         if options["dry_run"]:
             self.stdout.write(report.render(looked.analysis, project))
         else:

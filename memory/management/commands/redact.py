@@ -22,11 +22,11 @@ from memory.models import Agent
 
 class Command(RemovalCommand):
     help = (
-        "Remove the content of memories permanently, also from the trail; for example, if a person has a right to "
-        "this. Rows, times and digests stay, and the trail can still be verified. The command makes a request. The "
-        f"agent's side carries it out with --agree and its key in {KEY}. With ids, a reason and the key, the command "
-        "does both. The output lists other memories that may have the same content, for you to decide. Earlier backups "
-        "keep the content until you delete these backups."
+        "Remove the content of memories permanently, also from the trail. A person may have a right to this. Rows, "
+        "times and digests stay, and the trail can still be verified. The command makes a request. The agent's side "
+        f"carries it out with --agree and its key in {KEY}. With ids, a reason and the key, it makes the request and "
+        "carries it out. The output lists other memories that may have the same content. Decide yourself whether to "
+        "redact these too. Earlier backups keep the content until you delete these backups."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

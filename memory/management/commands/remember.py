@@ -72,7 +72,7 @@ _TOPIC_LISTS = {
 class Command(AgentCommand):
     help = (
         "Store what an agent should remember: one memory (store), an interaction (record), a session of interactions "
-        "or a topic. Prints JSON with the memory's id and the path of its file."
+        "or a topic. Print JSON with the memory's id and the path of its file."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -120,8 +120,8 @@ class Command(AgentCommand):
         self.stored(agent, number, category=category, project=draft.project, masked=masked)
 
     def _content(self, category: str, options: dict[str, Any]) -> str:
-        """Return the text. If options have texts of sections, return these sections, with the text as the main section.
-        Raises Invalid."""
+        """Return the text of the memory. If options give the texts of sections, return these sections, and use
+        `content` as the main section. Raises Invalid."""
         text, known = self._text("content", options["content"]), sections.names(category)
         texts = {heading: options[name] for name, heading in _HEADINGS.items() if options[name]}
         for name, heading in _HEADINGS.items():
@@ -195,8 +195,8 @@ class Command(AgentCommand):
         self.stored(agent, number, session=found.name)
 
     def _session_to_end(self, agent: Agent, name: str, project: str) -> RecordedSession:
-        """Return the session in the project of the option. Without the option, search in the project of this folder,
-        and then in all projects. Raises NotFound, Invalid."""
+        """Return the session to end, from the project that the option names. Without the option, search in the project
+        of this folder, and then in all projects. Raises NotFound, Invalid."""
         try:
             return sessions.find(agent, name, project or self.project(agent, None))
         except NotFound:
@@ -230,7 +230,7 @@ class Command(AgentCommand):
 
     def _text(self, field: str, text: str | None, file: str | None = None) -> str:
         """Return the text of an option, or the content of a file. "-" means standard input. Raises Invalid. The error
-        has no content."""
+        does not quote the text."""
         if file is None and text != "-":
             return text or ""
         data = self._standard_input if "-" in (text, file) else read_file(field, file or "", 4 * MOST + 1)
@@ -240,13 +240,13 @@ class Command(AgentCommand):
 
     @cached_property
     def _standard_input(self) -> bytes:
-        """The content of standard input. It is read only once, because the action runs again after a switch is turned
-        on."""
+        """The content of standard input. It is read only once and then kept, because the action may run a second time,
+        after a switch is turned on."""
         return read_file("standard input", "-", 4 * MOST + 1)
 
 
 def _tags(category: str, options: dict[str, Any]) -> list[str]:
-    """Return the tags of the options, and the tags for a credential's service and kind. Raises Invalid."""
+    """Return the tags in the options. Add tags for the service and the kind of a credential. Raises Invalid."""
     named = {name: options[name] for name in _OF_CREDENTIAL if options[name]}
     if named and category not in NAMED_BY_SERVICE:
         allowed = " and ".join(NAMED_BY_SERVICE)

@@ -22,8 +22,8 @@ from refinement.session import end_lapsed
 class Command(Task):
     help = (
         "Undo one entry of an agent's audit trail, one refinement session, one import or migration, or everything "
-        "after a time or an entry. At a terminal, the command shows a preview without content, and asks. If the input "
-        "is not a terminal, or with --yes or --json, the command does not ask. A rollback is itself an entry of the "
+        "after a time or an entry. At a terminal, the command shows a preview without content, and asks for "
+        "confirmation. It does not ask in a script, or with --yes or --json. A rollback is itself an entry of the "
         "trail, so it can be rolled back."
     )
 

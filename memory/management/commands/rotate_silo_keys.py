@@ -16,8 +16,8 @@ class Command(Task):
     help = (
         "Wrap every agent's data key with the newest silo key (see create_keys --add-silo-key). The command does not "
         "change content. You can stop it and run it again at any time. Running processes read a new key from the silo "
-        "file. If a process has SILO_KEYS in its environment, restart it first. After all processes have the new key, "
-        "run this command once more. Then you can retire the older silo keys."
+        "file. If a process has SILO_KEYS in its environment, restart this process first. After all processes have the "
+        "new key, run this command once more. Then you can retire the older silo keys."
     )
 
     def run(self, **options: Any) -> None:
@@ -31,8 +31,8 @@ class Command(Task):
 
 
 def _rewrap(pk: int) -> bool:
-    """Wrap one agent's data key again, and return whether the wrapped key changed. The update happens only if the old
-    bytes are still there, so it never undoes an erasure or another rotation."""
+    """Wrap one agent's data key again, and return whether the wrapped key changed. The new wrapped key is stored only
+    if the row still has the old wrapped key. Otherwise it could undo an erasure or another rotation."""
     wrapped = bytes(Agent.objects.values_list("wrapped_key", flat=True).get(pk=pk))
     if not wrapped:
         return False

@@ -26,8 +26,8 @@ _RECORDING = "memory_rules.auto_recording.enabled"
 class Command(AgentCommand):
     help = (
         "Show and change the settings for what an agent may remember: the master switch, each category, automatic "
-        "recording, and all others. A person must agree before anything is turned on. At a terminal, the command asks. "
-        "A script passes --yes after a person has agreed."
+        "recording, and all other settings. A person must agree before anything is turned on. At a terminal, the "
+        "command asks. A script passes --yes after a person has agreed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -117,7 +117,7 @@ class Command(AgentCommand):
 
 
 def _vault(agent: Agent) -> dict[str, Any] | None:
-    """Return the state of the agent's vault for JSON output. The files are not compared."""
+    """Return the state of the agent's vault for JSON output. The files are not compared with the silo."""
     if not agent.vault_path:
         return None
     state = Vault.objects.filter(agent_id=agent.pk).first()

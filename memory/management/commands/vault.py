@@ -35,8 +35,8 @@ _DESCRIPTIONS = {
 
 class Command(AgentCommand):
     help = (
-        "Compare the files of an agent's vault with its silo and repair them, or open the file of a private memory. "
-        "'manage.py project init TENANT/AGENT --vault' creates a vault."
+        "Compare the files of an agent's vault with the agent's silo, repair differences, or open a private memory's "
+        "file. 'manage.py project init TENANT/AGENT --vault' creates a vault."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -78,7 +78,7 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 def _entries(file: IO[bytes]) -> Iterator[tuple[str | None, bytes | None]]:
     """Yield the heading and the body of each entry. The heading is None for text before the first entry. The body is
-    None if it is too large."""
+    None if the entry is too large."""
     has_mark(file)
     heading, body, is_begun, is_large = None, bytearray(), True, False
     while piece := file.readline(_AT_ONCE):

@@ -1,4 +1,4 @@
-"""Collect the tags, the date and the notes for an entry of another system, and make memories from the entry."""
+"""Collect the tags, the date and the notes of an entry from another system. Make memories from this entry."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LONGEST_ID = 100  # characters
 
 @dataclass(slots=True, repr=False)
 class Gathered:
-    """The information about one memory. If a value cannot be a tag, it is not kept, and a note has the name of its
-    field."""
+    """The collected information about one memory. If a value cannot be a tag, the value is not kept. Then a note has
+    the name of the field."""
 
     category: str = "contextual"
     date: datetime | None = None
@@ -37,7 +37,7 @@ class Gathered:
         self._notes[parts.one_line(what, parts.MAX_NOTE)] = None
 
     def take(self, text: parts.Decoded) -> str:
-        """Return the text. Add a note for each change that was made to it."""
+        """Return the text. Add a note for each change that was made to the text."""
         for what in text.transformed:
             self.note(what)
         return text.text
@@ -63,7 +63,7 @@ class Gathered:
             self.tag(texts, name)
 
     def moment(self, value: object) -> None:
-        """Use a value as the date. If it cannot be read as a date, add a note."""
+        """Use a value as the memory's date. If the value cannot be read as a date, add a note."""
         if value is None or value == "":
             return
         self.date = moment(value)
@@ -92,22 +92,22 @@ class Gathered:
         return (*first, f"not kept: {others:,} others") if others > 0 else first
 
     def found(self, key: str, text: object, *, blank: str = parts.NO_TEXT) -> Iterator[parts.Part]:
-        """Yield the memories of a text. If it cannot be used, yield the reason."""
+        """Yield the memories that are made from a text. If the text cannot be used, yield the reason."""
         try:
             yield from self.memories(key, self.take(parts.fit(text, blank=blank)))
         except parts.Unfit as unfit:
             yield parts.LeftOut(key, unfit.why)
 
     def memories(self, key: str, text: str, between: str = "-") -> Iterator[parts.Found]:
-        """Yield the memories that are made from a text. A long text becomes several memories."""
+        """Yield the memories that are made from a valid text. A long text is split into several memories."""
         project = parts.HERE if SCOPES[self.category] == PROJECT else ""
         whole = parts.Found(key, "", self.category, project, tuple(self.tags), self.date, transformed=self.transformed)
         yield from parts.in_parts(whole, parts.pieces(text), between)
 
 
 def own(key: str, content: object, metadata: object) -> parts.Found | None:
-    """Return a memory, with its original fields, that Palimpsest exported in the format of another system. Return None
-    if Palimpsest did not export the entry."""
+    """Read an entry that Palimpsest exported in the format of another system. Return the memory with its original
+    fields. Return None if Palimpsest did not export the entry, or if a field is invalid."""
     fields = metadata.get(OWN_KEY) if isinstance(metadata, dict) else None
     if not isinstance(fields, dict) or not fields.get("category"):
         return None

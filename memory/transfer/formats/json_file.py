@@ -1,7 +1,8 @@
-"""Read JSON files with memories as a stream, with ijson. The memory that is used depends only on the largest entry, not
-on the size of the file.
+"""Read JSON files that contain memories. The library ijson reads them as a stream. So the needed RAM depends on the
+largest entry, not on the size of the file.
 
-A file is read twice. The first time is a check, because a file with an error at its end must not be imported at all.
+A file is read twice. The first reading is only a check, because a file with an error at its end must not be imported at
+all.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _Event = tuple[str, Any]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Entry:
-    """A value of the file. `name` is the name of the member in the file's object. It is "" if the file is not an
-    object. `number` is the position in a list, beginning with 1. At the start of a list, there is an Entry with the
-    number 0 and an empty list as value."""
+    """A value in the file. If the file is an object, `name` is the name of the member with this value. Otherwise `name`
+    is "". `number` is the position of the value in a list, beginning with 1. Each list begins with an additional Entry
+    with the number 0 and an empty list as value."""
 
     name: str
     number: int
@@ -45,12 +46,13 @@ class Entry:
 
 
 def has_long_number(data: bytes) -> bool:
-    """Return whether the data has a number with too many digits. The C backend of ijson crashes at such a number."""
+    """Return whether the data has a number with more than MAX_DIGITS digits. Such a number makes the C backend of ijson
+    crash."""
     return any(len(digits) > MAX_DIGITS for digits in _DIGITS.findall(data))
 
 
 class _Bounded:
-    """A file that raises an error if a single value is too large."""
+    """A wrapper for a file. The method `read` raises an error if a single value is too large."""
 
     def __init__(self, file: IO[bytes], done: set[str]) -> None:
         self.file, self.unanswered, self._tail, self._done = file, 0, b"", done
@@ -69,7 +71,8 @@ class _Bounded:
 
 
 def has_mark(file: IO[bytes]) -> bool:
-    """Return whether the file begins with a byte order mark. Set the file's position after this mark."""
+    """Return whether the file begins with a byte order mark. Set the file's position to the first byte after this mark,
+    or to 0 if the file has no such mark."""
     file.seek(0)
     is_marked = file.read(3) == codecs.BOM_UTF8
     file.seek(3 if is_marked else 0)
@@ -77,9 +80,10 @@ def has_mark(file: IO[bytes]) -> bool:
 
 
 def entries(file: IO[bytes], within: Collection[str] = (), done: set[str] | None = None) -> Iterator[Entry]:
-    """Yield the entries of a file. `within` has the names of lists whose objects may be larger than an entry. Each
-    member of such an object is an entry with the name `list.member`. The changes to texts are added to `done`. Raises
-    Unfit if the file is not valid. Some errors are found only at its end."""
+    """Yield the entries of a file. `within` has the names of lists whose objects may be larger than MAX_ENTRY. Each
+    member of such an object is yielded as entries with the name `list.member`. If texts are changed during the reading,
+    notes about these changes are added to `done`. Raises Unfit if the file is not valid. Some errors are found only at
+    the end of the file."""
     has_mark(file)
     bounded = _Bounded(file, set() if done is None else done)
     events = _events(bounded)
@@ -141,8 +145,8 @@ def _value(events: Iterator[_Event], event: _Event, most: int) -> Any:
 
 
 class JSONFile(ABC):
-    """A JSON file of another system. A subclass sets the names of the lists of memories, and converts entries to
-    parts."""
+    """A JSON file of another system. A subclass defines which lists of the file have memories. A subclass also converts
+    entries to parts."""
 
     lists: tuple[str, ...]  # names of members that are lists of memories; "" if the whole file is such a list
     within: tuple[str, ...] = ()  # the argument `within` of `entries`
@@ -190,7 +194,8 @@ class JSONFile(ABC):
             yield replace(part, id=known, by_words=not known) if isinstance(part, Found) else part
 
     def note(self, entry: Entry) -> None:  # noqa: B027  optional
-        """Process an entry. This is called with every entry of the file before `memories` is called."""
+        """Process an entry in the first reading of the file. This method is called for every entry before `memories` is
+        called for the first time."""
 
     def id_of(self, entry: Entry) -> str:
         """Return a text that identifies an entry in the file, or ""."""
@@ -201,5 +206,5 @@ class JSONFile(ABC):
         """Yield the parts of an entry."""
 
     def rest(self, path: str) -> Iterator[Part]:  # noqa: ARG002  optional
-        """Yield further parts of the file. This is called after all entries are read."""
+        """Yield further parts of the file. This method is called after all entries are read."""
         yield from ()

@@ -31,7 +31,8 @@ _SET_BY_SILO = {"id", "scope", "tokens", "constitutional", "discarded_at", "supe
 
 
 class BadLine(Invalid):
-    """A line cannot be imported, so nothing was stored. The error has the number of the line and the field."""
+    """Error: A line cannot be imported, so no line was imported. The error has the line's number and the field's
+    name."""
 
     code = "bad_line"
 
@@ -42,8 +43,8 @@ class BadLine(Invalid):
 
 @contextmanager
 def opened(path: str) -> Iterator[IO[bytes]]:
-    """Open a file, or standard input if `path` is "-". Reading a pipe or device may block, so it is read to its end
-    here, before the agent is locked. Raises Invalid."""
+    """Open a file, or standard input if `path` is "-". A pipe or a device is read to its end here, before the agent is
+    locked, because the reading can block. Raises Invalid."""
     if path == "-" and sys.stdin is None:
         raise Invalid("file", "standard input is closed")
     try:
@@ -65,7 +66,7 @@ def _is_file(file: IO[bytes]) -> bool:
 
 
 def _held(path: str, file: IO[bytes]) -> IO[bytes]:
-    """Read the whole file into memory, because its content must not be written to a disk."""
+    """Read the whole content of a pipe or device into RAM, because the content must not be written to a disk."""
     try:
         held = file.read(MAX_HELD + 1)
     except OSError as failure:
@@ -80,7 +81,8 @@ def _unreadable(path: str, failure: OSError) -> Invalid:
 
 
 def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file. A line that is too long is cut one byte after the limit. Raises Invalid."""
+    """Yield the lines of a file. A line with more than MAX_LINE bytes is cut after MAX_LINE + 1 bytes, so that the
+    caller notices the length. Raises Invalid."""
     try:
         while line := file.readline(MAX_LINE + 1):
             yield line
@@ -95,8 +97,8 @@ def write(_: Agent, found: Iterable[Read], __: Losses, *, with_discarded: bool =
 
 
 def read(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:
-    """Yield the number, the object and the memory of each line that is not blank. The memory is None if the line marks
-    it as discarded. Raises BadLine."""
+    """For each line that is not blank, yield the line number, the JSON object and the memory. For a line that is marked
+    as discarded, the memory is None. Raises BadLine."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -121,7 +123,7 @@ def object_of(line: bytes) -> dict[str, Any]:
 
 
 def unknown(value: Mapping[str, Any]) -> set[str]:
-    """Return the keys of an object that are not imported."""
+    """Return the keys of an object that an import does not know."""
     return value.keys() - _READ - _SET_BY_SILO
 
 

@@ -59,8 +59,8 @@ def _block(read: Read) -> dict[str, Any]:
 
 
 def _agent(agent: Agent) -> dict[str, Any]:
-    """Return the agent without its blocks and settings. When Letta imports the file, it asks for the settings that it
-    needs."""
+    """Return the agent without its blocks and settings. The settings are not needed, because Letta asks for them at the
+    import."""
     empty = "memory_blocks tool_ids source_ids in_context_message_ids messages files_agents group_ids"
     return {"id": "agent-0", "name": agent.slug, "agent_type": "letta_v1_agent"} | {name: [] for name in empty.split()}
 
@@ -91,7 +91,7 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 
 def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
-    """Return the JSON inside a file that consists of one JSON string. Return None for any other file."""
+    """If the file is one JSON string, return the JSON in this string. Otherwise return None."""
     try:
         found = None
         for entry in entries(file, (_AGENTS,)):
@@ -122,8 +122,7 @@ class _File(JSONFile):
             self._there.add(name)
 
     def id_of(self, entry: Entry) -> str:
-        """Return what identifies an entry. For a block of an agent, this is its label, because such a block has no
-        id."""
+        """Return the identifier of an entry. A block inside an agent has no id, so its label is the identifier."""
         if entry.name in (_PASSAGES, _BLOCKS):
             return super().id_of(entry)
         label = gathering.id_of(entry.value.get("label"))

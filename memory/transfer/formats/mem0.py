@@ -1,4 +1,4 @@
-"""Write and read memories in the format that mem0's `get_all` returns. Read OpenMemory exports
+"""Write and read memories in the format that mem0's `get_all` returns. Also read OpenMemory exports
 (docs/reference/import-formats.md, "mem0")."""
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Answer(JSONFile):
         self._relations = self._has_more = False
 
     def note(self, entry: Entry) -> None:
-        """Collect the names of apps and categories. In the file, they may come after the memories."""
+        """Collect the names of the user, apps and categories. In the file, these names may come after the memories."""
         has_value = not gathering.is_nothing(entry.value)
         self._relations |= entry.name == "relations" and has_value
         self._has_more |= entry.name == "next" and has_value
@@ -114,7 +114,7 @@ class _Answer(JSONFile):
         return [self._names.get(("categories", _text(each))) or each for each in _listed(numbers)]
 
     def _whose(self, name: str, value: object) -> object:
-        """Return the name for OpenMemory's id of a user or an app. Return other values as they are."""
+        """If a value is OpenMemory's id of a user or an app, return the name. Otherwise return the value."""
         if name == "user_id" and self._user:
             return self._user
         return (self._names.get(("apps", _text(value))) or value) if name == "app_id" else value

@@ -1,5 +1,5 @@
-"""Read text files: pages that may have YAML front matter, and JSON notes. A file becomes one memory, or several
-memories if it is too long.
+"""Read text files: pages and JSON notes. A page may have YAML front matter. Each page and each JSON note becomes one
+memory, or several memories if the text is too long.
 
 The files are not trusted. So the YAML loader accepts only text, lists and mappings, refuses aliases, and reads a
 limited number of characters.
@@ -68,8 +68,8 @@ def _named(path: str) -> datetime | None:
 
 
 def _without_front(text: str, gathered: Gathered) -> str:
-    """Return the text without its front matter. The front matter becomes tags, the date and the first line. Raises
-    Unfit."""
+    """Return the text without its front matter. The values of the front matter become tags, the date and the first line
+    of the memory. Raises Unfit."""
     try:
         fields, rest = split_front_matter(text)
     except Unreadable:
@@ -209,7 +209,7 @@ class _Handler(YAMLHandler):
 
 
 def split_front_matter(text: str) -> tuple[Mapping[str, Value], str]:
-    """Return the fields of the front matter, and the body of the text. The text begins with `---`. A key inside another
+    """Split a text that begins with `---`. Return the fields of its front matter, and its body. A key inside another
     key gets the name `outer.inner`. Raises Unreadable."""
     fields, body = None, ""
     try:
@@ -238,7 +238,7 @@ def _value(value: Any) -> Value:
 
 
 def as_list(value: Value) -> list[str]:
-    """Return the items of a list, or of a text with commas. A comma inside braces does not separate items."""
+    """Return the items of a list or of a comma-separated text. A comma inside braces does not separate items."""
     texts = value if isinstance(value, tuple) else re.findall(r"(?:\{[^{}]*\}|[^,])+", value.strip().strip("[]"))
     return [text for each in texts if (text := each.strip().strip("'\"").strip())]
 

@@ -1,7 +1,7 @@
-"""The parts of files of other systems. A part is a memory, or something that is left out, with the reason.
+"""The parts of files that other systems wrote. A part becomes a memory, or it is left out for a reason.
 
-A text that is too long for one memory is split at headings, paragraphs, sentences or words. The time for this grows
-linearly with the length.
+A text that is too long for one memory is split at headings, paragraphs, sentences or words. The time that the split
+takes grows linearly with the length of the text.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ HERE = "."  # this value stands for the project of the folder or of the call; no
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A part of a file that is not stored."""
+    """A part of a file. This part is not stored as a memory."""
 
     key: str
-    why: str  # a text for people that follows the key: "is empty"
+    why: str  # a text for people, shown after the key: "is empty"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Found:
     """A memory of another system, ready to be stored.
 
-    `key` is the path of the file. If the file has several parts, `#` and the name of the part follow. `part` is the
-    name of a piece of a long text, or "" for the first piece. A later run recognizes the memory by `id` and `part`. If
-    `by_words` is true, it recognizes the memory by its text.
+    `key` is the path of the file. If the file has several parts, `#` and the name of the part are added. `part` is the
+    name of a piece of a long text, or "" for the first piece. A later migration recognizes the memory by the file's
+    path, `id` and `part`. If `by_words` is true, the text must also be the same.
     """
 
     key: str
@@ -74,8 +74,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Unfit(Exception):
-    """A value cannot be used as text. `why` is a reason for people that follows the key. It has no content of the
-    file."""
+    """A value cannot be used as text. `why` is the reason as a text for people, shown after the key. The reason
+    contains no content of the file."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -102,7 +102,7 @@ def decoded(data: bytes) -> Decoded:
 
 
 def parsed(data: bytes) -> tuple[Any, str]:
-    """Return the value of a JSON text, and "". If the text cannot be read, return None and the reason."""
+    """Parse a JSON text. Return its value and "". If the text cannot be parsed, return None and the reason."""
     try:
         return json.loads(data.decode("utf-8-sig")), ""
     except UnicodeDecodeError:
@@ -112,8 +112,8 @@ def parsed(data: bytes) -> tuple[Any, str]:
 
 
 def fit(value: object, *, blank: str = NO_TEXT) -> Decoded:
-    """Return a JSON value as text, like `decoded`. Raises Unfit. `blank` is the reason in this error if the text is
-    blank."""
+    """Return a JSON value as text, without blank lines at its beginning and end. Raises Unfit. If the text is blank,
+    the reason in the error is `blank`."""
     if not isinstance(value, str):
         raise Unfit(NO_TEXT)
     if "\0" in value:
@@ -132,8 +132,9 @@ def tidy(text: str) -> str:
 
 
 def beginning(text: str, at: int = 0) -> int:
-    """Return the position of the first line after `at` that is not blank. The position is before the line's
-    indentation. It is after the indentation if this is very long, or if `at` is inside the line."""
+    """Return the position of the first line after `at` that is not blank. The position is before the indentation of
+    this line. But if the indentation is very long, or if `at` is inside the line, the position is after the
+    indentation."""
     found = _BLANK.match(text, at)
     words = found.end() if found else at
     line = text.rfind("\n", at, words) + 1 or (0 if at == 0 else words)
@@ -163,8 +164,8 @@ _SAYS_NOTHING = re.compile(r"\s*(?:#{1,6}\s.*|#{1,6}|@\S+(?:\s+@\S+)*|=+|-{3,})?
 
 @dataclass(slots=True)
 class Names:
-    """Makes names unique. When a name is used for the second time, `-2` is added to it. For the empty name "", the
-    second name is `2`."""
+    """Makes names unique. The second time that a name `x` is used, it becomes `x-2`. The second empty name becomes
+    `2`."""
 
     _given: set[str] = field(default_factory=set)
     _last: dict[str, int] = field(default_factory=dict)  # the last number of each name
@@ -180,8 +181,8 @@ class Names:
 
 
 class Piece(NamedTuple):
-    """A piece of a text that becomes one memory. `suffix` is made from the heading of the piece. It is a number if the
-    piece has no heading, and "" if the text has only one piece."""
+    """A piece of a text. Each piece becomes one memory. `suffix` is a unique name, made from the heading of the piece.
+    If the text has only one piece, `suffix` is ""."""
 
     suffix: str
     content: str
@@ -193,8 +194,8 @@ def says_nothing(text: str) -> bool:
 
 
 def pieces(text: str) -> Iterator[Piece]:
-    """Split a text into pieces that each become a memory. Together the pieces have all characters of the text that are
-    not blank, in the same order."""
+    """Split a text into pieces. Each piece becomes a memory. The pieces have the same characters as the text, in the
+    same order. Only whitespace may differ."""
     text = tidy(text)
     if len(text) <= MAX_CONTENT:
         if text:
@@ -206,23 +207,23 @@ def pieces(text: str) -> Iterator[Piece]:
 
 
 def _slug(heading: str) -> str:
-    """Return a heading in a form that can be part of a path. Secrets are masked before, because they cannot be
-    recognized in the result."""
+    """Return a heading in a form that can be part of a path. Secrets are masked first, because the scanner cannot
+    recognize them in the result."""
     from memory.masking.scanner import masked  # imported late: its detectors import requests
 
     return plain(masked(heading)[0])
 
 
 def in_parts(whole: Found, parts: Iterable[Piece], between: str = "-") -> Iterator[Found]:
-    """Yield the memories of one text. The first memory has the same identity as the whole text. So if the text was one
-    memory before and becomes too long, this memory is revised."""
+    """Yield the memories of one text. The first piece is recognized in the same way as a whole text. So if the text was
+    one memory before and is now too long, this memory is revised."""
     for number, (suffix, content) in enumerate(parts):
         key = f"{whole.key}{between}{suffix}" if suffix else whole.key
         yield replace(whole, key=key, content=content, part=suffix if number else "")
 
 
 def unfenced(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each line outside code fences, with its position."""
+    """Yield the position and the text of each line that is not in a code block."""
     at, fence = 0, ""
     for line in text.split("\n"):
         mark = _FENCE.match(line)
@@ -254,9 +255,9 @@ def _sections(text: str, level: int) -> Iterator[tuple[str, str]]:
 
 
 def _joined(sections: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Join sections if the result fits in one memory. A short section is joined with the section after it. If the last
-    section is short or is a conclusion, it is joined with the section before it. A section with only headings is always
-    joined with the section after it."""
+    """Join a short section with the section after it. If the last section is short or is a conclusion, join it with the
+    section before it. In both cases, the result must fit in one memory. But a section with only headings is always
+    joined with the section after it. If the result is too long, it is cut."""
     done: list[tuple[str, str]] = []
     for heading, content in sections:
         name, text = done[-1] if done else ("", "")
@@ -278,8 +279,8 @@ def _joined(sections: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _cut_up(text: str) -> Iterator[str]:
-    """Split a text into parts. Each part is as long as possible. It ends after a paragraph if possible, otherwise after
-    a sentence, and otherwise between two words."""
+    """Split a text into long parts. Each part ends after the last paragraph that fits. If this part would be too short,
+    it ends after a sentence, and otherwise between two words."""
     at = beginning(text)
     while len(text) - at > MAX_CONTENT:
         cut = at + _cut(text[at : at + MAX_CONTENT + 1])
@@ -290,8 +291,8 @@ def _cut_up(text: str) -> Iterator[str]:
 
 
 def _cut(window: str) -> int:
-    """Return the position at which to split `window`, which has one character more than a memory can have. If possible,
-    the first part has at least half of the limit."""
+    """Return the position at which to split `window`. `window` is one character too long for a memory. If possible, the
+    first part has at least half of the characters that a memory can have."""
     for pattern in (_PARAGRAPH, _SENTENCE):
         last = min(max((found.start() for found in pattern.finditer(window)), default=0), MAX_CONTENT)
         if last >= MAX_CONTENT // 2:

@@ -1,8 +1,8 @@
 """Write and read memories as a folder of Markdown files in a tar archive. The files are the same as in a vault, but
-private files are not sealed. `tree_files` reads a single file.
+private files are not sealed. The module `tree_files` reads a single file.
 
-An archive is not trusted. So files are read one at a time, nothing is written to a disk, links and devices are skipped,
-and the number of members and all sizes are limited.
+An archive is not trusted. So files are read one at a time, nothing is written to the disk, links and devices are
+skipped, and the number of members and all sizes are limited.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class _Unpacked:
 
 
 def members(file: IO[bytes]) -> Iterator[Member]:
-    """Yield the files of an archive. Raises Unfit if the archive is not valid. Some errors are found only at its
-    end."""
+    """Yield the files of an archive. Raises Unfit if the archive is not valid. Some errors are found only at the end of
+    the archive."""
     is_whole = True
     try:
         yield from _members(file)
@@ -174,7 +174,7 @@ def _path(read: Read, rules: Mapping[str, Any], named: set[PurePosixPath]) -> Pu
 
 
 def _lost(read: Read, data: bytes, path: PurePosixPath) -> Iterator[str]:
-    """Read a file back, and yield a text about each thing that it cannot store."""
+    """Read a written file back. Yield a message about each detail of the memory that the file does not keep."""
     memory, opened = read.memory, read.opened
     if memory.kind == "journal":
         yield "the file does not show that the memory is a journal entry"

@@ -25,7 +25,8 @@ _NO_NOTES = {"", "none", "n/a", "git_history_analysis", sections.ABSENT}
 
 
 def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = None) -> Iterator[parts.Part]:
-    """Read a file. `within` is its path relative to the base path. `at` is its time in the archive."""
+    """Read a file. `within` is the path of the file relative to the base path. `at` is the time of the file in the
+    archive."""
     if within.name == paths.INDEX:
         yield parts.LeftOut(path, "is an index of other files")
         return
@@ -36,7 +37,7 @@ def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = No
 
 
 def _text(data: bytes) -> parts.Decoded:
-    """Decode a file. If this service wrote the file, unusual line ends are part of the memory and stay. Raises
+    """Decode a file. If this service wrote the file, unusual line ends belong to the memory, so they are kept. Raises
     Unfit."""
     found = parts.decoded(data)
     if parts.LINE_ENDS not in found.transformed:
@@ -48,7 +49,7 @@ def _text(data: bytes) -> parts.Decoded:
 
 
 def content(texts: Mapping[str, str], category: str) -> str:
-    """Join sections to the text of a memory. If the text is too long, the heading of the main section is left out."""
+    """Join sections into the text of a memory. If the text is too long, the heading of the main section is left out."""
     text = sections.join(texts)
     if len(text) <= MAX_CONTENT:
         return text
@@ -58,7 +59,7 @@ def content(texts: Mapping[str, str], category: str) -> str:
 
 
 class _File:
-    """A file that is parsed. Creating the object raises Unfit if the file has no readable memory."""
+    """A parsed file. The constructor raises Unfit if the file is sealed."""
 
     def __init__(self, text: parts.Decoded, within: PurePosixPath, at: datetime | None) -> None:
         self._gathered = Gathered()
@@ -76,8 +77,8 @@ class _File:
             self._read_tags(self._blocks.get("Tags", ""))
 
     def _category(self, within: PurePosixPath) -> str:
-        """Return the category of the folder, or a default if the folder is unknown. A file that is in no folder has the
-        category in its metadata."""
+        """Return the category of the folder. If the folder is unknown, return a default. If the file is in no such
+        folder, return the category from its metadata."""
         named, folder = self._fields.get("Category", ""), _folder(within)
         by_folder = _NAMED.get(folder, folder)
         if by_folder in SCOPES:
@@ -90,8 +91,8 @@ class _File:
         return named if named in SCOPES else _UNKNOWN
 
     def _project_of(self, within: PurePosixPath) -> str:
-        """Return the project of the folder. If the metadata has the project from which the folder's name is made,
-        return that project."""
+        """Return the project of the folder. The metadata may name a project whose folder has the same name. Then return
+        the project from the metadata."""
         named = self._fields.get("Project", "")
         folder = within.parts[1] if within.parts[0] == paths.PROJECTS and len(within.parts) > 2 else ""
         is_of_project = SCOPES[self._gathered.category] == PROJECT

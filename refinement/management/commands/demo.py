@@ -1,4 +1,4 @@
-"""A demo: refine a sample ledger."""
+"""The command `demo`: refine a sample ledger."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ EXAMPLES = 2  # merges that are shown, read with the agent's own key
 class Command(Task):
     needs_sound_database = False  # it creates the database
     help = (
-        "Create a tenant and an agent, import the demo ledger, refine it with builtin/dedupe, and show the result. It "
-        "needs no key and no network, but an empty database of its own; 'make demo' creates one."
+        "Create a tenant and an agent, import the demo ledger, refine it with builtin/dedupe, and show the result. The "
+        "demo uses no API key and no network. It needs its own empty database, which 'make demo' creates."
     )
     requires_system_checks = ()
 
     def run(self, **options: Any) -> int | None:
         call_command("create_keys", stderr=self.stderr)
-        settings.SECRET_KEY = secret_key("SECRET_KEY", settings.KEYS_DIR)  # the settings were read before it existed
+        settings.SECRET_KEY = secret_key("SECRET_KEY", settings.KEYS_DIR)  # this key is newer than the settings
         call_command("migrate", verbosity=0)
         if Agent.objects.exists():
             self.fail("this database already has agents; 'make demo' uses its own database", FAILED)
@@ -70,7 +70,7 @@ class Command(Task):
         self._console.print(what)
 
     def _protect(self, agent: Agent, numbers: list[int]) -> None:
-        """Protect memories, as the admin's action Protect does. This opens no content."""
+        """Protect memories, like the action Protect in the admin. No content is decrypted."""
         operations.protect(agent, numbers, Actor.person("demo admin"))
 
     def _refine(self, agent: Agent, protect_during: list[int]) -> RefinementSession:
@@ -103,7 +103,7 @@ class Command(Task):
             self._print(f"  {name:<26}{value}")
 
     def _merges(self, key: str, imported: int) -> None:
-        """Print some merges, read with the agent's key, which opens only its own silo."""
+        """Print some merges. They are read with the agent's key, which can open only the silo of this agent."""
         agent = authentication.agent_of_key(key)
         silo = Silo.for_agent(agent)
         self._print("\n[bold]Two merges, read with ada's own key[/]")

@@ -1,4 +1,4 @@
-"""The command `gc`: a model analyzes the log of an agent, which is then trimmed to its newest entries."""
+"""The command `gc`: a model analyzes an agent's log. Then the log is trimmed to its newest entries."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Command(Task):
     help = (
         "Analyze and trim agent memory. One call of the agent's model looks for patterns in the log of its runs: a "
         "memory file, or the run entries of its journal. Then only the newest entries are kept (the agent's last_n, or "
-        "else its max_entries). A rollback restores what was removed from a journal. A report about a silo is printed "
-        "with the agent's key in PALIMPSEST_AGENT_KEY or under a grant, and otherwise kept sealed for the agent."
+        "else its max_entries). A rollback can restore removed journal entries. A report about a silo is stored sealed "
+        "and is printed only with the agent's key in PALIMPSEST_AGENT_KEY or under a grant."
     )
 
     output_failed = False  # standard output failed
@@ -43,13 +43,13 @@ class Command(Task):
         raise SystemExit(FAILED)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", nargs="?", metavar="AGENT", help="its slug, or TENANT/AGENT")
+        parser.add_argument("agent", nargs="?", metavar="AGENT", help="the agent's slug, or TENANT/AGENT")
         dry_run = "analyze and print suggestions without trimming the memory"
         parser.add_argument("--dry-run", action="store_true", help=dry_run)
         parser.add_argument("--all", action="store_true", help="run GC on all agents that have memory enabled")
         parser.add_argument("--tenant", metavar="TENANT", help="with --all: only agents of this tenant")
         parser.add_argument("--model", default="", metavar="PROVIDER/NAME", help="override the model for the analysis")
-        parser.add_argument("--grant", metavar="TOKEN", help="from the grant's page: print the report about a silo")
+        parser.add_argument("--grant", metavar="TOKEN", help="from the grant's page; prints reports about a silo")
 
     def run(self, *, agent: str | None, all: bool, tenant: str | None, **options: Any) -> int | None:
         if all and agent:
@@ -57,7 +57,7 @@ class Command(Task):
         if not all and not agent:
             return self._refuse("agent name is required (or use --all)")
         if tenant and not all:
-            return self._refuse("--tenant goes with --all; name the agent as TENANT/AGENT")
+            return self._refuse("--tenant needs --all; without --all, name one agent as TENANT/AGENT")
         if tenant and not Tenant.objects.filter(slug=tenant).exists():
             return self._refuse(f'tenant "{tenant}" not found', USAGE)
         access = _Access(options["grant"])
@@ -139,7 +139,8 @@ class Command(Task):
 
 
 class _Access:
-    """The right to print a report about a silo: a grant's token, or the agent's key in the environment."""
+    """The caller's right to print reports about a silo. The caller has a grant's token, or the agent's key in the
+    environment."""
 
     def __init__(self, token: str | None) -> None:
         self.token = os.environ.get("PALIMPSEST_GRANT", "") if token is None else token
@@ -149,14 +150,15 @@ class _Access:
         return bool(self.key) and is_key_of(agent, self.key)
 
     def require(self, agent: Agent) -> None:
-        """Raise KeyRejected for a token or key of another agent. Both are optional."""
+        """Raise KeyRejected if the caller's token or key belongs to another agent. The caller may have neither."""
         if self.token:
             grant_tokens.proven(agent, self.token)
         elif self.key and not is_key_of(agent, self.key):
-            raise KeyRejected(f"PALIMPSEST_AGENT_KEY is no key of {agent.label}.")
+            raise KeyRejected(f"PALIMPSEST_AGENT_KEY is not a key of {agent.label}.")
 
     def may_print(self, agent: Agent, log: Log, report: int) -> bool:
-        """Whether a grant is active and covers everything that the report may quote. The read is recorded first."""
+        """Whether the caller may print a report. Without a token, the caller must have the agent's key. With a token,
+        the grant must be active and cover everything that the report may quote. Then the read is recorded first."""
         if not self.token or not isinstance(log, Journal):
             return self.has_key_of(agent)
         try:
@@ -179,6 +181,6 @@ def _enabled(tenant: str | None) -> QuerySet[Agent]:
 
 
 def _names(agents: list[Agent]) -> list[str]:
-    """The slugs; TENANT/AGENT where two tenants have an agent with the same slug."""
+    """The slugs of the agents. If two tenants have an agent with the same slug, the names are TENANT/AGENT."""
     slugs = Counter(agent.slug for agent in agents)
     return [agent.slug if slugs[agent.slug] == 1 else agent.label for agent in agents]

@@ -20,10 +20,10 @@ from refinement.models import Mode, Outcome, RefinementSession
 
 class Command(Task):
     help = (
-        "Run a refinement session of an agent with its own model, and print its figures. No content is shown. The exit "
-        "code is 0 if the session completed, declined or ended early with its edits kept, and 3 if it failed; standard "
-        "error then says why. The figures are of core memory. 'before' includes exact duplicates, which a session "
-        "removes first ('repeated tokens')."
+        "Run a refinement session of an agent with its own model, and print the figures. No content is shown. The exit "
+        "code is 0 if the session completed, declined or ended early. It is 3 if the session failed. Then standard "
+        "error says why. The edits stay in any case. The figures are about core memory. 'before' includes exact "
+        "duplicates. A session removes them first ('repeated tokens')."
     )
 
     _has_output = False  # the next figures need an empty line before them
@@ -49,7 +49,8 @@ class Command(Task):
         return max(codes, default=0)
 
     def _one_of_many(self, agent: Agent, **options: Any) -> int:
-        """Report an agent's error and go on with the next. Skip agents whose model does not answer."""
+        """Refine one of many agents. An error is printed and does not stop the command. An agent whose model does not
+        answer is skipped."""
         if not options["dry_run"] and providers.is_failing(agent.model) and not probe.is_available(agent.model):
             self.say(f"error: {agent.label}: {agent.model} does not answer; skipped")
             return MODEL
@@ -105,7 +106,7 @@ class Command(Task):
 
 
 def _named(agent: Agent, **options: Any) -> dict[str, Any]:
-    """The agent's name, if the figures of many agents are printed."""
+    """The agent's name as a figure. It is printed only with --all-due."""
     return {"agent": agent.label} if options["all_due"] else {}
 
 

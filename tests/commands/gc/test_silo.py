@@ -121,7 +121,7 @@ def test_another_agents_key_is_refused(logged: Agent, server: ModelServer, monke
     for wrong in (key, "garbage"):
         monkeypatch.setenv("PALIMPSEST_AGENT_KEY", wrong)
         ran = run("gc", "ada")
-        assert (ran.code, ran.out, ran.err) == (2, "", "PALIMPSEST_AGENT_KEY is no key of acme/ada.\n")
+        assert (ran.code, ran.out, ran.err) == (2, "", "PALIMPSEST_AGENT_KEY is not a key of acme/ada.\n")
         assert server.requests == []
         assert REPORT not in run("gc", "--all").out
         server.requests.clear()
@@ -180,7 +180,7 @@ def test_a_redaction_during_the_call_withdraws_the_report(logged: Agent, server:
     server.script = redact
     ran = run("gc", "ada")
     assert (ran.code, MARKER in ran.out) == (0, False)
-    assert "Withdrawn: content that it may quote was redacted meanwhile." in ran.out
+    assert "Withdrawn: content was redacted during the analysis, and the report may quote it." in ran.out
     assert is_withdrawn(GcReport.objects.get())
 
 
