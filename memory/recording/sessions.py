@@ -59,13 +59,11 @@ class Outcomes:
     depth: str = ""
 
     def checked(self) -> Outcomes:
-        """Return a copy in which each text is on one line. Secrets are masked, and brands are removed. Raises
-        Invalid."""
+        """Return a copy with each text on one line, without secrets and brands. Raises Invalid."""
         return Outcomes(**cleaned(asdict(self), _MOST))
 
     def filled_from(self, text: str) -> Outcomes:
-        """Return a copy in which empty fields have the values from `text`. `text` is the earlier memory of the session,
-        or ""."""
+        """Return a copy in which empty fields have the values from the session's earlier memory, `text`."""
         earlier = {name: sections.fact_in(text, CATEGORY, *place) for name, place in _OUTCOME_FIELDS.items()}
         return replace(self, **{name: getattr(self, name) or value for name, value in earlier.items()})
 
@@ -147,9 +145,8 @@ def _of_exchanges(recordings: Recordings) -> dict[str, str]:
 
 
 def type_of(kinds: Sequence[str]) -> str:
-    """Return "" if there are no prompts. Return INFORMATIONAL if most prompts are questions. Return COLLABORATIVE if
-    some prompts are instructions and other prompts are corrections, feedback or clarifications. Otherwise return
-    INTERACTIVE."""
+    """Return INFORMATIONAL if most prompts are questions, COLLABORATIVE if some are instructions and others are answers
+    to the agent, "" if there are no prompts, and otherwise INTERACTIVE."""
     if not kinds:
         return ""
     counted = Counter(kinds)
@@ -192,8 +189,7 @@ def _quoted(text: str) -> str:
 
 
 def _exchange(recordings: Recordings) -> str:
-    """Return the beginning of the last prompt and the beginning of its response. Both texts can be split into several
-    memories."""
+    """Return the beginning of the last prompt and the beginning of its response."""
     begins = next((at for at in reversed(range(len(recordings))) if "Analysis" in recordings[at]), 0)
     parts = recordings[begins:]
     texts = [
@@ -235,9 +231,8 @@ def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> tu
     """Return the session for a new interaction. Also return the memory of the previous interaction, or None. The caller
     must hold the lock on the agent's row.
 
-    With a `name`, return the session with this name. Without a `name`, return the current session. If this session does
-    not exist, begin a new session. If the named session is open but had no interaction for too long, end this session
-    first, which stores the session's memory. After that, the session continues.
+    The session is the one with this `name` or, without a `name`, the current one. If it does not exist, a new session
+    begins. A named session without an interaction for too long ends first, which stores its memory, and then continues.
     """
     project = project or DEFAULT_PROJECT
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=project)
@@ -259,8 +254,7 @@ def _goes_on(row: Agent, last: RecordedSession, now: datetime) -> bool:
 
 
 def is_quiet(row: Agent, last: RecordedSession, now: datetime) -> bool:
-    """Return whether the session had no interaction for the time QUIET. Return False if the setting
-    `session_boundary_detection` is off."""
+    """Return whether the session is over because it had no interaction for the time QUIET."""
     has_bounds = settings_document.is_on(switches.rules_of(row), "capture_settings", "session_boundary_detection")
     return has_bounds and now - last.last_at >= QUIET
 
@@ -273,8 +267,7 @@ def _begun(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> 
 
 
 def _generated_name(row: Agent, now: datetime) -> str:
-    """Return a name from the current time, such as 20261122-143000. If a session already has this name, add a number at
-    the end."""
+    """Return a name from the current time, such as 20261122-143000, that no session has."""
     plain = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}"
     taken = set(RecordedSession.objects.filter(agent_id=row.pk, name__startswith=plain).values_list("name", flat=True))
     names = (plain, *(f"{plain}-{number}" for number in range(2, len(taken) + 2)))
@@ -290,8 +283,7 @@ def note(session: RecordedSession, numbers: list[int], now: datetime) -> None:
 
 
 def with_follow_up(row: Agent, memory: Memory, reference: str) -> dict[int, str]:
-    """Add a reference to the next interaction to the text of an interaction's memory. Return the memory's number and
-    the new text."""
+    """Return the number of an interaction's memory, and its text with a reference to the next interaction."""
     return {memory.number: interactions.with_follow_up(Silo.for_agent(row).open(memory).content, reference)}
 
 
@@ -328,8 +320,7 @@ def end_session(
 
 def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
     """Return the session with this name. Without a `name`, return the open session. Each project can have only one open
-    session. Raises NotFound. Raises Invalid, for example if no `project` is given and sessions of several projects are
-    found."""
+    session. Raises NotFound, and Invalid if sessions of several projects are found."""
     name, project = checked_name(name), checked_project(project)
     mine = RecordedSession.objects.filter(agent_id=agent.pk).order_by("project")
     mine = mine.filter(project=project) if project else mine
@@ -380,8 +371,7 @@ def _store(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcome
 
 
 def _before(row: Agent, session: RecordedSession) -> tuple[Memory | None, tuple[str, str]]:
-    """Return the memory of the previous session in the project, and two texts: a reference to this memory, and the
-    unresolved items in it."""
+    """Return the memory of the previous session in the project, a reference to it, and its unresolved items."""
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=session.project, pk__lt=session.pk)
     earlier = mine.filter(memory__isnull=False).order_by("-pk").first()
     memory = _active(row, earlier.memory) if earlier is not None else None
@@ -401,8 +391,7 @@ def _refer(row: Agent, number: int, session: RecordedSession, *, within: str = C
 
 
 def _recordings(row: Agent, session: RecordedSession) -> list[dict[str, str]]:
-    """Return the sections of each recording of the session, in order. Return an empty list if the category
-    `user_interaction` is off."""
+    """Return the sections of each recording, in order. The list is empty if the category `user_interaction` is off."""
     if "user_interaction" in switches.closed(row):
         return []
     numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]
