@@ -174,8 +174,7 @@ def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
     could approve the creator's own requests. After the exchange, the runtime can set a new steward.
     """
     with edits.locked(present.agent) as row:
-        before = AgentKey.objects.filter(agent_id=row.pk, revoked_at=None).order_by("pk")
-        earlier = list(before.values_list("prefix", flat=True))
+        earlier = row.live_keys.split()
         key = issue_key(row, actor, label=label)
         for prefix in earlier:
             revoke_key(row, prefix, actor)
@@ -207,7 +206,9 @@ def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
             raise NotFound("The agent has no key with this prefix.")
         if key.revoked_at is None:
             with edits.begin(row, Operation.KEY_REVOKED, actor, is_notice=True) as edit:
-                AgentKey.objects.filter(pk=key.pk).update(revoked_at=edit.at)
+                # Without its MAC, the row cannot be put back into use.
+                AgentKey.objects.filter(pk=key.pk).update(revoked_at=edit.at, mac=b"")
+                _save_live_keys(edit.agent, without=prefix)
                 edit.detail = {"prefix": prefix}
                 edit.finish(always=True)
                 letters.notify_key(row, edit.seq)
@@ -217,10 +218,16 @@ def _issue_key(agent: Agent, actor: Actor, label: str = "", *, is_handed_out: bo
     prefix, mac, key = new_key(AgentKey, agent.pk)
     AgentKey.objects.create(agent_id=agent.pk, prefix=prefix, mac=mac, label=label, is_handed_out=is_handed_out)
     with edits.begin(agent, Operation.KEY_ISSUED, actor, is_notice=True) as edit:
+        _save_live_keys(edit.agent, prefix)
         edit.detail = {"prefix": prefix} | ({"handed_out": True} if is_handed_out else {})
         edit.finish(always=True)
         letters.notify_key(edit.agent, edit.seq)
     return key
+
+
+def _save_live_keys(agent: Agent, *new: str, without: str = "") -> None:
+    agent.live_keys = " ".join(sorted({*agent.live_keys.split(), *new} - {without}))
+    agent.save(update_fields=["live_keys"])
 
 
 def check(agent: Agent, **settings: Any) -> None:
@@ -257,7 +264,6 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             _save(row, changed)
             edit.detail = {"changed": {name: _recorded(name, value) for name, value in sorted(changed.items())}}
             edit.detail |= {"proposal": proposal} if proposal else {}
-            edit.note = before.steward if "steward" in changed and row.wrapped_key else ""
             edit.finish(always=True)
             letters.notify_change(before, edit.seq, changed)
         return row
