@@ -111,16 +111,6 @@ def missing() -> list[str]:
     return [name for guard in _existing() for name, statement in _triggers(guard) if statement not in present]
 
 
-def unexpected() -> list[str]:
-    """What the service did not create, or would not disable, on any of its tables: triggers, rules, policies, row
-    security, and a view in place of a table."""
-    tables = set(connection.introspection.django_table_names())
-    with connection.cursor() as cursor:
-        cursor.execute(_PG_ATTACHED if connection.vendor == "postgresql" else _SQLITE_ATTACHED)
-        found = {f"{what} on {table}" for what, table in cursor.fetchall() if table.lower() in tables}
-    return sorted(found - {f"trigger {name} on {table}" for name, table in triggers()})
-
-
 def _existing() -> list[Guard]:
     """The guards whose tables exist."""
     tables = set(connection.introspection.table_names())
@@ -174,25 +164,6 @@ _PG_PRESENT = f"""
     FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_language l ON l.oid = p.prolang
     WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND l.lanname = 'plpgsql'
     AND p.proname || p.prosrc = ANY(%s) AND p.proconfig = ARRAY['search_path=' || {_PG_PATH}]
-"""
-
-
-# Triggers, rules and so on, with their tables.
-_PG_ATTACHED = """
-    SELECT each.what, c.relname FROM pg_class c JOIN (
-        SELECT tgrelid AS oid, 'trigger ' || tgname AS what FROM pg_trigger WHERE NOT tgisinternal
-        UNION SELECT tgrelid, 'disabled trigger ' || tgname FROM pg_trigger WHERE tgenabled NOT IN ('O', 'A')
-        UNION SELECT ev_class, 'rule ' || rulename FROM pg_rewrite WHERE rulename <> '_RETURN'
-        UNION SELECT polrelid, 'policy ' || polname FROM pg_policy
-        UNION SELECT oid, 'row security' FROM pg_class WHERE relrowsecurity OR relforcerowsecurity
-        UNION SELECT oid, 'a view' FROM pg_class WHERE relkind NOT IN ('r', 'p')
-        UNION SELECT oid, 'triggers are off: session_replication_role' FROM pg_class
-            WHERE relname = 'audit_auditentry' AND current_setting('session_replication_role') <> 'origin'
-    ) AS each ON each.oid = c.oid WHERE pg_table_is_visible(c.oid)
-"""
-_SQLITE_ATTACHED = """
-    SELECT CASE type WHEN 'view' THEN 'a view' ELSE 'trigger ' || name END, tbl_name
-    FROM sqlite_master WHERE type IN ('trigger', 'view')
 """
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from functools import reduce
 from itertools import islice
@@ -24,14 +24,13 @@ from django.db.models import Max, Q
 from django.utils import timezone
 
 from audit.bulk import streamed
-from audit.models import AUTHORITY, AuditEntry
+from audit.models import AuditEntry
 from audit.verify import Problem, binary, ill_formed
 from config.errors import ConfigurationError
 from config.keyring import Key, keyring
 
 FORMAT = "palimpsest-heads-1"
 _AT_ONCE = 300  # trails in one query
-Head = dict[str, Any]
 
 
 class BadHeads(ConfigurationError):
@@ -40,35 +39,27 @@ class BadHeads(ConfigurationError):
     code = "bad_heads"
 
 
-def export(agent_id: int | None = None, earlier: Sequence[Head] = ()) -> dict[str, Any]:
+def export(agent_id: int | None = None) -> dict[str, Any]:
     """Export the last entry of every trail, or of one agent's trail. The newest key signs the export (Ed25519). It has
-    no content. A head of `earlier` stays if its entry is missing or different now.
+    no content.
 
-    `{"format", "at", "heads": [{"agent_id", "agent", "seq", "mac", "at", "authority"}], "key_id", "public_key",
-    "signature"}`. `authority` is the number of the last entry that can change who reads the silo.
+    `{"format", "at", "heads": [{"agent_id", "agent", "seq", "mac", "at"}], "key_id", "public_key", "signature"}`
     """
-    heads = {head["agent_id"]: head for head in _heads(agent_id)}
-    changed = [head for head in earlier if heads.get(head["agent_id"]) != head]
-    for head in changed:
-        now = heads.get(head["agent_id"], {})
-        now["authority"] = max(now.get("authority", 0), head.get("authority", 0))
-    heads |= {head["agent_id"]: head for head, _ in _lost(changed)}
     key = keyring().heads[0]
     private = _private(key)
     signed: dict[str, Any] = {
         "format": FORMAT,
         "at": timezone.now().isoformat(),
-        "heads": list(heads.values()),
+        "heads": list(_heads(agent_id)),
         "key_id": key.id,
         "public_key": _base64(private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)),
     }
     return signed | {"signature": _base64(private.sign(_canonical(signed)))}
 
 
-def _heads(agent_id: int | None) -> Iterator[Head]:
+def _heads(agent_id: int | None) -> Iterator[dict[str, Any]]:
     which = Q() if agent_id is None else Q(agent_id=agent_id)
     ends = AuditEntry.objects.filter(which).order_by("agent_id").values_list("agent_id").annotate(Max("seq"))
-    authority = dict(ends.filter(AUTHORITY))
     with streamed(ends) as rows:
         while batch := list(islice(rows, _AT_ONCE)):
             these = reduce(or_, (Q(agent_id=agent, seq=seq) for agent, seq in batch))
@@ -79,11 +70,10 @@ def _heads(agent_id: int | None) -> Iterator[Head]:
                     "seq": entry.seq,
                     "mac": bytes(entry.mac).hex(),
                     "at": entry.at.isoformat(),
-                    "authority": authority.get(entry.agent_id, 0),
                 }
 
 
-def read(text: str | bytes) -> list[Head]:
+def read(text: str | bytes) -> list[dict[str, Any]]:
     """The heads of an export. Checks the signature. Raises BadHeads."""
     problem = "is not JSON"
     try:
@@ -97,41 +87,37 @@ def read(text: str | bytes) -> list[Head]:
                 if key.id == signed["key_id"]:
                     problem = "was changed after it was signed"
                     _private(key).public_key().verify(signature, _canonical(signed))
-                    return list(signed["heads"])
+                    heads: list[dict[str, Any]] = signed["heads"]
+                    return heads
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, InvalidSignature):
         pass
     raise BadHeads(f"The heads file {problem}.")
 
 
-def _is_head(head: Head) -> bool:
+def _is_head(head: dict[str, Any]) -> bool:
     return (
         isinstance(head["agent_id"], int)
         and isinstance(head["seq"], int)
-        and isinstance(head.get("authority", 0), int)
         and isinstance(head["agent"], str)
         and len(bytes.fromhex(head["mac"])) == 32
         and datetime.fromisoformat(head["at"]).tzinfo is not None
     )
 
 
-def problems(heads: Iterable[Head]) -> Iterator[Problem]:
+def problems(heads: list[dict[str, Any]]) -> Iterator[Problem]:
     """Report each trail that no longer has the entry that was its last when the heads were exported.
 
     Together with the chain, that entry proves all entries before it.
     """
-    return (Problem(head["agent"], head["seq"], problem) for head, problem in _lost(heads))
-
-
-def _lost(heads: Iterable[Head]) -> Iterator[tuple[Head, str]]:
     for head in heads:
         found = AuditEntry.objects.filter(agent_id=head["agent_id"], seq=head["seq"]).values_list("mac", flat=True)
         mac = b""
         with ill_formed():
             mac = next((binary(each) for each in found[:1]), b"")
         if not mac:
-            yield head, "truncated: this entry was the trail's last, and is missing"
+            yield Problem(head["agent"], head["seq"], "truncated: this entry was the trail's last, and is missing")
         elif mac.hex() != head["mac"]:
-            yield head, "replaced: another entry was the trail's last at this number"
+            yield Problem(head["agent"], head["seq"], "replaced: another entry was the trail's last at this number")
 
 
 def _private(key: Key) -> Ed25519PrivateKey:

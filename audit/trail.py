@@ -165,8 +165,18 @@ def entry_mac(secret: bytes, previous: bytes, entry: dict[str, Any], changes: by
 
 
 _COVERED = (
-    *("agent_id", "tenant_id", "agent_label", "seq", "actor_kind", "actor_label"),
-    *("operation", "session", "detail", "changes", "distinct_tokens", "key_id"),
+    "agent_id",
+    "tenant_id",
+    "agent_label",
+    "seq",
+    "actor_kind",
+    "actor_label",
+    "operation",
+    "session",
+    "detail",
+    "changes",
+    "distinct_tokens",
+    "key_id",
 )
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode

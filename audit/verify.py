@@ -51,17 +51,16 @@ class ill_formed:  # noqa: N801  it reads as a statement
         return self._found
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if not is_ill_formed(error):
+        if not isinstance(error, ILL_FORMED) or (isinstance(error, DatabaseError) and not _is_bad_value(error)):
             return False
         self._found.append(True)
         return True
 
 
-def is_ill_formed(error: BaseException | None) -> bool:
+def _is_bad_value(error: DatabaseError) -> bool:
     """Whether the error comes from a bad value, and not from the database itself. A bad value is a date that Python
     does not have, or text that is not UTF-8."""
-    is_database = isinstance(error, DatabaseError) and not isinstance(error, DataError)
-    return isinstance(error, ILL_FORMED) and (not is_database or "decode to UTF-8" in str(error))
+    return isinstance(error, DataError) or "decode to UTF-8" in str(error)
 
 
 def tolerant(label: str, check: Iterator[Problem]) -> Iterator[Problem]:
@@ -85,9 +84,7 @@ def trails() -> Iterator[tuple[int, str]]:
 
 def missing_guards() -> list[Problem]:
     advice = "is missing or altered: run 'manage.py migrate'"
-    found = [f"trigger {name} {advice}" for name in guards.missing()]
-    found += [f"{name}: the service did not make this, so remove it" for name in guards.unexpected()]
-    return [Problem("", 0, problem) for problem in found]
+    return [Problem("", 0, f"trigger {name} {advice}") for name in guards.missing()]
 
 
 def chain(agent_id: int, label: str) -> Iterator[Problem]:

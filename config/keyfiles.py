@@ -22,11 +22,6 @@ def read_key_file(folder: Path, name: str) -> str:
         return ""
 
 
-def how_to_open(folder: Path, name: str) -> str:
-    """What to do if the service cannot read the key file."""
-    return f"check KEYS_DIR; as the owner of the files, run 'chmod u=rwX,go= {folder} {folder / name}'"
-
-
 def exposed(folder: Path) -> list[Path]:
     """The key files that other users can access, and the folder if other users can write to it."""
     open_to_others = [path for path in (folder / name for name in NAMES) if _mode(path) & 0o077]
@@ -50,7 +45,7 @@ def create_key_file(folder: Path, name: str) -> bool:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = folder / f".{name}.{secrets.token_hex(4)}"
     size = DJANGO_KEY_BYTES if name == "django" else KEY_BYTES
-    write_out(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), new_key(size) + "\n")
+    _write_out(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), new_key(size) + "\n")
     try:
         os.link(draft, folder / name)  # atomic, and fails if the name exists
     except FileExistsError:
@@ -65,12 +60,11 @@ def prepend_key(folder: Path, name: str) -> None:
     draft = folder / f".{name}.new"
     draft.unlink(missing_ok=True)  # left by a crash
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    write_out(handle, "\n".join([new_key(), *read_key_file(folder, name).split(",")]) + "\n")
+    _write_out(handle, "\n".join([new_key(), *read_key_file(folder, name).split(",")]) + "\n")
     draft.replace(folder / name)
 
 
-def write_out(handle: int, text: str) -> None:
-    """Write an open file to the disk, and close it."""
+def _write_out(handle: int, text: str) -> None:
     with os.fdopen(handle, "w", encoding="ascii") as file:
         file.write(text)
         file.flush()

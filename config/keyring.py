@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import hmac
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import NoReturn
 from django.conf import settings
 
 from config.errors import ConfigurationError
-from config.keyfiles import KEY_BYTES, how_to_open, read_key_file
+from config.keyfiles import KEY_BYTES, read_key_file
 
 
 class KeysMissing(ConfigurationError):
@@ -48,20 +47,6 @@ class Keyring:
 def keyring() -> Keyring:
     """The keys from the settings or the key files. Raises KeysMissing, with a message that says how to create keys."""
     return _load(*_named())
-
-
-def macs(text: str) -> list[bytes]:
-    """The MACs of a text with each pepper of the keyring, newest first. The newest pepper signs. With older peppers, a
-    key, link or row stays valid after a newer pepper is added."""
-    return [hmac.digest(pepper.secret, text.encode(), "sha256") for pepper in keyring().pepper]
-
-
-def is_proven(expected: object, text: str) -> bool:
-    """Whether `expected` is a MAC of the text. The comparison takes constant time. A value of a wrong type is no
-    MAC."""
-    stored = bytes(expected) if isinstance(expected, bytes | memoryview) else bytes(32)
-    matches = [hmac.compare_digest(stored, mac) for mac in macs(text)]
-    return any(matches)
 
 
 def silo_key(key_id: str) -> Key | None:
@@ -101,8 +86,7 @@ def _keys(folder: str, name: str, variable: str) -> tuple[Key, ...]:
     try:
         material = variable or read_key_file(Path(folder), name)
     except OSError as failure:
-        problem = f"The {name} key cannot be read from {folder} ({failure.strerror})"
-        raise KeysMissing(f"{problem}: {how_to_open(Path(folder), name)}.") from None
+        raise KeysMissing(f"The {name} key cannot be read from {folder} ({failure.strerror}).") from None
     if not material:
         raise KeysMissing(
             f"The {name} key is missing. Create the keys with 'manage.py create_keys'. If this database was used "

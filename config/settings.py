@@ -6,8 +6,6 @@ that `manage.py create_keys` creates.
 
 from __future__ import annotations
 
-import os
-import resource
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,6 @@ from django.templatetags.static import static
 
 from config import environment as env
 from config.logs import LOGGING as LOGGING
-
-os.umask(0o077)  # new files have the mode 0600, new folders 0700
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump contains keys and memories
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -114,8 +109,11 @@ else:
     )
 
 REDIS_URL = env.redis("REDIS_URL")
-_CACHE, _PLACE = ("redis.RedisCache", env.with_timeouts(REDIS_URL, 1, 1)) if REDIS_URL else ("locmem.LocMemCache", "")
-CACHES = {"default": {"BACKEND": f"django.core.cache.backends.{_CACHE}", "LOCATION": _PLACE}}
+CACHES: dict[str, dict[str, Any]] = {
+    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+    if REDIS_URL
+    else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+}
 
 # People who sign in to the admin
 AUTH_USER_MODEL = "memory.Person"
@@ -135,7 +133,7 @@ SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Strict"
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
-AXES_LOCKOUT_PARAMETERS = "memory.admin.plain_pages.accounts.counted_by"
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # with the name alone, anybody can lock a person out
 AXES_USERNAME_FORM_FIELD = "username"
 AXES_USERNAME_CALLABLE = "memory.admin.plain_pages.accounts.typed_address"
 AXES_CLIENT_IP_CALLABLE = "memory.admin.plain_pages.accounts.client_address"
@@ -197,9 +195,7 @@ LEASE_SECONDS = env.whole("LEASE_SECONDS", 600)
 MODEL_CALL_SECONDS = env.whole("MODEL_CALL_SECONDS", 300)
 BATCH_TOKENS = env.whole("BATCH_TOKENS", 24_000)
 # Model tokens of a tenant's sessions in a calendar month (UTC), if the tenant has no own limit. None: no limit.
-MONTH_TOKENS: int | None = env.whole("MONTH_TOKENS", 5_000_000) or None
-# The models that agents can use, with the weight of their tokens. Empty: all, with weight 1.
-MODELS = env.numbers("MODELS", {}, "openai/gpt-4.1=1,anthropic/*=3")
+MONTH_TOKENS: int | None = env.whole("MONTH_TOKENS", 0) or None
 # Sessions that run at the same time: of a tenant, if it has no own limit, and of a provider. 0: no limit.
 TENANT_SESSIONS = env.whole("TENANT_SESSIONS", 0)
 PROVIDER_SESSIONS = env.numbers("PROVIDER_SESSIONS", {"openai": 0, "anthropic": 0, "ollama": 2, "builtin": 0})
@@ -222,7 +218,7 @@ Q_CLUSTER: dict[str, Any] = {
     "save_limit": -1,  # results are logged, not stored
     "poll": 1,
     "guard_cycle": 1,
-    **({"redis": env.with_timeouts(REDIS_URL, 3, 10)} if REDIS_URL else {"orm": "default"}),
+    **({"redis": env.with_timeouts(REDIS_URL)} if REDIS_URL else {"orm": "default"}),
 }
 
 # The admin's colors, as in palimpsest/plain.css. The theme's own have too little contrast in dark mode.
@@ -278,7 +274,7 @@ SEARCH_CACHE_MB = env.whole("SEARCH_CACHE_MB", 512)
 
 # The API
 API_BODY_BYTES = env.whole("API_BODY_BYTES", 8_000_000)  # of a JSON body
-API_IMPORT_BYTES = env.whole("API_IMPORT_BYTES", 20 * 2**20)  # of an import, also when it is unpacked
+API_IMPORT_BYTES = env.whole("API_IMPORT_BYTES", 256 * 2**20)  # of an import; it is in memory until it is complete
 API_RATE = env.whole("API_RATE", 1_200)  # requests per minute and key
 CONTEXT_JOURNAL_DAYS = env.whole("CONTEXT_JOURNAL_DAYS", 7)
 REST_FRAMEWORK = {
@@ -308,9 +304,9 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {  # for fields with the same name or values
-        "AccessStateEnum": "audit.models.ACCESS_STATES",
-        "ProposalStateEnum": "audit.models.PROPOSAL_STATES",
-        "RemovalStateEnum": "audit.models.REMOVAL_STATES",
+        "AccessStateEnum": "audit.models.AccessState.values",
+        "ProposalStateEnum": "audit.proposals.ProposalState.values",
+        "RemovalStateEnum": "audit.removals.RemovalState.values",
         "MemoryStateEnum": ["active", "discarded"],
         "AskerKindEnum": ["person", "operator"],
         "MemoryKindEnum": "memory.models.Kind.values",

@@ -10,7 +10,6 @@ from typing import IO, Any
 import django
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.wsgi import WSGIHandler
-from django.db import DatabaseError
 from django.http import HttpResponse, HttpResponseBase
 from gunicorn.http.errors import ParseException  # type: ignore[import-untyped]
 
@@ -73,6 +72,3 @@ try:
     application = _sound_application()
 except ImproperlyConfigured as wrong:
     sys.exit(_refusal(f"Palimpsest does not start: {wrong}"))
-except DatabaseError:
-    problem = "check that the database runs, DATABASE_URL, and write access to VAR_DIR."
-    sys.exit(_refusal(f"Palimpsest does not start: {problem}"))

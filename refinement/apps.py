@@ -8,7 +8,7 @@ class RefinementConfig(AppConfig):
     verbose_name = "Refinement"
 
     def ready(self) -> None:
-        from memory.consent.requests import removing
+        from memory.consent.signals import removing
         from memory.writing.signals import over_budget
         from refinement import backlog, gc_reports, session
 

@@ -302,7 +302,7 @@ def _show(call: CallContext, numbers: Sequence[int]) -> list[dict[str, Any]]:
     silo, hidden = Silo.for_agent(call.agent), ledger.left_out(call.agent)
     lines = []
     for memory in edits.fetch(call.agent, numbers):
-        if not (memory.category in hidden or memory.is_instruction or memory.discarded_at):
+        if memory.category not in hidden and memory.discarded_at is None:
             lines.append(ledger.Entry(memory, silo.open(memory)).record())
             if call.session.shown.get(str(memory.number)) != memory.version:
                 call.session.shown[str(memory.number)] = memory.version

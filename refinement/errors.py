@@ -22,8 +22,8 @@ class SessionEnded(RefinementError):
 
 
 class BackingOff(RefinementError):
-    """The agent's last session failed, or the agent's side requested it and it changed almost nothing. A request of the
-    agent's side does not shorten the cool-down."""
+    """The agent's last session failed. The service tries again after a cool-down. A request of the agent's own side
+    does not shorten the cool-down."""
 
     code = "backing_off"
 

@@ -148,12 +148,12 @@ def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
     try:
         opened, name = catalog.open_model(model)
         reply = opened.complete(_request(name, text, quotes=quotes))
-        allowance.add(agent.tenant_id, model, reply.usage.total, timezone.now())
+        allowance.add(agent.tenant_id, reply.usage.total, timezone.now())
         return reply.text
     except ModelNotConfigured as problem:
         raise GcFailed(str(problem), MODEL) from None
     except ModelError as failure:
-        allowance.add(agent.tenant_id, model, failure.usage.total, timezone.now())
+        allowance.add(agent.tenant_id, failure.usage.total, timezone.now())
         known = ERROR_CLASSES[model.partition("/")[0]]
         kind = "timeout" if isinstance(failure, base.ModelTimedOut) else known.get(failure.status, "server")
         exit_code = FAILED if kind == "bad_request" else MODEL
@@ -172,6 +172,7 @@ def _request(name: str, text: Text, *, quotes: bool) -> base.Request:
         temperature=TEMPERATURE,
         seconds=settings.MODEL_CALL_SECONDS,
         retries=0,
+        is_shared=False,
         quotes=quotes,
         long=long,
     )

@@ -29,7 +29,7 @@ from memory.writing import duplicates, edits, operations
 from refinement import allowance, limits, schedule
 from refinement.errors import SessionOpen
 from refinement.llm.base import Usage
-from refinement.models import Driver, Mode, Outcome, RefinementSession, held
+from refinement.models import Driver, Mode, Outcome, RefinementSession
 
 log = structlog.get_logger("palimpsest.refinement")
 
@@ -46,15 +46,13 @@ def open_session(
     change after this.
 
     If the agent has an open session with an expired lease, this old session is ended first, as abandoned. Raises
-    SessionOpen, MemoryDisabled, Erased, AllowanceSpent, and BackingOff if the agent's runtime requests it too soon.
+    SessionOpen, MemoryDisabled, Erased.
     """
     started = time.perf_counter()
     with edits.locked(agent) as agent:
         edits.require_key(agent)
         switches.require_on(agent)
         _end_stale(agent)
-        if driver == Driver.RUNTIME and trigger == DueReason.AGENT:
-            schedule.require_useful(agent)
         before = copy(agent)
         number = (RefinementSession.objects.filter(agent=agent).aggregate(last=Max("number"))["last"] or 0) + 1
         removed = duplicates.remove(agent, session=number)
@@ -81,6 +79,10 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
     """The row of a new session. `before` is the agent before exact duplicates were removed, `agent` is the agent after
     this."""
     now = timezone.now()
+    bounds = limits.of(agent)
+    left = allowance.left(agent.tenant) if driver == Driver.SERVER and trigger != DueReason.MANUAL else None
+    if left is not None:  # an automatic session uses at most what its tenant has left this month
+        bounds["max_model_tokens"] = min(bounds["max_model_tokens"], left)
     session = RefinementSession(
         agent=agent,
         number=number,
@@ -98,11 +100,9 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
         memories_after=agent.core_count,
         repeated_tokens=before.core_tokens - agent.core_tokens,
         lease_token=secrets.token_hex(16),
-        **limits.of(agent),
+        **bounds,
     )
     session.renew_lease()
-    if driver == Driver.SERVER:
-        allowance.reserve(session, agent.tenant)
     return session
 
 
@@ -149,7 +149,7 @@ def end_for_removal(*, agent: Agent, why: str, **_: Any) -> None:
 
 def close_stale() -> list[RefinementSession]:
     """End all open sessions whose lease has expired. Their outcome is `abandoned`. Their edits stay."""
-    stale = RefinementSession.objects.filter(~held(timezone.now()), outcome=Outcome.OPEN)
+    stale = RefinementSession.objects.filter(outcome=Outcome.OPEN, lease_until__lt=timezone.now())
     ended = []
     for session in stale:
         try:
@@ -175,7 +175,7 @@ def _end_stale(agent: Agent) -> list[RefinementSession]:
     row = RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).first()
     if row is None:
         return []
-    if row.is_held():
+    if row.lease_until >= timezone.now():
         raise SessionOpen(
             f"Refinement session {row.number} of this agent is open. Without another call, its lease expires at "
             f"{row.lease_until:%H:%M:%S} UTC, and the session ends."
@@ -193,14 +193,19 @@ def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", wo
     summaries = [*read_summaries(agent, row), words] if words else read_summaries(agent, row)
     row.shown, row.plan, row.summaries = {}, [], None
     row.save()
-    has_changed = row.changes or row.protected or row.promoted or row.duplicates_removed
-    text = notice(row, " ".join(summaries)) if has_changed or outcome == Outcome.COMPLETED else ""
-    with edits.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
-        edit.detail = figures(row)
-        with suppress(SealBroken, SiloKeyMissing):  # without a silo there is no notice, but the session still ends
-            if text:
-                edit.add(operations.notice(text), Silo.for_agent(agent))
-        edit.finish(always=True)
+    try:
+        operations.notify(
+            agent,
+            notice(row, " ".join(summaries)),
+            operation=Operation.SESSION_CLOSED,
+            actor=SYSTEM,
+            detail=figures(row),
+            session=row.number,
+        )
+    except (SealBroken, SiloKeyMissing):  # without a silo there is no notice, but the session still ends
+        with edits.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
+            edit.detail = figures(row)
+            edit.finish(always=True)
     row.agent = agent
     allowance.count(row)
     schedule.set_next(agent, row)

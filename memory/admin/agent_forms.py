@@ -15,7 +15,13 @@ from memory.agents import lifecycle
 from memory.search.words import LANGUAGES
 
 TENANT_SETS = (
-    *("budget_tokens", "target_tokens", "refine_every", "paused", "last_n", "max_entries", "context_tokens"),
+    "budget_tokens",
+    "target_tokens",
+    "refine_every",
+    "paused",
+    "last_n",
+    "max_entries",
+    "context_tokens",
     *LIMITS,
 )
 

@@ -1,4 +1,4 @@
-"""The form to request access to an agent's memories. The agent's side decides (`memory.consent.requests`)."""
+"""The form to request access to an agent's memories. The agent's side decides (`memory.consent.grants`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 from audit.consent import LEAST_PURPOSE, MOST_NUMBERS, MOST_PURPOSE, Person, Scope, same_address
 from audit.models import AccessRequest
 from memory.admin.base.page import AdminForm, form_page
-from memory.consent import requests
+from memory.consent import grants
 from memory.errors import MailNotSent
 from memory.mail import letters
 from memory.models import Agent
@@ -105,7 +105,7 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
 
     def save(values: dict[str, Any]) -> HttpResponse:
         fields = {name: values[name] for name in ("purpose", "scope", "seconds")}
-        number = requests.ask_to_read(agent, Person(person.pk, person.email), **fields).number
+        number = grants.ask(agent, Person(person.pk, person.email), **fields).number
         messages.success(request, f"Request {number} sent. {who}")
         row = AccessRequest.objects.get(agent_id=agent.pk, number=number)
         return redirect("admin:audit_accessrequest_change", row.pk)

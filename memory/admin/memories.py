@@ -105,8 +105,16 @@ class MemoryPage(ScopedAdmin):
     deferred = ("sealed", "digest")
     row_actions = (Protect(), RemoveProtection(), Restore(), AskToRead(), AskRedaction())
     list_display = (
-        *("number", "owner", "kind", "category", "project"),
-        *("tokens", "origin", "recalled", "state", "version"),
+        "number",
+        "owner",
+        "kind",
+        "category",
+        "project",
+        "tokens",
+        "origin",
+        "recalled",
+        "state",
+        "version",
     )
     list_select_related = ("agent__tenant",)
     list_filter = ("kind", "category", "scope", "source", "constitutional", TenantFilter, AgentFilter)

@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.utils import timezone
 from unfold.decorators import action, display
 
-from memory.access.roles import Action, manages
+from memory.access.roles import Action
 from memory.accounts import invitations, memberships, people
 from memory.admin.base.actions import MAX_LISTED, AdminAction
 from memory.admin.base.page import (
@@ -71,7 +71,7 @@ class LastRoleForm(RoleForm, LastOwnerForm):
 def _may_leave_no_owner(request: HttpRequest, rows: Sequence[Membership]) -> bool:
     """Whether the form has the field of `LastOwnerForm`."""
     person: Any = request.user
-    return manages(person) and any(row.role == Role.OWNER for row in rows)
+    return bool(person.is_superuser) and any(row.role == Role.OWNER for row in rows)
 
 
 @action(description="Invite somebody", url_path="invite", permissions=["view"])

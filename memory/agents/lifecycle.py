@@ -174,7 +174,8 @@ def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
     could approve the creator's own requests. After the exchange, the runtime can set a new steward.
     """
     with edits.locked(present.agent) as row:
-        earlier = row.live_keys.split()
+        before = AgentKey.objects.filter(agent_id=row.pk, revoked_at=None).order_by("pk")
+        earlier = list(before.values_list("prefix", flat=True))
         key = issue_key(row, actor, label=label)
         for prefix in earlier:
             revoke_key(row, prefix, actor)
@@ -206,9 +207,7 @@ def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
             raise NotFound("The agent has no key with this prefix.")
         if key.revoked_at is None:
             with edits.begin(row, Operation.KEY_REVOKED, actor, is_notice=True) as edit:
-                # Without its MAC, the row cannot be put back into use.
-                AgentKey.objects.filter(pk=key.pk).update(revoked_at=edit.at, mac=b"")
-                _save_live_keys(edit.agent, without=prefix)
+                AgentKey.objects.filter(pk=key.pk).update(revoked_at=edit.at)
                 edit.detail = {"prefix": prefix}
                 edit.finish(always=True)
                 letters.notify_key(row, edit.seq)
@@ -218,16 +217,10 @@ def _issue_key(agent: Agent, actor: Actor, label: str = "", *, is_handed_out: bo
     prefix, mac, key = new_key(AgentKey, agent.pk)
     AgentKey.objects.create(agent_id=agent.pk, prefix=prefix, mac=mac, label=label, is_handed_out=is_handed_out)
     with edits.begin(agent, Operation.KEY_ISSUED, actor, is_notice=True) as edit:
-        _save_live_keys(edit.agent, prefix)
         edit.detail = {"prefix": prefix} | ({"handed_out": True} if is_handed_out else {})
         edit.finish(always=True)
         letters.notify_key(edit.agent, edit.seq)
     return key
-
-
-def _save_live_keys(agent: Agent, *new: str, without: str = "") -> None:
-    agent.live_keys = " ".join(sorted({*agent.live_keys.split(), *new} - {without}))
-    agent.save(update_fields=["live_keys"])
 
 
 def check(agent: Agent, **settings: Any) -> None:
@@ -264,6 +257,7 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             _save(row, changed)
             edit.detail = {"changed": {name: _recorded(name, value) for name, value in sorted(changed.items())}}
             edit.detail |= {"proposal": proposal} if proposal else {}
+            edit.note = before.steward if "steward" in changed and row.wrapped_key else ""
             edit.finish(always=True)
             letters.notify_change(before, edit.seq, changed)
         return row

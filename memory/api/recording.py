@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.access.authentication import require_valid_key
-from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Choice, List, Numbers, Text, Whole
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, Choice, List, Numbers, Text, Whole
 from memory.api.base.memory_out import CATEGORIES, WithFile
 from memory.api.base.views import IDEMPOTENCY_KEY, AgentView
 from memory.api.memories import MAX_FOUND, MAX_QUERY, QUERY, FoundOut
@@ -46,7 +46,7 @@ class RecordingIn(Body):
     response_seconds = serializers.FloatField(**_OPTIONAL, min_value=0, max_value=10**7)
     tools = List(child=Text(max_length=64), max_length=20, required=False, default=list)
     metrics = Text(**_NOTE)
-    requested = Boolean(
+    requested = serializers.BooleanField(
         default=False,
         help_text="true if a person requested this; it is then recorded even if automatic recording is off, and "
         "even if its significance is below the threshold",
@@ -153,7 +153,6 @@ class End(AgentView):
 class RetrieveIn(Body):
     query = Text(max_length=MAX_QUERY, allow_blank=True, help_text=QUERY)
     project = Text(max_length=100, required=False, allow_blank=True, help_text="the current project; default: none")
-    category = Choice(CATEGORIES, required=False, help_text="only this one; required for credentials, keys, sensitive")
     limit = Whole(
         min_value=1,
         max_value=MAX_FOUND,

@@ -15,10 +15,11 @@ import structlog
 from django.conf import settings
 from django.core.mail import send_mail
 
-from audit.consent import OPEN, PROPOSABLE, requests
-from audit.models import ActorKind, AuditEntry, Operation
+from audit.consent import standings
+from audit.models import AccessState, ActorKind, AuditEntry, Operation
+from audit.proposals import ProposalState, proposals
+from audit.removals import RemovalState, removals
 from config.queue import ASK_STEWARD, TELL_STEWARD, put, put_later
-from memory.access import authority
 from memory.errors import MailNotSent
 from memory.models import Agent
 from memory.time_machine import trail_view
@@ -35,13 +36,20 @@ def is_plain(address: str) -> bool:
     return _PLAIN.fullmatch(address) is not None
 
 
-def requesters(asker: str, asked_by: str) -> list[str]:
-    """Return the possible requesters: the label of the actor, the free text `asked_by`, and the addresses in this text,
-    such as `jo@acme.example` in `Jo <jo@acme.example>`."""
-    found = _ADDRESS.findall(asked_by)
-    return [asker, *filter(None, [asked_by, *found, *(each.lstrip("'") for each in found)])]
+def addresses_in(text: str) -> list[str]:
+    """Return the text itself and the addresses in it, such as `jo@acme.example` in `Jo <jo@acme.example>`."""
+    found = _ADDRESS.findall(text)
+    return [text, *found, *(each.lstrip("'") for each in found)]
 
 
+def requesters(label: str, asked_by: str) -> tuple[str, ...]:
+    """Return the possible requesters of a removal: the label of the actor, the free text `asked_by`, and the addresses
+    in this text."""
+    return (label, *addresses_in(asked_by))
+
+
+_CONSOLE = "django.core.mail.backends.console.EmailBackend"
+REPORTED = ("model", "steward", "is_steward_only", "memory_path", "vault_path")
 BEFORE, AFTER = 0, 1  # which steward to write to: the one before the entry, or the one after it
 
 
@@ -55,21 +63,27 @@ def notify_key(agent: Agent, seq: int) -> None:
 def notify_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
     """Queue mail about changed settings. Both the old steward and the new steward get the mail. `agent` still has the
     values from before the change."""
-    if not changed.keys() & set(PROPOSABLE):
+    if not changed.keys() & set(REPORTED):
         return
     if agent.steward:
         put(TELL_STEWARD, agent.pk, seq, BEFORE)
     if changed.get("steward"):
         put(TELL_STEWARD, agent.pk, seq, AFTER)
-        for request in requests(agent.pk).values():
-            if request.state in OPEN:  # the new steward needs links to the open requests
-                put(ASK_STEWARD, agent.pk, request.number)
+        for number in _open_requests(agent):  # the new steward needs links to the open requests
+            put(ASK_STEWARD, agent.pk, number)
+
+
+def _open_requests(agent: Agent) -> list[int]:
+    access = (each.number for each in standings(agent.pk).values() if each.state == AccessState.REQUESTED)
+    proposed = (each.number for each in proposals(agent.pk).values() if each.state == ProposalState.OPEN)
+    removal = (each.number for each in removals(agent.pk).values() if each.state == RemovalState.OPEN)
+    return [*access, *proposed, *removal]
 
 
 def are_printed() -> bool:
     """Whether mail goes to the console, where the operator can read it. In that case, no link may be mailed to a
     steward, because the operator could use the link."""
-    return settings.EMAIL_BACKEND == "django.core.mail.backends.console.EmailBackend" and not settings.DEBUG
+    return settings.EMAIL_BACKEND == _CONSOLE and not settings.DEBUG
 
 
 def require_mail(agent: Agent) -> None:
@@ -82,7 +96,6 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     """Mail the steward about an entry. An entry can change the steward: `whose` says whether to write to the old or the
     new one. Return a result code. The code is "no_steward" if the agent had no steward. Raises OSError."""
     agent = Agent.objects.select_related("tenant").get(pk=agent_id)
-    authority.require(agent)
     entry = trail_view.entry(agent, seq)
     address = steward_at(agent, seq, whose)
     if not address:
@@ -101,11 +114,11 @@ def send(agent_id: int, seq: int, whose: int) -> str:
 
 
 def steward_at(agent: Agent, seq: int, whose: int) -> str:
-    """Return the steward's address before or after an entry. A former address is encrypted."""
-    changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED, seq__gte=seq + whose)
-    if not changes.filter(detail__changed__has_key="steward").exists():
-        return agent.steward
-    return str(trail_view.authority_before(agent, seq + whose)["steward"])
+    """Return the steward's address before or after an entry. The next entry that changes the steward contains this
+    address, encrypted. If no entry does, the address is the present one."""
+    changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED)
+    later = changes.filter(seq__gte=seq + whose, detail__changed__has_key="steward").order_by("seq").first()
+    return trail_view.note(agent, later) if later else agent.steward
 
 
 def _changes(entry: AuditEntry) -> list[str]:
@@ -115,7 +128,7 @@ def _changes(entry: AuditEntry) -> list[str]:
     if entry.operation == Operation.KEY_REVOKED:
         return [f"a key to its memory was revoked ({prefix}…)"]
     changed = entry.detail["changed"]
-    texts = {name: (_SETTINGS if changed[name] else _EMPTIED)[name] for name in PROPOSABLE if name in changed}
+    texts = {name: (_SETTINGS if changed[name] else _EMPTIED)[name] for name in REPORTED if name in changed}
     return [text.format(changed[name]) for name, text in texts.items()]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from audit.consent import PROPOSAL, Request, Scope
+from audit.consent import Scope
 from audit.models import ActorKind
-from config.wording import several
+from audit.removals import Removal
 from memory.models import Agent
 from memory.policy.categories import PRIVATE, SCOPES
 
@@ -34,7 +34,12 @@ def numbered(memories: Sequence[int]) -> str:
     return ", ".join(map(str, memories[:_MAX_LISTED])) + (f" and {more:,} more" if more > 0 else "")
 
 
-def removed(request: Request) -> str:
+def all_numbers(memories: Sequence[int]) -> str:
+    """List all numbers of the memories. Nobody should approve a number that is not shown."""
+    return ", ".join(map(str, memories))
+
+
+def removed(request: Removal) -> str:
     """Return a text that says what is deleted if the agent's side agrees."""
     if request.is_erasure:
         return "all its memories, present and past, by destroying their key"
@@ -43,14 +48,12 @@ def removed(request: Request) -> str:
     return f"the content of {what}, including {whose}"
 
 
-def requester(request: Request) -> str:
-    """Describe the requester: the address of a person, or "an operator". A proposal also has the label of the operator
-    or program. A removal also has the quoted name of the person for whom the operator asks."""
-    if request.asker_kind == ActorKind.PERSON:
-        return request.asker
-    if request.operation == PROPOSAL:
-        return f"an operator or a program of its tenant ({request.asker})"
-    return "an operator" if request.asked_by == request.asker else f"an operator, for {quoted(request.asked_by)}"
+def requester(kind: str, label: str, asked_by: str) -> str:
+    """Describe the requester: the address of a person, or "an operator" with the quoted name of the person for whom the
+    operator asks."""
+    if kind == ActorKind.PERSON:
+        return label
+    return "an operator" if asked_by == label else f"an operator, for {quoted(asked_by)}"
 
 
 _UNQUOTED = dict.fromkeys(map(ord, "\u201c\u201d"), "'")
@@ -65,7 +68,17 @@ def quoted(text: str) -> str:
 
 def duration(seconds: int) -> str:
     hours, minutes = divmod(seconds // 60, 60)
-    return " and ".join(several(many, what) for many, what in ((hours, "hour"), (minutes, "minute")) if many)
+    parts = [_counted(hours, "hour"), _counted(minutes, "minute")]
+    return " and ".join(part for part in parts if part)
+
+
+def _counted(many: int, what: str) -> str:
+    return "" if not many else f"{many} {what}" + ("s" if many > 1 else "")
+
+
+def proposer(kind: str, label: str) -> str:
+    """Describe the proposer: the address of a person, or the label of an operator or program."""
+    return label if kind == ActorKind.PERSON else f"an operator or a program of its tenant ({label})"
 
 
 def changes(agent: Agent, proposed: dict[str, Any]) -> list[str]:

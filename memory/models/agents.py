@@ -94,9 +94,6 @@ class Agent(RefinementLimits):
     journal_count = models.PositiveBigIntegerField(default=0, editable=False)
     constitutional_count = models.PositiveBigIntegerField(default=0, editable=False)
     constitutional_tokens = models.PositiveBigIntegerField(default=0, editable=False)
-    # Core memories that are imported instructions. The other counters of core memory do not include them.
-    instruction_count = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
-    instruction_tokens = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
     # The tokens of exact duplicates in core memory, and the largest size that core memory ever had without duplicates.
     duplicate_tokens = models.PositiveBigIntegerField(default=0, editable=False)
     high_water_tokens = models.PositiveBigIntegerField(default=0, editable=False)
@@ -106,15 +103,8 @@ class Agent(RefinementLimits):
     audit_mac = models.BinaryField(default=b"", max_length=32, editable=False)
     audit_at = models.DateTimeField(null=True, editable=False)
 
-    # The prefixes of the keys that open the silo, and the signature of this row (memory/access/authority.py).
-    live_keys = models.TextField(default="", db_default="", editable=False)
-    authority_key_id = models.CharField(max_length=8, default="", db_default="", editable=False)
-    authority_mac = models.BinaryField(default=b"", max_length=32, editable=False)
-
     # Whether this object is the row that `edits.locked` yielded, while the row is locked.
     is_locked = False
-    # Whether the signature of this object was checked.
-    is_proven = False
 
     class Meta:
         constraints = [

@@ -1,4 +1,4 @@
-"""Import jobs, records about imports from other systems, and records about analyses of git repositories."""
+"""Records about imports from other systems, and about analyses of git repositories."""
 
 from __future__ import annotations
 
@@ -49,35 +49,3 @@ class ImportedPiece(models.Model):
 
     def __str__(self) -> str:
         return f"imported piece, memory {self.number}" if self.number else "piece that was not imported"
-
-
-class ImportJob(models.Model):
-    """An import over the API that a worker carries out. Each agent has at most one row: a new job replaces the last
-    job, which has ended."""
-
-    agent = models.OneToOneField("memory.Agent", models.PROTECT, primary_key=True, related_name="+")
-    number = models.PositiveBigIntegerField()
-    key = models.ForeignKey("memory.AgentKey", models.PROTECT, related_name="+", help_text="the key of the request")
-    format = models.CharField(max_length=20)
-    project = models.CharField(max_length=100)
-    state = models.CharField(max_length=7, default="queued", help_text="queued, running, done or failed")
-    entry = models.PositiveBigIntegerField(null=True, help_text="its first audit entry; null: nothing is stored yet")
-    imported = models.PositiveBigIntegerField(default=0, help_text="number of memories that are stored")
-    attempts = models.PositiveSmallIntegerField(default=0, help_text="how often a worker began since the last progress")
-    moved_at = models.DateTimeField(help_text="the last progress")
-    result = models.BinaryField(null=True, help_text="the sealed figures; null until the job is done")
-    error = models.JSONField(null=True, help_text="why the job failed, without content")
-
-    def __str__(self) -> str:
-        return f"import {self.number}, {self.state}"
-
-
-class ImportBody(models.Model):
-    """The sealed body of an import job, until the job ends. It has a table of its own, because SQLite writes a whole
-    row again when one of its columns changes."""
-
-    agent = models.OneToOneField("memory.Agent", models.PROTECT, primary_key=True, related_name="+")
-    sealed = models.BinaryField()
-
-    def __str__(self) -> str:
-        return f"body of an import of agent {self.agent_id}"

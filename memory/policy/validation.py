@@ -37,7 +37,6 @@ class Draft:
     tags: Sequence[str] = ()
     origin: datetime | None = None
     source: str = Source.AGENT
-    is_instruction: bool = False  # the memory is kept out of refinement and out of the budget
     is_project_known: bool = False  # the project exists already, so its name was checked earlier
     is_checked: bool = False
 
@@ -59,9 +58,7 @@ class Draft:
             require_names(tags)
         content = checked_content(self.content)
         origin = None if self.origin is None else checked_origin(self.origin)
-        return Draft(
-            content, self.kind, category, project, tags, origin, self.source, self.is_instruction, is_checked=True
-        )
+        return Draft(content, self.kind, category, project, tags, origin, self.source, is_checked=True)
 
 
 def scope_of(category: object) -> str:

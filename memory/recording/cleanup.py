@@ -142,7 +142,7 @@ def decide(
         raise AgentConsentRequired("Only the agent or its steward can decide what to clean up.")
     now = now or timezone.now()
     with edits.locked(agent) as row:
-        found, _ = _found(row, now, None, is_read=True, numbers=[*keep, *discard])  # all of them would take seconds
+        found, _ = _found(row, now, None, is_read=True)
         _check({"keep": keep, "discard": discard}, {each.number for each in found}, expect, _limit(row))
         changed = [each.number for each in found if expect.get(each.number, each.version) != each.version]
         if changed:
@@ -188,11 +188,9 @@ def _limit(agent: Agent) -> int:
     return limit
 
 
-def _found(
-    agent: Agent, now: datetime, category: str | None, *, is_read: bool, numbers: Sequence[int] | None = None
-) -> tuple[list[Suggestion], int]:
-    """Return the suggestions (all, or those with these numbers) in order, and the number of old memories that are not
-    suggested because they are important. The number of database queries does not depend on the number of memories."""
+def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) -> tuple[list[Suggestion], int]:
+    """Return all suggestions in order, and the number of old memories that are not suggested because they are
+    important. The number of database queries does not depend on the number of memories."""
     switches.require_on(agent)
     if category is not None:
         scope_of(category)
@@ -200,7 +198,7 @@ def _found(
     days = {name: each for name, each in automatic.retention(agent).items() if category in (None, name)}
     if not (days and automatic.is_on(rules, "suggest_cleanup_actions")):
         return [], 0
-    found = list(_overdue(agent, days, now, is_read=is_read, numbers=numbers))
+    found = list(_overdue(agent, days, now, is_read=is_read))
     offered = [each for each in found if each.importance != Importance.HIGH]
     if not automatic.is_on(rules, "preserve_important_memories"):
         offered = found
@@ -209,12 +207,9 @@ def _found(
     return offered, len(found) - len(offered)
 
 
-def _overdue(
-    agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: bool, numbers: Sequence[int] | None
-) -> Iterator[Suggestion]:
+def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: bool) -> Iterator[Suggestion]:
     recall = Recall.objects.filter(agent_id=agent.pk, number=OuterRef("number"))
     rows = automatic.memories(days, now).filter(agent_id=agent.pk).order_by("origin", "number").defer("digest")
-    rows = rows if numbers is None else rows.filter(number__among=[each for each in numbers if 0 < each < 2**63])
     rows = rows.annotate(recalls=Subquery(recall.values("times")), recalled_at=Subquery(recall.values("last_at")))
     merged = Memory.objects.of(agent).filter(superseded_by__isnull=False)
     sources = set(merged.values_list("superseded_by", flat=True).distinct())

@@ -19,7 +19,7 @@ from django.utils import timezone
 from memory.errors import Invalid
 from memory.models import Agent, Kind
 from memory.policy import settings_document, switches
-from memory.policy.categories import COMMON, PRIVATE, SCOPES, UNREFINED
+from memory.policy.categories import COMMON, PRIVATE, SCOPES
 from memory.policy.projects import seen_from
 from memory.policy.tokens import count
 from memory.policy.validation import checked_project
@@ -135,15 +135,13 @@ def retrieve(
     query: str,
     *,
     project: str = "",
-    category: str = "",
     limit: int | None = None,
     tags: Sequence[str] = (),
     max_tokens: int | None = None,
     now: datetime | None = None,
 ) -> Retrieved:
     """Search the memories that the agent sees in a project. Return the best results first, and count each returned
-    memory as recalled. Only the agent's side may call this. With `category`, only its memories are found. Memories of
-    the categories credentials, keys and sensitive are found only in this way.
+    memory as recalled. Only the agent's side may call this.
 
     The setting `search.max_results` is the maximum and the default of `limit`. `max_tokens` is the maximum number of
     tokens of all returned memories together. A memory that does not fit is left out. Smaller memories after it can
@@ -158,8 +156,7 @@ def retrieve(
         raise Invalid("max_tokens", "must be 0 or more")
     filters = Filters(
         tags=tags,
-        category=category or None,
-        without=left_out(rules) | UNREFINED - {category},
+        without=left_out(rules),
         projects=seen_from(rules, checked_project(project, is_known=True)),
         with_notices=False,
     )

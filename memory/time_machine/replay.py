@@ -12,7 +12,7 @@ from django.db.models import Max
 
 from audit import trail
 from audit.bulk import streamed
-from audit.consent import columns, requests
+from audit.consent import columns, standings
 from audit.consistency import consistent_reads
 from audit.models import AccessRequest, AuditEntry, Change, Operation
 from audit.verify import (
@@ -26,8 +26,6 @@ from audit.verify import (
     tolerant,
     whole,
 )
-from config.keyring import keyring
-from memory.access import authority
 from memory.models import Agent, AgentKey, Memory
 from memory.writing.counters import recount
 from memory.writing.edits import snapshot
@@ -56,7 +54,7 @@ def _problems_of(agent_id: int) -> Iterator[Problem]:
 def problems(agent: Agent) -> Iterator[Problem]:
     """Yield the problems that are found in the agent's chain, entries, memories, counters, keys and access requests."""
     yield from chain(agent.pk, agent.label)
-    for check in (_signature, _tail, _names, _states, _counters, _high_water, _keys, _data_key, _access):
+    for check in (_tail, _names, _states, _counters, _high_water, _keys, _data_key, _access):
         yield from tolerant(agent.label, check(agent))
 
 
@@ -66,15 +64,6 @@ def _label(agent_id: int) -> str:
         for names in Agent.objects.filter(pk=agent_id).values_list("tenant__slug", "slug"):
             return "/".join(names)
     return f"agent {agent_id}"
-
-
-def _signature(agent: Agent) -> Iterator[Problem]:
-    """Check that the service wrote the values that decide who can read the silo."""
-    if not authority.is_signed(agent):
-        yield Problem(agent.label, 0, "altered: the settings in the agent's row are not as the service wrote them")
-    elif agent.audit_seq and agent.authority_key_id != keyring().audit[0].id:
-        advice = "run 'manage.py rotate_audit_key'"
-        yield Problem(agent.label, 0, f"the agent's row is signed with an older audit key: {advice}")
 
 
 def _tail(agent: Agent) -> Iterator[Problem]:
@@ -205,9 +194,12 @@ def _data_key(agent: Agent) -> Iterator[Problem]:
 
 def _access(agent: Agent) -> Iterator[Problem]:
     """Check that the rows of access requests agree with the trail."""
-    asked = (each for each in requests(agent.pk).values() if each.operation == Operation.ACCESS_REQUESTED)
-    in_trail = {each.number: columns(each, agent.tenant_id, agent.label) for each in asked}
-    rows: dict[int, Any] = {row["number"]: row for row in AccessRequest.objects.filter(agent_id=agent.pk).values()}
+    in_trail = {
+        number: columns(standing, agent.tenant_id, agent.label) for number, standing in standings(agent.pk).items()
+    }
+    rows: dict[int, dict[str, Any]] = {
+        row["number"]: {**row} for row in AccessRequest.objects.filter(agent_id=agent.pk).values()
+    }
     for number in sorted(in_trail.keys() | rows.keys()):
         if number not in rows:
             yield Problem(agent.label, number, "missing: the access request that this entry created")

@@ -246,9 +246,8 @@ def _figures(agent: Agent, what: What, plan: _Plan, entry: int | None = None) ->
         elif bytes(before["sealed"]) != bytes(after["sealed"]) or before["kind"] != after["kind"]:
             counts["rewritten"] += 1
         counts["protection_changed"] += before["constitutional"] != after["constitutional"]
-        if not before["is_instruction"]:
-            tokens -= before["tokens"] if before["kind"] == Kind.CORE and not was_gone else 0
-            tokens += after["tokens"] if after["kind"] == Kind.CORE and not is_gone else 0
+        tokens -= before["tokens"] if before["kind"] == Kind.CORE and not was_gone else 0
+        tokens += after["tokens"] if after["kind"] == Kind.CORE and not is_gone else 0
     return Figures(
         undid={what.kind: what.at.isoformat() if isinstance(what.at, datetime) else what.at},
         head=agent.audit_seq,

@@ -3,7 +3,6 @@ read."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +10,6 @@ from typing import Any
 
 from audit import trail
 from audit.models import AuditEntry, Change
-from memory.access import authority
 from memory.errors import UnknownEntry
 from memory.models import Agent
 from memory.silo.silo import Opened, Silo
@@ -65,20 +63,9 @@ def entry(agent: Agent, seq: int) -> AuditEntry:
 
 
 def note(agent: Agent, entry: AuditEntry) -> str:
-    """Return the note of an entry, or "". A note is the agent's text about facts that an edit left out."""
-    if entry.sealed is None or entry.operation in authority.OPERATIONS:
-        return ""
-    return Silo.for_agent(agent).open_text("note", entry.seq, bytes(entry.sealed))
-
-
-def authority_before(agent: Agent, seq: int) -> dict[str, Any]:
-    """Return the values of `memory.access.authority` that were in force before entry `seq`. It is empty if no entry has
-    them."""
-    entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__lt=seq, operation__in=authority.OPERATIONS)
-    found = entries.exclude(sealed=None).order_by("-seq").values_list("seq", "sealed").first()
-    text = Silo.for_agent(agent).open_text(authority.FIELD, found[0], bytes(found[1] or b"")) if found else "{}"
-    values: dict[str, Any] = json.loads(text)
-    return values
+    """Return the note of an entry, or "". A note is the agent's text about facts that an edit left out, or the address
+    of the previous steward."""
+    return "" if entry.sealed is None else Silo.for_agent(agent).open_text("note", entry.seq, bytes(entry.sealed))
 
 
 def steps(agent: Agent, seq: int, *, after: int, limit: int) -> list[Step]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import IO, Any
+from typing import IO
 
 from audit.models import Operation
 from audit.trail import Actor
@@ -88,15 +88,6 @@ class Imported:
             is_known = what in self.transformed or len(self.transformed) < NAMED
             self.transformed[one_line(what, KEY) if is_known else _OTHER] += 1
         self.constitutional = self.transformed[WAS_CONSTITUTIONAL]
-
-    def figures(self, format: str) -> dict[str, Any]:
-        """Return the figures for a response of the API."""
-        figures = {"imported": self.imported, "tokens": self.tokens, "constitutional": self.constitutional}
-        if format == "jsonl":
-            return figures | {"discarded": self.discarded, "ignored": sorted(self.names)}
-        transformed = [{"what": what, "memories": count} for what, count in self.transformed.most_common()]
-        named = [asdict(part) for part in self.named]
-        return figures | {"left_out": self.left_out, "named": named, "transformed": transformed}
 
     def warnings(self) -> Iterator[str]:
         """Yield the warnings for people. Each warning is one line."""

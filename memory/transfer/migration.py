@@ -11,7 +11,7 @@ from audit.bulk import ROWS_AT_ONCE
 from audit.models import Operation
 from audit.trail import Actor
 from memory import errors
-from memory.models import Agent, ImportBody, ImportedPiece, ImportJob, Memory
+from memory.models import Agent, ImportedPiece, Memory
 from memory.silo.silo import Silo
 from memory.transfer.planning import State, Step
 from memory.writing import edits, operations
@@ -132,6 +132,5 @@ def _note(row: Agent, steps: Sequence[Step]) -> None:
 
 
 def forget(agent: Agent) -> None:
-    """Delete the records about the agent's imports. This is called when the agent is erased."""
-    for rows in (ImportedPiece, ImportBody, ImportJob):
-        rows.objects.filter(agent_id=agent.pk).delete()
+    """Delete the digests of the agent's imported pieces. This is called when the agent is erased."""
+    ImportedPiece.objects.filter(agent_id=agent.pk).delete()

@@ -19,7 +19,7 @@ from typing import Any
 from memory.errors import Invalid
 from memory.masking.neutral import neutral_whole
 from memory.masking.scanner import masked
-from memory.models import Agent, ImportedPiece, Kind, Memory
+from memory.models import Agent, ImportedPiece, Memory
 from memory.policy import settings_document, switches
 from memory.policy.categories import PRIVATE, SCOPES
 from memory.policy.validation import MAX_TAG, MAX_TAGS, Draft, checked_project
@@ -27,7 +27,6 @@ from memory.silo.silo import Silo
 from memory.time_machine.selection import Undone
 from memory.transfer.formats.parts import HERE, Found, LeftOut
 from memory.transfer.reading import Item
-from memory.transfer.systems import is_instruction
 
 # --- the plan
 
@@ -289,15 +288,14 @@ class _Shaping:
         done = (*found.transformed, *done, *(() if found.date else ("dated by its file",)))
         project = checked_project(self.project if found.project == HERE else found.project)
         tags, origin = self._tags(item, found, done), found.date or item.source.modified
-        kept_apart = found.kind == Kind.CORE and is_instruction(item.source.system, item.source.path)
-        draft = Draft(content, found.kind, found.category, project, tags, origin, is_instruction=kept_apart).checked()
+        draft = Draft(content, found.kind, found.category, project, tags, origin).checked()
         text = self.silo.digest(found.content)
-        file = f"{self.project}\0{self.at_home(item.source.path)}"
+        file = f"piece\0{self.project}\0{self.at_home(item.source.path)}"
         source = f"{file}\0{found.id}\0{found.part}\0{text.hex() if found.by_words else ''}"
         self._seen[source] += 1
         # Two pieces may have the same source. Then a number is added.
         numbered = source if self._seen[source] == 1 else f"{source}\0{self._seen[source]}"
-        digests = (self.silo.digest(numbered, "piece"), self.silo.digest(file, "piece"), text)
+        digests = (self.silo.digest(numbered), self.silo.digest(file), text)
         return Step(item.source.system, found.key, draft, draft.origin or origin, done, *digests, bool(found.id))
 
     def _content(self, found: Found) -> tuple[str, tuple[str, ...]]:

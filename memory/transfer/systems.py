@@ -195,20 +195,6 @@ class System:
     form: Form | None = None
 
 
-# --- instructions
-
-
-_INSTRUCTING = frozenset(
-    {"cursor", "copilot", "claude", "agents-md", "gemini", "windsurf", "cline", "roo", "continue", "kiro"}
-)
-_MEMORIES = re.compile(r"(?:^|/)(?:memory|agent-memory|agent-memory-local|memory-bank)/")
-
-
-def is_instruction(system: str, path: str) -> bool:
-    """Return whether a file has instructions for agents, such as rules. Otherwise, it has memories."""
-    return system in _INSTRUCTING and not _MEMORIES.search(path)
-
-
 # --- the systems
 
 

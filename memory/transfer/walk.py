@@ -30,7 +30,6 @@ _NOT_ENTERED = frozenset(
     | {"__pycache__", ".tox", ".nox", ".git", ".hg", ".svn", "fixtures", "__fixtures__", "testdata"}
 )
 _SKILLS = ("/.agents/skills", "/.claude/skills")
-_OWN_SOURCE = frozenset({"manage.py", "audit", "memory", "refinement"})  # names in Palimpsest's own source tree
 _ENVIRONMENT = "pyvenv.cfg"  # this file is in the folder of a virtual environment
 NO_FILE, UNREADABLE, NO_TEXT_NAME = "is not a file", "cannot be read", "has a name that is not valid text"
 OUTSIDE, NOWHERE = "is a symlink that points outside the folder", "is a symlink whose target is missing or skipped"
@@ -109,9 +108,6 @@ def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
             tree.left_out.append(LeftOut(".", f"has more than {MAX_ENTRIES:,} entries; the others are skipped"))
             return
         if path and _ENVIRONMENT in found:
-            continue
-        if found.keys() >= _OWN_SOURCE:
-            tree.left_out.append(LeftOut(as_text(path) or ".", "is the source tree of Palimpsest itself"))
             continue
         if LOCK in found:
             tree.vaults.append(path)

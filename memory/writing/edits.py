@@ -21,11 +21,9 @@ from django.db import models, transaction
 from django.utils import timezone
 
 from audit import bulk, trail
-from audit.models import AuditEntry, Change
 from audit.trail import Actor, SnapshotPart
 from audit.waiting import wait_at_most
 from memory import errors
-from memory.access import authority
 from memory.access.authentication import request_key, require_valid_key
 from memory.models import Agent, Memory
 from memory.policy import switches, tokens
@@ -123,7 +121,6 @@ class Edit:
             scope=SCOPES[draft.category],
             project=draft.project,
             source=draft.source,
-            is_instruction=draft.is_instruction,
             origin=draft.origin or self.at,
             created_at=self.at,
             tokens=tokens.count(draft.content),
@@ -143,10 +140,7 @@ class Edit:
         if not memories and not always:
             return Edited(None, (), self.agent)
         edited.send(Edit, agent=self.agent, seq=self.seq, memories=memories, are_new=len(self._added) == len(memories))
-        field, text = "note", self.note
-        if self.operation in authority.OPERATIONS and self.agent.wrapped_key:
-            field, text = authority.FIELD, authority.as_text(self.agent)
-        sealed = Silo.for_agent(self.agent).seal_text(field, self.seq, text) if text else None
+        sealed = Silo.for_agent(self.agent).seal_text("note", self.seq, self.note) if self.note else None
         counters.apply(self.agent, [(self._weights[m.number], Weight.of(m)) for m in memories])
         touches = [trail.Touch(m.number, self._before[m.number], snapshot(m)) for m in memories]
         self.agent.next_number += len(self._added)
@@ -157,7 +151,6 @@ class Edit:
             bulk.insert_many(self._added)
             bulk.update_many([m for m in memories if self._before[m.number] is not None], self._changed)
             counters.save(self.agent, trail.append(subject, self.head, draft, touches))
-        bulk.analyze(len(memories), Memory, AuditEntry, Change)
         return Edited(self.seq, memories, self.agent)
 
 
@@ -189,7 +182,6 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
         [row] = rows
         if row.tenant_id == agent.tenant_id:  # the label needs the tenant, which is already loaded
             row.tenant = agent.tenant
-        authority.require_same(row, agent)
         if request_key.get():
             require_valid_key(row)
         token = _locked_here.set(_locked_here.get() | {row.pk})
@@ -257,7 +249,7 @@ def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
 DIGEST_BYTES = 32  # the length of a content's keyed digest
 _TIMES = ("created_at", "discarded_at", "origin", "redacted_at")
 _NAMES = ("category", "kind", "scope", "source", "superseded_by", "tokens", *_TIMES)
-_LEFT_OUT: dict[str, Any] = dict.fromkeys(_NAMES) | {"project": "", "constitutional": False, "is_instruction": False}
+_LEFT_OUT: dict[str, Any] = dict.fromkeys(_NAMES) | {"project": "", "constitutional": False}
 
 
 def snapshot(memory: Memory) -> bytes:
@@ -272,8 +264,7 @@ def snapshot(memory: Memory) -> bytes:
 
 # The result is the same as that of `json` with sorted names, but this is faster. A rollback of 10,000 memories takes
 # 30,000 snapshots.
-_FORMS: dict[str, Callable[[Any], str]] = {"superseded_by": str, "tokens": str}
-_FORMS |= dict.fromkeys(("constitutional", "is_instruction"), json.dumps)
+_FORMS: dict[str, Callable[[Any], str]] = {"constitutional": json.dumps, "superseded_by": str, "tokens": str}
 _FIELDS = [
     (name, f'"{name}":"', datetime.isoformat, '"', None)
     if name in _TIMES

@@ -263,13 +263,9 @@ def notify(
     """
     with edits.begin(agent, operation, actor, session=session, is_notice=True) as edit:
         edit.detail = detail
-        edit.add(notice(text), Silo.for_agent(edit.agent))
+        draft = Draft(text, kind=Kind.JOURNAL, category="behavioral", source=Source.SYSTEM).checked()
+        edit.add(draft, Silo.for_agent(edit.agent))
         return edit.finish()
-
-
-def notice(text: str) -> Draft:
-    """Return the journal memory of a notice."""
-    return Draft(text, kind=Kind.JOURNAL, category="behavioral", source=Source.SYSTEM).checked()
 
 
 def reword(edit: Edit, notice: Memory, text: str) -> None:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from audit.trail import Actor
 from memory.access.authentication import prefix_of
 from memory.agents import lifecycle
-from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Choice, Text, Whole
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, Choice, Text, Whole
 from memory.api.base.memory_out import MemoryOut
 from memory.api.base.views import AgentView, shared
 from memory.models import Agent
@@ -51,14 +51,14 @@ class AgentIn(LogIn):
     retention = serializers.DecimalField(3, 2, min_value=Decimal("0.50"), max_value=Decimal("1.00"), required=False)
     language = Text(max_length=32, required=False, help_text=LANGUAGE)
     steward = serializers.EmailField(required=False, allow_blank=True)
-    is_steward_only = Boolean(required=False)
+    is_steward_only = serializers.BooleanField(required=False)
     discard_share_lifted_until = serializers.DateTimeField(
         **_OR_ALL, help_text="at most 24 hours from now; null restores the daily share"
     )
 
 
 class KeyIn(Body):
-    exchange = Boolean(default=False, help_text="revoke every earlier key, also this request's")
+    exchange = serializers.BooleanField(default=False, help_text="revoke every earlier key, also this request's")
     label = Text(max_length=100, **OPTIONAL_TEXT)  # type: ignore[assignment]  # a field's name, off the class
 
 

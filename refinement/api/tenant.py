@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.agents import lifecycle
-from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Text, Whole
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, Text, Whole
 from memory.api.base.views import TenantView, describe_list, listed
 from memory.errors import NotFound
 from memory.models import Agent
@@ -27,7 +27,7 @@ class SettingsIn(LogIn):
     refine_every = serializers.DurationField(
         required=False, allow_null=True, help_text="from one hour to ten years; null for never"
     )
-    paused = Boolean(required=False)
+    paused = serializers.BooleanField(required=False)
     max_changes = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
     max_steps = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
     max_searches = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)

@@ -180,7 +180,7 @@ class _Call:
         self.model = model
         self.request = request
         self.content = _encoded(model.body(request))
-        self.availability = model.availability
+        self.availability = model.availability if request.is_shared else None
         self.is_cut_short = request.is_cut_short
         self.deadline = time.monotonic() + request.seconds
         self.made = 0
@@ -231,7 +231,7 @@ class _Call:
         if self.availability is None:
             return
         if not isinstance(error, ModelUnavailable):
-            self.availability.answered(is_reply=error is None)
+            self.availability.answered()
         elif not (self.is_cut_short and isinstance(error, ModelTimedOut)):
             self.availability.failed(error.retry_after, is_unreachable=error.is_unreachable)
 
@@ -322,9 +322,9 @@ def _reason(status: int) -> str:
 
 _REASONS = {
     400: "it does not accept this request for this model",
-    401: "the API key is missing or wrong; correct it in the server's settings",
-    403: "the API key may not use this model; correct the key or the agent's model",
-    404: "no such model or address; correct the agent's model or the server's settings",
+    401: "the API key is missing or wrong",
+    403: "the API key may not use this model",
+    404: "no such model or address",
     413: "the request is too large",
 }
 

@@ -20,7 +20,7 @@ from audit.models import AuditEntry, Operation
 from memory.access import authentication
 from memory.admin.agent_forms import NewAgentForm, SettingsForm
 from memory.agents import lifecycle
-from memory.consent import approval
+from memory.consent import proposals
 from memory.errors import KeyRejected
 from memory.models import Agent, AgentKey, TenantKey
 from refinement.api.tenant import NewAgentIn, SettingsIn
@@ -171,7 +171,7 @@ def test_a_memory_file_is_proposed_and_shown(ada: Agent, client: Client, setting
     path, proposed = f"{tmp_path}/acme/ada.md", html(client.get(page(ada, "change")))
     assert f"its memory file: {path}" in proposed
     assert "the agent&#x27;s memory, encrypted" in proposed
-    approval.approve(fresh(ada), steps.last_entry(ada).seq, steps.ME)
+    proposals.accept(fresh(ada), steps.last_entry(ada).seq, steps.ME)
     assert f"{path}, in clear text" in html(client.get(page(ada, "change")))
 
 

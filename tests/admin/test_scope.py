@@ -19,7 +19,6 @@ from tests import steps
 from tests.admin.actions import html
 from tests.admin.conftest import Enter
 from tests.conftest import House
-from tests.members import join
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
 
@@ -39,9 +38,9 @@ def agents(house: House) -> House:
         steps.remember(agent, text, f"{text} always", f"{MARKER} likes tea")
         loop.refine(fresh(agent), trigger="manual")
         tenants.issue_key(agent.tenant.slug)
-    root = Person.objects.create_user("made@service.test", is_superuser=True)
+    root = Person.objects.create_superuser("made@service.test")
     outsider = Person.objects.create_user("bob@globex.test")
-    join(person=outsider, tenant=house.bob.tenant, role=Role.OWNER)
+    Membership.objects.create(person=outsider, tenant=house.bob.tenant, role=Role.OWNER)
     for tenant in (house.ada.tenant, house.bob.tenant):
         invitations.invite(tenant, f"more@{tenant.slug}.test", Role.ADMIN, root)
     return house

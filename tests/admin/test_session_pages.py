@@ -20,7 +20,7 @@ from tests.admin.actions import html
 from tests.admin.conftest import Enter
 from tests.conftest import House
 from tests.privacy.marker import MARKER
-from tests.steps import fresh, signed_update
+from tests.steps import fresh
 
 LIST = "/admin/refinement/refinementsession/"
 
@@ -128,7 +128,7 @@ def test_the_agents_page_shows_a_cool_down_and_a_retry(house: House, client: Cli
         (failed | {"memory_enabled": False}, ""),
     ):
         fields = {"failures_in_a_row": 0, "paused": False, "memory_enabled": True} | values
-        signed_update(Agent.objects.filter(pk=ada.pk), **fields)
+        Agent.objects.filter(pk=ada.pk).update(**fields)
         page = text_of(client, agent_page(ada))
         assert text in page, text
         assert (cool_down in page, retry in page) == (text == cool_down, text == retry)

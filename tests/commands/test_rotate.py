@@ -18,7 +18,6 @@ from tests import steps
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.privacy.marker import MARKER
-from tests.steps import signed_update
 
 pytestmark = pytest.mark.database
 
@@ -125,10 +124,10 @@ def test_a_rotation_keeps_erased_agents_erased(filled: House, monkeypatch: pytes
     rewrap = keys.rewrap
 
     def erase_and_rewrap(agent_id: int, wrapped: bytes) -> bytes:
-        signed_update(Agent.objects.filter(pk=agent_id), wrapped_key=b"")
+        Agent.objects.filter(pk=agent_id).update(wrapped_key=b"")
         return rewrap(agent_id, wrapped)
 
-    signed_update(Agent.objects.filter(pk=filled.bob.pk), wrapped_key=b"")
+    Agent.objects.filter(pk=filled.bob.pk).update(wrapped_key=b"")
     with monkeypatch.context() as patch:
         patch.setattr(keys, "rewrap", erase_and_rewrap)
         assert rotate().out.startswith("0 keys rewrapped")

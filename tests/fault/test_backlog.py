@@ -18,7 +18,7 @@ from django.utils import timezone
 from config.management.commands.worker import _stop
 from config.queue import Stopped
 from memory.agents import lifecycle
-from memory.consent import requests
+from memory.consent import signals
 from memory.models import Agent
 from memory.writing import edits
 from refinement import allowance, backlog, loop, schedule, scheduling, tasks
@@ -79,7 +79,7 @@ def locked(agent: Agent, work: Callable[[Agent], None] = lambda _: None, seconds
 
 
 def begin_redaction(row: Agent) -> None:
-    requests.removing.send(Agent, agent=row, why="redaction")
+    signals.removing.send(Agent, agent=row, why="redaction")
 
 
 def open_with_tokens(agent: Agent) -> None:
@@ -251,7 +251,6 @@ def test_an_agent_that_always_requests_leaves_turns_to_others_of_its_tenant(cloc
         turn = scheduling.take()
         assert turn is not None
         sessions.close(open_due(Agent.objects.get(pk=turn.pk)), Outcome.COMPLETED)
-        RefinementSession.objects.update(lost_tokens=1)  # so that it may request the next
         scheduling.end(turn)
         clock.shift(2 * MINUTE)
     assert RefinementSession.objects.filter(agent=quiet).exists()

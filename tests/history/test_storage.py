@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memory.consent import redaction, requests
+from memory.consent import redaction, removal_requests
 from memory.git_history import storage
 from memory.git_history.analysis import Limits, Parts, limits_of
 from memory.models import Agent, HistoryAnalysis
@@ -78,7 +78,7 @@ def test_an_analysis_is_current_for_the_same_head_limits_and_parts(ada: Agent, w
 
 def test_a_redaction_removes_the_analysis(ada: Agent, work: Path) -> None:
     number = storage.store(ada, "work", analysis(work), OPERATOR).number
-    request = requests.ask_redaction(fresh(ada), [number], PERSON, reason="x").number
+    request = removal_requests.ask_redaction(fresh(ada), [number], PERSON, reason="x").number
     redaction.redact(fresh(ada), request, ME)
     assert not HistoryAnalysis.objects.exists()
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.database
 WITHOUT_BODY = {
     "GET": "agent context memories cleanup memories/1 rules vault gc-reports gc-reports/1 refinement-sessions "
     "refinement-sessions/1 refinement-sessions/1/briefing audit audit/1 access-requests content-reads "
-    "proposals removal-requests removal-requests/1 export import/1 agents agents/ada",
+    "proposals removal-requests removal-requests/1 export agents agents/ada",
     "DELETE": "memories/1 agents/ada/keys/000000000000",
     "POST": "memories/1/restore access-requests/1/approve access-requests/1/deny grants/1/revoke "
     "proposals/1/accept proposals/1/decline removal-requests/1/decline",

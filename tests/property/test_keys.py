@@ -12,7 +12,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from memory.access import tenants
 from memory.access.authentication import agent_named
 from memory.agents import lifecycle
-from memory.consent import erasure, requests
+from memory.consent import erasure, removal_requests
 from tests.api.calling import Caller
 from tests.api.test_keys import address, is_tenants, operations
 from tests.conftest import OPERATOR
@@ -138,7 +138,7 @@ class Keys(Walk):
         if slug in self.filled - self.erased:
             agent = agent_named(f"acme/{slug}")
             if not agent.is_steward_only:
-                request = requests.ask_erasure(agent, PERSON, reason="a test")
+                request = removal_requests.ask_erasure(agent, PERSON, reason="a test")
                 erasure.erase(agent, request.number, ME)
                 self.erased.add(slug)
 

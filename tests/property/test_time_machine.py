@@ -19,7 +19,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from audit import trail
 from audit.models import AuditEntry, Change
 from memory import errors
-from memory.consent import redaction, requests
+from memory.consent import redaction, removal_requests
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft
 from memory.time_machine.rollback import What, preview, roll_back
@@ -123,7 +123,7 @@ class History(Walk):
         """No rollback changes the redacted memories after this."""
 
         def request_and_redact(agent: Agent) -> None:
-            request = requests.ask_redaction(agent, self.some(who, picks), PERSON, reason="a test")
+            request = removal_requests.ask_redaction(agent, self.some(who, picks), PERSON, reason="a test")
             redaction.redact(agent, request.number, ME, include_constitutional=True)
 
         self.attempt(who, request_and_redact)

@@ -20,7 +20,7 @@ from audit.bulk import update_many
 from audit.models import Change
 from memory import errors
 from memory.agents import rule_changes
-from memory.consent import redaction, requests
+from memory.consent import redaction, removal_requests
 from memory.models import Agent, Memory, VaultFile
 from memory.time_machine.rollback import What, roll_back
 from memory.vault import comparing, rendering, writer
@@ -178,7 +178,7 @@ class Vaults(Walk):
             with suppress(errors.MemoryFault), transaction.atomic():
                 if aside:
                     comparing.repair(self.row())
-        request = requests.ask_redaction(self.row(), [number], PERSON, reason="17").number
+        request = removal_requests.ask_redaction(self.row(), [number], PERSON, reason="17").number
         with transaction.atomic():
             redaction.redact(self.row(), request, ME, include_constitutional=True)
         self.sync(crash)

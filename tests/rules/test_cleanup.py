@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from audit.trail import Actor
 from memory import errors
-from memory.access import authority
 from memory.models import Agent, CleanupDecision, Memory
 from memory.policy.settings_document import DEFAULTS
 from memory.recording import cleanup, usage
 from memory.recording.cleanup import Decided, Facts, Importance, review
-from memory.silo.silo import Silo
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
 from tests.conftest import OPERATOR
@@ -214,7 +212,6 @@ def test_discards_that_were_undone_do_not_count(ada: Agent) -> None:
 def test_the_queries_do_not_grow_with_the_memories(ada: Agent, count: int) -> None:
     usage.note(ada, old(ada, *(f"tea {n}" for n in range(count))), ago(50))
     agent = fresh(ada)
-    authority.require(agent)
     for is_read in (False, True):
         assert asked(lambda: review(agent, now=NOW, is_read=is_read)) == [  # noqa: B023
             "SELECT memory_memory",  # merged memories
@@ -255,14 +252,6 @@ def test_a_memory_is_discarded_only_in_the_version_that_was_read(ada: Agent) -> 
         assert tuple(stale.value.numbers) == (2,)
     assert (active(ada), CleanupDecision.objects.exists()) == ([1, 2], False)
     assert cleanup.decide(fresh(ada), [2], [1], ME, expect={1: versions[1]}).discarded == (1,)
-
-
-def test_a_decision_reads_only_its_own_memories(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To read ten thousand takes seconds, and the agent is locked."""
-    numbers, opened, read = old(ada, "tea", "milk", "salt"), [], Silo.open
-    monkeypatch.setattr(Silo, "open", lambda silo, memory: opened.append(memory.number) or read(silo, memory))
-    decide(ada, numbers[:1], [], ME)
-    assert opened == numbers[:1]
 
 
 def test_only_the_agents_side_decides(ada: Agent) -> None:

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from memory import errors
-from memory.consent import erasure, redaction, requests
+from memory.consent import erasure, redaction, removal_requests
 from memory.errors import Invalid
 from memory.models import Agent, ImportedPiece, Memory
 from memory.silo.silo import Silo
@@ -20,20 +20,7 @@ from memory.transfer.reading import unique
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.rules import recordings
-from tests.steps import (
-    ME,
-    active,
-    entries,
-    fresh,
-    problems,
-    protect,
-    refused,
-    remember,
-    row,
-    says,
-    signed_update,
-    state,
-)
+from tests.steps import ME, active, entries, fresh, problems, protect, refused, remember, row, says, state
 from tests.transfer.pieces import HARBOUR, NOW, WRITTEN, left_out_piece, move, piece, plan, reasons, states, steps
 
 KEY = "ferry-desk-not-a-real-key-0001"
@@ -214,7 +201,7 @@ def test_a_step_takes_less_than_900_bytes(ada: Agent) -> None:
 
 
 def redact(agent: Agent, *numbers: int) -> None:
-    request = requests.ask_redaction(fresh(agent), list(numbers), OPERATOR, reason="requested by Ines")
+    request = removal_requests.ask_redaction(fresh(agent), list(numbers), OPERATOR, reason="requested by Ines")
     redaction.redact(fresh(agent), request.number, ME)
 
 
@@ -285,7 +272,7 @@ def test_a_plan_that_another_edit_made_stale_is_refused(ada: Agent) -> None:
     assert move(ada, piece("a")) == migration.Figures(None)
     assert state(ada) == before
     planned = steps(ada, piece("b", "two"))
-    signed_update(Agent.objects.filter(pk=ada.pk), memory_enabled=False)
+    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
     with refused(ada, errors.MemoryDisabled):
         migration.migrate(fresh(ada), planned, ME)
 
@@ -341,5 +328,5 @@ def test_a_redacted_piece_does_not_come_back(ada: Agent) -> None:
 
 def test_erasure_removes_the_digests_of_pieces(ada: Agent) -> None:
     move(ada, piece("a"))
-    erasure.erase(fresh(ada), requests.ask_erasure(fresh(ada), OPERATOR, reason="requested").number, ME)
+    erasure.erase(fresh(ada), removal_requests.ask_erasure(fresh(ada), OPERATOR, reason="requested").number, ME)
     assert ImportedPiece.objects.count() == 0

@@ -12,13 +12,13 @@ from pytest_django.fixtures import Settings
 
 from memory.agents import lifecycle, rule_changes
 from memory.agents.rule_changes import Wanted
-from memory.consent import approval, requests
+from memory.consent import proposals
 from memory.errors import FileFault, Invalid
 from memory.models import Agent, Vault
 from memory.vault import base, comparing, writer
 from memory.vault.disk import LOCK
 from memory.writing import operations
-from tests.steps import ME, PERSON, fresh, last_entry, remember, signed_update
+from tests.steps import ME, PERSON, fresh, last_entry, remember
 from tests.vault.conftest import KEY
 from tests.vault.tree import assert_repaired, erase, ferry, memory_files, tree
 
@@ -80,7 +80,7 @@ def test_a_vault_does_not_overlap_a_memory_file(ada: Agent, vault: Path, root: P
         with pytest.raises(Invalid, match="vault_path"):
             move(ada, root / agent.slug)
     settings.MEMORY_FILE_ROOTS = settings.MEMORY_ROOTS = [str(root)]
-    signed_update(Agent.objects.filter(pk=bob.pk), memory_path=str(root / "eve" / "MEMORY.md"))
+    Agent.objects.filter(pk=bob.pk).update(memory_path=str(root / "eve" / "MEMORY.md"))
     with pytest.raises(Invalid, match="overlaps with"):
         move(ada, root / "eve")
     assert fresh(ada).vault_path == ada.vault_path
@@ -264,12 +264,12 @@ def test_the_path_is_stored_without_symlinks(ada: Agent, root: Path) -> None:
 
 
 def test_an_accepted_folder_is_the_proposed_folder(ada: Agent, root: Path) -> None:
-    proposal = requests.propose(ada, PERSON, vault_path=str(root / "acme" / "notes"))
+    proposal = proposals.propose(ada, PERSON, vault_path=str(root / "acme" / "notes"))
     (root / "acme").mkdir()
     (root / "other").mkdir()
     (root / "acme" / "notes").symlink_to(root / "other")
     with pytest.raises(Invalid, match="leads to another folder"):
-        approval.approve(fresh(ada), proposal.number, ME)
+        proposals.accept(fresh(ada), proposal.number, ME)
 
 
 def test_a_symlink_in_the_place_of_the_vault_is_not_followed(ada: Agent, vault: Path, root: Path) -> None:

@@ -16,7 +16,7 @@ from memory.vault import comparing, writer
 from memory.vault.disk import LOCK, Disk
 from memory.vault.files import Files, open_file
 from memory.writing import operations
-from tests.steps import ME, PERSON, fresh, last_entry, remember, set_rule, signed_update
+from tests.steps import ME, PERSON, fresh, last_entry, remember, set_rule
 from tests.vault.tree import all_text, differences, edit, memory_files, only_file, refuse, tree
 from tests.vault.tree import ferry as store
 
@@ -203,7 +203,7 @@ def test_a_repair_that_waited_for_the_lock_stops_if_memory_is_off(ada: Agent, fe
     @contextmanager
     def open_and_turn_off(agent: Agent) -> Iterator[Disk]:
         with opened(agent) as disk:
-            signed_update(Agent.objects.filter(pk=agent.pk), memory_enabled=False)
+            Agent.objects.filter(pk=agent.pk).update(memory_enabled=False)
             yield disk
 
     (vault / "index.md").unlink()

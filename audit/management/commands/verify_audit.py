@@ -15,8 +15,6 @@ from config.commandline import Task, read_file
 from config.commandline.progress import progress
 from config.errors import FAILED, USAGE
 from config.wording import several
-from memory.access import heads as own_heads
-from memory.access import roles
 from memory.access.authentication import agent_named
 from memory.models import Agent
 from memory.time_machine import replay
@@ -50,7 +48,6 @@ class Command(Task):
         if agent and options["heads"] and not exported:
             self.fail(f"the heads file has no trail of {agent}, so it proves nothing", USAGE)
         found = [*self._problems(agents, check_orphans=options["all"]), *heads.problems(exported)]
-        found += heads.problems(head for pk, head in own_heads.known().items() if agent is None or pk in agents)
         entries = AuditEntry.objects.filter(agent_id__in=agents).count() if agent else AuditEntry.objects.count()
         compared = len(exported) if options["heads"] else None
         self._report(found, len(agents), entries, compared, as_json=options["json"])
@@ -64,7 +61,6 @@ class Command(Task):
                 advance(1)
         if check_orphans:
             yield from verify.tolerant("", _orphans())
-            yield from verify.tolerant("", roles.problems())
 
     def _report(self, found: list[Problem], agents: int, entries: int, compared: int | None, *, as_json: bool) -> None:
         if as_json:

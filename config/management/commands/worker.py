@@ -7,21 +7,17 @@ import gc
 import logging
 import os
 import signal
-import time
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from django.conf import settings
-from django_q import cluster, pusher
+from django_q import cluster
 from django_q.signals import post_spawn
 
 from config import queue
 from config.commandline import Task
 from config.errors import FAILED
 from config.pool import Sentinel, join_workers
-
-RETRY_SECONDS = 4  # after Redis did not answer
 
 
 class Command(Task):
@@ -35,15 +31,11 @@ class Command(Task):
     log_level = logging.INFO
 
     def run(self, **options: Any) -> int | None:
-        while (problem := queue.problem()) is not None:
-            self.say(f"{problem} The worker waits.")
-            time.sleep(RETRY_SECONDS)
+        queue.depth()
         queue.keep_schedules()
         post_spawn.connect(_prepare)
         cluster.scheduler = queue.queue_due  # django-q2 has no settings for these
         cluster.Sentinel = Sentinel
-        pusher.SignedPackage = SimpleNamespace(loads=queue.decode)
-        pusher.sleep = lambda _: time.sleep(RETRY_SECONDS)
         for module in ("refinement.tasks", "memory.tasks"):  # loaded once, for all processes
             import_module(module)
         gc.freeze()

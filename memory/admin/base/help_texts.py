@@ -29,7 +29,6 @@ WORK = {  # limits of what workers do for a tenant, and their defaults
     ),
 }
 HELP_TEXTS = {
-    "instruction_tokens": "Imported instructions. They are not refined, and not in core tokens.",
     "high_water_tokens": "The largest size of core memory so far, without exact duplicates.",
     "retention": (
         "The share of the target that refinement must keep: 0.75 keeps at least three quarters. If the high-water mark "

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import re
 import secrets
-from contextlib import suppress
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 from typing import Any
 
 import qrcode
-from axes.attempts import get_cool_off_threshold
-from axes.models import AccessAttempt
 from django import forms
 from django.conf import settings
 from django.contrib.auth import logout
 from django.contrib.auth.signals import user_login_failed
 from django.core.exceptions import ValidationError
-from django.db.models import Q, Sum
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.safestring import SafeString
@@ -39,7 +36,6 @@ from memory.models import Authenticator, Person
 NONCE = 32  # characters
 _NONCE = re.compile(rf"[0-9a-fA-F]{{{NONCE}}}")
 MAX_PASSWORD = 1_000  # characters
-MOST_FAILURES = 100  # of one name, from all addresses, within AXES_COOLOFF_TIME
 SIGN_IN_FAILED = "The email address, the password or the code is wrong. Each code works only once."
 WRONG = "The present password or the code is wrong. Each code works only once: wait for the next one."
 
@@ -139,34 +135,18 @@ def typed_address(request: HttpRequest | None, credentials: dict[str, Any] | Non
 
 
 def client_address(request: HttpRequest) -> str:
-    """The IP address of the client, or the /64 network of an IPv6 address, because one client has a whole /64. Behind a
-    proxy, this is the last address in X-Forwarded-For.
+    """The IP address of the client. Behind a proxy, this is the last address in X-Forwarded-For.
 
     The proxy adds this last address. The client can forge the earlier addresses. REMOTE_ADDR does not help behind a
     proxy, because it is always the proxy's address.
     """
     is_proxied: Any = settings.SECURE_PROXY_SSL_HEADER
     direct = str(request.META.get("REMOTE_ADDR", ""))
-    added = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip() if is_proxied else ""
-    for text in (added, direct):
-        with suppress(ValueError):
-            address = ip_address(text)
-            if isinstance(address, IPv6Address):
-                return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
-            return str(address)
-    return direct
-
-
-def counted_by(request: HttpRequest, credentials: dict[str, Any] | None) -> list[Any]:
-    """What failed sign-ins are counted by: name and address. After MOST_FAILURES failures of a name from any addresses,
-    the name alone counts.
-
-    One address cannot lock a person out for others, because it gets no more than AXES_FAILURE_LIMIT failures.
-    """
-    named = AccessAttempt.objects.filter(username=typed_address(request, credentials))
-    recent = named.filter(attempt_time__gte=get_cool_off_threshold(request))
-    failures = recent.aggregate(total=Sum("failures_since_start"))["total"] or 0
-    return ["username"] if failures >= MOST_FAILURES else [["username", "ip_address"]]
+    added = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip()
+    try:
+        return str(ip_address(added)) if is_proxied and added else direct
+    except ValueError:
+        return direct
 
 
 @plain
@@ -195,7 +175,7 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
     A GET stores nothing. A POST stores nothing if a field is wrong.
     """
     opened = invitations.look(token)
-    return _accept(request, token, opened) if opened.person else _enrol(request, token, opened)
+    return _accept(request, token, opened) if opened.is_enrolled else _enrol(request, token, opened)
 
 
 def _accept(request: HttpRequest, token: str, opened: Opened) -> HttpResponse:

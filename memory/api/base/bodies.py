@@ -126,15 +126,6 @@ class Whole(serializers.IntegerField):
         return super().to_internal_value(data)
 
 
-class Boolean(serializers.BooleanField):
-    """JSON's true or false. Text and numbers are refused."""
-
-    def to_internal_value(self, data: Any) -> bool:
-        if not isinstance(data, bool):
-            self.fail("invalid")
-        return data
-
-
 class Numbers(serializers.ListField):
     """A list of whole numbers in a response."""
 

@@ -14,7 +14,6 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
-import structlog
 from django.conf import settings
 from django.core.cache import cache as counts
 from django.db.models import Model, QuerySet
@@ -30,7 +29,6 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from audit.trail import Actor
-from config.queue import redis_error
 from memory.access.authentication import either_key, new_request, request_key
 from memory.api.base.bodies import Body
 from memory.errors import Invalid
@@ -43,8 +41,6 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Model)
 Out = type[serializers.Serializer[Any]]
 F = TypeVar("F", bound=Callable[..., Any])
-
-log = structlog.get_logger("palimpsest.api")
 
 CHALLENGE = 'Bearer realm="palimpsest"'  # sent with every 401 (RFC 6750, section 3)
 MAX_HEADER = 200  # characters of Authorization; a key has 60
@@ -84,22 +80,18 @@ class KeyAuthentication(BaseAuthentication):
 class PerKey(BaseThrottle):
     """Allows API_RATE requests a minute for each key, in fixed windows. Headers say how many requests are left.
 
-    The count is in the cache. If the cache is local to a process, each process counts separately. While Redis does not
-    answer, all requests are allowed.
+    The count is in the cache. If the cache is local to a process, each process counts separately.
     """
 
     def allow_request(self, request: Request, view: Any) -> bool:
         now = time.time()
         window = int(now // WINDOW)
         place = f"api-rate/{view.key.prefix}/{window}"
+        counts.add(place, 0, timeout=2 * WINDOW)
         try:
-            counts.add(place, 0, timeout=2 * WINDOW)
             used = counts.incr(place)
         except ValueError:  # the cache has dropped it
             used = 1
-        except redis_error():
-            log.error("request not counted: Redis does not answer")
-            used = 0
         self._wait = (window + 1) * WINDOW - now
         limit = settings.API_RATE
         view.headers |= {
@@ -189,15 +181,15 @@ class AgentView(View):
         if len(key) > MAX_KEY:
             raise Invalid("Idempotency-Key", f"is longer than {MAX_KEY} characters")
         silo = Silo.for_agent(self.agent)
-        digest = silo.digest(key, "idempotency")
-        fingerprint = silo.digest(f"{self.request.path}/{json.dumps(self.request.data, sort_keys=True)}", "request")
+        digest = silo.digest(f"idempotency/{key}")
+        fingerprint = silo.digest(f"{self.request.path}/{json.dumps(self.request.data, sort_keys=True)}")
         made = _made_before(self.agent, digest, fingerprint)
         if made is not None:
             return made
         prepare()
         with edits.locked(self.agent) as row:
             now = timezone.now()
-            Creation.objects.exclude(at__range=(now - KEPT, now + KEPT)).delete()  # of all agents; a wrong clock
+            Creation.objects.filter(at__lt=now - KEPT).delete()  # also rows of agents that never send a request again
             made = _made_before(row, digest, fingerprint)
             if made is None:
                 made = make(row)
@@ -206,8 +198,7 @@ class AgentView(View):
 
 
 def _made_before(agent: Agent, digest: bytes, fingerprint: bytes) -> list[int] | None:
-    now = timezone.now()
-    before = Creation.objects.filter(agent=agent, key=digest, at__range=(now - KEPT, now + KEPT)).first()
+    before = Creation.objects.filter(agent=agent, key=digest, at__gte=timezone.now() - KEPT).first()
     if before is not None and bytes(before.fingerprint) != fingerprint:
         raise KeyReused
     return None if before is None else list(before.numbers)
@@ -249,3 +240,10 @@ def listed(found: Iterable[T], limit: int, cursor: str, to_json: Callable[[list[
     page = rows[:limit]
     following = str(attrgetter(cursor)(page[-1])) if len(rows) > limit else None
     return Response({"results": list(to_json(page)), "next": following})
+
+
+def listed_requests(found: Iterable[Any], query: dict[str, Any], out: Out) -> Response:
+    """The response with one page of requests to the agent's side. If the query has a `state`, other requests are left
+    out."""
+    wanted = [each for each in found if query.get("state", each.state) == each.state]
+    return listed(wanted, query["limit"], "number", lambda page: out(page, many=True).data)

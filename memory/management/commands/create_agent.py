@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 from django.db import transaction
 
 from audit.trail import Actor
-from config.commandline import Task, is_attended
+from config.commandline import Task
 from memory.agents import lifecycle
 from memory.errors import Invalid
 from refinement.llm import catalog
@@ -38,7 +38,6 @@ class Command(Task):
         parser.add_argument("agent", metavar="TENANT/AGENT", help="lower-case letters, digits, '-' and '_'")
         parser.add_argument("--model", required=True, metavar="PROVIDER/NAME", help=_MODEL)
         parser.add_argument("--memory-off", action="store_true", help="create it with memory off")
-        parser.add_argument("--yes", action="store_true", help="with --vault: do not ask whether to write it in clear")
         for option, (field, kind, default, metavar, help_text) in _SETTINGS.items():
             parser.add_argument(f"--{option}", dest=field, type=kind, default=default, metavar=metavar, help=help_text)
 
@@ -47,10 +46,6 @@ class Command(Task):
         if not slash:
             raise Invalid("agent", "must have the form TENANT/AGENT")
         _check_model(model)
-        question = f"This writes every memory in clear to {options['vault_path']}. Continue? [y/N]"
-        is_agreed = options["yes"] or not options["vault_path"] or (is_attended() and self.answer(question)[:1] == "y")
-        if not is_agreed:
-            raise Invalid("vault", "writes every memory in clear: agree at a terminal, or pass --yes")
         settings = {field: options[field] for field, *_ in _SETTINGS.values()}
         if settings["target_tokens"] is None:
             settings["target_tokens"] = min(5_000, -(-settings["budget_tokens"] * 5 // 8))

@@ -9,12 +9,12 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import CommandParser
 
-from audit.consent import Request
 from audit.models import Operation
+from audit.removals import Removal
 from audit.trail import Actor
 from config.errors import USAGE
 from config.wording import several
-from memory.consent import erasure, requests
+from memory.consent import erasure, removal_requests
 from memory.consent.erasure import Figures
 from memory.management.agent_command import KEY
 from memory.management.removal import RemovalCommand
@@ -43,12 +43,12 @@ class Command(RemovalCommand):
 
     def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:
         if options["agree"] is not None:
-            requests.require_open(agent, options["agree"], Operation.ERASURE_REQUESTED)
+            removal_requests.open_request(agent, options["agree"], Operation.ERASURE_REQUESTED)
         return erasure.preview(agent)
 
-    def request(self, agent: Agent, options: dict[str, Any]) -> Request:
+    def request(self, agent: Agent, options: dict[str, Any]) -> Removal:
         operator = Actor.operator("erase_agent")
-        return requests.ask_erasure(agent, operator, reason=options["reason"], asked_by=options["asked_by"])
+        return removal_requests.ask_erasure(agent, operator, reason=options["reason"], asked_by=options["asked_by"])
 
     def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Figures:
         return erasure.erase(agent, request, actor)

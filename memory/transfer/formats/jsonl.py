@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
-from config.wording import LINE_ENDS
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.policy.categories import PROJECT
@@ -94,7 +93,7 @@ def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
 def write(_: Agent, found: Iterable[Read], __: Losses, *, with_discarded: bool = False) -> Iterator[bytes]:
     for read in found:
         line = record(read, with_discarded=with_discarded)
-        yield json.dumps(line, ensure_ascii=False).translate(LINE_ENDS).encode() + b"\n"
+        yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
 def read(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:

@@ -15,7 +15,6 @@ import tarfile
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -23,7 +22,6 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from audit.models import AuditEntry
-from memory.errors import Invalid
 from memory.markdown import sections
 from memory.models import Agent
 from memory.policy import settings_document, switches
@@ -73,18 +71,6 @@ class _Unpacked:
         if self.headers > MAX_HEADERS + 2 * _BUFFER:
             raise Unfit(f"has more than {MAX_HEADERS:,} bytes of headers before a file")
         return data
-
-
-def unpacked_size(body: bytes, most: int) -> int:
-    """Return the size of a packed body when it is unpacked. Unpacking stops at an error. Raises Invalid if the size is
-    more than `most` bytes, or more than 100 times the packed size and 1 MB."""
-    most, size = min(most, max(2**20, 100 * len(body))), 0
-    with suppress(EOFError, zlib.error, gzip.BadGzipFile), gzip.open(io.BytesIO(body)) as file:
-        while size <= most and (piece := file.read(2**16)):
-            size += len(piece)
-    if size > most:
-        raise Invalid("file", f"has more than {most:,} bytes when it is unpacked. Nothing was imported")
-    return size
 
 
 def members(file: IO[bytes]) -> Iterator[Member]:

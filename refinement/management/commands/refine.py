@@ -10,19 +10,18 @@ from config.commandline import Task
 from config.errors import MODEL, USAGE, DomainError
 from memory.access.authentication import agent_named
 from memory.models import Agent, DueReason
-from refinement import dry_run, loop, probe, schedule
+from refinement import dry_run, loop, probe, providers, schedule
 from refinement import session as sessions
 from refinement.errors import SessionOpen
 from refinement.llm import catalog
-from refinement.llm.base import ModelError, ModelNotConfigured
+from refinement.llm.base import ModelNotConfigured
 from refinement.models import Mode, Outcome, RefinementSession
 
 
 class Command(Task):
     help = (
         "Run a refinement session of an agent with its own model, and print the figures. No content is shown. The exit "
-        "code is 0 if the session completed, declined or ended early. It is 3 if the session failed, or if the model "
-        "cannot be called, so that no session was opened. Then standard "
+        "code is 0 if the session completed, declined or ended early. It is 3 if the session failed. Then standard "
         "error says why. The edits stay in any case. The figures are about core memory. 'before' includes exact "
         "duplicates. A session removes them first ('repeated tokens')."
     )
@@ -50,7 +49,11 @@ class Command(Task):
         return max(codes, default=0)
 
     def _one_of_many(self, agent: Agent, **options: Any) -> int:
-        """Refine one of many agents. An error is printed and does not stop the command."""
+        """Refine one of many agents. An error is printed and does not stop the command. An agent whose model does not
+        answer is skipped."""
+        if not options["dry_run"] and providers.is_failing(agent.model) and not probe.is_available(agent.model):
+            self.say(f"error: {agent.label}: {agent.model} does not answer; skipped")
+            return MODEL
         try:
             return self._one(agent, **options)
         except SessionOpen:
@@ -64,8 +67,6 @@ class Command(Task):
         mode = Mode.DEDUPE_ONLY if options["dedupe_only"] else Mode.FULL
         if options["dry_run"]:
             return self._preview(agent, mode, _named(agent, **options), as_json=options["json"])
-        if trouble := probe.trouble(agent):
-            return self._refused(agent, _named(agent, **options), trouble, as_json=options["json"])
         failures: list[DomainError] = []
         trigger = schedule.why(agent) or DueReason.MANUAL
         session = loop.refine(agent, trigger=trigger, mode=mode, report=self._report, failed=failures.append)
@@ -79,15 +80,11 @@ class Command(Task):
         try:
             catalog.open_model(agent.model)
         except ModelNotConfigured as failure:
-            return self._refused(agent, figures, failure, as_json=as_json)
+            self._show(figures | {"error": failure.code}, as_json=as_json)
+            self.say(f"error: {agent.label}: {failure}")
+            return MODEL
         self._show(figures | {"error": None}, as_json=as_json)
         return 0
-
-    def _refused(self, agent: Agent, figures: dict[str, Any], failure: ModelError, *, as_json: bool) -> int:
-        """Say why no session with the agent's model can start."""
-        self._show(figures | {"error": failure.code}, as_json=as_json)
-        self.say(f"error: {agent.label}: {failure}")
-        return MODEL
 
     def _report(self, line: str) -> None:
         if self.stderr.isatty():
