@@ -234,7 +234,7 @@ def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[err
 
 def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> dict[str, Any]:
     """Check a merge or a rewrite, and count it. Returns the field `left_out` of the call's result: the details that the
-    new content leaves out. The field is missing if there are none.
+    new content leaves out. Without such details, the field is missing.
 
     The fast checks come first, because the agent's row is locked.
     """

@@ -27,7 +27,7 @@ class Dedupe:
     """A `Model` without state. The conversation shows which edits are done and which remain."""
 
     def complete(self, request: Request) -> Reply:
-        """Reply with the remaining edits. If there are none, reply with `complete_refinement`. If this tool is not
+        """Reply with the remaining edits. After the last edit, reply with `complete_refinement`. If this tool is not
         offered, or if it was already called, reply with text only."""
         offered = {tool.name for tool in request.tools}
         past = _Past(request.messages)

@@ -56,7 +56,7 @@ def _options() -> argparse.Namespace:
         prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES) + " (default: all)")
-    parser.add_argument("--quick", action="store_true", help="smaller numbers, under a minute")
+    parser.add_argument("--quick", action="store_true", help="smaller numbers, about 13 minutes")
     parser.add_argument("--check", action="store_true", help="end with 1 when a target is missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     parser.add_argument("--ledger", type=Path, metavar="FILE", help="what compare refines (JSON Lines)")
