@@ -40,5 +40,5 @@ def _unverifiable() -> list[str]:
         return []
     return [
         f"The newest audit entry was signed with key {newest}, which is not in the keyring. "
-        "Restore that key from its backup (AUDIT_KEY, or the audit file in KEYS_DIR)."
+        "Restore that key from its backup to AUDIT_KEY, or to the audit file in KEYS_DIR."
     ]

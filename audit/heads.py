@@ -82,7 +82,7 @@ def read(text: str | bytes) -> list[dict[str, Any]]:
         signature = base64.b64decode(value["signature"], validate=True)
         signed = {name: each for name, each in value.items() if name != "signature"}
         if signed["format"] == FORMAT and all(_is_head(head) for head in signed["heads"]):
-            problem = f"was signed by key {signed['key_id']!s:.8}, which is not in the keyring (HEADS_KEY)"
+            problem = f"was signed with key {signed['key_id']!s:.8}, which is not in the keyring (HEADS_KEY)"
             for key in keyring().heads:
                 if key.id == signed["key_id"]:
                     problem = "was changed after it was signed"
@@ -115,9 +115,9 @@ def problems(heads: list[dict[str, Any]]) -> Iterator[Problem]:
         with ill_formed():
             mac = next((binary(each) for each in found[:1]), b"")
         if not mac:
-            yield Problem(head["agent"], head["seq"], "truncated: this entry was the trail's last, and is missing")
+            yield Problem(head["agent"], head["seq"], "truncated: this entry was the last at the export and is missing")
         elif mac.hex() != head["mac"]:
-            yield Problem(head["agent"], head["seq"], "replaced: another entry was the trail's last at this number")
+            yield Problem(head["agent"], head["seq"], "replaced: the export has another entry with this number")
 
 
 def _private(key: Key) -> Ed25519PrivateKey:

@@ -109,7 +109,7 @@ def chain_since(agent_id: int, label: str, seq: int, head: tuple[int, bytes]) ->
     with ill_formed() as found:
         yield from walk.problems()
         if (walk.expected - 1, walk.previous) != head:
-            yield Problem(label, walk.expected, "truncated or extended: its last entry is not that of the agent's row")
+            yield Problem(label, walk.expected, "truncated or extended: the agent's row has another last entry")
     if found:
         yield Problem(label, walk.expected, ILL_FORMED_ROW)
 
@@ -234,7 +234,7 @@ class _Walk:
         for other in AuditEntry.objects.filter(agent_id=agent_id, seq__gt=seq).order_by("seq").values()[:_SOON]:
             own: Any = Change.objects.filter(agent_id=agent_id, seq=other["seq"]).order_by("number").values()
             if follows({**other, "seq": seq}, previous, changes_digest(own), self._keys):
-                return f"inserted: the entry written in its place is now entry {other['seq']}"
+                return f"inserted: the original entry is now entry {other['seq']}"
         return None
 
     def _without_entry(self, seq: int) -> Problem:

@@ -52,13 +52,13 @@ def whole(name: str, default: int) -> int:
 
 
 def numbers(name: str, default: dict[str, int]) -> dict[str, int]:
-    """A variable with numbers by name, such as "ollama=2,openai=32"."""
+    """A variable with pairs of a name and a number, for example "ollama=2,openai=32"."""
     found = {}
     for part in listed(name, []):
         what, _, value = (each.strip() for each in part.partition("="))
         if what not in default or not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
             raise ImproperlyConfigured(
-                f"{name} must be numbers by name, such as {next(iter(default))}=2; the names are {', '.join(default)}"
+                f"{name} must be NAME=NUMBER,… (such as {next(iter(default))}=2); the names are {', '.join(default)}"
             )
         found[what] = int(value)
     return default | found

@@ -295,7 +295,7 @@ DRF_STANDARDIZED_ERRORS = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Palimpsest API",
-    "DESCRIPTION": "Long-term memory for AI agents, which they refine themselves.",
+    "DESCRIPTION": "Long-term memory that AI agents refine themselves.",
     "VERSION": "v1",
     "SORT_OPERATIONS": False,  # the order of the URL patterns
     "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "memory.api.base.schema.add_tags"],

@@ -244,7 +244,7 @@ class Conflict(MemoryFault):
     def __init__(self, conflicts: Mapping[int, Sequence[int]]) -> None:
         self.conflicts = {number: tuple(seqs) for number, seqs in sorted(conflicts.items())}
         first = list(self.conflicts.items())[:MAX_LISTED]
-        listed = "; ".join(f"memory {number} by {', '.join(map(str, seqs))}" for number, seqs in first)
+        listed = "; ".join(f"memory {number} (entries: {', '.join(map(str, seqs))})" for number, seqs in first)
         more = f" and {len(self.conflicts) - MAX_LISTED:,} more" if len(self.conflicts) > MAX_LISTED else ""
         super().__init__(
             f"Later entries changed the same memories: {listed}{more}. Skip these memories, or force the rollback."

@@ -242,7 +242,7 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
     before, after = sum(m.tokens for m in sources), tokens.count(content)
     if after > before + GROWTH:
         raise BadCall(
-            f"The result has {after:,} tokens, its sources {before:,}. Refining may add at most {GROWTH} tokens.",
+            f"The result has {after:,} tokens, but its sources have {before:,}. You may add at most {GROWTH} tokens.",
             "grown",
         )
     # A result that equals another core memory will be removed as an exact duplicate, so it counts as lost.
@@ -263,7 +263,7 @@ def _left_out(call: CallContext, sources: list[Memory], content: str) -> list[di
     texts = {memory.number: silo.open(memory).content for memory in sources}
     if sum(map(len, texts.values())) > MAX_SOURCE_CHARACTERS:
         raise BadCall(
-            f"The sources have more than {MAX_SOURCE_CHARACTERS:,} characters in total. Merge fewer at a time.",
+            f"The sources have more than {MAX_SOURCE_CHARACTERS:,} characters in total. Merge fewer memories at once.",
             "too_much",
         )
     lost = [(number, one) for number, text in texts.items() for one in losses(text, content, call.agent.language)]

@@ -72,7 +72,7 @@ class RefinementSession(models.Model):
     lease_token = models.CharField(max_length=32)
     lease_until = models.DateTimeField()
     outcome = models.CharField(max_length=12, choices=Outcome.choices, default=Outcome.OPEN)
-    reason = models.CharField(max_length=40, blank=True, help_text="a code: which limit, which error")
+    reason = models.CharField(max_length=40, blank=True, help_text="a code that names the limit or the error")
     closed_at = models.DateTimeField(null=True)
     tokens_after = models.PositiveBigIntegerField()
     memories_after = models.PositiveBigIntegerField()
@@ -87,13 +87,13 @@ class RefinementSession(models.Model):
     plan = models.JSONField(default=list)
     last_reply = models.CharField(max_length=64, blank=True)
     reply_calls = models.PositiveIntegerField(default=0)
-    summaries = models.BinaryField(null=True, help_text="the agent's words so far, sealed")
+    summaries = models.BinaryField(null=True, help_text="the texts that the model wrote, sealed")
     lost_tokens = models.PositiveBigIntegerField(default=0)
     changes = models.PositiveBigIntegerField(default=0)
     steps = models.PositiveIntegerField(default=0)
     searches = models.PositiveIntegerField(default=0)
     failed_calls = models.PositiveIntegerField(default=0)
-    floor_refusals = models.PositiveIntegerField(default=0, help_text="in a row")
+    floor_refusals = models.PositiveIntegerField(default=0, help_text="number of refusals in a row")
     merged = models.PositiveBigIntegerField(default=0)
     updated = models.PositiveBigIntegerField(default=0)
     deleted = models.PositiveBigIntegerField(default=0)
@@ -170,9 +170,9 @@ class SessionStep(models.Model):
     """One tool call of a session and its result, without content. The row is kept as long as the session."""
 
     session = models.ForeignKey(RefinementSession, models.CASCADE, related_name="timeline")
-    agent_id = models.BigIntegerField(null=True, help_text="the session's; empty where the release before wrote it")
+    agent_id = models.BigIntegerField(null=True, help_text="the session's agent; null in rows of earlier releases")
     at = models.DateTimeField()
-    tool = models.CharField(max_length=32, help_text="'unknown' for a name the Knife does not have")
+    tool = models.CharField(max_length=32, help_text="'unknown' if the Knife has no tool of this name")
     result = models.CharField(max_length=40, help_text="'ok' or the error's code")
     memories = models.PositiveIntegerField(default=0)
     core_tokens = models.PositiveBigIntegerField()
@@ -191,13 +191,13 @@ class Waiting(models.Model):
 
     agent_id = models.BigIntegerField(primary_key=True)
     tenant_id = models.BigIntegerField(db_default=0)
-    provider = models.CharField(max_length=20, db_default="", help_text="of its model: the part before the slash")
+    provider = models.CharField(max_length=20, db_default="", help_text="the part of the model's name before the slash")
     model = models.CharField(max_length=200, db_default="")
-    asked = models.BooleanField(db_default=False, help_text="by a person")
+    asked = models.BooleanField(db_default=False, help_text="true if a person requested the session")
     due_at = models.DateTimeField(null=True)
     since = models.DateTimeField()
     claim = models.BigIntegerField(help_text="the process that added the row finds it by this number")
-    taken_at = models.DateTimeField(null=True, help_text="by a worker")
+    taken_at = models.DateTimeField(null=True, help_text="when a worker took the agent")
 
     class Meta:
         indexes = [models.Index(fields=["tenant_id", "due_at"], name="waiting_by_tenant")]
@@ -210,9 +210,9 @@ class Provider(models.Model):
     """The availability of a provider or of one of its models. All processes share it."""
 
     name = models.CharField(max_length=200, primary_key=True)
-    failures = models.PositiveIntegerField(default=0, help_text="in a row, of all processes")
+    failures = models.PositiveIntegerField(default=0, help_text="number of failures in a row, in all processes")
     failed_with = models.CharField(max_length=200, blank=True, help_text="the model that failed last")
-    shut_until = models.DateTimeField(null=True, help_text="nobody calls it before")
+    shut_until = models.DateTimeField(null=True, help_text="before this time, the provider is not called")
 
     def __str__(self) -> str:
         return self.name
@@ -237,8 +237,8 @@ class Share(models.Model):
     """
 
     tenant_id = models.BigIntegerField(primary_key=True)
-    month = models.DateField(null=True, help_text="its first day")
-    model_tokens = models.PositiveBigIntegerField(default=0, help_text="of that month's sessions that have ended")
+    month = models.DateField(null=True, help_text="the first day of the month")
+    model_tokens = models.PositiveBigIntegerField(default=0, help_text="tokens of sessions that ended in this month")
 
     def __str__(self) -> str:
         return f"tenant {self.tenant_id}"
@@ -255,7 +255,7 @@ class GcReport(models.Model):
     number = models.PositiveBigIntegerField()
     at = models.DateTimeField()
     model = models.CharField(max_length=200)
-    entries = models.PositiveBigIntegerField(help_text="of the log")
+    entries = models.PositiveBigIntegerField(help_text="number of entries in the log")
     left_out = models.PositiveBigIntegerField(default=0, help_text="the oldest entries, which were too long to send")
     sealed = models.BinaryField()
     withdrawn_at = models.DateTimeField(null=True, help_text="when its text was removed, because of a redaction")

@@ -74,8 +74,8 @@ class SearchMemories(Arguments):
 
 
 class ConsolidateMemories(Arguments):
-    """Replace two or more core memories by one. The new memory gets the earliest origin date. The result lists under
-    `left_out` the numbers, dates, names, addresses, identifiers and quotations that are no longer in any core memory,
+    """Replace two or more core memories by one. The new memory gets the earliest origin date. In `left_out`, the
+    result lists the numbers, dates, names, addresses, identifiers and quotations that are no longer in any core memory,
     each with the id of its source. Use update_memory to add those that should stay."""
 
     ids_to_merge: list[Number] = Field(min_length=2, max_length=1_000)

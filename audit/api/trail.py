@@ -31,7 +31,7 @@ class EntryOut(serializers.Serializer[Any]):
     operation = serializers.ChoiceField(Operation.values)
     session = serializers.IntegerField(allow_null=True)
     changes = serializers.IntegerField(help_text="number of changed memories")
-    detail = FreeForm(help_text="numbers and names that belong to the operation; therefore free-form")
+    detail = FreeForm(help_text="numbers and names; free-form, because operations differ")
 
 
 class StateOut(serializers.Serializer[Any]):
@@ -56,7 +56,7 @@ class StepOut(serializers.Serializer[Any]):
 
 class OneEntryOut(EntryOut):
     note = serializers.CharField(
-        allow_blank=True, help_text="what the edit dropped on purpose, or the previous steward"
+        allow_blank=True, help_text="the facts that the edit left out on purpose, or the previous steward's address"
     )
     results = StepOut(many=True)
     next = serializers.CharField(allow_null=True)
@@ -75,7 +75,7 @@ class Trail(AgentView):
 class OneEntry(AgentView):
     @extend_schema(operation_id="audit_read", parameters=[Page], responses=OneEntryOut)
     def get(self, request: Request, seq: int) -> Response:
-        """Read an audit entry, with each changed memory before and after."""
+        """Read an audit entry, with each changed memory before and after the change."""
         query = self.query(Page)
         entry: AuditEntry = trail_view.entry(self.agent, seq)
         found = trail_view.steps(self.agent, seq, after=query["cursor"], limit=query["limit"] + 1)

@@ -40,7 +40,7 @@ class Task(BaseCommand):
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
-        parser.epilog = "Exit codes: 0 done, 1 failed, 2 configuration or usage, 3 the model."
+        parser.epilog = "Exit codes: 0 done, 1 failed, 2 wrong configuration or usage, 3 model failed."
         return parser
 
     def execute(self, *args: Any, **options: Any) -> None:
@@ -97,7 +97,7 @@ class Task(BaseCommand):
         """Report an error by its type and place, without its text, because the text may quote content."""
         kind = type(error).__name__
         if isinstance(error, OperationalError | ProgrammingError) or type(error) is DatabaseError:
-            advice = "check that it runs, DATABASE_URL, and write access to VAR_DIR."
+            advice = "check that it runs, that DATABASE_URL is right, and that VAR_DIR is writable."
             if isinstance(error, ProgrammingError) or "no such" in str(error):  # table or column
                 advice = "run 'manage.py migrate', and check DATABASE_URL."
             self.fail(f"The database cannot be used ({kind}): {advice}", USAGE)

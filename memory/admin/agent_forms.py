@@ -40,12 +40,10 @@ class BudgetForm(LimitsForm):
         help_text="time between two refinements as days and hours:minutes:seconds, such as 7 00:00:00; at least one "
         "hour, at most ten years; if it is empty, no refinement is due by date",
     )
-    last_n = whole_number(
-        "how many of the newest entries of the log of runs gc keeps; 0 means that max entries applies"
-    )
+    last_n = whole_number("number of newest entries that gc keeps in the log of runs; 0 means that max entries applies")
     max_entries = whole_number("how many entries gc keeps if last n is 0; 0 means that gc removes nothing")
     context_tokens = whole_number(
-        "how many tokens of the log gc sends to the model; empty means the whole log",
+        "log tokens that gc sends to the model; empty means the whole log",
         least=1,
         most=lifecycle.MAX_CONTEXT,
     )

@@ -111,8 +111,8 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
         return redirect("admin:audit_accessrequest_change", row.pk)
 
     text = (
-        'You can read only after the side of the agent <a href="{}">{}</a> consents. {} Every read is recorded in the '
-        "audit trail, and the agent receives a notice. The access ends automatically."
+        'You can read memories of <a href="{}">{}</a> only after the agent\'s side consents. {} Every read is recorded '
+        "in the audit trail, and the agent receives a notice. The access ends automatically."
     )
     lead: list[str] = [format_html(text, admin.row_url(agent), agent.label, who)]
     if same_address(agent.steward, person.email):

@@ -48,7 +48,7 @@ class WithReason(AdminForm):
     reason = forms.CharField(
         max_length=500,
         widget=forms.Textarea({"rows": 3}),
-        help_text="stays in the audit trail, which the agent and its steward can read. Do not quote memories.",
+        help_text="the reason stays in the audit trail. The agent and its steward can read it. Do not quote memories.",
     )
 
 

@@ -59,7 +59,7 @@ class LastOwnerForm(AdminForm):
 
     even_the_last_owner = forms.BooleanField(
         required=False,
-        label="Even if this leaves the tenant without an owner",
+        label="Allow the tenant to have no owner",
         help_text="after that, only superusers can manage the tenant's members",
     )
 

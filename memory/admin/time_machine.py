@@ -87,7 +87,7 @@ class RollBackForm(AdminForm):
             ("force", "Roll these memories back anyway"),
         ],
         required=False,
-        label="Memories that later entries changed",
+        label="Memories changed by later entries",
         widget=UnfoldAdminRadioSelectWidget,
     )
     include_constitutional = forms.BooleanField(required=False, label="Also roll back protected memories")
@@ -157,8 +157,8 @@ def _roll_back(request: HttpRequest, agent: Agent, what: What, **options: Any) -
         sessions.end_lapsed(agent)  # the program that runs an open session may have stopped
     done = rollback.roll_back(agent, what, actor_of(request.user), **options)
     figures = (
-        f"{done.restored:,} restored, {done.discarded:,} discarded, {done.rewritten:,} rewritten, protection changed "
-        f"on {done.protection_changed:,}; {done.tokens_before:,} → {done.tokens_after:,} core tokens."
+        f"{done.restored:,} restored, {done.discarded:,} discarded, {done.rewritten:,} rewritten, protection of "
+        f"{done.protection_changed:,} changed; {done.tokens_before:,} → {done.tokens_after:,} core tokens."
     )
     messages.success(request, f"{agent.label}: rolled back, as entry {done.entry} of the audit trail. {figures}")
     entry = AuditEntry.objects.only("pk").get(agent_id=agent.pk, seq=done.entry or 0)

@@ -268,7 +268,7 @@ def _resolved(path: str, *, is_agreed: bool) -> str:
     folder."""
     resolved = base.resolve_path(path)
     if is_agreed and resolved != path:
-        raise Invalid("vault_path", "leads to another folder than when it was proposed; propose it again")
+        raise Invalid("vault_path", "now leads to another folder; propose it again")
     return resolved
 
 

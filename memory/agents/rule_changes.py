@@ -25,7 +25,7 @@ from memory.writing import edits
 from memory.writing.edits import Edited
 
 QUESTION = "Memory functionality is currently disabled. Would you like to enable it? (y/n)"
-GOOD_FOR = "With memory an agent keeps what it learned, so nobody has to repeat it."
+GOOD_FOR = "With memory, an agent keeps what it learned, so nobody has to repeat it."
 
 _PEOPLE = (ActorKind.PERSON, ActorKind.OPERATOR)
 _SIDE = (ActorKind.AGENT, ActorKind.STEWARD)

@@ -221,7 +221,7 @@ class DecisionIn(Body):
         child=VersionIn(),
         max_length=MOST,
         required=False,
-        help_text="the listed version of each memory to discard; a memory that has changed is a stale_memory error",
+        help_text="the listed version of each memory to discard; if a memory has changed, the error is stale_memory",
     )
 
 

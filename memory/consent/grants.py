@@ -75,7 +75,7 @@ def _require_scope(agent: Agent, scope: Scope) -> None:
             raise errors.UnknownEntry(f"The audit trail has no session {scope.session}.")
     elif scope.kind == "entries":
         if not 0 < scope.first <= scope.last <= agent.audit_seq:
-            raise errors.Invalid("entries", f"must have a first and a last entry, from 1 to {agent.audit_seq}")
+            raise errors.Invalid("entries", f"must be a range of entries between 1 and {agent.audit_seq}")
     elif scope.kind != "silo":
         raise errors.Invalid("scope", "must be one of: silo, memories, session, entries")
 

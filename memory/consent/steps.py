@@ -50,7 +50,7 @@ def require_side(agent: Agent, actor: Actor, *, is_steward_only: bool) -> None:
     is_steward = actor.kind == ActorKind.STEWARD and same_address(actor.label, agent.steward)
     if not (is_runtime or is_steward):
         side = "only its steward decides" if is_steward_only else "its runtime or its steward decides"
-        raise ConsentRequired(f"For this agent {side}.")
+        raise ConsentRequired(f"For this agent, {side}.")
 
 
 def is_altered(agent: Agent, number: int) -> bool:

@@ -153,7 +153,7 @@ class Initialization:
         return (
             f"{path} is{already} proposed to the agent's side: the runtime accepts with "
             f"POST /api/v1/proposals/{there.number}/accept, or the steward by a link in a mail. With the agent's key "
-            f"in {KEY} this command creates the vault at once"
+            f"in {KEY}, this command creates the vault at once"
         )
 
     def _folders(self) -> str:

@@ -69,7 +69,7 @@ def names(category: str) -> tuple[str, ...]:
 
 
 def main_section(category: str) -> str:
-    """Return the name of the section to which text outside all sections belongs."""
+    """Return the name of the section for text that is outside all sections."""
     if category == "user_interaction":
         return "Context"
     return names(category)[0] if category in templates.OF else "Understanding"

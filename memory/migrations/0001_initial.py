@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
             name='Agent',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('max_changes', models.PositiveIntegerField(blank=True, help_text='the most discards and rewrites', null=True)),
+                ('max_changes', models.PositiveIntegerField(blank=True, help_text="maximum number of discards and rewrites", null=True)),
                 ('max_steps', models.PositiveIntegerField(blank=True, help_text='replies of the model', null=True)),
                 ('max_searches', models.PositiveIntegerField(blank=True, null=True)),
                 ('max_failed_calls', models.PositiveIntegerField(blank=True, null=True)),
@@ -51,7 +51,7 @@ class Migration(migrations.Migration):
                 ('failures_in_a_row', models.PositiveIntegerField(default=0)),
                 ('last_refined_at', models.DateTimeField(blank=True, null=True)),
                 ('memory_path', models.CharField(blank=True, db_default='', default='', help_text='the file for the log; empty: the journal', max_length=1000)),
-                ('last_n', models.PositiveIntegerField(db_default=0, default=0, help_text='entries that gc keeps; 0: see max_entries')),
+                ('last_n', models.PositiveIntegerField(db_default=0, default=0, help_text="entries that gc keeps; 0: use max_entries")),
                 ('max_entries', models.PositiveIntegerField(db_default=0, default=0, help_text='… where last_n is 0; 0: all')),
                 ('context_tokens', models.PositiveIntegerField(blank=True, help_text='that gc sends; empty: all', null=True)),
                 ('rules', models.TextField(blank=True, db_default='', default='', editable=False)),
@@ -74,7 +74,7 @@ class Migration(migrations.Migration):
             name='Tenant',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('max_changes', models.PositiveIntegerField(blank=True, help_text='the most discards and rewrites', null=True)),
+                ('max_changes', models.PositiveIntegerField(blank=True, help_text="maximum number of discards and rewrites", null=True)),
                 ('max_steps', models.PositiveIntegerField(blank=True, help_text='replies of the model', null=True)),
                 ('max_searches', models.PositiveIntegerField(blank=True, null=True)),
                 ('max_failed_calls', models.PositiveIntegerField(blank=True, null=True)),

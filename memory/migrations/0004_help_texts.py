@@ -13,12 +13,12 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='agent',
             name='context_tokens',
-            field=models.PositiveIntegerField(blank=True, help_text='how many tokens of the log gc sends to the model; empty: all', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text="how many tokens gc sends to the model; empty: all", null=True),
         ),
         migrations.AlterField(
             model_name='agent',
             name='discard_share_lifted_until',
-            field=models.DateTimeField(blank=True, help_text='until this moment, discarding and rewriting memories has no daily limit', null=True),
+            field=models.DateTimeField(blank=True, help_text="until then, discards have no daily limit", null=True),
         ),
         migrations.AlterField(
             model_name='agent',
@@ -33,22 +33,22 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='agent',
             name='last_n',
-            field=models.PositiveIntegerField(db_default=0, default=0, help_text='entries that gc keeps; 0: see max_entries'),
+            field=models.PositiveIntegerField(db_default=0, default=0, help_text="entries that gc keeps; 0: use max_entries"),
         ),
         migrations.AlterField(
             model_name='agent',
             name='max_entries',
-            field=models.PositiveIntegerField(db_default=0, default=0, help_text='how many entries gc keeps if last_n is 0; 0: all'),
+            field=models.PositiveIntegerField(db_default=0, default=0, help_text="how many entries gc keeps if last_n is 0; 0: all entries"),
         ),
         migrations.AlterField(
             model_name='agent',
             name='max_seconds',
-            field=models.PositiveIntegerField(blank=True, help_text='the most seconds of wall time', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text="maximum number of seconds", null=True),
         ),
         migrations.AlterField(
             model_name='agent',
             name='max_steps',
-            field=models.PositiveIntegerField(blank=True, help_text='the most responses of the model', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text="maximum number of model responses", null=True),
         ),
         migrations.AlterField(
             model_name='agent',
@@ -138,7 +138,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='person',
             name='generation',
-            field=models.PositiveIntegerField(default=0, help_text='a new number ends all sessions of the person'),
+            field=models.PositiveIntegerField(default=0, help_text="a change ends all sessions of the person"),
         ),
         migrations.AlterField(
             model_name='person',
@@ -163,17 +163,17 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='tenant',
             name='max_seconds',
-            field=models.PositiveIntegerField(blank=True, help_text='the most seconds of wall time', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text="maximum number of seconds", null=True),
         ),
         migrations.AlterField(
             model_name='tenant',
             name='max_steps',
-            field=models.PositiveIntegerField(blank=True, help_text='the most responses of the model', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text="maximum number of model responses", null=True),
         ),
         migrations.AlterField(
             model_name='tenant',
             name='month_tokens',
-            field=models.PositiveBigIntegerField(blank=True, help_text='the most tokens in a calendar month (UTC)', null=True, verbose_name='model tokens a month'),
+            field=models.PositiveBigIntegerField(blank=True, help_text="maximum number of tokens in a calendar month (UTC)", null=True, verbose_name='model tokens a month'),
         ),
         migrations.AlterField(
             model_name='tenant',

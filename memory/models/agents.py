@@ -44,7 +44,7 @@ class Agent(RefinementLimits):
     is_steward_only = models.BooleanField(default=False, help_text="only the steward, not the runtime, can consent")
 
     discard_share_lifted_until = models.DateTimeField(
-        null=True, blank=True, help_text="until this moment, discarding and rewriting memories has no daily limit"
+        null=True, blank=True, help_text="until then, discards have no daily limit"
     )
 
     # Switches
@@ -71,12 +71,12 @@ class Agent(RefinementLimits):
     memory_path = models.CharField(
         max_length=1_000, blank=True, default="", db_default="", help_text="the file for the log; empty: the journal"
     )
-    last_n = models.PositiveIntegerField(default=0, db_default=0, help_text="entries that gc keeps; 0: see max_entries")
+    last_n = models.PositiveIntegerField(default=0, db_default=0, help_text="entries that gc keeps; 0: use max_entries")
     max_entries = models.PositiveIntegerField(
-        default=0, db_default=0, help_text="how many entries gc keeps if last_n is 0; 0: all"
+        default=0, db_default=0, help_text="how many entries gc keeps if last_n is 0; 0: all entries"
     )
     context_tokens = models.PositiveIntegerField(
-        null=True, blank=True, help_text="how many tokens of the log gc sends to the model; empty: all"
+        null=True, blank=True, help_text="how many tokens gc sends to the model; empty: all"
     )
 
     # The settings that differ from the defaults.

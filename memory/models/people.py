@@ -46,7 +46,7 @@ class Person(AbstractBaseUser):
     is_active = models.BooleanField(default=True)
     is_superuser = models.BooleanField(default=False, help_text="manages tenants and people; cannot read memories")
     joined_at = models.DateTimeField(auto_now_add=True)
-    generation = models.PositiveIntegerField(default=0, help_text="a new number ends all sessions of the person")
+    generation = models.PositiveIntegerField(default=0, help_text="a change ends all sessions of the person")
 
     USERNAME_FIELD = "email"
     objects = People()

@@ -12,11 +12,13 @@ class RefinementLimits(models.Model):
     """Limits of a refinement session. If an agent's limit is null, the tenant's limit applies. If the tenant's limit is
     null, too, the service's default applies."""
 
-    max_changes = models.PositiveIntegerField(null=True, blank=True, help_text="the most discards and rewrites")
-    max_steps = models.PositiveIntegerField(null=True, blank=True, help_text="the most responses of the model")
+    max_changes = models.PositiveIntegerField(
+        null=True, blank=True, help_text="maximum number of discards and rewrites"
+    )
+    max_steps = models.PositiveIntegerField(null=True, blank=True, help_text="maximum number of model responses")
     max_searches = models.PositiveIntegerField(null=True, blank=True)
     max_failed_calls = models.PositiveIntegerField(null=True, blank=True)
-    max_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="the most seconds of wall time")
+    max_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="maximum number of seconds")
     max_model_tokens = models.PositiveBigIntegerField(null=True, blank=True, help_text="tokens of prompts and replies")
 
     class Meta:
@@ -34,7 +36,7 @@ class Tenant(RefinementLimits):
         null=True, blank=True, help_text="how many sessions workers may run at the same time; 0: no limit"
     )
     month_tokens = models.PositiveBigIntegerField(
-        "model tokens a month", null=True, blank=True, help_text="the most tokens in a calendar month (UTC)"
+        "model tokens a month", null=True, blank=True, help_text="maximum number of tokens in a calendar month (UTC)"
     )
 
     def __str__(self) -> str:

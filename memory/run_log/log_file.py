@@ -79,7 +79,7 @@ def read(place: files.Place, state: FileState, start: int = 0) -> Iterator[bytes
 
 
 def start_of_last(place: files.Place, state: FileState, entries: int) -> int:
-    """Return the offset at which the last `entries` entries begin. Raises FileFault."""
+    """Return the offset at which the last N entries begin. N is `entries`. Raises FileFault."""
     with files.file_errors("read", place), _required(place) as file:
         return _start_of_last(file, state.size, entries)
 
@@ -102,8 +102,8 @@ def _state(file: BinaryIO, size: int | None = None) -> FileState:
 
 
 def _start_of_last(file: BinaryIO, size: int, entries: int) -> int:
-    """Search backwards for the start of the last `entries` entries. Each chunk is read together with the start of the
-    chunk after it, so that every header is complete in some chunk."""
+    """Search backwards for the start of the last N entries. N is `entries`. Each chunk is read together with the start
+    of the chunk after it, so that every header is complete in some chunk."""
     end = size
     while end > 0:
         start = max(0, end - CHUNK)

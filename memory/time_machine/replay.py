@@ -187,7 +187,7 @@ def _data_key(agent: Agent) -> Iterator[Problem]:
     erased = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.ERASED).order_by("-seq")
     by = next(iter(erased.values_list("seq", flat=True)[:1]), None)
     if by is not None and agent.wrapped_key:
-        yield Problem(agent.label, whole(by), "inserted: the data key that this entry destroyed exists again")
+        yield Problem(agent.label, whole(by), "inserted: the data key exists again, but this entry destroyed it")
     if by is None and not agent.wrapped_key:
         yield Problem(agent.label, 0, "missing: the data key does not exist, but no entry destroyed it")
 

@@ -273,7 +273,7 @@ _ALL = (
     System("continue", "Continue", _OTHERS, "rules in .continue/rules", (Rule("**/.continue/rules/**/*.md"),)),
     System("kiro", "Kiro", _OTHERS, "files of .kiro/steering", (Rule("**/.kiro/steering/**/*.md"),)),
     System("framework", "The framework of the memory rules", _OTHERS,
-           "the folder that memory-rules/settings.json or modules/memory-rules/settings.json names"),
+           "the folder named in memory-rules/settings.json or modules/memory-rules/settings.json"),
     System("memory-tool", "Anthropic's memory tool", _OTHERS,
            "files in the folder `memories` of Anthropic's memory tool", _TOOL),
     System("axe", "axe", _LEGACY, "axe run logs, in any folder", form=_AXE),

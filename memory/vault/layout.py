@@ -88,9 +88,9 @@ TOP = PurePosixPath(paths.INDEX)
 LARGEST = 1_000_000_000  # bytes of a page that are read at most
 _TITLE = "# Memory Index"
 _ABOUT = (
-    "One line per file, in the order in which the files were written. A struck line names a file that was moved, or "
-    "set aside in .discarded/. If the file came back, a later line names it again. `manage.py vault index` writes "
-    "this page again without struck lines."
+    "One line per file, in the order in which the files were written. A crossed-out line names a file that was moved, "
+    "or set aside in .discarded/. If the file came back, a later line names it again. `manage.py vault index` writes "
+    "this page again without crossed-out lines."
 )
 _BEGINNING = 100  # bytes that are read to find out whether a file is an index page
 _OF_FILE = re.compile(

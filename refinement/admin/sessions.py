@@ -111,8 +111,8 @@ class SessionPage(ScopedAdmin):
         floor, counted = session.floor_tokens, session.counted_tokens
         if not floor:
             return "no floor"
-        state = "reached: further cuts were refused" if session.floor_refusals else "not reached"
-        return f"floor {floor:,} tokens; {counted:,} counted; {state}"
+        state = "was reached: further cuts were refused" if session.floor_refusals else "was not reached"
+        return f"{counted:,} tokens counted; the floor of {floor:,} tokens {state}"
 
     @display(description="steps")
     def timeline(self, session: RefinementSession) -> SafeString:

@@ -27,23 +27,23 @@ from refinement.llm.catalog import parse as parse_model
 
 _OR_ALL: Any = {"required": False, "allow_null": True}
 _PROMPT: Any = {"max_length": 20_000, "required": False, "allow_blank": True}
-LANGUAGE = "language of its memories, for search, in lower case, such as `english`; `other`: words are not stemmed"
+LANGUAGE = "language of its memories in lower case, for example `english`; with `other`, search does not stem words"
 
 
 class LogIn(Body):
-    """How much of an agent's log of runs `gc` keeps and sends to the model."""
+    """The limits of `gc` for an agent's log of runs: what it keeps, and what it sends to the model."""
 
     last_n = Whole(min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="log entries that gc keeps")
     max_entries = Whole(
-        min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="if `last_n` is 0; 0 for all"
+        min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="kept entries if `last_n` is 0; 0 for all"
     )
     context_tokens = Whole(
-        min_value=1, max_value=lifecycle.MAX_CONTEXT, **_OR_ALL, help_text="tokens that gc sends; null for all"
+        min_value=1, max_value=lifecycle.MAX_CONTEXT, **_OR_ALL, help_text="log tokens for the model; null for all"
     )
 
 
 class AgentIn(LogIn):
-    """Settings that the agent's side may change. `model` is provider/model-name, as the operator configures it."""
+    """Settings that the agent's side may change. `model` has the form provider/model-name."""
 
     model = Text(max_length=200, required=False)
     system_prompt = Text(**_PROMPT)
@@ -58,13 +58,13 @@ class AgentIn(LogIn):
 
 
 class KeyIn(Body):
-    exchange = serializers.BooleanField(default=False, help_text="revoke every earlier key, also this request's")
+    exchange = serializers.BooleanField(default=False, help_text="revoke every earlier key, including this request's")
     label = Text(max_length=100, **OPTIONAL_TEXT)  # type: ignore[assignment]  # a field's name, off the class
 
 
 class KeyOut(serializers.Serializer[Any]):
     key = serializers.CharField(help_text="shown only once")
-    prefix = serializers.CharField(help_text="name of the key, to revoke it by")
+    prefix = serializers.CharField(help_text="name of the key; with it, you can revoke the key")
 
 
 def key_json(key: str) -> dict[str, str]:
@@ -89,8 +89,8 @@ class DueOut(serializers.CharField):
 class LogOut(serializers.Serializer[Any]):
     file = FileOut(source="memory_path", allow_null=True, help_text="its memory file; null for the journal")
     last_n = serializers.IntegerField(help_text="number of entries that gc keeps; 0: see `max_entries`")
-    max_entries = serializers.IntegerField(help_text="0 for all")
-    context_tokens = serializers.IntegerField(allow_null=True, help_text="tokens that gc sends; null for all")
+    max_entries = serializers.IntegerField(help_text="number of kept entries if `last_n` is 0; 0 for all")
+    context_tokens = serializers.IntegerField(allow_null=True, help_text="log tokens for the model; null for all")
 
 
 class UsageOut(serializers.Serializer[Any]):

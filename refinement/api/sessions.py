@@ -45,7 +45,7 @@ class SessionOut(serializers.Serializer[Any]):
     reason = serializers.CharField(allow_blank=True)
     opened_at = serializers.DateTimeField()
     closed_at = serializers.DateTimeField(allow_null=True)
-    undone_by = serializers.IntegerField(allow_null=True, help_text="audit entry that rolled it back whole")
+    undone_by = serializers.IntegerField(allow_null=True, help_text="audit entry that rolled back the whole session")
     lease_until = serializers.DateTimeField(help_text="the session is abandoned then, unless a call renews the lease")
     budget_tokens = serializers.IntegerField()
     target_tokens = serializers.IntegerField()
@@ -55,7 +55,7 @@ class SessionOut(serializers.Serializer[Any]):
     memories_before = serializers.IntegerField(help_text="number of core memories, including exact duplicates")
     memories_after = serializers.IntegerField()
     repeated_tokens = serializers.IntegerField(help_text="tokens of exact duplicates removed at the start")
-    duplicates_removed = serializers.IntegerField(help_text="removed at the start, also from the journal")
+    duplicates_removed = serializers.IntegerField(help_text="duplicates removed at the start, also from the journal")
     batch = serializers.IntegerField(help_text="counted from 0")
     batches = serializers.IntegerField()
     steps = serializers.IntegerField()
@@ -89,7 +89,7 @@ class BriefingOut(serializers.Serializer[Any]):
 
 class CallIn(Body):
     arguments = FreeForm(allow_null=True, help_text="as the model sent them; free-form, because tools differ")
-    reply = Text(max_length=64, **OPTIONAL_TEXT, help_text="a name for the model's reply; its calls count as one step")
+    reply = Text(max_length=64, **OPTIONAL_TEXT, help_text="name of the model's reply; one reply counts as one step")
 
 
 class CallOut(serializers.Serializer[Any]):

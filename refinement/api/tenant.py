@@ -20,7 +20,7 @@ MAX_PAGE = 200
 
 
 class SettingsIn(LogIn):
-    """Settings that a tenant may change: when and how much is refined, and how much of the log is kept."""
+    """Settings that a tenant may change: budget, target, schedule, limits and log settings."""
 
     budget_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
     target_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
@@ -45,7 +45,7 @@ class NewAgentIn(SettingsIn):
 
 class NewAgentOut(AgentOut):
     key = serializers.CharField(help_text="the agent's first key, shown only once")
-    prefix = serializers.CharField(help_text="name of the key, to revoke it by")
+    prefix = serializers.CharField(help_text="name of the key; with it, you can revoke the key")
 
 
 class AgentsQuery(Body):
@@ -100,7 +100,7 @@ class OneAgent(_OneAgent):
 class AgentKeys(_OneAgent):
     @extend_schema(operation_id="agents_key_issue", request=LabelIn, responses={201: KeyOut})
     def post(self, request: Request, slug: str) -> Response:
-        """Issue a key for an agent whose silo is not in use yet. After that, only the agent's side issues keys."""
+        """Issue a key for an agent whose silo is not in use yet. Later, only the agent's side can issue keys."""
         key = lifecycle.first_key(self.agent(slug), self.actor, label=self.payload(LabelIn)["label"])
         return Response(key_json(key), status.HTTP_201_CREATED)
 

@@ -130,7 +130,7 @@ class _Past:
             parts.append(f"It merged {merged} near duplicates into {len(self.merges)} memories.")
             parts.append("Of each group it kept the fullest wording.")
         if self.deleted:
-            parts.append(f"It deleted {self.deleted} near duplicates whose fullest wording stays.")
+            parts.append(f"It deleted {self.deleted} near duplicates and kept the fullest wording of each.")
         if not self.merges and not self.deleted:
             parts.append("It merged nothing.")
         if self.refused:

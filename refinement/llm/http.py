@@ -258,7 +258,7 @@ class _Call:
         if response.is_success:
             if response.headers.get("Content-Encoding", "identity").lower() != "identity":
                 # It was not requested, and a small compressed reply can unpack to any size.
-                raise ModelReplyInvalid(f"{who} compressed its reply.")
+                raise ModelReplyInvalid(f"{who} sent a compressed reply, which Palimpsest does not accept.")
             body = _first_bytes(response, MAX_REPLY_BYTES)
             if len(body) > MAX_REPLY_BYTES:
                 raise ModelReplyInvalid(f"{who} sent more than {MAX_REPLY_BYTES >> 20} MiB.")

@@ -72,7 +72,7 @@ def _queue() -> str:
     try:
         depth()
     except DatabaseError:
-        return "is in the database"
+        return "is in the database, which cannot be used"
     except QueueUnreachable:
         return "cannot be reached: check that Redis runs and that REDIS_URL is right"
     return OK

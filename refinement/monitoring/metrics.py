@@ -59,7 +59,7 @@ class _Stored(Collector):
 
 def _sessions() -> Iterator[Metric]:
     counts = GaugeMetricFamily(
-        "palimpsest_sessions", "Refinement sessions by outcome and, as a code, its reason", labels=["outcome", "reason"]
+        "palimpsest_sessions", "Refinement sessions by outcome and reason code", labels=["outcome", "reason"]
     )
     rows: list[Any] = list(
         RefinementSession.objects.order_by()
@@ -75,7 +75,7 @@ def _sessions() -> Iterator[Metric]:
     yield counts
     yield CounterMetricFamily(
         "palimpsest_tokens_saved",
-        "Core memory saved by sessions, with the exact duplicates they removed; rollbacks do not reduce it",
+        "Core tokens saved by sessions, including exact duplicates; rollbacks do not reduce this number",
         value=sum(row["saved"] for row in rows),
     )
     for name, (metric, help) in _OF_MODELS.items():
@@ -87,7 +87,7 @@ def _sessions() -> Iterator[Metric]:
 _OF_MODELS = {
     "model_calls": ("palimpsest_model_calls", "Calls to models, including failed ones"),
     "prompt_tokens": ("palimpsest_model_prompt_tokens", "Tokens that models read"),
-    "cached_tokens": ("palimpsest_model_cached_tokens", "Of those, tokens that a provider's cache served"),
+    "cached_tokens": ("palimpsest_model_cached_tokens", "Tokens that models read from a provider's cache"),
     "completion_tokens": ("palimpsest_model_completion_tokens", "Tokens that models wrote"),
 }
 

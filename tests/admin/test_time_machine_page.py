@@ -72,7 +72,7 @@ def test_conflicts_are_listed_and_forced(past: Agent, client: Client) -> None:
     seq = head(past)
     operations.revise(fresh(past), 3, steps.ME, content=f"{MARKER} sails further")
     address, force = time_machine_url(past.pk, "entry", seq), {"head": seq + 1, "conflicts": "force"}
-    assert f"memory 3, by entry {seq + 1}" in html(client.get(address))
+    assert f"memory 3, changed by entry {seq + 1}" in html(client.get(address))
     assert "Later entries changed the same memories" in html(client.post(address, force | {"conflicts": ""}))
     assert client.post(address, force | {"look": "1"}).status_code == 200
     assert head(past) == seq + 1

@@ -141,7 +141,7 @@ def test_an_erased_silo_cannot_be_used(past: Agent, key: None) -> None:
     silo_key = wrapping_key_id(bytes(fresh(past).wrapped_key))
     ran = erase("--reason", "request 18", "--yes")
     assert ran.code == 0
-    assert f"wrapped by silo key {silo_key}; it can be opened until the backup is deleted" in ran.out
+    assert f"wrapped by silo key {silo_key}; the backup can be opened until it is deleted" in ran.out
     failed(run("export_memories", "acme/ada"), 2, "erased")
     failed(run("refine", "acme/ada"), 2, "erased")
     failed(run("gc", "ada"), 2, "erased")

@@ -138,7 +138,7 @@ def test_a_grant_is_revoked_with_the_same_link(agent: Agent, visitor: Client, by
     text = page(visitor, address)
     assert (f"The agent’s {by} approved this" in text, buttons(text)) == (True, ["Revoke"])
     granted_reads.memories(fresh(agent), number, PAT, [1])
-    assert "has read 1 time so far" in page(visitor, address)
+    assert "has read content 1 time so far" in page(visitor, address)
     assert press(visitor, address, "revoke").status_code == 303
     with pytest.raises(errors.NotGranted):
         granted_reads.memories(fresh(agent), number, PAT, [1])

@@ -149,4 +149,4 @@ def test_a_key_restored_from_a_backup_is_found(agent: Agent) -> None:
     Agent.objects.filter(pk=agent.pk).update(wrapped_key=wrapped)
     [problem] = problems(agent)
     assert problem.seq == last_entry(agent).seq
-    assert problem.problem == "inserted: the data key that this entry destroyed exists again"
+    assert problem.problem == "inserted: the data key exists again, but this entry destroyed it"

@@ -63,7 +63,7 @@ def test_only_heads_show_that_a_trail_was_reset_to_an_earlier_state(exported: Pa
     found = verify(exported)
     assert (found.code, [p["problem"] for p in found.json["problems"] if p["agent"] == "acme/ada"]) == (
         1,
-        ["truncated: this entry was the trail's last, and is missing"],
+        ["truncated: this entry was the last at the export and is missing"],
     )
 
 

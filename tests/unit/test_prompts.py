@@ -22,7 +22,7 @@ def test_the_refinement_prompt_is_added_to_the_rules(ada: Agent) -> None:
     system, _ = messages(ada, opened(ada))
     assert system.startswith("You are Ada, dry and brief.\n\nYou are refining your own")
     assert SAFETY in system
-    assert system.endswith("do not replace them:\nKeep every recipe.")
+    assert system.endswith("your own wishes for refining:\nKeep every recipe.")
 
 
 def test_a_hostile_refinement_prompt_does_not_replace_the_rules(ada: Agent) -> None:

@@ -120,7 +120,7 @@ def take_the_mac_of_another(agent: Agent, seq: int) -> None:
 
 
 ALL, BUT_LAST, BUT_FIRST = range(1, LAST + 1), range(1, LAST), range(2, LAST + 1)
-MOVED = "inserted: the entry written in its place is now entry {}"
+MOVED = "inserted: the original entry is now entry {}"
 ATTACKS: dict[str, tuple[Callable[[Agent, int], object], Iterable[int], Callable[[int], tuple[int, str]]]] = {
     "removed": (remove_entry, BUT_LAST, lambda seq: (seq, "missing")),
     "removed with changes": (remove_with_changes, BUT_LAST, lambda seq: (seq, f"missing: entries {seq} to {seq}")),

@@ -25,14 +25,14 @@ MAX_SHOWN = 100  # problems in the output
 class Command(Task):
     needs_sound_database = False  # it reports the problems itself
     help = (
-        "Verify that no entry of an audit trail was changed, removed or inserted, and that memories and counters equal "
-        "a replay of the entries. This decrypts no content. With exit code 1, the output names the first wrong entry."
+        "Verify that no entry of an audit trail was changed, removed or inserted, and that a replay gives the current "
+        "memories and counters. This decrypts no content. With exit code 1, the output names the first wrong entry."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?", help="the agent of one trail")
-        parser.add_argument("--all", action="store_true", help="every agent's trail")
-        exported = "also compare with an export of audit_heads: no trail was cut off or rewritten since"
+        parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?", help="verify only this agent's trail")
+        parser.add_argument("--all", action="store_true", help="verify every agent's trail")
+        exported = "an export of audit_heads; also verify that no trail was cut off or rewritten after it"
         parser.add_argument("--heads", metavar="FILE", help=exported)
         parser.add_argument("--json", action="store_true", help="print one line of JSON")
 

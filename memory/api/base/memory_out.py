@@ -28,7 +28,7 @@ class MemoryOut(serializers.Serializer[Any]):
     content = serializers.CharField()
     discarded_at = serializers.DateTimeField(allow_null=True)
     superseded_by = serializers.IntegerField(allow_null=True)
-    version = serializers.IntegerField(help_text="number of the latest audit entry that changed the memory; its ETag")
+    version = serializers.IntegerField(help_text="number of the last audit entry that changed it; the memory's ETag")
 
 
 class WithFile(serializers.Serializer[Any]):

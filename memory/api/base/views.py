@@ -116,7 +116,7 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
         return {
             "type": "http",
             "scheme": "bearer",
-            "description": "An agent's key (`pal_…`) gives access to one silo, a tenant's key (`palt_…`) to none",
+            "description": "An agent's key (`pal_…`) opens one silo. A tenant's key (`palt_…`) opens no silo",
         }
 
 

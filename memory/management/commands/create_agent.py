@@ -20,7 +20,7 @@ _SETTINGS: dict[str, tuple[str, type, Any, str, str]] = {
     "steward": ("steward", str, "", "EMAIL", "the person who decides for the agent"),
     "memory-path": ("memory_path", str, "", "FILE", "the file of its log, inside VAULT_ROOTS; default: its journal"),
     "vault": ("vault_path", str, "", "FOLDER", "a folder inside VAULT_ROOTS, for a vault with a file of each memory"),
-    "last-n": ("last_n", int, 0, "N", "how many entries of the log gc keeps"),
+    "last-n": ("last_n", int, 0, "N", "log entries that gc keeps"),
     "max-entries": ("max_entries", int, 0, "N", "used instead of --last-n if that is 0; default: all"),
     "context-tokens": ("context_tokens", int, None, "TOKENS", "log tokens that gc sends to the model; default: all"),
     "budget": ("budget_tokens", int, 8_000, "TOKENS", "budget of core memory; default: 8000"),

@@ -69,8 +69,8 @@ class Command(RemovalCommand):
         self.tell(f"erasure of the silo: {f'as entry {figures.entry}' if figures.entry else 'not done'}")
         self.tell(f"{memories}, and their copies in {entries} of the trail, can no longer be opened here")
         self.tell(
-            f"a backup has its data key, wrapped by silo key {figures.silo_key}; it can be opened until the backup is "
-            f"deleted or the silo key is retired; this silo key also wraps the data keys of {others}"
+            f"a backup has the agent's data key, wrapped by silo key {figures.silo_key}; the backup can be opened "
+            f"until it is deleted or the silo key is retired; this silo key also wraps the data keys of {others}"
         )
         if figures.file:
             self.tell(f"its memory file is not part of the silo and stays: {figures.file}")

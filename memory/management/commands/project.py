@@ -69,10 +69,10 @@ class Command(AgentCommand):
         parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="where to look; default: this folder")
         parser.add_argument("--project", metavar="ID", help=f"the project of memories that need one; {PROJECT_HELP}")
         several: dict[str, Any] = {"action": "append", "default": []}
-        system = f"only this system; also list files that may be its own but cannot be read. {_FROM_HELP}"
+        system = f"only this system; also list files that may belong to it but cannot be read. {_FROM_HELP}"
         parser.add_argument("--from", dest="systems", choices=list(SYSTEMS), metavar="SYSTEM", help=system, **several)
         parser.add_argument("--plain", metavar="FOLDER", help="also import each file in this folder", **several)
-        parser.add_argument("--path", metavar="PATTERN", help="only files with such a path: docs/*", **several)
+        parser.add_argument("--path", metavar="PATTERN", help="only files with a path like docs/*", **several)
         choices = sorted(SCOPES)
         parser.add_argument("--category", choices=choices, metavar="NAME", help="only this category", **several)
         parser.add_argument("--since", metavar="DATE", help="only memories from this date on; ISO 8601")
@@ -192,7 +192,7 @@ class Command(AgentCommand):
         looked = look_at_history(agent, folder, project, limits, parts, again=options["again"])
         self.say(f"{looked.summary[:1].upper()}{looked.summary[1:]}.")
         if looked.earlier:
-            self.say("--dry-run --again prints its memory." if options["dry_run"] else "--again analyzes it anyway.")
+            self.say("--dry-run --again prints an analysis." if options["dry_run"] else "--again repeats the analysis.")
             file = self.file_of(agent, looked.earlier.memory)
             self.result({"id": looked.earlier.memory, "project": project, "unchanged": True, "file": file})
         if looked.analysis is None:

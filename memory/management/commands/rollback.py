@@ -38,10 +38,10 @@ class Command(Task):
         what.add_argument("--to-entry", type=int, metavar="SEQ", help="undo everything after this entry; 0 for all")
         parser.add_argument("--preview", action="store_true", help="show the figures, and change nothing")
         conflicts = parser.add_mutually_exclusive_group()
-        skip = "do not change memories that later entries changed"
+        skip = "skip memories changed by later entries"
         conflicts.add_argument("--skip-conflicts", action="store_true", help=skip)
-        conflicts.add_argument("--force", action="store_true", help="also change memories that later entries changed")
-        parser.add_argument("--include-constitutional", action="store_true", help="also constitutional memories")
+        conflicts.add_argument("--force", action="store_true", help="also roll back memories changed by later entries")
+        parser.add_argument("--include-constitutional", action="store_true", help="also change constitutional memories")
         reason = "the reason, which the trail keeps; required for constitutional memories"
         parser.add_argument("--reason", default="", metavar="TEXT", help=reason)
         parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -81,7 +81,7 @@ class Command(Task):
         self.tell(f"{what}, done as entry {figures.entry}:" if figures.applied else f"preview of {what}:")
         self.tell(
             f"{several(figures.restored, 'memory', 'memories')} restored, {figures.discarded:,} discarded, "
-            f"{figures.rewritten:,} rewritten; protection changed on {figures.protection_changed:,}; "
+            f"{figures.rewritten:,} rewritten; protection of {figures.protection_changed:,} changed; "
             f"{figures.tokens_before:,} → {figures.tokens_after:,} tokens of core memory"
         )
         for number, seqs in figures.conflicts:

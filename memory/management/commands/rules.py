@@ -147,7 +147,7 @@ def _status_lines(status: Mapping[str, Any]) -> Iterator[str]:
     files = several(vault["files"], "file")
     behind = "not in sync with its silo" if vault["is_behind"] else "in sync with its silo"
     if vault["is_there"]:
-        yield f"vault {vault['path']}, {files}, {behind}; 'manage.py vault index {label} --check' compares each"
+        yield f"vault {vault['path']}, {files}, {behind}; 'manage.py vault index {label} --check' compares each file"
     else:
         yield f"vault {vault['path']}: the folder is gone; 'manage.py vault index {label}' writes {files} again"
     if vault["fault"]:

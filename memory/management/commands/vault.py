@@ -25,7 +25,7 @@ _DESCRIPTIONS = {
     comparing.BEHIND: f"differs from its memory; {_REPAIR}",
     comparing.MISSING: f"is missing; {_REPAIR}",
     comparing.EDITED: "was changed by hand; --repair keeps it in .discarded/, and writes the memory's file again",
-    comparing.MISPLACED: "is not in the folder that the settings say; --repair moves it",
+    comparing.MISPLACED: "is not in the folder that the settings name; --repair moves it",
     comparing.OLDER: f"was written under another version of the rules; {_REPAIR}",
     COPY: "is a copy that the vault does not need; you can remove it",
     comparing.INDEX: f"is missing, or does not list the files; {_REPAIR}",
@@ -45,7 +45,7 @@ class Command(AgentCommand):
         which = index.add_mutually_exclusive_group()
         which.add_argument("--check", action="store_true", help="only list differences; exit code 1 if there are any")
         which.add_argument("--repair", action="store_true", help="the default; changed files are moved to .discarded/")
-        index.add_argument("--json", action="store_true", help=f"one line of JSON; shows file names only with {KEY}")
+        index.add_argument("--json", action="store_true", help=f"one line of JSON; file names need {KEY}")
         show = self.add_action(actions, "show", self.show, f"print the content of a private memory's file; needs {KEY}")
         show.add_argument("file", metavar="FILE", help="a path, or a path inside the vault's folder")
 

@@ -63,7 +63,7 @@ class Command(Task):
         self._merges(key, done.imported)
         problems = self._trail(agent)
         seconds = time.perf_counter() - started
-        self._print(f"\nDone in {seconds:.1f} seconds. Again: make demo. Serve it: VAR_DIR=var/demo make serve.")
+        self._print(f"\nDone in {seconds:.1f} seconds. Run it again: make demo. Serve it: VAR_DIR=var/demo make serve.")
         return FAILED if problems else None
 
     def _print(self, what: Any) -> None:

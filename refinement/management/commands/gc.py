@@ -34,7 +34,7 @@ class Command(Task):
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
-        parser.epilog = "Exit codes: 0 done, or nothing to do; 1 failed, or wrong usage; 2 configuration; 3 the model."
+        parser.epilog = "Exit codes: 0 done or no work; 1 failed or wrong usage; 2 wrong configuration; 3 model failed."
         parser.error = self._wrong_usage  # type: ignore[method-assign]  # argparse exits with 2
         return parser
 
@@ -49,7 +49,7 @@ class Command(Task):
         parser.add_argument("--all", action="store_true", help="run GC on all agents that have memory enabled")
         parser.add_argument("--tenant", metavar="TENANT", help="with --all: only agents of this tenant")
         parser.add_argument("--model", default="", metavar="PROVIDER/NAME", help="override the model for the analysis")
-        parser.add_argument("--grant", metavar="TOKEN", help="from the grant's page; prints reports about a silo")
+        parser.add_argument("--grant", metavar="TOKEN", help="token from the grant's page, to print a silo's reports")
 
     def run(self, *, agent: str | None, all: bool, tenant: str | None, **options: Any) -> int | None:
         if all and agent:
@@ -74,7 +74,7 @@ class Command(Task):
         found = list(_named(name))
         if len(found) > 1:
             labels = ", ".join(agent.label for agent in found)
-            return self._refuse(f'agent "{name}" is one of several tenants: name one of {labels}', USAGE)
+            return self._refuse(f'several tenants have an agent "{name}": name one of {labels}', USAGE)
         if not found:
             return self._refuse(f'agent "{name}" not found', USAGE)
         [agent] = found

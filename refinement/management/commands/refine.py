@@ -21,9 +21,9 @@ from refinement.models import Mode, Outcome, RefinementSession
 class Command(Task):
     help = (
         "Run a refinement session of an agent with its own model, and print the figures. No content is shown. The exit "
-        "code is 0 if the session completed, declined or ended early. It is 3 if the session failed. Then standard "
-        "error says why. The edits stay in any case. The figures are about core memory. 'before' includes exact "
-        "duplicates. A session removes them first ('repeated tokens')."
+        "code is 0 if the session was completed, was declined or ended early. It is 3 if the session failed. Then "
+        "standard error says why. The edits stay in any case. The figures are about core memory. 'before' includes "
+        "exact duplicates. A session removes them first ('repeated tokens')."
     )
 
     _has_output = False  # the next figures need an empty line before them
