@@ -242,7 +242,7 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
     before, after = sum(m.tokens for m in sources), tokens.count(content)
     if after > before + GROWTH:
         raise BadCall(
-            f"The result has {after:,} tokens, but its sources have {before:,}. You may add at most {GROWTH} tokens.",
+            f"The result has {after:,} tokens. The maximum is {before + GROWTH:,}: its sources plus {GROWTH}.",
             "grown",
         )
     # A result that equals another core memory will be removed as an exact duplicate, so it counts as lost.

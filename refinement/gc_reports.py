@@ -48,7 +48,7 @@ def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0
 
 
 def opened(agent: Agent, reports: Sequence[GcReport]) -> list[str]:
-    """The texts of reports, for the agent. The text of a withdrawn report is "". Raises MemoryDisabled."""
+    """Return the texts of reports to the agent. The text of a withdrawn report is "". Raises MemoryDisabled."""
     switches.require_on(agent)
     silo = Silo.for_agent(agent)
     return [

@@ -226,8 +226,8 @@ def figures(session: RefinementSession) -> dict[str, Any]:
 
 
 def notice(session: RefinementSession, words: str) -> str:
-    """The text of the notice about an ended session. The service counts the figures. They do not come from the model's
-    text."""
+    """The text of the notice about an ended session. The service computes the numbers. They do not come from the
+    model's text."""
     ending = _ENDINGS[Outcome(session.outcome)].format(reason=session.reason.replace("_", " "))
     saved = session.tokens_before - session.tokens_after
     weight = f"saved {saved:,} tokens" if saved >= 0 else f"grew by {-saved:,} tokens"

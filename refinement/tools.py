@@ -117,7 +117,7 @@ class DeclineRefinement(Arguments):
 
 
 class CompleteRefinement(Arguments):
-    """End the session. Say in one or two sentences what you did and why. The service counts the figures."""
+    """End the session. Say in one or two sentences what you did and why. The service adds the figures."""
 
     summary: Filled = Field(min_length=1, max_length=2_000)
 

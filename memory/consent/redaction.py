@@ -220,7 +220,7 @@ def _notices(agent: Agent, sessions: Iterable[int]) -> set[int]:
 
 
 def _summaries_of(agent: Agent, numbers: Sequence[int]) -> set[int]:
-    """Summaries of the sessions in which these memories were recorded. Also topics that such a recording updated."""
+    """The memories of sessions in which these memories were recorded, and the topics that were updated at that time."""
     found = {session.memory for session in recorded_in(agent, numbers) if session.memory is not None}
     recordings = _edits_of(agent, numbers).filter(before_digest__isnull=True).values_list("seq", flat=True)
     after = Change.objects.filter(agent_id=agent.pk, seq__among=[seq + 1 for seq in recordings])

@@ -161,7 +161,7 @@ def _check(by_field: Mapping[str, Sequence[int]], suggested: set[int], expect: M
             raise Invalid(field, f"has memories that are not suggested now: {', '.join(map(str, unknown[:20]))}")
     unseen = sorted(set(by_field["discard"]) - expect.keys())
     if unseen:
-        raise Invalid("expect", f"must have the listed versions of memories {', '.join(map(str, unseen[:20]))}")
+        raise Invalid("expect", f"needs the version that you saw, for memories {', '.join(map(str, unseen[:20]))}")
     if len(set(numbers)) < len(numbers):
         raise Invalid("discard", "and `keep` must not have the same memory twice")
     if len(numbers) > limit:

@@ -329,8 +329,8 @@ class _Shaping:
 
 
 def _in_tags(before: str, text: str) -> list[str]:
-    """Split a text into as many tags as needed. If possible, split it after slashes. If the text needs more than eight
-    tags, leave out its middle."""
+    """Split a long text into several tags, after slashes if possible. If the text needs more than eight tags, leave out
+    its middle."""
     text, tags, room = " ".join(text.split()), [], MAX_TAG - len(before)
     if len(text) > 8 * room - 1:
         text = f"{text[: 4 * room - 1]}…{text[-2 * room :]}"
