@@ -1,4 +1,4 @@
-"""Fast reads and writes of many rows, where Django is slow (figures: docs/internals/benchmarks.md)."""
+"""Reads and writes many rows faster than Django does. The figures are in docs/internals/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Statement:
         by_column = []
         for column in self.columns:
             values = [getattr(row, column.attname) for row in rows]
-            if isinstance(column, models.DateTimeField | models.JSONField):  # others need no preparation, which is slow
+            if isinstance(column, models.DateTimeField | models.JSONField):  # other columns need no preparation
                 values = [column.get_db_prep_save(value, connection) for value in values]
             by_column.append(values)
         with connection.cursor() as cursor:
@@ -75,7 +75,7 @@ class _Statement:
 
     @cached_property
     def _with_arrays(self) -> str:
-        # Without the type's length, because a cast would shorten values.
+        # The types have no length. Otherwise, a cast would shorten values.
         types = [str(column.cast_db_type(connection)).split("(")[0] for column in self.columns]
         names = ", ".join(f"column{place}" for place in range(1, len(types) + 1))
         return f"{self.before} unnest({', '.join(f'%s::{each}[]' for each in types)}) AS data ({names}) {self.after}"
@@ -175,11 +175,10 @@ class _Composed:
 
 
 def streamed(rows: models.QuerySet[Any, Any], at_a_time: int = 500) -> closing[Generator[Any, None, None]]:
-    """A context manager: `with` gives the rows, which are read in batches, and closes the cursor at the end of the
-    block.
+    """A context manager that gives the rows. It reads them in batches, and closes the cursor at the end of the block.
 
-    Otherwise the garbage collector closes the cursor. On PostgreSQL it can do that during another statement on the same
-    connection. That statement then waits forever.
+    Otherwise the garbage collector closes the cursor. On PostgreSQL, this can happen during another statement on the
+    same connection. Then the other statement waits forever.
     """
     return closing(cast(Generator[Any, None, None], rows.iterator(at_a_time)))
 

@@ -22,8 +22,8 @@ def _add_wrapper(connection: BaseDatabaseWrapper, **_: Any) -> None:
 def _replan(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
     """Execute a statement. If PostgreSQL refuses its old plan, drop all plans and execute the statement again.
 
-    PostgreSQL refuses the plan of a prepared statement if a migration changed the type of its result. Inside a
-    transaction, this raises the error instead, because the rollback drops the plans.
+    PostgreSQL refuses the plan if a migration changed the type of the statement's result. Inside a transaction, the
+    error is raised instead, because the rollback drops the plans.
     """
     try:
         return execute(sql, params, many, context)

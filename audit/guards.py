@@ -1,7 +1,7 @@
 """Database triggers that protect the trail and the memories.
 
-They refuse a change or deletion of a row of the trail, a gap in the trail, and the deletion of a memory. One change of
-the trail is allowed: a redaction removes the content that it covers (`audit.redactions`).
+They refuse SQL that changes or deletes a row of the trail, leaves a gap in the trail, or deletes a memory. One change
+of the trail is allowed: a redaction removes the content that it covers (`audit.redactions`).
 
 Triggers also apply to SQL typed by hand and to `queryset.delete()`. The migration that creates a table also creates its
 triggers (`install`). On SQLite, a change of a column rebuilds the table and drops its triggers. So every `migrate`
@@ -60,8 +60,8 @@ def register(guard: Guard) -> None:
 
 
 def install(*_: Any) -> None:
-    """Create the triggers. The migration that creates the tables calls this. Later migrations in the same run may alter
-    the tables."""
+    """Create the triggers. The migration that creates the tables calls this. Then SQLite refuses updates, because
+    later migrations in the same run may alter the tables (`refuse_updates`)."""
     restore_triggers()
     refuse_updates()
 
@@ -79,16 +79,16 @@ def restore_triggers(**_: Any) -> None:
             for name, body in _pg_functions().items():
                 made = f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SET search_path = {path}"
                 cursor.execute(f"{made} AS $${body}$$")
-        for guard in reversed(_existing()):  # memories first, in the order of edits, to avoid a deadlock
+        for guard in reversed(_existing()):  # memories first, as in an edit, to avoid a deadlock
             for name, statement in _triggers(guard):
                 cursor.execute(_drop(name, guard.table))
                 cursor.execute(statement)
 
 
 def refuse_updates(plan: Sequence[Any] | None = None, **_: Any) -> None:
-    """Before a `migrate` on SQLite, remove the conditions of the triggers, so that they refuse every UPDATE.
+    """Before a `migrate` on SQLite, remove the conditions that allow some UPDATEs. So the triggers refuse every UPDATE.
 
-    SQLite does not alter a table or column that a trigger's condition names. After the `migrate`, `restore_triggers`
+    SQLite does not alter a table or column that such a condition names. After the `migrate`, `restore_triggers`
     restores the conditions.
     """
     if connection.vendor == "sqlite" and plan != []:

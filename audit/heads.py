@@ -40,8 +40,8 @@ class BadHeads(ConfigurationError):
 
 
 def export(agent_id: int | None = None) -> dict[str, Any]:
-    """Export the last entry of every trail, or of one agent's trail. The newest key signs the export (Ed25519). It has
-    no content.
+    """Export the last entry of every trail, or of one agent's trail. The newest key signs the export (Ed25519). The
+    export has no content.
 
     `{"format", "at", "heads": [{"agent_id", "agent", "seq", "mac", "at"}], "key_id", "public_key", "signature"}`
     """
@@ -105,7 +105,7 @@ def _is_head(head: dict[str, Any]) -> bool:
 
 
 def problems(heads: list[dict[str, Any]]) -> Iterator[Problem]:
-    """Report each trail that no longer has the entry that was its last when the heads were exported.
+    """Report each trail whose last entry at the time of the export is now missing or different.
 
     Together with the chain, that entry proves all entries before it.
     """

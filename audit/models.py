@@ -96,8 +96,8 @@ def _one_of(*operations: Operation) -> models.Q:
 OWN_EDITS = models.Q(actor_kind=ActorKind.AGENT.value, session__isnull=True) & _one_of(
     Operation.REVISED, Operation.DISCARDED, Operation.RESTORED, Operation.CONSOLIDATED
 )
-# Requests to an agent's side, requests with their outcomes (audit/consent.py, proposals.py, removals.py), and reads.
-# These are rare, so each has an index of its own.
+# Three kinds of rare entries, each with its own index: requests to an agent's side, requests and their outcomes
+# (audit/consent.py, proposals.py, removals.py), and reads.
 ASKS = _one_of(
     Operation.ACCESS_REQUESTED, Operation.CHANGE_PROPOSED, Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED
 )

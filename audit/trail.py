@@ -68,7 +68,7 @@ class Actor:
 class Head:
     """The number, MAC and time of a trail's last entry; 0, b"" and None for an empty trail.
 
-    The agent's row also stores this head. So a verification detects that last entries were removed.
+    The agent's row also stores this head. So a verification detects the removal of the last entries.
     """
 
     seq: int
@@ -183,8 +183,8 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 
 def changes_digest(changes: Iterable[dict[str, Any]]) -> bytes:
-    """The SHA-256 of all changes, each with its number, its digest before and its digest after. The changes must be in
-    order of number."""
+    """The SHA-256 of all changes, each with its memory number, its digest before and its digest after. The changes must
+    be sorted by memory number."""
     total = hashlib.sha256()
     for change in changes:
         total.update(change["number"].to_bytes(8, "big"))

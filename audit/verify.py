@@ -90,8 +90,8 @@ def missing_guards() -> list[Problem]:
 def chain(agent_id: int, label: str) -> Iterator[Problem]:
     """The problems of an agent's chain, in constant memory. The check ends at a row that cannot be read.
 
-    Rows are read in batches. So the error of that row comes before the entries in front of it are checked. A second
-    walk checks these entries.
+    Rows are read in batches. So such a row raises its error before some earlier entries are checked. A second walk
+    checks these entries.
     """
     walk = _Walk(agent_id, label)
     with ill_formed() as found:
@@ -132,12 +132,12 @@ def first_unreadable(model: type[models.Model], number: str, **where: Any) -> in
     return None
 
 
-_SOON = 100  # following entries to search for one that was renumbered
+_SOON = 100  # number of following entries in which a renumbered entry is searched
 
 
 def _redacted(agent_id: int) -> Redacted:
-    """The bodies and notes that the agent's redactions list. This function ignores ill-formed entries. The walk reports
-    them."""
+    """The bodies and notes in the lists of the agent's redactions. This function ignores ill-formed entries. The walk
+    reports them."""
     redacted = Redacted()
     entries = AuditEntry.objects.filter(agent_id=agent_id, operation=Operation.REDACTED).order_by("seq")
     for pk in entries.values_list("pk", flat=True):  # one query each, so that a bad row affects only itself
@@ -209,8 +209,8 @@ class _Walk:
             yield Problem(self.label, entry["seq"], ILL_FORMED_ROW)
 
     def _located(self, problem: str, entry: Row, previous: bytes, own: _Changes) -> str:
-        """For an altered entry, a more exact problem that says where the entry comes from. Otherwise, or if that cannot
-        be found, `problem`."""
+        """The problem of an altered entry, with the place where the entry comes from, if this place can be found. In
+        all other cases, return `problem`."""
         if problem == ALTERED and not self._has_searched:
             self._has_searched = True  # only once, because it reads the whole trail
             with ill_formed():
@@ -228,8 +228,8 @@ class _Walk:
         return None
 
     def _is_before(self, entry: Row, previous: bytes) -> str | None:
-        """The problem that this entry was inserted. This is so if one of the following entries was written with its
-        number."""
+        """The problem that this entry was inserted, if one of the following entries was written with the number of this
+        entry."""
         agent_id, seq = self._which["agent_id"], entry["seq"]
         for other in AuditEntry.objects.filter(agent_id=agent_id, seq__gt=seq).order_by("seq").values()[:_SOON]:
             own: Any = Change.objects.filter(agent_id=agent_id, seq=other["seq"]).order_by("number").values()

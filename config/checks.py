@@ -16,7 +16,7 @@ from django.db import DatabaseError
 from config.keyfiles import exposed
 from config.keyring import KeysMissing, keyring
 
-OURS = "palimpsest"  # the tag of the checks that commands run: of settings, not of pages and models
+OURS = "palimpsest"  # the tag of the checks that commands run; they check settings, not pages and models
 
 # Checks that query the database are registered with `deploy=True`. Django's `migrate` does not run them, so it can
 # restore a missing trigger.

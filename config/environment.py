@@ -17,7 +17,7 @@ from config.keyfiles import read_key_file
 
 _TRUE = {"true", "yes", "on", "ok", "y", "1"}
 _FALSE = {"false", "no", "off", "n", "0"}
-_DIGITS = 9  # of a whole number: enough for every setting, and without overflows
+_DIGITS = 9  # in a whole number: enough for every setting, too few for an overflow
 _DATABASES = ("sqlite", "postgres", "postgresql", "psql", "pgsql")
 _DATABASE_ADVICE = "must be postgres://USER:PASSWORD@HOST:PORT/NAME (special characters %-encoded) or sqlite:///PATH"
 _MAIL_ADVICE = (

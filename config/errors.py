@@ -13,7 +13,7 @@ class DomainError(Exception):
     """An operation was refused or failed. `code` is for programs, `str(error)` for people."""
 
     code = "error"
-    exit_code = FAILED  # of a command that ends with it
+    exit_code = FAILED  # of a command that ends with this error
 
 
 class ConfigurationError(DomainError):

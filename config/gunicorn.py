@@ -1,4 +1,4 @@
-"""Settings of gunicorn, for `manage.py serve` and for gunicorn itself.
+"""Settings of gunicorn. They also apply if `manage.py serve` starts it.
 
 Logs never quote an invalid request. The web processes count requests in files in one folder. The service empties this
 folder when it starts.
@@ -37,7 +37,7 @@ logger_class = _Logger
 worker_class = "gthread"
 threads = 32  # a slow client occupies one; docs/reference/configuration.md#processes
 keepalive = 30  # seconds
-# Connections of one process. The other files are for databases, memory files and logs.
+# Connections of one process. 200 of its open files are left for databases, memory files and logs.
 worker_connections = max(10, min(1_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200))
 
 

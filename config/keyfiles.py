@@ -31,7 +31,7 @@ def exposed(folder: Path) -> list[Path]:
 def _mode(path: Path) -> int:
     try:
         return path.stat().st_mode
-    except OSError:  # missing or not accessible: reading it reports that
+    except OSError:  # missing or not accessible; reading the file reports this
         return 0
 
 

@@ -73,7 +73,7 @@ LOGGING: dict[str, Any] = {
         "palimpsest": {"level": "INFO"},
         # SQL parameters and request lines may contain content, so these loggers are off at every level.
         "django.db.backends": {"level": "CRITICAL", "propagate": False},
-        "psycopg": {"level": "CRITICAL"},  # it logs errors that it cannot raise, with the row
+        "psycopg": {"level": "CRITICAL"},  # psycopg logs errors that it cannot raise, and quotes the row
         "httpx": {"level": "WARNING"},
         "httpcore": {"level": "WARNING"},
     },

@@ -50,7 +50,7 @@ def _error_page(status: int) -> View:
 
     @plain
     def answer(*_: Any, **__: Any) -> HttpResponse:
-        # Without the request, which may be invalid. So messages wait for the next page.
+        # The request is not used, because it may be invalid. So messages wait for the next page.
         return HttpResponse(render_to_string(f"{status}.html"), status=status)
 
     return answer

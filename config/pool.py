@@ -21,29 +21,28 @@ from config.errors import FAILED
 log = structlog.get_logger("palimpsest.worker")
 
 FILING_SECONDS = 3.0  # for the results of the last tasks
-LAST_SECONDS = 10  # after a request to end, until a process is killed
+LAST_SECONDS = 10  # from the request to end until a process is killed
 
 
 class Sentinel(cluster.Sentinel):  # type: ignore[misc]
     """The process that starts the other processes of a worker and watches them.
 
     The processes share queues. While a process waits for a task or reports a result, it holds the lock of a queue. If
-    the process is killed at this time, the lock is never released. django-q2 would start another process. Then this
-    process and all the others would wait forever. So the worker ends, and its supervisor starts a new worker with new
-    queues.
+    the process is killed at this time, the lock is never released. django-q2 would start another process. Then the
+    new process and all the others would wait forever. So the worker ends, and its supervisor starts a new worker with
+    new queues.
     """
 
     def guard(self) -> None:
-        # A supervisor may send SIGTERM to all processes of the worker. If that kills this process while it reads
-        # `stop_event`, the first process waits forever when it sets the event.
+        # A supervisor may send SIGTERM to all processes of the worker. If the signal killed this process while it reads
+        # `stop_event`, the first process would wait forever when it sets the event.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         threading.Thread(target=self._watch, args=[os.getppid()], daemon=True).start()
         super().guard()
 
     def _watch(self, first: int) -> None:
-        """End the worker when its first process or one of the others is killed. A separate thread does this, because
-        the guard may be blocked: if a process is killed while it holds the lock of its timer, the guard waits for that
-        lock."""
+        """End the worker when its first process or one of the others is killed. A killed process may still hold the
+        lock of its timer. Then the guard waits forever for this lock. So a separate thread watches the processes."""
         while not queue.is_ending():
             if os.getppid() != first:
                 log.error("the first process of the worker died: the worker ends")

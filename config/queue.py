@@ -157,8 +157,8 @@ def _remove_foreign() -> None:
 
 
 def _bring_back() -> None:
-    """If a repeated task is due only after more than one interval, make it due now. The clock was ahead when that date
-    was set."""
+    """If the next run of a repeated task is more than one interval away, make the task due now. The clock was ahead
+    when the next run was set."""
     for row in Schedule.objects.filter(schedule_type=Schedule.MINUTES):
         now = timezone.now()
         if row.next_run > now + timedelta(minutes=row.minutes):
@@ -223,7 +223,7 @@ def unattended() -> str:
 
 
 def give_again() -> None:
-    """Put the tasks that workers took from the database and did not finish back into the queue."""
+    """Put unfinished tasks back into the queue: those that workers have taken from the database."""
     OrmQ.objects.filter(lock__gt=timezone.now()).update(lock=timezone.now())
 
 

@@ -29,7 +29,7 @@ SECRET_KEY = env.secret_key("SECRET_KEY", KEYS_DIR)
 ALLOWED_HOSTS = env.listed("ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.listed("CSRF_TRUSTED_ORIGINS", [])
 
-# Keys: base64, separated by commas, newest first. Empty means the file of that name in KEYS_DIR.
+# Keys: base64, separated by commas, newest first. If a variable is empty, its key file in KEYS_DIR is used.
 SILO_KEYS = env.text("SILO_KEYS")
 AUDIT_KEY = env.text("AUDIT_KEY")
 PEPPER_KEY = env.text("PEPPER_KEY")
@@ -101,7 +101,7 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     _PREPARED = env.switch("PREPARED_STATEMENTS", default=True)
-    # A transaction pooler may use another connection for the next statement, where a cursor does not exist.
+    # A transaction pooler may use another connection for the next statement, where the cursor does not exist.
     DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not _PREPARED
     # Prepared statements need parameters that the server binds.
     DATABASES["default"].setdefault("OPTIONS", {}).update(
@@ -194,7 +194,7 @@ OLLAMA_BASE_URL = env.text("OLLAMA_BASE_URL", "http://127.0.0.1:11434")
 LEASE_SECONDS = env.whole("LEASE_SECONDS", 600)
 MODEL_CALL_SECONDS = env.whole("MODEL_CALL_SECONDS", 300)
 BATCH_TOKENS = env.whole("BATCH_TOKENS", 24_000)
-# Model tokens of a tenant's sessions in a calendar month (UTC), if the tenant has no own limit. None: no limit.
+# Model tokens of a tenant in a calendar month (UTC), if the tenant has no own limit. None: no limit.
 MONTH_TOKENS: int | None = env.whole("MONTH_TOKENS", 0) or None
 # Sessions that run at the same time: of a tenant, if it has no own limit, and of a provider. 0: no limit.
 TENANT_SESSIONS = env.whole("TENANT_SESSIONS", 0)
@@ -204,13 +204,13 @@ PROVIDER_SESSIONS = env.numbers("PROVIDER_SESSIONS", {"openai": 0, "anthropic": 
 QUEUE_WORKERS = env.whole("QUEUE_WORKERS", 2)
 TASK_SECONDS = env.whole("TASK_SECONDS", 1_800)  # the time limit of a task, above that of a session
 SWEEP_MINUTES = env.whole("SWEEP_MINUTES", 10)
-SWEEP_AGENTS = env.whole("SWEEP_AGENTS", 1_000)  # the most agents that wait in the queue, the longest overdue first
+SWEEP_AGENTS = env.whole("SWEEP_AGENTS", 1_000)  # the most agents that wait in the backlog
 Q_CLUSTER: dict[str, Any] = {
     "name": "palimpsest",
     "workers": QUEUE_WORKERS,
     "queue_limit": QUEUE_WORKERS,
     "timeout": TASK_SECONDS,
-    # A task that a worker does not finish in this time is given to another. It may wait for two other tasks first.
+    # After this time, another worker gets an unfinished task. The task may have waited for two other tasks first.
     "retry": 3 * TASK_SECONDS + 60,
     "max_attempts": 3,
     "ack_failures": True,
@@ -221,7 +221,7 @@ Q_CLUSTER: dict[str, Any] = {
     **({"redis": env.with_timeouts(REDIS_URL)} if REDIS_URL else {"orm": "default"}),
 }
 
-# The admin's colors, as in palimpsest/plain.css. The theme's own have too little contrast in dark mode.
+# The admin's colors, as in palimpsest/plain.css. The theme's own colors have too little contrast in dark mode.
 _PRIMARY = {
     "50": "#f7f4fb",
     "100": "#ede6f6",

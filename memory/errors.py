@@ -121,8 +121,8 @@ class PersonRequired(MemoryFault):
 
 
 class NotConfirmed(MemoryFault):
-    """The change would turn on a switch without the person's agreement. Somebody turned off this switch in the
-    meantime."""
+    """The change would turn on a switch without the person's agreement, because somebody has just turned off this
+    switch."""
 
     code = "not_agreed"
 
@@ -237,7 +237,7 @@ class NothingToUndo(MemoryFault):
 
 
 class Conflict(MemoryFault):
-    """Later entries changed the same memories. `conflicts` maps each memory's number to its entries."""
+    """Later entries changed the same memories. `conflicts` maps each memory number to the numbers of these entries."""
 
     code = "conflict"
 

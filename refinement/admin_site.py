@@ -21,7 +21,7 @@ class Site(UnfoldAdminSite, OTPAdminSite):  # type: ignore[misc]  # Unfold comes
     index_title = "Overview"
     enable_nav_sidebar = True
     index_template = "admin/overview.html"
-    login_template = "admin/login.html"  # not that of OTPAdminSite
+    login_template = "admin/login.html"  # instead of OTPAdminSite's template
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
         """Import only this project's pages. `admin.autodiscover` would also import the pages of django-q and of

@@ -1,8 +1,8 @@
 """A tenant's monthly allowance of model tokens. When it is used up, only sessions that a person requests are opened.
 
-Only sessions that the service drives count, because a runtime pays for its own model. The tokens of a session count
-when the session ends. So open sessions can exceed the allowance. Each session can exceed it at most by the session's
-own limit.
+The tokens of `gc` count, and those of sessions that the service drives. Other sessions do not count, because a runtime
+pays for its own model. The tokens of a session count when the session ends. So open sessions can exceed the allowance,
+each at most by its own limit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from refinement.models import Driver, RefinementSession, Share
 
 
 def month_of(moment: datetime) -> date:
-    """Return the first day of the month in which the moment is, in UTC."""
+    """Return the first day of the month of this moment (in UTC)."""
     return moment.astimezone(UTC).date().replace(day=1)
 
 
@@ -35,7 +35,7 @@ def of(tenant: Tenant) -> int | None:
 
 
 def spent(tenant_id: int, now: datetime | None = None) -> int:
-    """Return the number of model tokens that the tenant's closed sessions used this month."""
+    """Return the number of model tokens that count for the tenant in this month."""
     rows = Share.objects.filter(tenant_id=tenant_id, month=month_of(now or timezone.now()))
     return rows.values_list("model_tokens", flat=True).first() or 0
 
@@ -72,4 +72,4 @@ def add(tenant_id: int, tokens: int, at: datetime) -> None:
     Share.objects.get_or_create(tenant_id=tenant_id)
     of_tenant = Share.objects.filter(tenant_id=tenant_id)
     of_tenant.filter(Q(month=None) | Q(month__lt=month)).update(month=month, model_tokens=0)
-    of_tenant.filter(month=month).update(model_tokens=F("model_tokens") + tokens)  # not the tokens of an earlier month
+    of_tenant.filter(month=month).update(model_tokens=F("model_tokens") + tokens)  # not if `at` is in an earlier month

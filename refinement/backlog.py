@@ -30,7 +30,7 @@ from refinement import allowance, providers, schedule, scheduling
 from refinement.errors import AllowanceSpent, BackingOff
 from refinement.models import Outcome, RefinementSession, Waiting
 
-# Most wake-ups in the queue. Each worker that takes an agent adds the next one. Mail waits behind them.
+# At most this many wake-ups are queued, because mail waits behind them. A worker that takes an agent adds the next.
 AT_ONCE = 4
 ROWS = 1_000  # in one statement
 REPEAT_AFTER = timedelta(minutes=1)  # a repeated request gets a new task after this time, because the first may be lost
@@ -109,7 +109,7 @@ def sweep() -> int:
     The agents of each pair of tenant and provider are sorted: those that a person requested come first, and then those
     that are due for the longest time. The sweep adds the first agent of each pair, then the second of each pair, and so
     on. If a provider or model does not respond, only a few of its agents are added, to find out when it responds again.
-    Agents are removed if they are no longer due, if their model changed, or if they exceed the limit.
+    Agents are removed if they are no longer due, if their model changed, or if too many others come first.
     """
     began = timezone.now()
     remove_lost()
@@ -204,7 +204,7 @@ def _wake_later() -> None:
 
 
 def _is_dry() -> bool:
-    """Return whether no agent in the backlog can be refined now, but other due agents can be refined."""
+    """Return True if no agent in the backlog can be refined now, and another due agent can."""
     now = scheduling.closed()
     if scheduling.free(now).exists():
         return False
@@ -222,6 +222,6 @@ def remove_lost() -> None:
     """Remove agents whose worker died, so that they can be added again. Their open sessions end separately."""
     now = timezone.now()
     driven = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.OPEN, lease_until__gte=now)
-    opening = timedelta(seconds=settings.LEASE_SECONDS)  # an import may lock the agent for as long
-    lost = Q(taken_at__lt=now - opening) | Q(taken_at__gt=now + opening)  # set by a wrong clock
+    opening = timedelta(seconds=settings.LEASE_SECONDS)  # an import may lock the agent this long
+    lost = Q(taken_at__lt=now - opening) | Q(taken_at__gt=now + opening)  # or a wrong clock set the time
     Waiting.objects.filter(lost).filter(~Exists(driven)).delete()

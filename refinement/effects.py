@@ -28,10 +28,10 @@ from refinement.errors import BadCall, FloorReached
 from refinement.losses import losses
 from refinement.models import Mode, Outcome, RefinementSession
 
-SHOWN_IN_ERRORS = 10  # memories whose current content one error shows
-DUPLICATES_TRIED = 200  # most similar memories that a deletion in dedupe_only is compared with
-MAX_SOURCE_CHARACTERS = 200_000  # of one call, which reads and compares the sources while the agent is locked
-LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # specifics of one edit
+SHOWN_IN_ERRORS = 10  # memories that one error shows with their current content
+DUPLICATES_TRIED = 200  # in dedupe_only, the most memories that a deleted memory is compared with
+MAX_SOURCE_CHARACTERS = 200_000  # in the sources of one call; the agent is locked while they are compared
+LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # details of one edit
 GROWTH = 16  # tokens by which a result may exceed its sources, for example for a full date or a name
 _WORD = re.compile(r"\w+")  # without search operators
 
@@ -213,10 +213,10 @@ EFFECTS: dict[str, Callable[[CallContext, Any], None]] = {
 
 
 def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[errors.NumbersError]) -> None:
-    """Refuse memories that the agent may not edit. `reasons` are additional errors that refuse a memory.
+    """Refuse memories that the agent may not edit. `reasons` are the errors of additional checks.
 
     The agent must have seen the current version of each memory. Otherwise the edit could overwrite a change that the
-    agent does not know. The write path checks some of the reasons again, because it has other callers.
+    agent does not know. The write path makes some of these checks again, because it has other callers.
     """
     operations.refuse(memories, errors.Discarded, errors.Notice, errors.Private)
     switches.require_open(call.agent, (memory.category for memory in memories))
@@ -281,7 +281,7 @@ def _left_out(call: CallContext, sources: list[Memory], content: str) -> list[di
 
 
 def _require_duplicate(call: CallContext, memory: Memory) -> None:
-    """In the mode dedupe_only, refuse to delete a memory if no equal or nearly equal memory stays."""
+    """In the mode dedupe_only, allow a deletion only if an equal or nearly equal memory stays."""
     silo = Silo.for_agent(call.agent)
     content = silo.open(memory).content
     with reader(call.agent) as index:

@@ -31,8 +31,8 @@ from refinement.models import GcReport
 TEMPERATURE, MAX_TOKENS = 0.3, 4_096
 _KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
-# The class of an error by HTTP status. Every other status, and a failed connection, is `server`; no answer in time is
-# `timeout`. `bad_request` is exit code 1, every other class is 3.
+# HTTP status → class of the error. The class is `server` for other statuses and for a failed connection, and `timeout`
+# if no answer comes in time. The exit code is 1 for the class `bad_request`, and 3 for every other class.
 ERROR_CLASSES: dict[str, dict[int, str]] = {
     "anthropic": {400: "bad_request", 401: "auth", 429: "rate_limit", 529: "overloaded"},
     "openai": {400: "bad_request", 401: "auth", 403: "auth", 404: "bad_request", 429: "rate_limit"},
@@ -162,7 +162,7 @@ def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
 
 def _request(name: str, text: Text, *, quotes: bool) -> base.Request:
     long = LongText(secrets.token_hex(16), text.size, text.pieces) if text.size > CHUNK else None
-    # Not by Django's engine: it loads the template tags of every app, which take 11 MB.
+    # Django's template engine is not used, because it loads the template tags of every app (11 MB).
     system = (settings.BASE_DIR / "templates" / "refinement" / "gc.txt").read_text("utf-8").strip()
     user = long.mark if long else b"".join(text.pieces()).decode("utf-8", "replace")
     return base.Request(

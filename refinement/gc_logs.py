@@ -25,8 +25,8 @@ BYTES_PER_TOKEN = 16  # at most: four characters of four bytes
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The part of a log that the model gets. `size` is the number of its bytes. `left_out` is the number of the oldest
-    entries, which are not sent."""
+    """The part of a log that the model gets. `size` is the number of its bytes. `left_out` says how many of the oldest
+    entries are not sent."""
 
     pieces: Callable[[], Iterable[bytes]]
     size: int
@@ -42,7 +42,7 @@ class FileLog:
     """A log in the agent's memory file."""
 
     is_file = True
-    seq: int | None = None  # only of a journal
+    seq: int | None = None  # only a journal has a number
 
     def __init__(self, agent: Agent, actor: Actor) -> None:
         self.agent, self.actor, self.place = agent, actor, runs.place_of(agent)
@@ -59,8 +59,8 @@ class FileLog:
         return Text(lambda: log_file.read(self.place, self._state, start), self._state.size - start, left_out)
 
     def _newest(self, context_tokens: int) -> tuple[int, int]:
-        """The position of the byte where the newest entries that fit begin, and the number of entries before this
-        position. Text before the first entry is sent only if everything fits."""
+        """The byte position of the oldest entry that still fits, and the number of entries before it. Text before the
+        first entry is sent only if everything fits."""
         window = max(0, self._state.size - context_tokens * BYTES_PER_TOKEN)
         texts = _entries_in(log_file.read(self.place, self._state, window), is_whole=window == 0)
         fitting, all_fit = newest(texts, context_tokens)

@@ -1,4 +1,4 @@
-"""Reports of `gc`: a model's analyses of an agent's log. They are stored sealed and have three sections."""
+"""Reports of `gc`. A model writes them about an agent's log, in three sections. They are stored sealed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _HEADING = re.compile(rf"^\s{{0,3}}#{{1,6}}\s+({'|'.join(SECTIONS.values())})[\s
 def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0, since: int | None = None) -> GcReport:
     """Store a sealed report with the agent's next number.
 
-    If content was redacted after audit entry `since`, the report may quote this content. Then it is stored without its
-    text, as withdrawn. Raises Erased, MemoryDisabled.
+    If content was redacted after audit entry `since`, the report may quote this content. Then it is stored as
+    withdrawn, without its text. Raises Erased, MemoryDisabled.
     """
     with edits.locked(agent) as row:
         edits.require_key(row)
@@ -48,7 +48,7 @@ def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0
 
 
 def opened(agent: Agent, reports: Sequence[GcReport]) -> list[str]:
-    """Return the texts of reports to the agent. The text of a withdrawn report is "". Raises MemoryDisabled."""
+    """Decrypt the texts of these reports. The text of a withdrawn report is "". Raises MemoryDisabled."""
     switches.require_on(agent)
     silo = Silo.for_agent(agent)
     return [

@@ -5,8 +5,8 @@ its limits, and that the arguments are valid. Then it calls the tool's function 
 changes only the session's counts. Its result says what to do instead.
 
 The service drives a session with `Knife` (`refinement.loop`). The agent's own runtime drives a session over the API,
-with `briefing`, `call` and `abort`. The first briefing divides the runtime's session into batches and stores the
-numbers of their memories. So a repeated briefing shows the same batch.
+with `briefing`, `call` and `abort`. The first briefing divides the ledger into batches and stores the memory
+numbers of each batch. So a repeated briefing shows the same batch.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def briefing(agent: Agent, number: int) -> Briefing:
 
 
 def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | None, *, reply: str = "") -> Result:
-    """Make one call, in one transaction. Consecutive calls with the same `reply` count as one step. Their number is
-    limited (`limits`). Without `reply`, each call counts as a step.
+    """Make one call, in one transaction. Consecutive calls with the same `reply` count as one step. More than
+    MAX_CALLS_PER_REPLY such calls end the session. Without `reply`, each call counts as a step.
 
     If the call is refused, the result says why. Raises UnknownSession, SessionEnded, MemoryDisabled. MemoryDisabled
     also ends the session.

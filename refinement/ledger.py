@@ -77,8 +77,8 @@ def left_out(agent: Agent) -> frozenset[str]:
 
 
 def read(agent: Agent, numbers: Sequence[int] | None = None) -> list[Entry]:
-    """The ledger, with the oldest memory first. With `numbers`, the result has only the memories with these numbers
-    that are still in the ledger."""
+    """The ledger, with the oldest memory first. With `numbers`, the result has only these memories, if they are
+    still in the ledger."""
     silo = Silo.for_agent(agent)
     rows = refinable(agent) if numbers is None else refinable(agent).numbered(numbers)
     memories, recalled = rows.order_by("origin", "number"), usage.times(agent, numbers)
@@ -110,7 +110,7 @@ def text(entries: Iterable[Entry]) -> str:
 
 
 def _grouped(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Groups of similar memories, and after them one group for each other memory."""
+    """Groups of similar memories. After these, each remaining memory is a group of its own."""
     clusters = similarity.clusters([entry.opened.content for entry in entries])
     clustered = {place for cluster in clusters for place in cluster}
     rest = [[entry] for place, entry in enumerate(entries) if place not in clustered]

@@ -1,6 +1,6 @@
 """The limits of a session. The agent's setting counts first, then the setting of its tenant, then the default here.
 
-The circuit breaker has the floor as its limit: a number of core tokens. Cuts do not lower the floor, so many sessions
+The limit of the circuit breaker is the floor, a number of core tokens. Cuts do not lower the floor, so several sessions
 together cannot go below it either. Memories that are added during a session do not allow the session more cuts.
 """
 

@@ -1,4 +1,4 @@
-"""Runs a session with the agent's own model, from the opening to the end.
+"""Opens a session and runs it with the agent's own model until the session ends.
 
 No transaction is open during a model call. Each edit has its own transaction. So if a session is interrupted, all its
 edits are complete and in the audit trail.

@@ -20,7 +20,7 @@ _MONTH = rf"(?:{'|'.join(rf'{name[:3]}(?:{name[3:]})?' for name in _MONTHS)})\b"
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?\b"
 _YEAR = r"(?:,?\ \d{4}\b)?"
 
-# Repetitions are limited, so that the time of a search is proportional to the text, even for a hostile text.
+# Repetitions are limited, so that the time of a search is proportional to the text's length, even for a hostile text.
 _SPECIFIC = re.compile(
     rf"""
       (?P<url> \b(?:[a-z][a-z0-9+.-]{{1,15}}://|www\.)[^\s<>"'`)\]]*[\w/] )

@@ -1,4 +1,4 @@
-"""Refinement sessions, the backlog, providers and gc reports. No unencrypted content."""
+"""The tables of sessions, the backlog, providers and gc reports. They have no unencrypted content."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class RefinementSession(models.Model):
     shown = models.JSONField(default=dict)
     shown_at = models.PositiveBigIntegerField(default=0)
     # For a session that a runtime drives: the memories of each batch, the last reply that counted as a step, and the
-    # number of its calls.
+    # number of calls of this reply.
     plan = models.JSONField(default=list)
     last_reply = models.CharField(max_length=64, blank=True)
     reply_calls = models.PositiveIntegerField(default=0)
@@ -238,7 +238,7 @@ class Share(models.Model):
 
     tenant_id = models.BigIntegerField(primary_key=True)
     month = models.DateField(null=True, help_text="the first day of the month")
-    model_tokens = models.PositiveBigIntegerField(default=0, help_text="tokens of sessions that ended in this month")
+    model_tokens = models.PositiveBigIntegerField(default=0, help_text="tokens of this month: ended sessions, and gc")
 
     def __str__(self) -> str:
         return f"tenant {self.tenant_id}"
@@ -247,8 +247,8 @@ class Share(models.Model):
 class GcReport(models.Model):
     """A model's report about an agent's log. The report is sealed.
 
-    The agent can read it. A person can read it if a grant covers the whole silo. When content is removed, the report
-    is withdrawn if it may quote this content.
+    The agent can read it. A person can read it if a grant covers the whole silo. The report is withdrawn if it may
+    quote content that is removed.
     """
 
     agent = models.ForeignKey(Agent, models.CASCADE, related_name="gc_reports", db_index=False)

@@ -1,6 +1,6 @@
 """Closes a model that does not respond: no process calls it for a while. So an outage does not make every session fail.
 
-Each provider and each of its models has a row. After two failures in a row, by any callers, the model is closed for 15
+Each provider and each model has a table row. After two successive failures, of any callers, a model is closed for 15
 seconds. After this pause, one caller tries, and the others wait for the result. After each further failure, the pause
 doubles, up to 5 minutes. The pause that a server requests with `Retry-After` also applies to all callers.
 
@@ -72,7 +72,7 @@ class Availability:
         self._failed_before = any(row.failures for row in rows)
         failing = [row for row in rows if row.failures >= FAILURES]
         if failing and self._own_failures > FAILURES:
-            return TOO_LONG  # perhaps this caller's request is the cause, so others try
+            return TOO_LONG  # perhaps this caller's request causes the failures, so others try
         if until := max(filter(None, (_closed_until(row, now) for row in rows)), default=None):
             return (until - now).total_seconds()
         return 0 if _claimed(failing, now) else self.wait()

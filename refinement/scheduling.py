@@ -1,9 +1,9 @@
 """Chooses the agent that a worker refines next, from the backlog (`refinement.backlog`).
 
-First, a tenant is chosen: the tenant with the fewest running sessions. If several tenants have equally few, the tenant
-whose last session began longest ago is chosen. Then an agent of this tenant is chosen. If a person requested a session,
-this agent comes first, otherwise the agent with the earliest due date. So a tenant with a thousand due agents delays
-another tenant by at most one session. Tenants and providers that have reached their session limit are skipped.
+First, the tenant with the fewest running sessions is chosen. If there are several such tenants, the choice is the
+tenant whose last session began longest ago. Then an agent of this tenant is chosen: an agent that a person requested,
+or else the agent with the earliest due date. So a tenant with a thousand due agents delays another tenant by at most
+one session. Tenants and providers that have reached their session limit are skipped.
 Providers and models that do not respond (`refinement.providers`) are skipped too.
 """
 
@@ -114,7 +114,7 @@ def open_due(agent: Agent) -> RefinementSession | None:
     """Open a session of the agent. The result is None if the agent is not due or already has an open session. Raises
     AgentBusy.
 
-    The agent stays locked from the check to the opening, so that two workers cannot refine the same agent.
+    The agent stays locked until its session is open, so that two workers cannot refine the same agent.
     """
     try:
         with edits.locked(agent, seconds=LOCK_SECONDS) as row:

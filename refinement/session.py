@@ -1,7 +1,7 @@
 """Opens and ends refinement sessions. A constraint of the database allows one open session for each agent.
 
-The functions that open or end a session lock the agent's row first, as the write path does. So a session never opens or
-ends while the agent's memories change, and there are no deadlocks.
+Before a session opens or ends, the agent's row is locked, as in the write path. So a session never opens or ends while
+the agent's memories change, and there are no deadlocks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = structlog.get_logger("palimpsest.refinement")
 INTERRUPTED = "interrupted"  # a reason: a person or a bug stopped it
 
 SYSTEM = Actor.system("refinement")
-LOCK_SECONDS = 5  # longest wait for the agent of one stale session
+LOCK_SECONDS = 5  # longest wait for an agent's lock, for each stale session
 
 
 def open_session(

@@ -28,8 +28,8 @@ SIMILAR = 0.75
 
 # Limits of comparisons, so that the work for each memory is bounded.
 _SHARED_FEW = 12  # if a word is in at most this number of texts, compare each with each
-_NEIGHBOURS = 6  # for a more common word, compare only with the next few in alphabetical order
-_RARE_LEAST, _RARE_MOST = 4, 16  # rare words of a text that are used to find others
+_NEIGHBOURS = 6  # for a more common word, compare each text only with this many next texts
+_RARE_LEAST, _RARE_MOST = 4, 16  # number of a text's rare words that are used to find similar texts
 
 
 def _set(words: str) -> frozenset[str]:
@@ -39,8 +39,8 @@ def _set(words: str) -> frozenset[str]:
 _MARKS = _set(". ; : !")
 _END = "|"  # what each mark becomes
 _FILLER = _set("a an the that")
-# Words that a fuller wording may add without changing the meaning. Words such as only, never, hardly, almost, usually,
-# often, mostly, too, sometimes and now change it. After a negation ("not always") none of them counts.
+# Words that a fuller wording may add without changing the meaning. Words that change it are missing here: only, never,
+# hardly, almost, usually, often, mostly, too, sometimes, now. After a negation ("not always"), every word matters.
 _LIGHT = _set(
     "actually already also always and automatically basically certainly clearly completely definitely entirely even "
     "exactly freely fully herself himself immediately indeed itself just myself ourselves please quickly quite "
@@ -122,7 +122,7 @@ def _wording(text: str) -> _Wording:
         if lower in _LIGHT and not (words and words[-1] in _NEGATIONS):
             light[lower] += 1
         elif lower not in _FILLER:
-            words.append(lower if opens_sentence else token)  # in a sentence, "Will" is a name
+            words.append(lower if opens_sentence else token)  # inside a sentence, "Will" is a name
         opens_sentence = False
     return _Wording(tuple(words) or (text,), light)
 
@@ -156,8 +156,8 @@ def near_groups(texts: Sequence[str]) -> list[Group]:
     """Groups of near duplicates. The members are positions in `texts`. No text is in two groups. The groups are ordered
     by their first members.
 
-    One of the texts with the same words is the fullest. Another of these texts is in no group if it has an adverb that
-    the fullest text does not have.
+    Of the texts with the same words, one is the fullest. If another of these texts has an adverb that the fullest text
+    does not have, this other text is in no group.
     """
     wordings = [_wording(text) for text in texts]
     alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -196,8 +196,8 @@ def clusters(texts: Sequence[str], threshold: float = SIMILAR) -> list[list[int]
 
 
 def _encoded(bags: Sequence[Sequence[str]]) -> list[str]:
-    """The bags of words as strings. One character replaces each word. The rarest words come first, but words that only
-    one text has come last.
+    """The bags of words as strings. One character replaces each word. The rarest words come first, but words from
+    only one text come last.
 
     Strings can be compared many times faster than tuples.
     """

@@ -27,9 +27,9 @@ def mark(sessions: Collection[RefinementSession]) -> None:
 
 
 def sessions_undone(sessions: Iterable[Session], since: datetime) -> dict[Session, int]:
-    """The sessions whose changes are all undone. The value is the entry of the newest rollback that undid such changes.
+    """The sessions whose changes are all undone, each with the entry of the newest rollback that undid one of them.
 
-    All sessions opened at `since` or later, so earlier rollbacks are not read. One query reads the rollbacks, and the
+    No session opened before `since`, so earlier rollbacks are not read. One query reads the rollbacks, and the
     sessions' entries that changed memories.
     """
     numbers: dict[int, list[int]] = defaultdict(list)

@@ -178,7 +178,7 @@ def _signals_interrupt() -> Iterator[None]:
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as nohup sets it
+        if handler is not signal.SIG_IGN:  # nohup sets SIG_IGN
             signal.signal(number, signal.default_int_handler)
     try:
         yield

@@ -18,7 +18,7 @@ STEP = 0.001  # seconds
 
 
 class DatabaseFeatures(features.DatabaseFeatures):
-    max_query_params = 32_766  # since SQLite 3.32; Django assumes the 999 of older ones
+    max_query_params = 32_766  # since SQLite 3.32; Django assumes the 999 of older versions
 
 
 class DatabaseWrapper(base.DatabaseWrapper):

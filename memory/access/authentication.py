@@ -145,7 +145,7 @@ def new_request() -> Iterator[None]:
 def require_valid_key(row: Agent | None = None) -> None:
     """Raise KeyRejected if the key was revoked after the request began. The write path passes the agent's locked `row`.
 
-    The revocation of an agent's key adds an entry to its trail. So the key is still valid if the trail has not grown.
+    If somebody revokes an agent's key, the agent's trail grows. So the key is still valid if the trail has not grown.
     """
     key = request_key.get()
     if key is None:

@@ -1,4 +1,4 @@
-"""Passwords and second factors. When one of the two changes, the person's requests and grants end."""
+"""Passwords and second factors. When a password or second factor changes, the person's requests and grants end."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def consume_code(factor: Authenticator, code: str) -> bool:
 
 
 def is_present_code(factor: Authenticator, code: str) -> bool:
-    """Whether this is the present code. The check does not use up the code."""
+    """Whether this is the present code. This function does not use up the code."""
     return _step(factor, code) is not None
 
 

@@ -21,7 +21,7 @@ from memory.time_machine import replay
 from refinement import backlog, schedule
 
 MAX_VERIFIED = 20_000  # entries; verifying them takes about one second. Longer trails need the command
-MAX_PROBLEMS = 5  # problems of one audit trail that the message lists
+MAX_PROBLEMS = 5  # the message lists at most this many problems of an audit trail
 
 
 class RefineNow(AdminAction):

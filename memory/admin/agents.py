@@ -283,7 +283,7 @@ def _first_key_page(request: HttpRequest, agent: Agent, key: str, back: str) -> 
 
 
 def _mail_warning() -> str:
-    """If mail goes to the console, a warning about requests to stewards. Otherwise ""."""
+    """Return a warning about requests to stewards if mail goes to the console. Otherwise return ""."""
     if not letters.are_printed():
         return ""
     return (

@@ -132,6 +132,6 @@ def _who_decides(agent: Agent) -> str:
 
 
 def mail_warning(agent: Agent) -> str:
-    """If the service cannot send mail to the steward, a warning that this request will be refused. Otherwise ""."""
+    """Return a warning if the request will be refused because the steward cannot get mail. Otherwise return ""."""
     is_refused = agent.steward and letters.are_printed()
     return f"This request will be refused. {MailNotSent()}" if is_refused else ""

@@ -55,7 +55,7 @@ class RoleForm(AdminForm):
 
 
 class LastOwnerForm(AdminForm):
-    """With this form, a superuser can allow a change after which a tenant has no owner."""
+    """With this form, a superuser can allow a change that leaves a tenant without an owner."""
 
     even_the_last_owner = forms.BooleanField(
         required=False,
@@ -253,7 +253,7 @@ class InvitationPage(ScopedAdmin):
 
     @display(description="invited by")
     def inviter(self, invitation: Invitation) -> str:
-        """The inviter as text, without a link. Only superusers may open the page to which a link would lead."""
+        """The inviter as text. There is no link, because only superusers may open the inviter's page."""
         return str(invitation.invited_by)
 
     @display(description="state", label={"open": "info", "used": "success", "expired": "warning"})

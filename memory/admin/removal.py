@@ -152,7 +152,7 @@ def _description(request: Removal, memories: int) -> str:
 
 
 def _last_settled(requests: Iterable[Removal]) -> str | None:
-    """One line about the last decided request. Requests whose content another request deleted are skipped."""
+    """One line about the last decided request. Skips requests whose content was deleted by another request."""
     settled = [(each.decided_at, each.number, each) for each in requests if each.state in _RESULTS and each.decided_at]
     if not settled:
         return None

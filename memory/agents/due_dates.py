@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 
-SHARE = 0.05  # the share of the interval by which a date may be earlier or later
+SHARE = 0.05  # a date may be earlier or later by this share of the interval
 MAX_SPREAD = timedelta(hours=6)
 
 

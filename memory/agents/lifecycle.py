@@ -32,7 +32,7 @@ from memory.writing import edits
 FILES = ("memory_path", "vault_path")  # paths on disk, which need the consent of the agent's side
 TOKENS = ("budget_tokens", "target_tokens")
 MAX_INT = 2**31 - 1  # the largest value of an integer column
-MAX_CONTEXT = 2_000_000  # tokens of a log that gc counts
+MAX_CONTEXT = 2_000_000  # the largest limit for the log tokens that gc sends to the model
 MIN_INTERVAL, MAX_INTERVAL = timedelta(hours=1), timedelta(days=3_652)  # between refinements; up to ten years
 
 
@@ -82,7 +82,7 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
 
 
 def _set_cadence(agent: Agent) -> None:
-    """Set the next scheduled date, unless the agent is due for another reason."""
+    """Set `due_at` to the next scheduled refinement, unless `due_at` has another reason."""
     if agent.due_reason != DueReason.WEEKLY:
         return
     since, every = agent.last_refined_at or agent.created_at, agent.refine_every
@@ -187,8 +187,8 @@ def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
 def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     """Issue a key of an agent whose silo is not in use yet. The tenant gives this key to the runtime.
 
-    A silo is in use if it has ever had a memory, or if the agent's side has issued a key. After that, only the agent's
-    side can issue keys. Raises AgentConsentRequired.
+    A silo is in use if it has ever had a memory, or if the agent's side has issued a key. If a silo is in use, only the
+    agent's side can issue keys. Raises AgentConsentRequired.
     """
     with edits.locked(agent) as row:
         # This reads the trail, because SQL can change the rows of AgentKey.

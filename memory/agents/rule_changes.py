@@ -103,7 +103,7 @@ def make(
 
 
 def _revealing(before: Mapping[str, Any], now: Mapping[str, Any], *, has_vault: bool) -> list[str]:
-    """The changed settings after which files reveal more. Readable names need consent even if there is no vault."""
+    """The changed settings that make the files reveal more. Readable names need consent even if there is no vault."""
     named = [READABLE_NAMES] if _is_readable(now) and not _is_readable(before) else []
     if not has_vault:
         return named

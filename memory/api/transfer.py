@@ -74,7 +74,7 @@ class ImportedOut(serializers.Serializer[Any]):
     ignored = serializers.ListField(
         child=serializers.CharField(),
         required=False,
-        help_text="only jsonl: the first 100 unknown keys, each cut to 64 characters",
+        help_text="the first 100 unknown keys, cut to 64 characters; only for jsonl",
     )
     left_out = serializers.IntegerField(required=False, help_text="other formats: number of parts that were left out")
     named = LeftOutOut(many=True, required=False, help_text="the first 100 parts that were left out")

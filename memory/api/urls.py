@@ -53,7 +53,7 @@ urlpatterns = [
     path("schema", RedirectView.as_view(pattern_name="schema")),
     path("docs", RedirectView.as_view(pattern_name="docs")),
     path("schema/", SpectacularAPIView.as_view(**_OPEN), name="schema"),
-    # Split: the script is a file of its own, because the Content-Security-Policy allows no script in a page.
+    # This view serves its script as a separate file, because the Content-Security-Policy allows no script in a page.
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema", **_OPEN), name="docs"),
     re_path("", UnknownPath.as_view()),
 ]

@@ -31,9 +31,9 @@ class Figures:
     request: int | None  # None for a preview
     entry: int | None  # None for a preview
     memories: int  # also counts discarded memories
-    entries: int  # number of entries in the audit trail at that time
+    entries: int  # number of entries in the audit trail before the erasure
     silo_key: str  # id of the key-encryption key that wrapped the data key; it decrypts older backups
-    others: int  # number of other agents whose data keys the silo key wraps
+    others: int  # number of other agents whose data keys are wrapped by the silo key
     file: str  # the memory file, which is not encrypted and is not deleted; empty if there is none
     vault: str  # the vault, whose files are deleted; empty if there is none
     former_vaults: tuple[str, ...]  # folders that were the vault before; their files stay

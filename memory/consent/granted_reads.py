@@ -42,7 +42,7 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
 
 
 def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0) -> list[Step]:
-    """Read one page of the changes in entry `seq`, only of memories that the grant covers.
+    """Read one page of the changes in entry `seq`. Changes of memories that the grant does not cover are left out.
 
     Raises NotGranted, UnknownEntry.
     """

@@ -185,7 +185,7 @@ def in_force(agent: Agent, number: int, person: Person) -> Standing:
     if standing is None or (standing.person_id, standing.person) != (person.id, person.address):
         raise refused
     if standing.at(clock(agent)) != AccessState.ACTIVE or timezone.now() < (standing.decided_at or standing.asked_at):
-        raise refused  # it has expired; or the clock was ahead at the approval, so that it would last too long
+        raise refused  # it has expired, or it would last too long because the clock was ahead at the approval
     if steps.is_altered(agent, number):
         raise errors.NotGranted("The agent's audit trail was altered after this request, so nothing can be read.")
     return standing
@@ -206,7 +206,7 @@ def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
 
 
 def readable_memories(agent: Agent, scope: Scope) -> QuerySet[Memory]:
-    """Metadata of the memories whose present content the scope covers, in the order of the numbers."""
+    """Metadata of the memories whose present content is covered by the scope, ordered by number."""
     rows = Memory.objects.of(agent).defer("sealed", "digest").order_by("number")
     if scope.kind == "memories":
         return rows.numbered(scope.numbers)
@@ -214,7 +214,7 @@ def readable_memories(agent: Agent, scope: Scope) -> QuerySet[Memory]:
 
 
 def readable_entries(agent: Agent, scope: Scope) -> QuerySet[AuditEntry]:
-    """Metadata of the entries whose changes the scope covers, in order."""
+    """Metadata of the entries whose changes are covered by the scope, ordered by number."""
     rows = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).defer("sealed", "sealed_digest").order_by("seq")
     if scope.kind == "session":
         return rows.filter(session=scope.session)

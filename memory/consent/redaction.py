@@ -54,7 +54,7 @@ class Figures:
     active: int  # how many of the memories are active; the redaction discards these
     constitutional: tuple[int, ...]  # those of the memories that are protected; the redaction ends the protection
     changes: int  # number of changes in the audit trail whose snapshots lose their content
-    notes: int  # number of encrypted notes in entries; they have text that edits of these memories removed
+    notes: int  # number of encrypted notes in entries; they have text that was removed by edits of these memories
     tokens_before: int
     tokens_after: int
     related: tuple[Related, ...]
@@ -121,7 +121,7 @@ def _bodies(agent: Agent, memories: Iterable[Memory]) -> dict[int, set[bytes]]:
 
 
 def _notes(agent: Agent, numbers: Sequence[int]) -> list[int]:
-    """The entries that edited these memories and have an encrypted note. The note has the text that was removed."""
+    """The entries that edited these memories and have an encrypted note. The note has text that the edit removed."""
     touched = _edits_of(agent, numbers)
     entries = AuditEntry.objects.filter(agent_id=agent.pk, sealed__isnull=False, seq__in=touched.values("seq"))
     return list(entries.order_by("seq").values_list("seq", flat=True))
@@ -220,7 +220,7 @@ def _notices(agent: Agent, sessions: Iterable[int]) -> set[int]:
 
 
 def _summaries_of(agent: Agent, numbers: Sequence[int]) -> set[int]:
-    """The memories of sessions in which these memories were recorded, and the topics that were updated at that time."""
+    """The memories of recorded sessions that include these memories, and topics updated just after the recording."""
     found = {session.memory for session in recorded_in(agent, numbers) if session.memory is not None}
     recordings = _edits_of(agent, numbers).filter(before_digest__isnull=True).values_list("seq", flat=True)
     after = Change.objects.filter(agent_id=agent.pk, seq__among=[seq + 1 for seq in recordings])
@@ -247,7 +247,7 @@ def _rename_sessions(agent: Agent, numbers: Sequence[int]) -> None:
 
 
 def _made_by(agent: Agent, rows: QuerySet[Any], operation: str) -> set[int]:
-    """The memories that entries with this operation created. Only entries whose `seq` is in `rows` count."""
+    """The memories created by entries with this operation. Only entries whose `seq` is in `rows` count."""
     entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__in=rows.values("seq"), operation=operation)
     made = Change.objects.filter(agent_id=agent.pk, seq__in=entries.values("seq"), before_digest__isnull=True)
     return set(made.values_list("number", flat=True))

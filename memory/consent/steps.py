@@ -81,7 +81,7 @@ def require_room(agent: Agent, actor: Actor) -> None:
 
 
 def _full_until(entries: QuerySet[AuditEntry], who: str, most: int) -> list[tuple[datetime, str, int]]:
-    """The time at which another request is possible, in a list with `who` and `most`.
+    """Return a list with one tuple: the time at which another request is possible, `who` and `most`.
 
     The time is a day after the oldest of the latest `most` entries. The list is empty if there are fewer entries.
     """

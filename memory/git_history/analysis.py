@@ -26,7 +26,7 @@ from memory.policy import settings_document
 DAY = 86_400  # seconds
 LONG = 14  # days after which a branch is long-lived
 _WIDE, _SEVERAL = 20, 3  # a wide commit changes at least 20 files; a small fix changes fewer than 3
-_LATEST = 3  # for each decision in the list, this many decisions are compared
+_LATEST = 3  # to list N decisions, the latest 3 * N decisions are compared
 _SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
 LISTED = 3  # number of branches that are listed by name
 _BOT_BRANCH = re.compile(r"(?:origin/)?(?:dependabot|renovate|snyk)\b")  # branches of bots that update dependencies
@@ -131,8 +131,8 @@ class Branches:
     """Figures about branches. `merged` has one pair for each branch that a merge commit brought into the main line: the
     number of commits on the branch, and the age of the branch in days. `squashed` is the number of commits of the main
     line that are squashed pull requests. `unmerged` is the number of branches that are not merged. `newest` lists the
-    newest unmerged branches, without the branches of bots. For each branch, it has the name, the number of commits that
-    are missing in the head, and the time of the newest commit."""
+    newest unmerged branches, without the branches of bots. Each item has the name of the branch, the number of its
+    commits that are missing in the head, and the time of its newest commit."""
 
     merged: tuple[tuple[int, float], ...]
     squashed: int
@@ -152,8 +152,8 @@ def main_line(commits: Sequence[Commit]) -> list[Commit]:
 
 
 def branches(repository: Repository, commits: Sequence[Commit], is_late: Callable[[], bool]) -> Branches | None:
-    """Return figures about the branches. `is_late` returns whether the time for the analysis is over. If it is over,
-    return None."""
+    """Return figures about the branches. `is_late` returns whether the time for the analysis is over. If this
+    time is over, return None."""
     line, since = main_line(commits), min(commit.at for commit in commits)
     squashed = [commit for commit in line if commit.message.is_squashed and not commit.is_merge]
     merged = []

@@ -72,7 +72,7 @@ _DECIDES = re.compile(
     re.IGNORECASE,
 )
 _EXPLAINS = re.compile(r"\b(?:because|instead of|rather than|so that|given that)\b", re.IGNORECASE)
-# Sentences that need the sentence before them to be understood, or that are about the author or tests.
+# Sentences that are unclear without the sentence before them, or that are about the author or tests.
 _UNCLEAR = re.compile(
     r"(?:I have|I've|It|They|That|However|Also|But|And|So|Tests?)\b|.*\b(?:here|above|below|these|those)\b",
     re.DOTALL | re.IGNORECASE,

@@ -1,8 +1,8 @@
 """Write the memory of an analysis, with the sections of the Git History template.
 
-Each line has a rank. Lines with a low rank are added first. A line is left out if the memory would then have more than
-800 tokens. Three bytes count as at least one token, because ids and paths need more tokens than other text. Fields
-without a value are left out. A line about a commit shows the id of the commit.
+Each line has a rank. Lines with a low rank are added first. A line is left out if the memory with this line would have
+more than 800 tokens. Three bytes count as at least one token, because ids and paths need more tokens than other text.
+Fields without a value are left out. A line about a commit shows the id of the commit.
 """
 
 from __future__ import annotations

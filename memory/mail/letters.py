@@ -115,7 +115,7 @@ def send(agent_id: int, seq: int, whose: int) -> str:
 
 def steward_at(agent: Agent, seq: int, whose: int) -> str:
     """Return the steward's address before or after an entry. The next entry that changes the steward contains this
-    address, encrypted. If no entry does, the address is the present one."""
+    address, encrypted. If no such entry exists, the address is the present one."""
     changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED)
     later = changes.filter(seq__gte=seq + whose, detail__changed__has_key="steward").order_by("seq").first()
     return trail_view.note(agent, later) if later else agent.steward

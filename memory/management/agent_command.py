@@ -1,6 +1,6 @@
 """The base class of the commands for the memory of one agent.
 
-It handles the actions of a command, and asks questions to the person at the terminal. This module also checks the
+It runs the actions of a command, and asks questions at the terminal. This module also checks the
 agent's key in the environment, and finds the project of the folder in which a command runs.
 """
 
@@ -136,7 +136,7 @@ class AgentCommand(Task):
 
     @property
     def operator(self) -> Actor:
-        """The operator who runs this command, as the audit trail shows it."""
+        """The operator who runs this command, as an actor for the audit trail."""
         return Actor.operator(type(self).__module__.rpartition(".")[2])
 
     def run(
@@ -203,7 +203,7 @@ class AgentCommand(Task):
 
     def project_for(self, category: str, agent: Agent, option: str | None) -> str:
         """Return the project for a memory of this category. If the option is given, return the project that it names.
-        Otherwise return the folder's project for a category of projects, and "" for any other category. Raises
+        Otherwise return the folder's project if memories of this category belong to projects, and "" if not. Raises
         Invalid."""
         return self.project(agent, option) if option is not None or scope_of(category) == PROJECT else ""
 

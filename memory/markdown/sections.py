@@ -23,7 +23,7 @@ def is_mark(line: str) -> bool:
 
 def fenced(lines: Sequence[str]) -> list[bool]:
     """Return for each line whether it is part of a code fence. The opening and closing lines are part of it. A line
-    does not open a fence if no line after it closes the fence."""
+    opens a fence only if a later line closes the fence."""
     marks = [_FENCE.match(line) for line in lines]
     if not any(marks):
         return [False] * len(lines)
@@ -45,8 +45,8 @@ def _closes(found: re.Match[str]) -> bool:
 
 
 def _closing_after(marks: Sequence[re.Match[str] | None]) -> list[dict[str, int]]:
-    """Return a dict for each line. The dict has the length of the longest closing mark after this line, for each kind
-    of mark (` and ~)."""
+    """Return a dict for each line. For each kind of mark (` and ~), the dict has the length of the longest closing
+    mark after this line."""
     longest, following = dict.fromkeys(_MARKS, 0), []
     for found in reversed(marks):
         following.append(longest)
@@ -55,7 +55,7 @@ def _closing_after(marks: Sequence[re.Match[str] | None]) -> list[dict[str, int]
     return following[::-1]
 
 
-ABSENT = "Not recorded"  # a file shows this for a section or a field without a value; a memory's text never has it
+ABSENT = "Not recorded"  # shown in files for sections and fields without a value, but never added to a memory's text
 AROUND = templates.AROUND
 _LIKE_A_HEADING = re.compile(
     rf"^(\\*)(?=## (?:{'|'.join(re.escape(name) for name in sorted(templates.SECTIONS))})[ \t]*\r?$)", re.MULTILINE

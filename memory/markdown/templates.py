@@ -46,7 +46,7 @@ _GIT_HISTORY: Fields = {
     "Recommendations": ("Areas for Attention", "Best Practices", "Future Considerations"),
 }
 OF = {"topic": _TOPIC, "session": _SESSION, "user_interaction": _INTERACTION, "git_history": _GIT_HISTORY}
-# Fields that a file does not list as missing if they have no value.
+# Optional fields. If such a field has no value, a file does not list the field as missing.
 OPTIONAL: dict[str, frozenset[str]] = {
     "topic": frozenset({"Topic", "Earlier Stages", "Earlier Items", "Notes"}),
     "session": frozenset(

@@ -50,7 +50,7 @@ _T = "[A-Za-z0-9_.=+/~-]"  # a character of a token
 _BEGINS = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _KEY_BEGIN = r"(?:-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d:)"
 _KEY_END = r"(?:-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC:[^\n]{0,200})"
-_JSON = r"\"\s{0,9}[,:}\]]"  # the end of a JSON string, where a key block in the string ends, too
+_JSON = r"\"\s{0,9}[,:}\]]"  # the end of a JSON string; a key block in the string ends here, too
 _BREAK = r"(?:\s|>|\\[nr]){1,20}"
 _KEY_LINES = (  # a key block without an end
     rf"(?:{_BREAK}(?:[A-Z][\w-]{{2,20}}: [^\n\\\"]{{1,80}}|[A-Za-z0-9+/=]{{16,}}))*"

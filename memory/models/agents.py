@@ -103,7 +103,7 @@ class Agent(RefinementLimits):
     audit_mac = models.BinaryField(default=b"", max_length=32, editable=False)
     audit_at = models.DateTimeField(null=True, editable=False)
 
-    # Whether this object is the row that `edits.locked` yielded, while the row is locked.
+    # True on the object that `edits.locked` yields, while the agent's row is locked.
     is_locked = False
 
     class Meta:

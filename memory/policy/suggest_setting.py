@@ -37,8 +37,8 @@ def hint(key: str) -> str:
 
 
 def mistyped(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return a pair for each unknown key of a document that is similar to a setting or to a group of settings: the key,
-    and the path of this setting or group."""
+    """Find the unknown keys of a document that are similar to a setting or to a group of settings. Return pairs: the
+    unknown key, and the path of the setting or group."""
     unknown = ((".".join(keys), value) for keys, value, default in values(document, SETTINGS) if default is NOTHING)
     found = ((key, _like(key, _SECTIONS) if isinstance(value, Mapping) else similar(key)) for key, value in unknown)
     return list(islice((each for each in found if each[1]), _MOST))

@@ -51,8 +51,8 @@ def attempt(agent_id: int, act: Callable[[], object], work: str) -> bool:
 
 RECORDING = Actor.system("recording")
 SESSIONS_AT_ONCE = 200  # sessions
-# This text is in the stored rules if the setting is off. An agent whose rules have this text elsewhere is skipped, too.
-# Its next session ends the previous one.
+# The stored rules have this text if the setting is off. An agent whose rules have this text elsewhere is skipped, too.
+# The previous session of this agent ends when the next session begins.
 _UNBOUNDED = '"session_boundary_detection": false'
 
 

@@ -28,7 +28,7 @@ from memory.silo.silo import Silo
 from memory.writing import edits, operations
 
 LOOKED_AT = 10_000  # suggestions are chosen from this number of the oldest overdue memories
-OFTEN = 5  # recalls from which a memory counts as often recalled
+OFTEN = 5  # a memory with this number of recalls, or more, counts as often recalled
 LATELY = timedelta(days=30)
 KEEPING_TAGS = frozenset({"important", "keep"})
 ENOUGH = 5  # a category needs this number of decisions before they count

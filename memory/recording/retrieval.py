@@ -51,7 +51,7 @@ _MONTH = re.compile(
 _ALONE = re.compile(rf"(?<![\d.,:/-]){_YEAR}(?![.,:/-]\d)")
 _RELATIVE = re.compile(r"\b(?:(today|yesterday)|(this|last) (week|month|year))\b", re.IGNORECASE)
 _LATER = timedelta(days=7)  # events are often recorded some days later
-_YEARS = 50  # years to search for a month that has no year
+_YEARS = 50  # a month without a year is searched in the current year and in this number of years before it
 _DAYS = {"week": 7, "month": 31, "year": 366}
 
 
@@ -98,7 +98,7 @@ def _relative(text: str, now: datetime) -> Iterator[Period]:
 
 
 MOST_FOR_RECENCY = 0.1  # highest bonus: for a memory of today
-HALF_LIFE = timedelta(days=90)  # the bonus is halved after each such time
+HALF_LIFE = timedelta(days=90)  # the time after which the bonus is halved
 FOR_A_DATE = 1.0  # bonus for a memory from a period that the question mentions
 _TITLE = "# What you remember of this"
 _SWITCHES = {

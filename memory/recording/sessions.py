@@ -232,7 +232,7 @@ def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> tu
     must hold the lock on the agent's row.
 
     The session is the one with this `name` or, without a `name`, the current one. If it does not exist, a new session
-    begins. A named session without an interaction for too long ends first, which stores its memory, and then continues.
+    begins. If a named session had no interaction for too long, it ends, its memory is stored, and then it continues.
     """
     project = project or DEFAULT_PROJECT
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=project)
@@ -319,8 +319,8 @@ def end_session(
 
 
 def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
-    """Return the session with this name. Without a `name`, return the open session. Each project can have only one open
-    session. Raises NotFound, and Invalid if sessions of several projects are found."""
+    """Return the session with this name. Without a `name`, return the open session. Raises NotFound. Raises Invalid if
+    several sessions are found."""
     name, project = checked_name(name), checked_project(project)
     mine = RecordedSession.objects.filter(agent_id=agent.pk).order_by("project")
     mine = mine.filter(project=project) if project else mine

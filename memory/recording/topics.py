@@ -213,7 +213,7 @@ def evolve(agent: Agent, topic: str, actor: Actor, stage: Stage | None = None) -
 
 
 def number_of(agent: Agent, topic: str, project: str) -> int | None:
-    """Return the number of the topic's memory in a project, or None. Raises Invalid."""
+    """Return the memory number (the identifier) of a project's topic, or None if it has no memory. Raises Invalid."""
     name = checked_topic(topic)
     memory = _found(agent, Silo.for_agent(agent), [name], project or DEFAULT_PROJECT).get(folded(name))
     return None if memory is None else memory.number

@@ -295,7 +295,7 @@ class Replacement:
     def _open(self) -> int:
         unnamed, flags = getattr(os, "O_TMPFILE", None), os.O_RDWR | os.O_APPEND
         if unnamed is not None:
-            with suppress(OSError):  # another error than a missing O_TMPFILE occurs again below
+            with suppress(OSError):  # if the cause is not a missing O_TMPFILE, the error occurs again below
                 return _nameable(self.folder.open(".", unnamed | flags))
         number = self.folder.open(self.name, flags | os.O_CREAT | os.O_EXCL)
         self.is_named = True

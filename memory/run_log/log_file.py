@@ -18,7 +18,7 @@ from typing import BinaryIO
 from memory.errors import FileFault
 from memory.run_log import files
 
-HEADER = b"\n## "  # the first line also starts an entry, without a newline before it
+HEADER = b"\n## "  # on the first line of a file, a header has no newline before it
 CHUNK = 1 << 18  # bytes read at a time
 WRITER_SECONDS = 2.0  # a trim waits at most this long for another program that writes to the file
 

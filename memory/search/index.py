@@ -11,12 +11,12 @@ from memory.search.ranking import RELATIVE_WEIGHT, Ranking, Terms, best_first
 from memory.search.selection import EVERYTHING, Filters, readings, select
 from memory.search.words import split, without_tails
 
-# The most distinct words of a query that are used for ranking. If there are more, the rarest are used.
+# At most this many distinct words of a query are used for ranking. If there are more, the rarest words are used.
 WORD_LIMIT = 64
 _FIRST_LOOK = 50
 _BOOSTED = 30
-# Filters remove some results. So at first, this many additional results are ranked, or half of the wanted results if
-# that is more.
+# Filters remove some results. So at first, additional results are ranked: this number, or half the number of wanted
+# results if that is more.
 _SPARE = 16
 
 

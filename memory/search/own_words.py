@@ -1,5 +1,5 @@
 """Remove parts of templates from the texts of memories. For search, headings, labels and empty fields are removed. For
-prompts, empty fields and sections without other fields are removed."""
+prompts, empty fields and sections that have only empty fields are removed."""
 
 from __future__ import annotations
 

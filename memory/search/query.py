@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-# The most characters of a query that are used. A longer query is pasted text, and its beginning is enough.
+# At most this many characters of a query are used. A longer query is pasted text, and its beginning is enough.
 QUERY_LIMIT = 16_384
 
 _PIECE = re.compile(

@@ -111,7 +111,7 @@ class Ranking:
 
 
 class _ByLength(dict[int, float]):
-    """Maps the length of a memory to the weight of a term that occurs once in the memory."""
+    """Maps the length of a memory to a factor. The score of a term that the memory contains once has this factor."""
 
     def __init__(self, mean: float) -> None:
         super().__init__()

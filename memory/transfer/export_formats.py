@@ -42,5 +42,5 @@ def writer(name: str, *, with_discarded: bool) -> Writer:
     if not with_discarded:
         return EXPORTS[name].write
     if name != "jsonl":
-        raise Invalid("discarded", f"is only for jsonl: {name} cannot show which memories are discarded")
+        raise Invalid("discarded", f"works only with jsonl: the format {name} cannot show which memories are discarded")
     return partial(jsonl.write, with_discarded=True)

@@ -48,13 +48,13 @@ class Step:
     draft: Draft  # checked
     origin: datetime  # the date of the piece, or of its file
     transformed: tuple[str, ...]
-    source: bytes  # digest of the path and of the id, the part or the text
+    source: bytes  # digest of the path, the id, the part and, with `by_words`, the text
     file: bytes  # digest of the file's path
     text: bytes  # digest of the original text
     has_id: bool
     state: State = State.NEW
     number: int | None = None  # number of the memory from an earlier migration
-    version: int = 0  # version of that memory that the earlier migration wrote
+    version: int = 0  # the memory version that the earlier migration wrote
     known: bytes | None = None  # digest of the text in the earlier migration
     replaces: bool = False  # the category, project or kind changed, so the old memory is discarded
 

@@ -92,8 +92,8 @@ class _History:
 
 MAX_PIECES = 200_000  # pieces that are held in memory at a time
 LARGEST_EXPORT = 2**30  # bytes; this can be large, because exports are read as a stream
-# Folders of tools. Settings in these folders may contain keys, so files there are not opened to detect their format.
 _FENCE = re.compile(r"^([ \t]*(?:`{3,}|~{3,})).*$", re.MULTILINE)
+# Folders of tools. Settings in these folders may contain keys, so files there are not opened to detect their format.
 _TOOLS = frozenset({".cursor", ".claude", ".github", ".windsurf", ".devin", ".codeium", ".copilot", ".vscode", ".idea"})
 
 
@@ -336,7 +336,7 @@ def detect(
     """Detect the memories of `systems` in a folder. If `systems` is empty, detect the memories of all systems. Every
     text file and JSON file in the folders `plain` counts as a memory.
 
-    If a system is in `systems`, a file is also reported if it has a file ending of this system but not its format. If
+    For each system in `systems`, files that have a file ending of this system but not its format are also reported. If
     `systems` has "plain" and `plain` is empty, `folder` itself is the plain folder. The path `own_vault` is skipped.
     `repository` is the root of the git repository from which the dates of files come. Raises Invalid, FileFault.
     """

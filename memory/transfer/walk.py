@@ -123,7 +123,7 @@ def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
 
 
 def _listed(tree: Tree, path: str, most: int) -> dict[str, Kind]:
-    """Return the kind of each entry of a folder, by name. Stop after `most` + 1 entries."""
+    """Return a dict from the names of a folder's entries to their kinds. Stop after `most` + 1 entries."""
     found: dict[str, Kind] = {}
     try:
         number = walked(os.dup(tree.number), tuple(path.split("/")) if path else (), create=False)

@@ -68,7 +68,7 @@ class Files:
         self.version: str = settings_document.value(self.rules, "version")
         self.closed = switches.closed(agent) if agent.memory_enabled else frozenset(SCOPES)
         self.fault: FileFault | None = None
-        self.are_pages_stale = False  # a struck line may show text of a memory, so the pages must be written again
+        self.are_pages_stale = False  # a crossed-out line may show text of a memory, so the pages must be written again
         self._writes: list[_Write] = []
 
     # --- batches

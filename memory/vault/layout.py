@@ -21,7 +21,7 @@ from memory.policy.categories import NAMED_BY_SERVICE
 from memory.silo.silo import Opened, Silo
 from memory.vault.disk import ASIDE, Disk
 
-_WORDS = 8  # the title of a memory is its first words
+_WORDS = 8  # number of words at the start of a memory that become its title
 _BEGAN = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d):(\d\d):(\d\d)Z to ")
 
 
@@ -146,8 +146,8 @@ def _head(page: PurePosixPath) -> str:
 
 
 def add(disk: Disk, added: Sequence[Line], gone: Sequence[Line]) -> None:
-    """Add lines at the end of the index pages. The lines of new files come from `added`. The lines of files that were
-    moved or set aside come from `gone`, and are struck through."""
+    """Add lines at the end of the index pages. `added` has the lines of new files. `gone` has the lines of files that
+    were moved or set aside. These lines are crossed out."""
     texts: dict[PurePosixPath, str] = defaultdict(str)
     for page, text in [(line.page(), line.gone()) for line in gone] + [(line.page(), line.there()) for line in added]:
         texts[page] += text

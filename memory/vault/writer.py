@@ -182,8 +182,8 @@ def file_of(agent: Agent, number: int) -> str | None:
 
 
 def files_of(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
-    """Return the paths of the files of several memories, by number. A memory without a current file is not in the
-    result."""
+    """Return a dict from the numbers of these memories to the paths of their files. A memory without a current file
+    is not in the result."""
     mine = Memory.objects.of(agent).numbered(numbers)
     versions = dict(mine.values_list("number", "version"))
     rows = VaultFile.objects.filter(agent_id=agent.pk, number__among=list(numbers), state=VaultFile.State.THERE)

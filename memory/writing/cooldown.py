@@ -1,5 +1,5 @@
-"""The cool-down: if core memory is still over its budget after a session or a rollback, this is no reason for another
-refinement for 24 hours. The cool-down ends earlier if core memory grows by GROWTH_PERCENT."""
+"""The cool-down: for 24 hours after a session or a rollback, core memory that is still over its budget is no reason for
+another refinement. The cool-down ends earlier if core memory grows by GROWTH_PERCENT."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ _equal_to_any = Prepared(lambda: _core.filter(agent_id=0, digest__among=[b""]))
 
 
 def duplicates(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
-    """Count the active core memories with these digests, by group and by their number of tokens.
+    """Find the active core memories with these digests. For each group, map a size in tokens to the number of memories.
 
     Equal texts can have different numbers of tokens if they were stored with different token counters.
     """

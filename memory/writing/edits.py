@@ -242,9 +242,9 @@ def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
 # --- snapshots: a memory's whole state as one byte string
 #
 # The trail has the snapshots of a memory from before and after each edit. The head of a snapshot is the metadata as
-# canonical JSON, without an empty project, false and null. A NUL byte follows. The body is the keyed digest of the
-# content and the sealed bytes of the row. A redaction removes the body (`audit.trail`). Taking or restoring a snapshot
-# does not decrypt anything.
+# canonical JSON. Fields that are empty, false or null are left out. A NUL byte follows. The body is the keyed digest of
+# the content and the sealed bytes of the row. A redaction removes the body (`audit.trail`). Taking or restoring a
+# snapshot does not decrypt anything.
 
 DIGEST_BYTES = 32  # the length of a content's keyed digest
 _TIMES = ("created_at", "discarded_at", "origin", "redacted_at")

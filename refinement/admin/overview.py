@@ -23,7 +23,7 @@ from refinement.models import Outcome, RefinementSession
 from refinement.monitoring.health import problems
 
 WEEKS = 12
-DAYS = 30  # that the chart of outcomes covers
+DAYS = 30  # covered by the chart of outcomes
 HEAVIEST = 12  # agents in the table of the fullest memories
 
 

@@ -59,7 +59,7 @@ class AgentIn(LogIn):
 
 class KeyIn(Body):
     exchange = serializers.BooleanField(default=False, help_text="revoke every earlier key, including this request's")
-    label = Text(max_length=100, **OPTIONAL_TEXT)  # type: ignore[assignment]  # a field's name, off the class
+    label = Text(max_length=100, **OPTIONAL_TEXT)  # type: ignore[assignment]  # DRF removes it from the class
 
 
 class KeyOut(serializers.Serializer[Any]):

@@ -54,7 +54,7 @@ class AgentsQuery(Body):
 
 
 class LabelIn(Body):
-    label = Text(max_length=100, **OPTIONAL_TEXT)  # type: ignore[assignment]  # a field's name, off the class
+    label = Text(max_length=100, **OPTIONAL_TEXT)  # type: ignore[assignment]  # DRF removes it from the class
 
 
 class Agents(TenantView):

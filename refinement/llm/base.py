@@ -35,8 +35,8 @@ class ModelError(DomainError):
 
 
 class ModelUnavailable(ModelError):
-    """The server could not be reached or closed the connection, or the call timed out, or the HTTP status was 408, 429
-    or 5xx.
+    """The server was unreachable, closed the connection, did not answer in time, or sent the HTTP status 408, 429 or
+    5xx.
 
     `retry_after` is the number of seconds after which the server allows a retry. `is_unreachable` is true if the
     connection failed.
@@ -52,8 +52,8 @@ class ModelTimedOut(ModelUnavailable):
 
 
 class ModelRefused(ModelError):
-    """The server refused the request, and a retry would not help: the HTTP status was 401, 403, 404 or another status
-    below 500, except 408 and 429."""
+    """The server refused the request, and a retry would not help. The HTTP status was below 500 (for example 404), but
+    not 408 or 429."""
 
     code = "model_refused"
 

@@ -21,7 +21,7 @@ import httpx
 IDLE_SECONDS = 30.0
 WRITE_BYTES = 64 * 1024
 
-# They log addresses at INFO and response headers at DEBUG.
+# These libraries log addresses at INFO and response headers at DEBUG.
 for _name in ("httpx", "httpcore"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
@@ -70,7 +70,7 @@ class _Network(httpcore.SyncBackend):
         return _DeadlineStream(super().connect_tcp(*args, **kwargs))
 
 
-# By process id, because a forked process must not share its parent's connections.
+# The key has the process id, because a forked process must not share its parent's connections.
 _clients: dict[tuple[int, str], httpx.Client] = {}
 
 
@@ -81,7 +81,7 @@ def client_for(base_url: str) -> httpx.Client:
 
 
 def _new_client(base_url: str) -> httpx.Client:
-    # Certificate authorities are slow to load, so HTTP gets a context without any.
+    # Certificate authorities are slow to load, so they are loaded only for HTTPS.
     is_secure = base_url.startswith("https:")
     context = httpx.create_ssl_context() if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     transport = httpx.HTTPTransport(verify=context, trust_env=False)

@@ -45,7 +45,7 @@ def _reply(request: Request, text: str, calls: Sequence[_Call]) -> Reply:
 
 
 class _Line(NamedTuple):
-    """A memory of the ledger. Only memories with the same `place`, which is the project and category, are merged."""
+    """A memory of the ledger. Memories are merged only if they have the same `place` (project and category)."""
 
     id: int
     content: str

@@ -1,4 +1,4 @@
-"""The HTTP transport that all protocols share. A protocol is a subclass of `HttpModel` that only translates.
+"""The HTTP transport of all protocols. A protocol is a subclass of `HttpModel` and translates requests and replies.
 
 `Request.seconds` limits a call as a whole: connecting, sending, waiting, reading and every retry. Only the DNS lookup
 has its own time limits. A request is retried after a failed connection, a timeout, and the status 408, 429 or 5xx, but
@@ -193,8 +193,8 @@ class _Call:
         raise AssertionError("stamina ended without a result")
 
     def _pause(self, error: Exception) -> float | bool:
-        """Whether to try again after a failed attempt. A number is the wait in seconds. True is the default wait of
-        stamina."""
+        """The wait before the next attempt. A number is the wait in seconds. True means the default wait of stamina.
+        False means that there is no next attempt."""
         if not isinstance(error, ModelUnavailable):
             return False
         if error.retry_after is None:
@@ -257,7 +257,7 @@ class _Call:
         who, status = self.model.who, response.status_code
         if response.is_success:
             if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-                # It was not requested, and a small compressed reply can unpack to any size.
+                # Compression was not requested, and a small compressed reply can unpack to any size.
                 raise ModelReplyInvalid(f"{who} sent a compressed reply, which Palimpsest does not accept.")
             body = _first_bytes(response, MAX_REPLY_BYTES)
             if len(body) > MAX_REPLY_BYTES:
@@ -272,7 +272,7 @@ class _Call:
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
-    # "replace", because UTF-8 cannot encode a lone surrogate, and the message of that error would quote the text.
+    # Without "replace", a lone surrogate raises an error, and the message of this error quotes the text.
     return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -282,7 +282,7 @@ def _with_long_text(body: bytes, long: LongText) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     yield before
     for piece in chain(long.pieces(), [b""]):
-        yield to_json(decoder.decode(piece, final=not piece))[1:-1]  # five times as fast as json's
+        yield to_json(decoder.decode(piece, final=not piece))[1:-1]  # five times as fast as `json`
     yield after
 
 

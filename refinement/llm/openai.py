@@ -69,7 +69,7 @@ class _Answer(_Cost):
 
 
 class OpenAI(http.HttpModel):
-    """A model on a server with Chat Completions. `is_official` is true for OpenAI itself. OpenAI needs a key, other
+    """A model on a server with Chat Completions. `is_official` is true for OpenAI itself. OpenAI needs a key. Other
     servers may not need one."""
 
     who = "The OpenAI server"
@@ -112,7 +112,7 @@ def tool(tool: Tool) -> dict[str, Any]:
 
 
 def tool_name(name: str) -> str:
-    """A tool name that a provider accepts in the earlier messages. The model may have called a tool with any name."""
+    """The name of a called tool, in a form that providers accept. The model may have called a tool with any name."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
 
 
@@ -126,6 +126,6 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    # Arguments that were not an object are sent back as an empty one: the tool's result says what was wrong.
+    # Invalid arguments are sent back as an empty object. The tool's result says what was wrong.
     arguments = json.dumps(call.arguments or {}, ensure_ascii=False)
     return {"id": call.id, "type": "function", "function": {"name": tool_name(call.name), "arguments": arguments}}

@@ -27,7 +27,7 @@ from refinement import providers, schedule
 from refinement.llm.catalog import PROVIDERS
 from refinement.models import RefinementSession, Waiting
 
-FILES = "PROMETHEUS_MULTIPROC_DIR"  # prometheus-client's variable for the folder of these files
+FILES = "PROMETHEUS_MULTIPROC_DIR"  # prometheus-client's variable for the folder of the counts
 
 
 @require_safe

@@ -150,7 +150,7 @@ def test_an_unusable_path_is_refused_and_no_file_is_left(ada: Agent, key: None, 
 
 def test_options_that_do_not_fit_the_format_are_refused(ada: Agent, key: None) -> None:
     failed(export("--format", "markdown"), 2, "to: is required for markdown")
-    failed(export("--format", "axe", "--with-discarded"), 2, "only for jsonl")
+    failed(export("--format", "axe", "--with-discarded"), 2, "works only with jsonl")
 
 
 def test_an_export_that_fails_leaves_no_file(ada: Agent, key: None, tmp_path: Path) -> None:

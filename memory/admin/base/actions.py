@@ -161,7 +161,7 @@ class MemoryAction(AdminAction):
 
 
 def by_agent(rows: Iterable[Any]) -> dict[Agent, list[int]]:
-    """The numbers of the selected memories, by agent."""
+    """Map each agent to the numbers of its selected memories."""
     chosen: dict[Agent, list[int]] = {}
     for row in rows:
         chosen.setdefault(row.agent, []).append(row.number)

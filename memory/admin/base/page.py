@@ -82,8 +82,8 @@ def visible_tenants(request: HttpRequest, action: Action = Action.SEE) -> QueryS
 
 
 def permission(needs: Action) -> Callable[..., bool]:
-    """Make a permission method for Unfold. With an id, the method checks the action `needs` for this row. Without an
-    id, it checks whether the person may do this in at least one tenant."""
+    """Make a permission method for Unfold. With a row's id, the method checks the action `needs` for this row. Without
+    an id, it checks whether the person may do this in at least one tenant."""
 
     def has_permission(page: ScopedAdmin, request: HttpRequest, object_id: str | None = None) -> bool:
         return page.may(request, needs, page.row_or_404(request, object_id) if object_id else None)
@@ -154,8 +154,8 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         return EMPTY_TEXTS[str(self.opts.model_name)]
 
     def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
-        """Whether the person may carry out `action` on the row. If there is no row, one tenant in which they may do it
-        is enough."""
+        """Whether the person may carry out `action` on the row. Without a row: whether they may do it in at least one
+        tenant."""
         ids = visible_tenant_ids(request, action)
         return bool(ids) if row is None else attrgetter(self.tenant.replace("__", "."))(row) in ids
 
@@ -265,7 +265,7 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 19
 
 
-# --- texts and links about an agent that several pages show
+# --- texts and links that several pages show about an agent
 
 
 DUE_REASONS = {

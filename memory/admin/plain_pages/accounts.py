@@ -52,7 +52,7 @@ def password_field(label: str, help_text: str = "", *, is_new: bool = True) -> f
 
 
 class NewPasswordForm(forms.Form):
-    """A form with two fields, in which a person types the same new password."""
+    """A form in which a person types a new password twice."""
 
     password = password_field("New password", "at least 12 characters, and not easy to guess")
     again = password_field("Repeat the new password")
@@ -264,7 +264,7 @@ def factor(request: HttpRequest) -> HttpResponse:
 
 
 def _replace(person: Person, new: Authenticator, fields: dict[str, Any]) -> None:
-    if not people.is_present_code(new, fields["code"]):  # checked first, because a check of the old code uses it up
+    if not people.is_present_code(new, fields["code"]):  # first, because checking the old code uses up the old code
         raise Invalid("code", "is not the present code of the new entry")
     _require_both_factors(person, fields)
     people.install(new, fields["code"])

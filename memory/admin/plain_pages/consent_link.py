@@ -76,7 +76,7 @@ _OPEN = (AccessState.REQUESTED, ProposalState.OPEN, RemovalState.OPEN)
 
 
 def _is_erased(opened: Opened) -> bool:
-    """Whether nobody can decide any more, because the agent is erased. A request for redaction can still be decided."""
+    """Whether an erasure prevents a decision. After an erasure, only a request for redaction can still be decided."""
     consent_request = opened.request
     return not (opened.agent.wrapped_key or (isinstance(consent_request, Removal) and not consent_request.is_erasure))
 

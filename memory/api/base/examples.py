@@ -34,7 +34,7 @@ def examples(operation_id: str) -> Iterator[OpenApiExample]:
 
 
 def links(operation_id: str, status: str) -> dict[str, Any]:
-    """The links of a response, by name."""
+    """A dict with the links of a response. The keys are the names of the links."""
     operation = OPERATIONS.get(operation_id, {})
     found = {
         f"{following}_by_{parameter}": {

@@ -24,7 +24,7 @@ class ErrorsOut(serializers.Serializer[Any]):
     """The body of every error."""
 
     type = serializers.ChoiceField(["validation_error", "client_error", "server_error"])
-    errors = ErrorOut(many=True)  # type: ignore[assignment]  # a field's name, which DRF takes off the class
+    errors = ErrorOut(many=True)  # type: ignore[assignment]  # it is a field, which DRF removes from the class
     prompt = serializers.CharField(required=False, help_text="question for a person, if memory or a category is off")
 
 

@@ -243,7 +243,7 @@ def listed(found: Iterable[T], limit: int, cursor: str, to_json: Callable[[list[
 
 
 def listed_requests(found: Iterable[Any], query: dict[str, Any], out: Out) -> Response:
-    """The response with one page of requests to the agent's side. If the query has a `state`, other requests are left
-    out."""
+    """The response with one page of requests to the agent's side. If the query has a `state`, requests in other
+    states are left out."""
     wanted = [each for each in found if query.get("state", each.state) == each.state]
     return listed(wanted, query["limit"], "number", lambda page: out(page, many=True).data)

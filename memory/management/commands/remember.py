@@ -218,7 +218,7 @@ class Command(AgentCommand):
             parser.add_argument(option, dest=field, action="append", default=[], metavar="TEXT", help=help_text)
 
     def topic(self, agent: Agent, *, name: str, project: str | None, **options: Any) -> None:
-        side = agents_side(agent)  # "changed" in the output says whether the topic changed
+        side = agents_side(agent)  # the key is needed, because the output tells whether the topic changed
         fields: dict[str, Any] = {field: options[field] for field in (*_TOPIC, "session")}
         fields |= {field: tuple(options[field]) for field in _TOPIC_LISTS}
         stage = Stage(**fields, project=self.project(agent, project))

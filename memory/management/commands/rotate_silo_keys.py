@@ -32,7 +32,7 @@ class Command(Task):
 
 def _rewrap(pk: int) -> bool:
     """Wrap one agent's data key again, and return whether the wrapped key changed. The new wrapped key is stored only
-    if the row still has the old wrapped key. Otherwise it could undo an erasure or another rotation."""
+    if the row still has the old wrapped key. Otherwise this could undo an erasure or another rotation."""
     wrapped = bytes(Agent.objects.values_list("wrapped_key", flat=True).get(pk=pk))
     if not wrapped:
         return False

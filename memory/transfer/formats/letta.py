@@ -22,7 +22,7 @@ from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile, entries
 from memory.transfer.formats.parts import EMPTY, NO_TEXT, LeftOut, Part, Unfit
 
-_AT_LEAST = 5_000  # minimum for the limit of characters of a block; this is Letta's default
+_AT_LEAST = 5_000  # a block's limit of characters is never below this number, which is Letta's default
 
 
 def write(agent: Agent, memories: Iterable[Read], _: Losses) -> Iterator[bytes]:

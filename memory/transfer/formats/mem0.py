@@ -18,7 +18,7 @@ from memory.transfer.formats.json_file import Entry, JSONFile
 from memory.transfer.formats.parts import LeftOut, Part
 
 _WHOSE = {"user_id": "user:", "agent_id": "agent:", "run_id": "run:", "app_id": "app:"}
-# Fields with their own code, and fields without information about the memory.
+# Fields that `_Answer` reads, and fields without information about the memory.
 _READ = {*_WHOSE, "id", "memory", "content", "created_at", "updated_at", "categories", "category_ids", "metadata"}
 _SILENT = {"hash", "score", "state", "deleted_at"}
 _MOST_NAMES = 10_000  # names of apps and categories
@@ -66,7 +66,7 @@ class _Answer(JSONFile):
     def __init__(self) -> None:
         super().__init__()
         self._user = ""
-        self._names: dict[tuple[str, str], str] = {}  # names of apps and categories, by list and id
+        self._names: dict[tuple[str, str], str] = {}  # (list, id) → the name of an app or a category
         self._relations = self._has_more = False
 
     def note(self, entry: Entry) -> None:

@@ -215,8 +215,8 @@ def _slug(heading: str) -> str:
 
 
 def in_parts(whole: Found, parts: Iterable[Piece], between: str = "-") -> Iterator[Found]:
-    """Yield the memories of one text. The first piece is recognized in the same way as a whole text. So if the text was
-    one memory before and is now too long, this memory is revised."""
+    """Yield the memories of one text. The first piece has `part` "", like a text that is not split. So if a text was
+    one memory in an earlier migration and is too long now, this memory is revised."""
     for number, (suffix, content) in enumerate(parts):
         key = f"{whole.key}{between}{suffix}" if suffix else whole.key
         yield replace(whole, key=key, content=content, part=suffix if number else "")
@@ -280,7 +280,7 @@ def _joined(sections: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def _cut_up(text: str) -> Iterator[str]:
     """Split a text into long parts. Each part ends after the last paragraph that fits. If this part would be too short,
-    it ends after a sentence, and otherwise between two words."""
+    it ends after a sentence. If it would still be too short, it ends between two words."""
     at = beginning(text)
     while len(text) - at > MAX_CONTENT:
         cut = at + _cut(text[at : at + MAX_CONTENT + 1])

@@ -126,7 +126,7 @@ def _shown(name: str) -> str:
 
 NO_MARKDOWN = "is not a Markdown file"
 SETTINGS, MEMORIES = "memory-rules/settings.json", "memory"
-_AT_ONCE = 250  # one query reads the dates of so many memories
+_AT_ONCE = 250  # number of memories whose dates one query reads
 
 
 def write(agent: Agent, memories: Iterable[Read], losses: Losses) -> Iterator[bytes]:
@@ -153,7 +153,7 @@ def _files(agent: Agent, memories: Iterator[Read], losses: Losses) -> Iterator[t
     rules = switches.rules_of(agent)
     whole = settings_document.whole(rules, enabled=agent.memory_enabled)
     yield SETTINGS, json.dumps(whole, indent=2, ensure_ascii=False).encode() + b"\n", _seconds(agent.created_at)
-    named: set[PurePosixPath] = set()  # paths without a number, because two memories may have the same one
+    named: set[PurePosixPath] = set()  # paths without a memory number; two memories may have the same path
     while batch := list(islice(memories, _AT_ONCE)):
         versions = {read.memory.version for read in batch}
         times = dict(AuditEntry.objects.filter(agent_id=agent.pk, seq__in=versions).values_list("seq", "at"))

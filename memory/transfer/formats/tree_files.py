@@ -77,8 +77,8 @@ class _File:
             self._read_tags(self._blocks.get("Tags", ""))
 
     def _category(self, within: PurePosixPath) -> str:
-        """Return the category of the folder. If the folder is unknown, return a default. If the file is in no such
-        folder, return the category from its metadata."""
+        """Return the category of the folder. If the folder is unknown, return a default. If the path has no folder for
+        a category, return the category from the file's metadata."""
         named, folder = self._fields.get("Category", ""), _folder(within)
         by_folder = _NAMED.get(folder, folder)
         if by_folder in SCOPES:
@@ -91,8 +91,8 @@ class _File:
         return named if named in SCOPES else _UNKNOWN
 
     def _project_of(self, within: PurePosixPath) -> str:
-        """Return the project of the folder. The metadata may name a project whose folder has the same name. Then return
-        the project from the metadata."""
+        """Return the project of the folder. If the metadata names a project that has the same folder, return the name
+        from the metadata."""
         named = self._fields.get("Project", "")
         folder = within.parts[1] if within.parts[0] == paths.PROJECTS and len(within.parts) > 2 else ""
         is_of_project = SCOPES[self._gathered.category] == PROJECT

@@ -31,7 +31,7 @@ from refinement import loop
 from refinement.models import RefinementSession
 
 FOLDER = Path(refinement.demo.__file__).parent
-EXAMPLES = 2  # merges that are shown, read with the agent's own key
+EXAMPLES = 2  # merges that the demo shows; it reads them with the agent's own key
 
 
 class Command(Task):

@@ -49,7 +49,7 @@ class Command(Task):
         parser.add_argument("--all", action="store_true", help="run GC on all agents that have memory enabled")
         parser.add_argument("--tenant", metavar="TENANT", help="with --all: only agents of this tenant")
         parser.add_argument("--model", default="", metavar="PROVIDER/NAME", help="override the model for the analysis")
-        parser.add_argument("--grant", metavar="TOKEN", help="token from the grant's page, to print a silo's reports")
+        parser.add_argument("--grant", metavar="TOKEN", help="print a silo's reports; the grant's page shows the token")
 
     def run(self, *, agent: str | None, all: bool, tenant: str | None, **options: Any) -> int | None:
         if all and agent:
@@ -121,7 +121,7 @@ class Command(Task):
 
     def tell(self, text: str) -> None:
         safe = printable(text, keep="\n\t") if self.stdout.isatty() else text
-        self.stdout.write(f"{safe}\n", ending="")  # adds a line end also to a text that ends in one
+        self.stdout.write(f"{safe}\n", ending="")  # adds a line end even if the text has one
 
     def warn(self, line: str) -> None:
         self.flush()
@@ -139,8 +139,8 @@ class Command(Task):
 
 
 class _Access:
-    """The caller's right to print reports about a silo. The caller has a grant's token, or the agent's key in the
-    environment."""
+    """The caller's right to print reports about a silo. The right comes from a grant's token, or from the agent's
+    key in the environment."""
 
     def __init__(self, token: str | None) -> None:
         self.token = os.environ.get("PALIMPSEST_GRANT", "") if token is None else token
@@ -158,7 +158,7 @@ class _Access:
 
     def may_print(self, agent: Agent, log: Log, report: int) -> bool:
         """Whether the caller may print a report. Without a token, the caller must have the agent's key. With a token,
-        the grant must be active and cover everything that the report may quote. Then the read is recorded first."""
+        the grant must be active and cover everything that the report may quote, and the read is recorded first."""
         if not self.token or not isinstance(log, Journal):
             return self.has_key_of(agent)
         try:
