@@ -119,7 +119,7 @@ class Standing:
 
 
 def standings(agent_id: int, since: int = 1) -> dict[int, Standing]:
-    """The requests in an agent's trail from entry `since` on, in order. The keys are the numbers of the requests."""
+    """The requests in an agent's trail, in order, beginning with entry `since`. The keys are their numbers."""
     entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since)
     entries = entries.filter(operation__in=[Operation.ACCESS_REQUESTED, *_BECOMES]).order_by("seq")
     found: dict[int, Standing] = {}

@@ -60,8 +60,8 @@ def register(guard: Guard) -> None:
 
 
 def install(*_: Any) -> None:
-    """Create the triggers. The migration that creates the tables calls this. Then SQLite refuses updates, because
-    later migrations in the same run may alter the tables (`refuse_updates`)."""
+    """Create the triggers. The migration that creates the tables calls this. On SQLite, this then removes the
+    conditions of the triggers, so that later migrations in the same run can alter the tables (`refuse_updates`)."""
     restore_triggers()
     refuse_updates()
 

@@ -107,7 +107,7 @@ def _is_head(head: dict[str, Any]) -> bool:
 def problems(heads: list[dict[str, Any]]) -> Iterator[Problem]:
     """Report each trail whose last entry at the time of the export is now missing or different.
 
-    Together with the chain, that entry proves all entries before it.
+    If this last entry is unchanged and the chain is intact, all earlier entries are unchanged too.
     """
     for head in heads:
         found = AuditEntry.objects.filter(agent_id=head["agent_id"], seq=head["seq"]).values_list("mac", flat=True)

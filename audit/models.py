@@ -250,8 +250,8 @@ class ConsentLink(models.Model):
     """A link for an agent's steward. With it, the steward decides once on a request or a proposal, and can later revoke
     the grant.
 
-    The service mails the token but does not store it. `mac` verifies the token. `number` is the number of the entry of
-    the request or proposal.
+    The service mails the token but does not store it. `mac` verifies the token. `number` is the number of the audit
+    entry that made the request or proposal.
     """
 
     agent_id = models.BigIntegerField()

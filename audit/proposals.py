@@ -1,7 +1,7 @@
 """Proposals to change an agent's settings. The agent's side decides on them. The audit trail determines their state.
 
-Each step is an entry, which `memory.consent.proposals` writes. A proposal is accepted when the entry of a settings
-change names the proposal.
+Each step is an entry, which `memory.consent.proposals` writes. A proposal counts as accepted when an entry about
+changed settings names it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Proposal:
 
 
 def proposals(agent_id: int, since: int = 1) -> dict[int, Proposal]:
-    """The proposals in an agent's trail from entry `since` on, in order. The keys are the numbers of the proposals."""
+    """The proposals in an agent's trail, in order, beginning with entry `since`. The keys are their numbers."""
     operations = (Operation.CHANGE_PROPOSED, Operation.CHANGE_DECLINED, Operation.AGENT_CHANGED)
     entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since, operation__in=operations)
     found: dict[int, Proposal] = {}

@@ -1,9 +1,9 @@
 """Redactions: which updates the triggers allow, and how verification accounts for removed content.
 
 The `detail` of a redaction's entry has two fields. `redacted` has the number of each redacted memory, with the hex
-digests of its removed bodies. `notes` has the numbers of the entries whose notes were removed. Once this entry exists,
-the triggers let `trail.strip` remove these notes, and the bodies of these memories in all entries up to this one. All
-other values stay, and the chain can still be verified.
+digests of its removed bodies. `notes` has the numbers of the entries whose notes were removed. After this entry exists,
+the triggers allow `trail.strip` to remove two things: these notes, and the bodies of these memories in all entries up
+to the redaction's entry. All other values stay, and the chain can still be verified.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from audit.models import AuditEntry, Change, Operation
 
 
 def is_redacted_change() -> str:
-    """An SQL condition for a trigger: the UPDATE only removes the bodies of a change, and the same or a later entry
-    redacts the memory of this change."""
+    """An SQL condition for a trigger. It is true if the UPDATE only removes the bodies of a change, and if the same
+    entry or a later one redacted the memory of this change."""
     head = trail.SnapshotHead.sql[connection.vendor]
     heads = [f"NEW.{side} {_same()} {head.format(f'OLD.{side}')}" for side in _SNAPSHOTS]
     return " AND ".join([*_unchanged(Change, _SNAPSHOTS), *heads, _IS_REDACTED])
 
 
 def is_redacted_note() -> str:
-    """An SQL condition for a trigger: the UPDATE only removes the note of an entry, and the same or a later entry
-    redacts a memory that this entry edits."""
+    """An SQL condition for a trigger. It is true if the UPDATE only removes the note of an entry E, and if E or a later
+    entry redacted a memory that E edited."""
     return " AND ".join([*_unchanged(AuditEntry, ("sealed",)), "NEW.sealed IS NULL", _EDITED_A_REDACTED])
 
 

@@ -1,8 +1,8 @@
 """Requests to remove content permanently. The audit trail determines their state.
 
 Each step is an entry. The modules `removal_requests`, `redaction` and `erasure` in `memory.consent` write these
-entries. A request is open until an entry says that it was carried out or declined, or that another request removed the
-rest of its content.
+entries. A request is open until it is carried out or declined, or until other requests have removed all the content
+that it names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLOSED = (Operation.REDACTED, Operation.ERASED, Operation.REQUEST_DECLINED)
 
 
 class RemovalState(TextChoices):
-    """State of a request: open → carried_out | declined | settled (another request removed the rest of its content)."""
+    """State of a request: open → carried_out | declined | settled (other requests removed the content)."""
 
     OPEN = "open"
     CARRIED_OUT = "carried_out"
@@ -65,7 +65,7 @@ class Removal:
 
 
 def removals(agent_id: int, since: int = 1) -> dict[int, Removal]:
-    """The requests in an agent's trail from entry `since` on, in order. The keys are the numbers of the requests."""
+    """The requests in an agent's trail, in order, beginning with entry `since`. The keys are their numbers."""
     entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since)
     entries = entries.filter(operation__in=(*_REQUESTED, *_CLOSED))
     found: dict[int, Removal] = {}

@@ -145,7 +145,7 @@ def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]
 
 
 def strip(agent_id: int, numbers: Sequence[int], notes: Sequence[int]) -> None:
-    """Permanently remove the bodies of these memories' snapshots and these entries' notes.
+    """Permanently remove the bodies of the snapshots of these memories, and the notes of these entries.
 
     Append the redaction's entry first, in the same transaction. Otherwise a trigger refuses the removal
     (`audit.redactions`).
@@ -183,8 +183,8 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 
 def changes_digest(changes: Iterable[dict[str, Any]]) -> bytes:
-    """The SHA-256 of all changes, each with its memory number, its digest before and its digest after. The changes must
-    be sorted by memory number."""
+    """The SHA-256 of all changes. It covers each memory's number, and the digests of the memory before and after the
+    change. The changes must be sorted by memory number."""
     total = hashlib.sha256()
     for change in changes:
         total.update(change["number"].to_bytes(8, "big"))
@@ -197,7 +197,7 @@ def changes_digest(changes: Iterable[dict[str, Any]]) -> bytes:
 
 
 def snapshot_digest(snapshot: bytes | None) -> bytes | None:
-    """The digest of a snapshot that has its body."""
+    """The digest of a snapshot whose body was not removed."""
     if snapshot is None:
         return None
     body = snapshot.find(b"\0") + 1 or len(snapshot)
@@ -205,7 +205,7 @@ def snapshot_digest(snapshot: bytes | None) -> bytes | None:
 
 
 def digest_without_body(head: bytes, body_digest: bytes) -> bytes:
-    """The digest of a snapshot, from its head and the digest of its body."""
+    """The digest of a snapshot. It is computed from the snapshot's head and the digest of its body."""
     return hashlib.sha256(head + body_digest).digest()
 
 

@@ -42,8 +42,8 @@ class ill_formed:  # noqa: N801  it reads as a statement
     error.
 
     No edit writes such a value, but SQL can put it into a row. SQLite stores any type in any column, and PostgreSQL has
-    dates that Python does not have. (A context manager made of a generator is four times slower, and this one is
-    entered twice for each entry.)
+    dates that Python does not have. (With `contextlib.contextmanager`, this would be four times slower, and it is used
+    twice for each entry.)
     """
 
     def __enter__(self) -> list[bool]:
@@ -88,10 +88,11 @@ def missing_guards() -> list[Problem]:
 
 
 def chain(agent_id: int, label: str) -> Iterator[Problem]:
-    """The problems of an agent's chain, in constant memory. The check ends at a row that cannot be read.
+    """The problems of an agent's chain. The check needs a constant amount of RAM. The check ends at a row that cannot
+    be read.
 
-    Rows are read in batches. So such a row raises its error before some earlier entries are checked. A second walk
-    checks these entries.
+    Rows are read in batches. So the error of such a row may be raised before all earlier entries are checked. A second
+    walk checks the earlier entries that are left.
     """
     walk = _Walk(agent_id, label)
     with ill_formed() as found:
@@ -228,8 +229,8 @@ class _Walk:
         return None
 
     def _is_before(self, entry: Row, previous: bytes) -> str | None:
-        """The problem that this entry was inserted, if one of the following entries was written with the number of this
-        entry."""
+        """If one of the following entries was written with this entry's number, this entry was inserted. Then return
+        this problem."""
         agent_id, seq = self._which["agent_id"], entry["seq"]
         for other in AuditEntry.objects.filter(agent_id=agent_id, seq__gt=seq).order_by("seq").values()[:_SOON]:
             own: Any = Change.objects.filter(agent_id=agent_id, seq=other["seq"]).order_by("number").values()

@@ -29,8 +29,8 @@ def advisory_lock(number: int) -> None:
 
 @contextmanager
 def without_disk_sync() -> Iterator[None]:
-    """A transaction that does not wait for the disk. A power cut may lose this transaction, but no later transaction
-    that waits for the disk.
+    """A transaction that does not wait for the disk. A power cut may lose this transaction, but it does not lose later
+    transactions that wait for the disk.
 
     Use it for rows that can be made again. Inside another transaction, the setting of the outer transaction counts.
     """

@@ -27,7 +27,7 @@ SILENT_SECONDS = 20  # a client that sends nothing, or takes nothing, for this l
 
 class _Logger(glogging.Logger):  # type: ignore[misc]
     def warning(self, msg: str, *args: Any, **kwargs: Any) -> None:
-        """Log a warning without the invalid request line or header that gunicorn quotes in it."""
+        """Log a warning. If it quotes an invalid request line or header, leave out the quotation."""
         if msg.startswith("Invalid request"):
             msg, args = msg.partition(": ")[0], ()
         super().warning(msg, *args, **kwargs)

@@ -36,7 +36,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """Keys by purpose, newest first. The first key seals and signs. All keys open and verify."""
+    """Keys by purpose, newest first. The first key seals and signs. All keys open seals and check signatures."""
 
     silo: tuple[Key, ...]
     audit: tuple[Key, ...]
@@ -61,7 +61,7 @@ def _silo_key(ring: Keyring, key_id: str) -> Key | None:
 
 
 def read_again() -> Keyring:
-    """Load the keys again. If that fails, the keys that were loaded before stay."""
+    """Load the keys again. If that fails, keep the old keys."""
     try:
         fresh = _load.__wrapped__(*_named())
     except KeysMissing:

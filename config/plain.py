@@ -30,7 +30,7 @@ View = Callable[..., HttpResponse]
 
 
 def plain(view: View) -> View:
-    """Give each response of a view the headers of these pages. A domain error is shown on an error page."""
+    """Add the headers of these pages to each response of a view. A domain error is shown on an error page."""
 
     @wraps(view)
     def plain_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -41,8 +41,8 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         super().guard()
 
     def _watch(self, first: int) -> None:
-        """End the worker when its first process or one of the others is killed. A killed process may still hold the
-        lock of its timer. Then the guard waits forever for this lock. So a separate thread watches the processes."""
+        """End the worker when one of its processes is killed. A killed process may still hold the lock of its timer.
+        Then the guard waits forever for this lock. So a separate thread watches the processes."""
         while not queue.is_ending():
             if os.getppid() != first:
                 log.error("the first process of the worker died: the worker ends")

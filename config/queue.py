@@ -56,7 +56,7 @@ _ending = mmap(-1, 1)  # shared by the processes of a worker, which are forked; 
 
 
 def begin_nothing_new() -> None:
-    """Make the processes of this worker begin no new tasks, because the worker is about to end."""
+    """Stop the processes of this worker from beginning new tasks, because the worker is about to end."""
     _ending[0] = 1
 
 
@@ -157,8 +157,8 @@ def _remove_foreign() -> None:
 
 
 def _bring_back() -> None:
-    """If the next run of a repeated task is more than one interval away, make the task due now. The clock was ahead
-    when the next run was set."""
+    """If the next run of a repeated task is more than one interval away, make the task due now. This happens if the
+    clock was ahead when the next run was set."""
     for row in Schedule.objects.filter(schedule_type=Schedule.MINUTES):
         now = timezone.now()
         if row.next_run > now + timedelta(minutes=row.minutes):

@@ -39,8 +39,8 @@ class _Chunks:
 
 
 class Handler(WSGIHandler):
-    """Django's handler with two fixes. It reads a body in chunks, which Django ignores because such a body has no
-    length. It also removes the body from the response to a HEAD request."""
+    """Django's handler with two fixes. The handler reads a body that is sent in chunks. Django ignores such a body,
+    because the body has no length. The handler also removes the body from the response to a HEAD request."""
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> HttpResponseBase:
         if environ.get("wsgi.input_terminated") and "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower():

@@ -82,7 +82,7 @@ class Notice(NumbersError):
 
 
 class ProtectionRefused(MemoryFault):
-    """This caller can never protect memories, or cannot protect memories now."""
+    """An agent protects memories outside a refinement session, or the caller may not remove a protection."""
 
     code = "protection_refused"
 

@@ -1,8 +1,8 @@
 """A tenant's monthly allowance of model tokens. When it is used up, only sessions that a person requests are opened.
 
-The tokens of `gc` count, and those of sessions that the service drives. Other sessions do not count, because a runtime
-pays for its own model. The tokens of a session count when the session ends. So open sessions can exceed the allowance,
-each at most by its own limit.
+The allowance counts the tokens of `gc` and of the sessions that the service drives. It does not count other sessions,
+because a runtime pays for its own model. The tokens of a session count when the session ends. So open sessions can
+exceed the allowance, each at most by its own limit.
 """
 
 from __future__ import annotations

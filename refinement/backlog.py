@@ -106,10 +106,11 @@ def add_if_due(agent_id: int) -> None:
 def sweep() -> int:
     """Add due agents, up to SWEEP_AGENTS, and wake workers. Returns how many were added.
 
-    The agents of each pair of tenant and provider are sorted: those that a person requested come first, and then those
-    that are due for the longest time. The sweep adds the first agent of each pair, then the second of each pair, and so
-    on. If a provider or model does not respond, only a few of its agents are added, to find out when it responds again.
-    Agents are removed if they are no longer due, if their model changed, or if too many others come first.
+    For each pair of tenant and provider, the agents are sorted: first those whose refinement a person requested, then
+    those that have been due for the longest time. The sweep adds the first agent of each pair, then the second of each
+    pair, and so on. If a provider or model does not respond, only a few of its agents are added, to find out when it
+    responds again. Agents are removed if they are no longer due, if their model changed, or if too many others come
+    first.
     """
     began = timezone.now()
     remove_lost()
@@ -148,8 +149,8 @@ _REQUESTED_FIRST: Any = [
 
 
 def _add(agents: Iterable[Agent]) -> int:
-    """Add the agents that are not in the backlog yet, and return their number. The fixed order prevents a deadlock of
-    two sweeps."""
+    """Add the agents that are not in the backlog yet, and return their number. They are added in a fixed order, so that
+    two sweeps cannot deadlock."""
     claim, now = secrets.randbits(62), timezone.now()
     rows = [
         Waiting(
@@ -204,7 +205,7 @@ def _wake_later() -> None:
 
 
 def _is_dry() -> bool:
-    """Return True if no agent in the backlog can be refined now, and another due agent can."""
+    """Return True if no agent in the backlog can be refined now, but a due agent outside the backlog can."""
     now = scheduling.closed()
     if scheduling.free(now).exists():
         return False

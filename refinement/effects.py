@@ -1,7 +1,7 @@
 """The tools of the Knife. Each tool has one function, which checks a call and makes the edit.
 
-The functions run in the transaction of the call (`refinement.knife`), and the agent's row is locked. A function refuses
-a call with a domain error. Then the function's changes to the session's row are not stored.
+The functions run in the transaction of the call (`refinement.knife`), and the agent's row is locked. To refuse a call,
+a function raises a domain error. Then the function's changes to the session's row are not stored.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ class CallContext:
     @property
     def mass(self) -> int:
         """The tokens that the circuit breaker counts. Usually this is the session's own count. If others have discarded
-        memories, the current core tokens without exact duplicates may be fewer. Then this lower number counts."""
+        memories, the current core tokens (without exact duplicates) may be fewer than this count. Then the lower number
+        is used."""
         return min(self.session.counted_tokens, self.agent.core_tokens - self.agent.duplicate_tokens)
 
     def count_changes(self, memories: int, lost: int = 0) -> None:
-        """Add an edit to the session's counts, before the edit is made. `memories` is the number of changed memories,
-        `lost` the number of lost core tokens.
+        """Add an edit to the session's counts, before the edit is made. `memories` is the number of changed memories.
+        `lost` is the number of lost core tokens.
 
         Raises LimitReached, FloorReached. Raises BadCall if the session has too few changes left.
         """
@@ -242,7 +243,7 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
     before, after = sum(m.tokens for m in sources), tokens.count(content)
     if after > before + GROWTH:
         raise BadCall(
-            f"The result has {after:,} tokens. The maximum is {before + GROWTH:,}: its sources plus {GROWTH}.",
+            f"The result has {after:,} tokens. The maximum is {before + GROWTH:,}: the sources' tokens plus {GROWTH}.",
             "grown",
         )
     # A result that equals another core memory will be removed as an exact duplicate, so it counts as lost.

@@ -82,7 +82,7 @@ class FileLog:
 
     def _announce(self, planned: Trimmed) -> None:
         """Record the trim in the trail before the file is replaced. So the file never changes without an entry, even
-        after a crash. Raises MemoryDisabled. Then the file does not change."""
+        after a crash. If memory is off, raises MemoryDisabled, and the file does not change."""
         switches.require_on(Agent.objects.select_related("tenant").get(pk=self.agent.pk))
         self._trail_entry = operations.record_file_trim(self.agent, _summary(planned), self.actor)
 
@@ -96,10 +96,10 @@ def _summary(planned: Trimmed) -> dict[str, Any]:
 
 
 def _entries_in(pieces: Iterable[bytes], *, is_whole: bool) -> Iterator[str]:
-    """The entries of a whole file, or of its last part.
+    """The entries of a whole file, or of the last part of a file.
 
-    In a whole file, the text before the first entry comes first. In a last part, the text before the first heading is
-    left out, because it may be an incomplete entry.
+    For a whole file, the first result is the text before the first entry, if there is such a text. For the last part of
+    a file, the text before the first heading is left out, because it may be an incomplete entry.
     """
     parts = _split(pieces, b"\n" if is_whole else b"")
     before = next(parts)

@@ -279,7 +279,7 @@ _COUNTED = (
 
 
 def _progress(call: CallContext) -> dict[str, Any]:
-    """The session's figures. Every result contains them until the session ends."""
+    """The session's figures. Every result contains these figures until the session ends."""
     row = call.session
     return {
         "tokens": {"core": row.tokens_after, "target": row.target_tokens, "floor": row.floor_tokens},

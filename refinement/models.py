@@ -232,8 +232,8 @@ class Share(models.Model):
     """The model tokens that a tenant has used this month. The tenant's people can see them. The row has no foreign key,
     as in `Waiting`.
 
-    `Share` and `Served` are separate tables. The transaction that ends a session changes `Share` and can be long.
-    Workers that choose an agent change `Served` and must not wait for this transaction.
+    `Share` and `Served` are separate tables. The transaction that ends a session changes `Share` and can be long. A
+    worker that chooses an agent changes `Served`. The worker must not wait for this transaction.
     """
 
     tenant_id = models.BigIntegerField(primary_key=True)
@@ -258,7 +258,7 @@ class GcReport(models.Model):
     entries = models.PositiveBigIntegerField(help_text="number of entries in the log")
     left_out = models.PositiveBigIntegerField(default=0, help_text="the oldest entries, which were too long to send")
     sealed = models.BinaryField()
-    withdrawn_at = models.DateTimeField(null=True, help_text="when its text was removed, because of a redaction")
+    withdrawn_at = models.DateTimeField(null=True, help_text="when a redaction removed its text")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "number"], name="gc_report_number_in_agent")]

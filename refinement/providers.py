@@ -1,8 +1,8 @@
 """Closes a model that does not respond: no process calls it for a while. So an outage does not make every session fail.
 
-Each provider and each model has a table row. After two successive failures, of any callers, a model is closed for 15
-seconds. After this pause, one caller tries, and the others wait for the result. After each further failure, the pause
-doubles, up to 5 minutes. The pause that a server requests with `Retry-After` also applies to all callers.
+Each provider and each model has a table row. After two failures in a row, even of different callers, a model is closed
+for 15 seconds. After this pause, one caller tries, and the others wait for the result. After each further failure, the
+pause doubles, up to 5 minutes. The pause that a server requests with `Retry-After` also applies to all callers.
 
 A provider is closed as a whole if it cannot be reached, or if two of its models fail. If only one model fails, this
 model may be slow or over its quota, so the provider's other models stay open. Any response opens the provider again.
@@ -39,7 +39,7 @@ def closed() -> dict[str, datetime]:
 
 
 def failing_names() -> list[str]:
-    """The names of the providers and models whose last calls failed, or that are closed now."""
+    """The names of the providers and models whose last calls failed, and of those that are closed now."""
     rows = Provider.objects.filter(Q(failures__gte=FAILURES) | _is_closed())
     return sorted(rows.values_list("name", flat=True))
 
@@ -55,8 +55,8 @@ def is_failing(model: str) -> bool:
 
 
 class Availability:
-    """Says whether one model can be called now. Before each attempt of a call, the caller asks with `wait`. After the
-    attempt, the caller reports the result."""
+    """Says whether one model can be called now. Before each attempt, the caller uses `wait`. After the attempt, the
+    caller reports the result."""
 
     def __init__(self, model: str) -> None:
         self.model = model

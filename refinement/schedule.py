@@ -86,8 +86,8 @@ def retry_after(failures: int) -> timedelta:
 
 
 def _wait(agent: Agent, now: datetime, wait: timedelta) -> None:
-    """Begin a cool-down that does not end early if memory grows. The due dates of failed agents are spread, so that the
-    agents do not all become due at the same time."""
+    """Begin a cool-down. It does not end early, even if memory grows. The due dates of failed agents are spread, so
+    that the agents do not all become due at the same time."""
     until = now + wait + due_dates.spread(wait, f"{agent.pk}/{now.timestamp()}")
     agent.quiet_until = until
     agent.due_at, agent.due_reason = until, DueReason.RETRY

@@ -45,7 +45,7 @@ def open_session(
     """Remove exact duplicates, and open a session with a lease. The session's model, target, floor and limits do not
     change after this.
 
-    If the agent has an open session with an expired lease, this old session is ended first, as abandoned. Raises
+    If the agent has an open session with an expired lease, this old session is first closed as abandoned. Raises
     SessionOpen, MemoryDisabled, Erased.
     """
     started = time.perf_counter()
@@ -76,8 +76,8 @@ def open_session(
 
 
 def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: str, driver: str) -> RefinementSession:
-    """The row of a new session. `before` is the agent before exact duplicates were removed, `agent` is the agent after
-    this."""
+    """The row of a new session. `before` is the agent before exact duplicates were removed. `agent` is the agent after
+    their removal."""
     now = timezone.now()
     bounds = limits.of(agent)
     left = allowance.left(agent.tenant) if driver == Driver.SERVER and trigger != DueReason.MANUAL else None

@@ -128,7 +128,8 @@ def _wording(text: str) -> _Wording:
 
 
 def similar(a: str, b: str) -> float:
-    """The similarity of two texts (0 to 1): the share of the words that both texts have, in any order."""
+    """The similarity of two texts (0 to 1): the share of all their words that are in both texts. The order of the words
+    does not matter."""
     return Indel.normalized_similarity(_bag(a), _bag(b))
 
 
@@ -156,8 +157,8 @@ def near_groups(texts: Sequence[str]) -> list[Group]:
     """Groups of near duplicates. The members are positions in `texts`. No text is in two groups. The groups are ordered
     by their first members.
 
-    Of the texts with the same words, one is the fullest. If another of these texts has an adverb that the fullest text
-    does not have, this other text is in no group.
+    Of the texts with the same words, the text with the most adverbs is the fullest. A text is in no group if it has an
+    adverb that the fullest text does not have.
     """
     wordings = [_wording(text) for text in texts]
     alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)

@@ -24,7 +24,8 @@ MAX_ERRORS = 10  # in one message
 
 
 def _number(value: object) -> object:
-    """Turn the texts "12" and "#12" into the number 12. Other values do not change. The type checks the result."""
+    """Turn the texts "12" and "#12" into the number 12. Other values do not change. The argument's type then validates
+    the result."""
     match = _NUMBER.match(value.strip()) if isinstance(value, str) else None
     return int(match[1]) if match else value
 
@@ -160,8 +161,8 @@ def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Argument
 
 
 def _describe(problem: ValidationError, arguments: type[Arguments]) -> str:
-    """The errors in words, each once, and at most `MAX_ERRORS`. An unknown argument's name is not repeated, because the
-    model wrote this name."""
+    """The messages of the errors, at most `MAX_ERRORS`, without repetitions. The name of an unknown argument is left
+    out, because the model wrote this name."""
     found: dict[str, None] = {}
     for error in problem.errors(include_input=False, include_url=False):
         if error["type"] == "extra_forbidden":

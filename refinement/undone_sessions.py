@@ -27,10 +27,11 @@ def mark(sessions: Collection[RefinementSession]) -> None:
 
 
 def sessions_undone(sessions: Iterable[Session], since: datetime) -> dict[Session, int]:
-    """The sessions whose changes are all undone, each with the entry of the newest rollback that undid one of them.
+    """The sessions whose changes are all undone, each with the number of the newest rollback entry that undid one of
+    its changes.
 
-    No session opened before `since`, so earlier rollbacks are not read. One query reads the rollbacks, and the
-    sessions' entries that changed memories.
+    All these sessions were opened at or after `since`, so earlier rollbacks are not read. One query reads the
+    rollbacks, and the sessions' entries that changed memories.
     """
     numbers: dict[int, list[int]] = defaultdict(list)
     for agent, number in sessions:

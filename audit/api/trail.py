@@ -1,4 +1,4 @@
-"""API of the agent's own audit trail, with each changed memory before and after."""
+"""API of the agent's own audit trail. It shows each changed memory as it was before and after the change."""
 
 from __future__ import annotations
 

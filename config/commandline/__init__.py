@@ -117,7 +117,7 @@ class Task(BaseCommand):
         self.stderr.write(printable(message), lambda plain: plain)
 
     def tell(self, line: str) -> None:
-        """Write a line of the result for people to standard output."""
+        """Write one line of the result to standard output, for people."""
         self.stdout.write(printable(line))
 
     def result(self, value: Any) -> None:

@@ -138,7 +138,7 @@ def _use(row: Invitation, person: Person) -> None:
 
 
 def _opened(row: Invitation) -> Opened:
-    """The invitation with its person. Raises InvalidLink if this person cannot join by invitation."""
+    """The invitation, and the person who has its address, if any. Raises InvalidLink if this person cannot join."""
     person = Person.objects.filter(email=row.address).first()
     if person is not None and not person.is_active:
         raise InvalidLink("The person with this address is deactivated. A superuser must reactivate them first.")

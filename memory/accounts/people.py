@@ -90,7 +90,7 @@ def install(factor: Authenticator, code: str) -> None:
         factor.proof = _proof(factor, _pepper(factor))
         factor.save()
         if not consume_code(factor, code):
-            raise Invalid("code", "is not the present code of the authenticator app")
+            raise Invalid("code", "is not the current code of the authenticator app")
         factor.confirmed = True
         factor.save(update_fields=["confirmed"])
 
@@ -117,7 +117,7 @@ def consume_code(factor: Authenticator, code: str) -> bool:
 
 
 def is_present_code(factor: Authenticator, code: str) -> bool:
-    """Whether this is the present code. This function does not use up the code."""
+    """Whether this is the current code. This function does not use up the code."""
     return _step(factor, code) is not None
 
 
@@ -155,7 +155,7 @@ def _pepper(factor: Authenticator) -> bytes:
 
 
 def _is_proven(factor: Authenticator) -> bool:
-    """Whether the row was created for this person. If SQL moved the row from another person, the answer is no."""
+    """Whether the row was created for this person. False if somebody moved it from another person by SQL."""
     return hmac.compare_digest(bytes(factor.proof), _proof(factor, _pepper(factor)))
 
 

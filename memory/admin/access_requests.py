@@ -24,7 +24,7 @@ from memory.models import Agent
 
 
 def state_now(row: AccessRequest) -> str:
-    """The state of a request now. The state in the database can be outdated, because only the next access updates
+    """The current state of a request. The state in the database can be outdated, because only the next access updates
     it."""
     now = timezone.now()
     if row.state == AccessState.ACTIVE and row.until and row.until <= now:

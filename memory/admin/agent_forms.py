@@ -37,8 +37,8 @@ class BudgetForm(LimitsForm):
     refine_every = forms.DurationField(
         required=False,
         initial="7 00:00:00",
-        help_text="time between two refinements as days and hours:minutes:seconds, such as 7 00:00:00; at least one "
-        "hour, at most ten years; if it is empty, no refinement is due by date",
+        help_text="time between two refinements, as days and hours:minutes:seconds, such as 7 00:00:00. It must be "
+        "from one hour to ten years. If it is empty, no refinement is due by date",
     )
     last_n = whole_number("number of newest entries that gc keeps in the log of runs; 0 means that max entries applies")
     max_entries = whole_number("how many entries gc keeps if last n is 0; 0 means that gc removes nothing")
@@ -103,16 +103,16 @@ class ProposalForm(AdminForm):
         required=False,
         label="Memory file",
         help_text="a file such as notes.md, in the tenant's folder on the server. The service writes the log of runs "
-        "to it in clear text, so anyone with access to the file can read the log. If this is empty, the log is "
-        "encrypted in the agent's memory",
+        "to it in clear text, so anyone with access to the file can read the log. If this is empty, the log is in the "
+        "agent's memory and is encrypted",
     )
     vault_path = forms.CharField(
         max_length=1_000,
         required=False,
         label="Vault",
-        help_text="a folder such as vault, in the tenant's folder on the server. The service writes a file for each "
-        "memory to it. Anyone with access to the folder can read the files. Only private memories stay encrypted in "
-        "their files. If this is empty, the agent has no vault",
+        help_text="a folder such as vault, in the tenant's folder on the server. The service writes one file for each "
+        "memory to this folder. Anyone with access to the folder can read the files. Only private memories stay "
+        "encrypted in their files. If this is empty, the agent has no vault",
     )
 
 

@@ -35,7 +35,7 @@ def whole_number(help_text: str = "", *, least: int = 0, most: int = MAX_INTEGER
 class LimitsForm(AdminForm):
     """A form for the limits of refinement sessions. `default_text` describes the default.
 
-    In this text, the service's default replaces `{}`.
+    In this text, `{}` stands for the service's default.
     """
 
     default_text: ClassVar[str] = "{}"

@@ -82,7 +82,7 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
 
 
 def _set_cadence(agent: Agent) -> None:
-    """Set `due_at` to the next scheduled refinement, unless `due_at` has another reason."""
+    """Set `due_at` to the next scheduled refinement, unless `due_at` was set for another reason."""
     if agent.due_reason != DueReason.WEEKLY:
         return
     since, every = agent.last_refined_at or agent.created_at, agent.refine_every
@@ -322,10 +322,8 @@ def _clash(agent: Agent, fields: Iterable[str]) -> Invalid | None:
 
 
 def _file_overlaps(agent: Agent) -> bool:
-    """Whether the path of the agent's memory file is also another agent's path, or overlaps with a file or vault.
-
-    Two paths overlap if one is a folder that contains the other. The agent's own vault counts too.
-    """
+    """Whether the agent's memory file has the path of another agent's file or vault, or overlaps with one of these or
+    with the agent's own vault. Two paths overlap if one is a folder that contains the other."""
     path = agent.memory_path
     if not path:
         return False

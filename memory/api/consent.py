@@ -83,7 +83,7 @@ class ProposedOut(serializers.Serializer[Any]):
     """The proposed values. A value is null if the proposal does not change it."""
 
     model = serializers.CharField(allow_null=True)
-    steward = serializers.CharField(allow_null=True, help_text="empty if the agent then has no steward")
+    steward = serializers.CharField(allow_null=True, help_text="empty if the change removes the steward")
     is_steward_only = serializers.BooleanField(allow_null=True)
     memory_path = serializers.CharField(
         allow_null=True, help_text="file for the log of runs; this file is not encrypted"
@@ -207,10 +207,10 @@ class RelatedOut(serializers.Serializer[Any]):
     id = serializers.IntegerField(source="number")
     why = serializers.ChoiceField(
         ["source", "merged", "same words", "told", "notice", "shown"],
-        help_text="how it is related to a memory to remove. `source`: it was merged into that memory; `merged`: it was "
-        "made from that memory; `same words`: it has or had the same text; `told`: it is the memory of a session or "
-        "topic in which that memory was recorded; `notice`: it is the notice of a refinement session that edited that "
-        "memory; `shown`: it is the notice of a refinement session whose model may have read that memory",
+        help_text="how it is related to X. X is a memory to remove, or another related memory. `source`: was merged "
+        "into X; `merged`: was made from X; `same words`: has or had the same text as X; `told`: memory of the session "
+        "or topic in which X was recorded; `notice`: notice of a refinement session that edited X; `shown`: notice of "
+        "a refinement session whose model may have read X",
     )
     state = serializers.ChoiceField(["active", "discarded"])
 

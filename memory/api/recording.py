@@ -48,8 +48,8 @@ class RecordingIn(Body):
     metrics = Text(**_NOTE)
     requested = serializers.BooleanField(
         default=False,
-        help_text="true if a person requested this; it is then recorded even if automatic recording is off, and "
-        "even if its significance is below the threshold",
+        help_text="true if a person requested this recording; the interaction is then recorded even if automatic "
+        "recording is off or its significance is below the threshold",
     )
 
 
@@ -233,7 +233,7 @@ class SuggestionOut(serializers.Serializer[Any]):
     category = serializers.ChoiceField(CATEGORIES)
     project = serializers.CharField(allow_blank=True)
     age_days = serializers.IntegerField()
-    retention_days = serializers.IntegerField(help_text="how many days its category suggests to keep it")
+    retention_days = serializers.IntegerField(help_text="suggested number of days to keep a memory of this category")
     importance = serializers.ChoiceField([each.name.lower() for each in cleanup.Importance])
     tokens = serializers.IntegerField()
     recalled = serializers.IntegerField(help_text="how often retrieval returned it")

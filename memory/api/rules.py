@@ -66,7 +66,7 @@ class VaultOut(serializers.Serializer[Any]):
     fault = serializers.CharField(allow_blank=True, help_text="why the last write failed; empty if it succeeded")
     differences = DifferenceOut(many=True, help_text="current differences between the files and the silo")
     unknown = serializers.IntegerField(
-        allow_null=True, help_text="number of files that the service did not write; null before the last page"
+        allow_null=True, help_text="number of files that the service did not write; null except on the last page"
     )
     next = serializers.CharField(allow_null=True)
 

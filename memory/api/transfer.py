@@ -48,7 +48,7 @@ class ImportQuery(Body):
     project = Text(
         **OPTIONAL_TEXT,
         max_length=100,
-        help_text="the project for project memories, if the format has no projects; default: default-project",
+        help_text="the project of imported project memories, if the format has no projects; default: default-project",
     )
 
 
@@ -74,7 +74,7 @@ class ImportedOut(serializers.Serializer[Any]):
     ignored = serializers.ListField(
         child=serializers.CharField(),
         required=False,
-        help_text="the first 100 unknown keys, cut to 64 characters; only for jsonl",
+        help_text="the first 100 unknown keys, each cut to 64 characters; only for jsonl",
     )
     left_out = serializers.IntegerField(required=False, help_text="other formats: number of parts that were left out")
     named = LeftOutOut(many=True, required=False, help_text="the first 100 parts that were left out")

@@ -41,7 +41,7 @@ def proven(agent: Agent, token: str) -> tuple[Standing, Person]:
 
 
 def _proven(agent: Agent, token: str) -> tuple[Standing | None, Person]:
-    """The grant and the person of a token. The grant is None unless a pepper of the keyring gives the same MAC."""
+    """The grant and the person of a token. The grant is None if no pepper of the keyring gives the same MAC."""
     parts = _FORMAT.fullmatch(token)
     agent_id, number, mac = (int(parts[1]), int(parts[2]), parts[3]) if parts else (0, 0, "")
     standing = standings(agent.pk, number).get(number) if agent_id == agent.pk else None

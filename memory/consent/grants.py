@@ -3,7 +3,8 @@
 Only the agent's side decides: the steward, or the runtime if `is_steward_only` is not set. Nobody decides about their
 own request. No setting switches these rules off.
 
-Each step is an entry of the agent's audit trail. For lists, a database row has a copy of the state (`audit.consent`).
+Each step is an entry of the agent's audit trail (`audit.consent`). Each request also has a database row. The row
+is only a copy of the state, for lists.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def ask(agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: in
         _require_scope(row, scope)
         if row.is_steward_only and same_address(row.steward, person.address):
             raise errors.ConsentRequired(
-                "Only the agent's steward can consent, and you are the steward. Nobody decides about their own request."
+                "Only the agent's steward can consent. You are the steward, so nobody can decide about your request."
             )
         open_requests = AccessRequest.objects.filter(agent_id=row.pk, person_id=person.id, state=AccessState.REQUESTED)
         if open_requests.exists():
@@ -97,7 +98,7 @@ def _decide(agent: Agent, number: int, actor: Actor, operation: Operation) -> St
         standing = _require_state(row, number, AccessState.REQUESTED)
         steps.require_side(row, actor, is_steward_only=row.is_steward_only)
         if actor.kind == ActorKind.STEWARD and same_address(actor.label, standing.person):
-            raise errors.ConsentRequired("Nobody decides about their own request.")
+            raise errors.ConsentRequired("You cannot decide about your own request.")
         if operation == Operation.ACCESS_GRANTED and steps.is_altered(
             row, number
         ):  # nothing could be read under the grant
@@ -152,7 +153,7 @@ def current_state(agent: Agent, standing: Standing) -> AccessState:
 
 @contextmanager
 def record_expiry(agent: Agent) -> Iterator[None]:
-    """Record expired grants if the block raises NotGranted or NotOpen.
+    """If the `with` block raises NotGranted or NotOpen, record all expired grants in the audit trail.
 
     The error rolls back the transaction of the block. So the audit entries about expired grants are written after the
     block. Because of these entries, an expired grant stays expired even if the clock is set back.
@@ -227,7 +228,7 @@ def readable_entries(agent: Agent, scope: Scope) -> QuerySet[AuditEntry]:
 
 
 def _require_state(agent: Agent, number: int, state: AccessState) -> Standing:
-    """The request with this number. Raises NotOpen unless the request is in this state."""
+    """The request with this number. Raises NotOpen if there is none, or if its state is not `state`."""
     standing = standings(agent.pk, number).get(number)
     if standing is None or standing.state != state:
         what = "active grant" if state == AccessState.ACTIVE else "open request"

@@ -116,7 +116,7 @@ def revoke(token: str) -> Standing:
 
 
 def _proven(token: str) -> tuple[Agent, ConsentLink]:
-    """The agent and the link of a token. Raises InvalidLink. Its message is the same for every problem."""
+    """The agent and the link of a token. Raises InvalidLink, with the same message for every problem."""
     prefix, _, secret = token[:_MAX_TOKEN].partition("_")
     is_formed = len(prefix) == PREFIX_CHARACTERS and prefix.isalnum() and secret.isascii()
     link = ConsentLink.objects.filter(prefix=prefix).first() if is_formed else None

@@ -33,13 +33,13 @@ class Related:
     """Another memory that may have the same content. A redaction does not include it."""
 
     number: int
-    # How this memory is related to a memory to redact:
-    # source: it was merged into that memory
-    # merged: it was made from that memory
-    # same words: it has or had equal content
-    # notice: it is the notice of a session that edited that memory
-    # shown: it is the notice of a session whose model could read that memory
-    # told: it is the summary of a recorded session, or a topic, that includes that memory
+    # How this memory is related to X. X is a memory to redact, or another related memory:
+    # source: was merged into X
+    # merged: was made from X
+    # same words: has or had the same content as X
+    # notice: notice of a session that edited X
+    # shown: notice of a session whose model could read X
+    # told: summary of a recorded session, or topic, that includes X
     why: str
     state: str  # active | discarded
 
@@ -153,14 +153,15 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
 
 
 def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
-    """Other memories that may have the same content. Nothing is decrypted. The result has:
+    """Other memories that may have the same content. Nothing is decrypted.
 
-    - the memories that were merged into the given memories, directly or through other merges
-    - memories that have or had the same content as a given memory or as a memory in the result
-    - memories that were made by a merge of such memories
-    - summaries and topics that include such a memory
-    - notices of sessions that edited such a memory
-    - notices of sessions whose model could read such a memory
+    A group starts with the given memories, and the memories that were merged into them directly or through other
+    merges. A memory joins the group if it has or had the same content as a memory of the group, or if it was made by a
+    merge of one. The result has all memories of the group except the given ones. It also has:
+
+    - summaries and topics that include a memory of the group
+    - notices of sessions that edited a memory of the group
+    - notices of sessions whose model could read a memory of the group
     """
     why = dict.fromkeys(_sources(agent, numbers), "source")
     fresh = why.keys() | set(numbers)
@@ -220,7 +221,8 @@ def _notices(agent: Agent, sessions: Iterable[int]) -> set[int]:
 
 
 def _summaries_of(agent: Agent, numbers: Sequence[int]) -> set[int]:
-    """The memories of recorded sessions that include these memories, and topics updated just after the recording."""
+    """The summaries of the recorded sessions that include these memories. Also the topics that were updated just after
+    these memories were recorded."""
     found = {session.memory for session in recorded_in(agent, numbers) if session.memory is not None}
     recordings = _edits_of(agent, numbers).filter(before_digest__isnull=True).values_list("seq", flat=True)
     after = Change.objects.filter(agent_id=agent.pk, seq__among=[seq + 1 for seq in recordings])
@@ -247,7 +249,7 @@ def _rename_sessions(agent: Agent, numbers: Sequence[int]) -> None:
 
 
 def _made_by(agent: Agent, rows: QuerySet[Any], operation: str) -> set[int]:
-    """The memories created by entries with this operation. Only entries whose `seq` is in `rows` count."""
+    """The memories created by entries with this operation. Entries count only if their `seq` is in `rows`."""
     entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__in=rows.values("seq"), operation=operation)
     made = Change.objects.filter(agent_id=agent.pk, seq__in=entries.values("seq"), before_digest__isnull=True)
     return set(made.values_list("number", flat=True))

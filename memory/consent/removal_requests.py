@@ -91,7 +91,7 @@ def require_decidable(agent: Agent, number: int, actor: Actor, *operations: str)
     steps.require_side(agent, actor, is_steward_only=agent.is_steward_only)
     request = open_request(agent, number, *operations)
     if actor.kind == ActorKind.STEWARD and _is_by(request.asker, request.asked_by, actor.label):
-        raise errors.ConsentRequired("Nobody agrees to their own request.")
+        raise errors.ConsentRequired("You cannot decide about your own request.")
     if steps.is_altered(agent, number):
         raise errors.RequestNotFound("The agent's audit trail was altered after this request.")
     return request

@@ -38,7 +38,7 @@ def write(agent: Agent, operation: str, actor: Actor, detail: dict[str, Any]) ->
 
 
 def ask_steward(agent: Agent, number: int) -> None:
-    """If the agent has a steward, queue a mail to the steward. The mail has a link about entry `number`."""
+    """If the agent has a steward, queue a mail to the steward. The mail has a link to the page of request `number`."""
     if agent.steward:
         put(ASK_STEWARD, agent.pk, number)
 
@@ -83,7 +83,7 @@ def require_room(agent: Agent, actor: Actor) -> None:
 def _full_until(entries: QuerySet[AuditEntry], who: str, most: int) -> list[tuple[datetime, str, int]]:
     """Return a list with one tuple: the time at which another request is possible, `who` and `most`.
 
-    The time is a day after the oldest of the latest `most` entries. The list is empty if there are fewer entries.
+    Take the latest `most` entries: the time is a day after the oldest of them. The list is empty if there are fewer.
     """
     times = entries.order_by("-at").values_list("at", flat=True)[most - 1 : most]
     return [(at + DAY, who, most) for at in times]

@@ -39,8 +39,8 @@ def day(at: int) -> date:
 
 
 def moment(at: int) -> datetime:
-    """Return the time that is `at` seconds after 1970. A time before the year 1 or after the year 9999 becomes the
-    first or the last second of these years."""
+    """Return the time that is `at` seconds after 1970. A time before the year 1 becomes the first second of that
+    year. A time after the year 9999 becomes the last second of that year."""
     return datetime.fromtimestamp(min(max(at, -62_135_596_800), 253_402_300_799), UTC)
 
 
@@ -84,7 +84,7 @@ def _reasons(commit: Commit) -> dict[str, int]:
 
 
 def decisions(commits: Sequence[Commit], most: int) -> list[Commit]:
-    """Return the most important of the latest decisions about code. Reverted decisions do not count.
+    """Of the latest decisions about code, return the most important ones. Reverted decisions do not count.
 
     A commit is a decision in three cases: its message states a decision, it removes something in many files, or it
     reverts a security fix. Breaking changes, removals, reverts and decisions with a reason come first. Commits that
@@ -170,8 +170,8 @@ def branches(repository: Repository, commits: Sequence[Commit], is_late: Callabl
 def _open(
     repository: Repository, commits: Sequence[Commit], squashed: Sequence[Commit], since: int
 ) -> Iterator[tuple[str, Commit]]:
-    """Yield the name and the newest commit of each branch that is not merged. A branch also counts as merged if a
-    squashed commit contains the subject of the branch's newest commit, as its own subject or as a line of its body."""
+    """Yield the name and the newest commit of each branch that is not merged. A branch also counts as merged if the
+    subject of its newest commit is in a squashed commit, as the subject or as a line of the body."""
     reached = {commit.id for commit in commits}
     lines = {line for commit in squashed for line in (commit.subject, *commit.body.splitlines())}
     taken = {line.strip("*- ").rpartition(" (#")[0] or line.strip("*- ") for line in lines}
@@ -289,8 +289,8 @@ def analyze(
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Analysis | None:
-    """Analyze a repository. Return None if it has no commits. `clock` returns a time in seconds. Raises Invalid if the
-    repository cannot be read."""
+    """Analyze a repository. Return None if the repository has no commits. `clock` returns a time in seconds. Raises
+    Invalid if the repository cannot be read."""
     started = clock()
 
     def is_late(share: float = 1) -> bool:

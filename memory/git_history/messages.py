@@ -148,8 +148,8 @@ def _decision(subject: str, body: str) -> str:
     """Return the sentence of the body that explains a decision. If the body has no such sentence, return the subject,
     provided that the subject states a decision. Otherwise return "".
 
-    If the subject states a decision, the sentence is the reason for it. Otherwise the sentence itself states a decision
-    or a reason. Only the first paragraphs of the body are read.
+    If the subject states a decision, sentences with a reason come first, then those with a decision, then all others.
+    Otherwise, the sentence itself must state a decision or a reason. Only the first paragraphs of the body are read.
     """
     text = _CODE.sub("", body[:5_000]).strip()
     paragraphs = (" ".join(paragraph.split()).lstrip("-*• ") for paragraph in _PARAGRAPH.split(text)[:_BEGINNING])

@@ -281,7 +281,7 @@ class _Report:
 
 
 def folders(commits: Iterable[Commit], most: int) -> list[tuple[str, int]]:
-    """Return the folders that the most commits change. A change below the third level counts for the folder on the
+    """Return the folders with the most commits. A change below the third level counts for the folder on the
     third level."""
     touched = (sorted({"/".join(path.split("/")[:-1][:_DEPTH]) for path in commit.changes or ()}) for commit in commits)
     return Counter(name for names in touched for name in names if name).most_common(most)

@@ -34,9 +34,9 @@ _SUBMODULE = 0o160000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Commit:
-    """A commit. `at` is its time in seconds since 1970. `name` is the name of the author. `changes` maps each path that
-    the commit changed to dulwich's name for the kind of change. `changes` is None for a merge. It is also None if the
-    files of the commit were not read, or are not in this clone."""
+    """A commit. `at` is its time in seconds since 1970. `name` is the name of the author. The keys of `changes`
+    are the changed paths. The values are dulwich's names for the kinds of changes. `changes` is None for a merge. It is
+    also None if the files of the commit were not read, or are not in this clone."""
 
     id: str
     parents: tuple[str, ...]

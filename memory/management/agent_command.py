@@ -203,8 +203,8 @@ class AgentCommand(Task):
 
     def project_for(self, category: str, agent: Agent, option: str | None) -> str:
         """Return the project for a memory of this category. If the option is given, return the project that it names.
-        Otherwise return the folder's project if memories of this category belong to projects, and "" if not. Raises
-        Invalid."""
+        Without the option, return the folder's project if memories of this category belong to projects. In all other
+        cases, return "". Raises Invalid."""
         return self.project(agent, option) if option is not None or scope_of(category) == PROJECT else ""
 
     def stored(self, agent: Agent, number: int | None, **more: Any) -> None:

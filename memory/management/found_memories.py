@@ -49,7 +49,7 @@ class Found:
 
 
 def choice(options: Mapping[str, Any]) -> Choice:
-    """Return the filters in the options, which choose memories. Raises Invalid."""
+    """Return the filters that the options give. The filters choose memories. Raises Invalid."""
     since, until = (parse_moment(name, options[name]) if options[name] else None for name in ("since", "until"))
     return Choice(frozenset(options["category"]), tuple(options["path"]), since, until)
 

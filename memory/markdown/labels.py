@@ -56,8 +56,8 @@ def completed(text: str, category: str, section: str) -> str:
 
 
 def stored(text: str, *, is_bold: bool) -> str:
-    """Reverse `completed`: turn the text of a section in a file back into the text in the memory. A text that only
-    says that there is no content is not changed."""
+    """Reverse `completed`: turn the text of a section in a file back into the text in the memory. A text
+    such as `Not recorded` stays as it is."""
     if is_absent(text):
         return text
     text = _ADDED.sub("", text)

@@ -45,8 +45,8 @@ def _closes(found: re.Match[str]) -> bool:
 
 
 def _closing_after(marks: Sequence[re.Match[str] | None]) -> list[dict[str, int]]:
-    """Return a dict for each line. For each kind of mark (` and ~), the dict has the length of the longest closing
-    mark after this line."""
+    """Return a list with one dict for each line. For each kind of mark (` and ~), the dict has the length of the
+    longest closing mark after this line."""
     longest, following = dict.fromkeys(_MARKS, 0), []
     for found in reversed(marks):
         following.append(longest)
@@ -136,7 +136,7 @@ def headed(text: str) -> Iterator[tuple[str, str]]:
 
 
 def parsed(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield each line with the name as in `headed`, and with True if the line is in a code fence."""
+    """Yield three values for each line: the line, the name as in `headed`, and whether the line is in a code fence."""
     for line, is_fenced in _with_fences(text):
         yield line, "" if is_fenced else _named(line), is_fenced
 
@@ -158,9 +158,9 @@ def _with_fences(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def escaped(text: str) -> str:
-    """Return the text with a backslash before some lines: before lines that look like a section heading, and before
-    lines that open a code fence but are not followed by a closing line. Inside a code fence, only lines that already
-    look escaped get a backslash."""
+    """Return the text with a backslash before two kinds of lines: lines that look like a section heading, and lines
+    that open a code fence that is never closed. Inside a code fence, only lines that already look escaped get a
+    backslash."""
     return "".join(f"\\{line}" if _is_to_escape(line, is_fenced) else line for line, is_fenced in _with_fences(text))
 
 

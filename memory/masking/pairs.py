@@ -133,8 +133,8 @@ _SIGN = re.compile(  # inside, at the end, or at the start
 
 
 def is_opaque(value: str) -> bool:
-    """Return whether the value does not look like a word. Such a value has both letters and digits, special characters,
-    or mixed case. A value that has only digits must have at least four."""
+    """Return True if the value does not look like a word. Such a value has letters together with digits, or special
+    characters, or mixed case. A value that has only digits must have at least four."""
     if value.isdigit():
         return len(value) >= 4
     is_mixed = not (value[1:].islower() or value.isupper() or _HUMPS.fullmatch(value))

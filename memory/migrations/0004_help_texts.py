@@ -178,7 +178,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='tenant',
             name='sessions_at_once',
-            field=models.PositiveIntegerField(blank=True, help_text='how many sessions workers may run at the same time; 0: no limit', null=True),
+            field=models.PositiveIntegerField(blank=True, help_text='maximum number of sessions that run in workers at the same time; 0: no limit', null=True),
         ),
         migrations.AlterField(
             model_name='vault',
@@ -208,6 +208,6 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='vaultfile',
             name='version',
-            field=models.PositiveBigIntegerField(help_text="the memory's version, when the file was written"),
+            field=models.PositiveBigIntegerField(help_text="the version of the memory in the file"),
         ),
     ]

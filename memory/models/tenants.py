@@ -33,7 +33,7 @@ class Tenant(RefinementLimits):
     name = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     sessions_at_once = models.PositiveIntegerField(
-        null=True, blank=True, help_text="how many sessions workers may run at the same time; 0: no limit"
+        null=True, blank=True, help_text="maximum number of sessions that run in workers at the same time; 0: no limit"
     )
     month_tokens = models.PositiveBigIntegerField(
         "model tokens a month", null=True, blank=True, help_text="maximum number of tokens in a calendar month (UTC)"

@@ -27,7 +27,7 @@ class VaultFile(models.Model):
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     number = models.PositiveBigIntegerField(help_text="the number of the memory")
-    version = models.PositiveBigIntegerField(help_text="the memory's version, when the file was written")
+    version = models.PositiveBigIntegerField(help_text="the version of the memory in the file")
     rules_version = models.CharField(max_length=20, help_text="the version of the memory rules in the file")
     state = models.CharField(max_length=9, choices=State.choices)
     sealed_path = models.BinaryField(help_text="the sealed path in the vault; it can contain words of the content")

@@ -1,7 +1,7 @@
 """Computes the path of a memory's file in a vault from the memory's category, project and title.
 
-A part of a path never contains a separator, is never `.` or `..`, and is never too long for a file system. Two parts
-never differ only in upper and lower case, or only in their Unicode form.
+A part of a path never contains a separator, is never `.` or `..`, and is never too long for a file system. Two
+different parts stay different if upper and lower case and the Unicode form are ignored.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def plain(text: str) -> str:
 
 def folder_of_project(project: str) -> str:
     """Return the name of a project's folder. The name is the project's id if this id is a safe name. Otherwise a digest
-    of the id is added: the folder of `Acme` is `acme-37036cd8`. An id that already ends like such a digest also gets a
-    digest, so that two projects never have the same folder."""
+    of the id is added: the folder of `Acme` is `acme-37036cd8`. If an id itself ends with text that looks like a
+    digest, a digest is added, too. So two projects never have the same folder."""
     name, mark = plain(project), f"-{_digest(project)}"
     is_unchanged = name == project and not _DIGESTED.search(name)
     return name if is_unchanged or name.endswith(mark) else f"{name}{mark}".lstrip("-")

@@ -217,7 +217,7 @@ def _require_all_storable(value: object, path: str, levels: int) -> None:
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return the differences between two stored documents, for an audit entry. Each changed setting is listed with its
-    new value. Each changed unknown key is listed with null, and without the keys inside its value. At most MAX_NAMED
+    new value. Each changed unknown key is listed with null. The keys inside its value are not listed. At most MAX_NAMED
     unknown keys are listed. The others are counted."""
     known, unknown = _changed(before, after)
     names = sorted(path[:MAX_NAME] for path in unknown)

@@ -120,7 +120,7 @@ def checked_service(name: str, field: str = "service") -> str:
     """Return the name of a service unchanged. This name becomes part of a file name. Raises Invalid if the name looks
     like a secret."""
     if looks_secret(name):
-        raise Invalid(field, "looks like a secret, but it becomes a file name. Give the name of the service")
+        raise Invalid(field, "must not look like a secret, because it is in a file name. Give the name of the service")
     return name
 
 

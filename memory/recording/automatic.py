@@ -108,8 +108,8 @@ def retention(agent: Agent) -> dict[str, int]:
 
 
 def memories(days: Days, now: datetime, *, at_least: int = 0) -> QuerySet[Memory]:
-    """Return the overdue active memories of all agents. A memory is overdue if it is older than the retention of its
-    category in `days`, and older than `at_least` days.
+    """Return the overdue active memories of all agents. `days` has the retention of each category. A memory is overdue
+    if it is older than this retention, and older than `at_least` days.
 
     Constitutional memories and system notices are left out. A memory is also left out if somebody decided to keep it,
     and this decision is not older than the retention of its category. `kept_at` is the time of the last decision to

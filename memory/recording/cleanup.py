@@ -245,8 +245,8 @@ def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: date
 
 
 def _mostly_kept(agent: Agent) -> frozenset[str]:
-    """Return the categories in which most decisions were to keep the memory. A decision to discard is not counted if
-    the memory is active again."""
+    """Return the categories that have more decisions to keep a memory than to discard one, and at least ENOUGH
+    decisions. A decision to discard is not counted if the memory is active again."""
     again = Memory.objects.of(agent).active().filter(number=OuterRef("number"))
     decided = CleanupDecision.objects.filter(agent_id=agent.pk).exclude(Exists(again), is_kept=False)
     counts: dict[str, list[int]] = {}

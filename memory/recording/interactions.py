@@ -199,7 +199,7 @@ class Captured:
 
 
 def capture(interaction: Interaction, rules: Mapping[str, Any], *, requested: bool) -> Captured:
-    """Return the parts of an interaction that are stored. The interaction must be checked before. If the recording is
+    """Return the parts of an interaction that are stored. The interaction must already be checked. If the recording is
     not `requested`, the settings of `auto_recording` also apply."""
     is_on = partial(settings_document.is_on, rules)
     names = ("prompt", "response", *_LINES)

@@ -56,8 +56,8 @@ _DAYS = {"week": 7, "month": 31, "year": 366}
 
 
 def periods(question: str, now: datetime) -> list[Period]:
-    """Return the periods, in UTC, that a question mentions. For a month without a year, the periods are this month in
-    the current year and in each of the fifty years before. Dates that do not exist are ignored."""
+    """Return the periods, in UTC, that a question mentions. If the question names a month without a year, the periods
+    are that month in the current year and in each of the fifty years before. Dates that do not exist are ignored."""
     text = f" {question}"
     return [*_calendar(text, now), *_relative(text, now)]
 
@@ -194,8 +194,8 @@ def _favour(query: str, now: datetime) -> Callable[[datetime], float]:
 
 
 def left_out(rules: Mapping[str, Any]) -> frozenset[str]:
-    """Return the categories that the settings exclude from the search. Categories that are off are not searched either,
-    but are not returned here."""
+    """Return the categories that the settings exclude from the search. The search also skips categories that are off,
+    but this function does not look for them."""
     off = {name for name, switch in _SWITCHES.items() if not settings_document.is_on(rules, *switch.split("."))}
     for scope, switch in ((COMMON, "common_memory_enabled"), (PRIVATE, "private_memory_enabled")):
         if not settings_document.is_on(rules, "project_support", switch):

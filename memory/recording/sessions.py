@@ -63,7 +63,7 @@ class Outcomes:
         return Outcomes(**cleaned(asdict(self), _MOST))
 
     def filled_from(self, text: str) -> Outcomes:
-        """Return a copy in which empty fields have the values from the session's earlier memory, `text`."""
+        """Return a copy. Empty fields get the values from `text`, the text of the session's earlier memory."""
         earlier = {name: sections.fact_in(text, CATEGORY, *place) for name, place in _OUTCOME_FIELDS.items()}
         return replace(self, **{name: getattr(self, name) or value for name, value in earlier.items()})
 
@@ -145,8 +145,8 @@ def _of_exchanges(recordings: Recordings) -> dict[str, str]:
 
 
 def type_of(kinds: Sequence[str]) -> str:
-    """Return INFORMATIONAL if most prompts are questions, COLLABORATIVE if some are instructions and others are answers
-    to the agent, "" if there are no prompts, and otherwise INTERACTIVE."""
+    """Return "" if there are no prompts. Return INFORMATIONAL if most are questions. Return COLLABORATIVE if some are
+    instructions and others are answers to the agent. Otherwise return INTERACTIVE."""
     if not kinds:
         return ""
     counted = Counter(kinds)
@@ -232,7 +232,7 @@ def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> tu
     must hold the lock on the agent's row.
 
     The session is the one with this `name` or, without a `name`, the current one. If it does not exist, a new session
-    begins. If a named session had no interaction for too long, it ends, its memory is stored, and then it continues.
+    begins. If a named session was quiet for too long, it ends and its memory is stored. Later, `note` opens it again.
     """
     project = project or DEFAULT_PROJECT
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=project)
@@ -267,7 +267,7 @@ def _begun(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> 
 
 
 def _generated_name(row: Agent, now: datetime) -> str:
-    """Return a name from the current time, such as 20261122-143000, that no session has."""
+    """Make a new name from the current time, such as 20261122-143000. No session has this name yet."""
     plain = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}"
     taken = set(RecordedSession.objects.filter(agent_id=row.pk, name__startswith=plain).values_list("name", flat=True))
     names = (plain, *(f"{plain}-{number}" for number in range(2, len(taken) + 2)))
@@ -283,7 +283,7 @@ def note(session: RecordedSession, numbers: list[int], now: datetime) -> None:
 
 
 def with_follow_up(row: Agent, memory: Memory, reference: str) -> dict[int, str]:
-    """Return the number of an interaction's memory, and its text with a reference to the next interaction."""
+    """Map the number of this memory to the memory's text. The text has a reference to the next interaction."""
     return {memory.number: interactions.with_follow_up(Silo.for_agent(row).open(memory).content, reference)}
 
 
@@ -346,9 +346,9 @@ def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes |
 
 
 def _store(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited:
-    """Store the session's memory. If the session already has a memory from an earlier end, revise this memory, except
-    if the memory is constitutional. The date of the memory is the time of the last interaction. References to this
-    memory are added to the memories of the previous session and of the topics."""
+    """Store the session's memory. If the session already has a memory that is active and not constitutional, revise
+    this memory instead. The date of the memory is the time of the last interaction. References to this memory are added
+    to the memories of the previous session and of the topics."""
     rules, recordings = switches.rules_of(row), _recordings(row, session)
     talked_of = topics.discussed(row, topics_of(recordings), session.project)
     earlier, before = _before(row, session)

@@ -51,8 +51,8 @@ def cleaned(fields: Mapping[str, str | tuple[str, ...]], most: int) -> dict[str,
 
 def reference(row: Agent, number: int, category: str, project: str, title: str, *, within: str) -> str:
     """Return a reference to a memory, such as `memory 3`. If the agent has a vault, return a link to the memory's file,
-    such as `[memory 3](000003-tea.md)`. The path of the link is relative to the folder of the category `within` in the
-    same project. `title` is the title in the file's name."""
+    such as `[memory 3](000003-tea.md)`. `within` is a category. The path of the link is relative to the folder of this
+    category in the same project. `title` is the title in the file's name."""
     label = f"memory {number}"
     if not row.vault_path:
         return label

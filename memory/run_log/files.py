@@ -122,7 +122,7 @@ def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
 
 
 def opened_below(base: Path, below: Path, *, create: bool = False) -> Folder | None:
-    """Open the folder of the file with the path `below`, which is relative to `base`. Return None if the folder does
+    """`below` is the path of a file, relative to `base`. Open the folder of this file. Return None if the folder does
     not exist. With `create`, create the folder instead. Raises OSError, also if one of the folders is a symlink."""
     try:
         if create and not base.exists():

@@ -147,13 +147,13 @@ def trim_entries(
     since: FileState | None = None,
     before_replace: Callable[[Trimmed], None] | None = None,
 ) -> Trimmed:
-    """Keep the last `keep_n` entries of the file, and all entries that were added after the state `since`. Remove all
-    other entries. If `keep_n` is 0, remove nothing.
+    """Keep the last `keep_n` entries of the file, and all entries that were added after the state `since` was read.
+    Remove all other entries. If `keep_n` is 0, remove nothing.
 
     The file is replaced as a whole or not at all. `before_replace` is called when the new file is complete, before the
     replacement. If `before_replace` raises an error, the file does not change. If the file was removed or rewritten
-    after the state `since`, FileFault is raised and nothing changes. FileFault is also raised for other problems with
-    the file.
+    after the state `since` was read, FileFault is raised and nothing changes. FileFault is also raised for other
+    problems with the file.
     """
     if keep_n < 0:
         raise FileFault("keepN must be non-negative")
@@ -239,7 +239,7 @@ def _require_unchanged(opened: Opened, now: FileState) -> None:
 
 
 def _copy_late_writes(opened: Opened, copied: int, new: files.Replacement, written: _Counter) -> None:
-    """Copy to the new file all bytes that other programs still write to the old file. The old file has no name any
+    """Other programs may still write to the old file. Copy these bytes to the new file. The old file has no name any
     more, so only a program that already has this file open can write to it. If the system does not report whether such
     a program exists, wait for a moment before copying."""
     until = time.monotonic() + WRITER_SECONDS
@@ -306,7 +306,7 @@ def _ends_a_line(file: BinaryIO, size: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A memory file that is open for reading, and its folder. If the file is locked, `add` can write new entries."""
+    """A memory file that is open for reading, and its folder. `add` needs the lock of `locked_to_append`."""
 
     place: files.Place
     folder: files.Folder

@@ -140,5 +140,5 @@ def _checked(text: str, base: Path, folders: list[Path]) -> str:
     if is_folder or text.endswith(("/", os.sep)) or any(real == Path(os.path.realpath(each)) for each in folders):
         raise Invalid("memory_path", "is a folder; choose a file")
     if any(above.is_file() for above in real.parents):
-        raise Invalid("memory_path", "has a file as a parent folder; choose another path")
+        raise Invalid("memory_path", "has a parent that is a file, not a folder; choose another path")
     return str(path)

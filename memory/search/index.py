@@ -70,7 +70,7 @@ class Index:
         boost: Callable[[datetime], float] | None = None,
         limit: int = 10,
     ) -> list[Hit]:
-        """Return the documents that match a query, best first. Documents with equal scores are in order of number.
+        """Return the documents that match a query, best first. Documents with equal scores are sorted by number.
 
         Words are combined with OR. A document that contains more of the words has a higher score. A document must
         contain each `"phrase"` and must have each `tag:NAME`. A `-` before a word, a phrase or a tag excludes documents
@@ -79,7 +79,8 @@ class Index:
         finds nothing.
 
         `boost` is a function that takes the origin date of a document and returns a factor. The score of the document
-        is multiplied by this factor. This happens only for the best `3 * limit` results, but for at least 30 results.
+        is multiplied by this factor. This happens only for the best results: `3 * limit` of them, or 30 if that is
+        more.
         """
         if limit < 1:
             return []
@@ -92,7 +93,7 @@ class Index:
         by_number = self._holdings.by_number
         allowed = select(self._holdings, query, filters, None)
         numbers = sorted(by_number if allowed is None else allowed)
-        # The sort is stable, so memories with equal dates stay in order of number.
+        # The sort is stable, so memories with equal dates stay sorted by number.
         numbers.sort(key=lambda number: by_number[number].origin, reverse=True)
         return [Hit(number, 0.0) for number in numbers[:limit]]
 

@@ -53,7 +53,7 @@ class Ranking:
         """Return the best allowed memories as pairs (score, number), best first. If at least `wanted` memories match,
         at least `wanted` memories are returned.
 
-        Memories with equal scores are in order of number.
+        Memories with equal scores are sorted by number.
         """
         scores = self._scores(wanted, allowed)
         if len(scores) > 4 * wanted:
@@ -87,8 +87,8 @@ class Ranking:
             scores[number] = known(number, 0.0) + scale * part
 
     def _bound(self, term: int) -> float:
-        """Return a value that is higher than the score of any memory for a term. The value includes a margin for
-        rounding errors."""
+        """Return an upper limit: no memory gets a higher score for this term. The limit includes a margin for rounding
+        errors."""
         most = max(self._holdings.repeats.get(term, {0: 1}).values())
         return self._scales[term] * _saturated(most, 0.0) * 1.000001
 

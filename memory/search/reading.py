@@ -27,7 +27,7 @@ def one(agent: Agent, number: int) -> Read:
 
 
 def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
-    """Return these memories, in order of number. Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
+    """Return these memories, sorted by number. Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
     switches.require_on(agent)
     found = edits.fetch(agent, sorted(numbers))
     switches.require_readable(agent, found)
@@ -37,7 +37,7 @@ def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
 
 
 def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read]:
-    """Return at most `limit` memories with numbers above `after`, in order of number. Redacted memories are left out.
+    """Return at most `limit` memories with numbers above `after`, sorted by number. Redacted memories are left out.
     Raises MemoryDisabled."""
     switches.require_on(agent)
     rows = Memory.objects.of(agent).filter(number__gt=after, redacted_at__isnull=True)

@@ -98,8 +98,8 @@ class Vocabulary(dict[str, int]):
         return {self.terms[stem] for stem in self._families.get(character, ())}
 
     def relatives(self, word: str) -> list[int]:
-        """Return terms that are related to the word. The most frequent terms come first. The stem of a related term has
-        a few letters more or fewer at the end than the word's stem, as in counsel and counselor."""
+        """Return terms that are related to the word. The most frequent terms come first. Two words are related if their
+        stems are equal except for a few more letters at the end of one stem, as in counsel and counselor."""
         stem = self.stem(word)
         family = () if is_cjk(stem) else self._families.get(_family(stem), ())
         if len(family) > _LARGEST_FAMILY:

@@ -71,8 +71,8 @@ def _pairs(found: str) -> list[str]:
 
 
 def without_tails(words: list[str]) -> list[str]:
-    """Return the words without the single characters that end a series of CJK characters. The pair before such a
-    character already contains this character."""
+    """Return the words. If a single character ends a series of CJK characters, it is left out, because the last pair of
+    the series already contains it."""
     return [word for before, word in zip(["", *words], words, strict=False) if not _is_tail(before, word)]
 
 

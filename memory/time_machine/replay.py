@@ -107,7 +107,7 @@ _OF_A_CHANGE = ("number", "seq", "before_digest", "after_digest")
 
 
 def _side_by_side(agent: Agent, rows: Iterator[Memory], histories: Iterator[History]) -> Iterator[Problem]:
-    """Compare the row of each memory with the memory's history, in order of number. Only one memory is loaded at a
+    """Compare the row of each memory with its history. The memories are sorted by number, and only one is loaded at a
     time."""
     row = next(rows, None)
     for number, history in histories:

@@ -3,8 +3,8 @@
 The Time Machine copies sealed snapshots from the trail into the rows, and decrypts no content. A rollback is one edit
 in one transaction. The audit entry of a rollback lists the undone entries. A rollback can itself be rolled back.
 
-If the undone entries changed a memory, it gets its state from before the first of these entries. If the undone entries
-created a memory, it is discarded. Redacted memories and notices about reads do not change.
+A memory that the undone entries changed gets the state that it had before the first of these changes. If the undone
+entries created a memory, it is discarded. Redacted memories and notices about reads do not change.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class _Plan:
 def preview(
     agent: Agent, what: What, *, skip_conflicts: bool = False, force: bool = False, include_constitutional: bool = False
 ) -> Figures:
-    """Return the figures of a rollback without changing anything. In the result, `refused` is "conflict" or
-    "constitutional" if `roll_back` would raise the error with this code.
+    """Return the figures of a rollback without changing anything. If `roll_back` would raise Conflict or
+    Constitutional, `refused` in the result is the code of this error.
 
     Raises UnknownEntry, SessionRunning, AlreadyUndone, NothingToUndo, Redacted, Erased.
     """
@@ -176,8 +176,8 @@ def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool
 
 
 def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
-    """Return the memories that these entries changed. Each memory gets an attribute `then`. This is the memory's
-    snapshot from before the first of these entries.
+    """Return the memories that these entries changed. Each memory gets an attribute `then`: the snapshot that the
+    memory had before the first of these changes.
 
     Raises UnknownMemory for memories whose rows were removed by SQL.
     """
@@ -209,7 +209,8 @@ def _nothing(agent: Agent, entries: Sequence[int]) -> errors.NothingToUndo:
 
 
 def _conflicts(agent: Agent, plan: _Plan, undoing: set[int]) -> dict[int, list[int]]:
-    """Map each memory with a conflict to the later entries that changed its state and that this rollback does not undo.
+    """Map each memory with a conflict to the entries that cause the conflict. These entries changed the memory's state
+    later, and this rollback does not undo them.
 
     Digests of whole states are compared. So an edit that was already rolled back is not a conflict.
     """

@@ -54,12 +54,12 @@ class What:
 
 def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
     """Return two lists of entries. Both lists are in order. The rollback undoes the entries of the first list. The
-    second list decides which states are restored. A memory gets its state from before the first of these entries that
-    changed the memory.
+    second list decides which states are restored. Each memory gets the state that it had before its first change in
+    this list.
 
     For a session or an import, the second list also has the entries that are already undone. Without these entries, a
-    memory could get a state from the middle of the session or import. For everything since an entry or a moment, both
-    lists are the same range. In this case, no later entry exists, so there is no conflict.
+    memory could get a state from the middle of the session or import. If the rollback undoes everything since an entry
+    or a moment, both lists are equal. In this case, no later entry exists, so there is no conflict.
 
     Raises UnknownEntry, SessionRunning, AlreadyUndone.
     """
@@ -100,9 +100,9 @@ def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
 class Undone:
     """Finds which entries are undone, and which rollback undid each of them.
 
-    `rollbacks` has the rollbacks, newest first: the number of the rollback, and the ranges (first, last) of its undone
-    entries. A rollback that is itself undone is ignored. If several rollbacks undid an entry, the newest rollback is
-    used. A redaction is never undone.
+    `rollbacks` lists the rollbacks, newest first. Each item has the number of the rollback, and the ranges (first,
+    last) of the entries that it undid. A rollback that is itself undone is ignored. If several rollbacks undid an
+    entry, the newest rollback is used. A redaction is never undone.
     """
 
     def __init__(

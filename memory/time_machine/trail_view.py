@@ -44,7 +44,7 @@ class Step:
 
 
 def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[AuditEntry]:
-    """Return at most `limit` entries with numbers above `after`, in order of number."""
+    """Return at most `limit` entries with numbers above `after`, sorted by number."""
     rows = AuditEntry.objects.filter(agent_id=agent.pk, seq__gt=after)
     wanted = {"operation": filters.operation, "session": filters.session, "at__gte": filters.since}
     rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})

@@ -109,8 +109,8 @@ class Imported:
 
 @dataclass(slots=True, repr=False)
 class CheckedFile:
-    """A file that can be stored. The first thousand memories are already read, except from JSON Lines. The other
-    memories are read while they are stored."""
+    """A file that can be stored. The first thousand memories are already read. In a JSON Lines file, none is read yet.
+    The other memories are read while they are stored."""
 
     drafts: Iterator[Draft]
     done: Imported

@@ -44,8 +44,9 @@ def last_changes(root: Path, paths: Collection[str]) -> dict[str, datetime]:
     """Return for each path the date of the last commit that changed it. `git log -1 -- PATH` shows the same commit.
     Paths are relative to the root of the repository.
 
-    If the search takes more than MAX_SECONDS, the remaining paths get the date of the oldest commit that was read for
-    them. A file that is not in git has no date. No file has a date if the repository cannot be read.
+    If the search takes more than MAX_SECONDS, it stops. Each remaining path gets the date of the oldest commit to which
+    the search has followed this path. A file that is not in git has no date. No file has a date if the repository
+    cannot be read.
     """
     try:
         with Repo(str(root)) as repository:
@@ -336,9 +337,10 @@ def detect(
     """Detect the memories of `systems` in a folder. If `systems` is empty, detect the memories of all systems. Every
     text file and JSON file in the folders `plain` counts as a memory.
 
-    For each system in `systems`, files that have a file ending of this system but not its format are also reported. If
-    `systems` has "plain" and `plain` is empty, `folder` itself is the plain folder. The path `own_vault` is skipped.
-    `repository` is the root of the git repository from which the dates of files come. Raises Invalid, FileFault.
+    For each system in `systems`, also report files whose name has an ending of this system but whose content does not
+    have its format. If `systems` contains "plain" but no folder is given in `plain`, `folder` is used. The path
+    `own_vault` is skipped. `repository` is the root of the git repository from which the dates of files come. Raises
+    Invalid, FileFault.
     """
     folders = list(plain) or ([""] if "plain" in systems else [])
     with walk.opened(folder, own_vault) as tree:

@@ -32,8 +32,8 @@ def roots() -> tuple[Path, ...]:
 
 
 def resolve_path(path: str, beside: Path | None = None, allowed: Sequence[Path] = ()) -> str:
-    """Return the absolute path of a vault, with symlinks resolved. Return "" for "". A relative path starts at the
-    folder `beside`. By default, this is the first allowed folder. ~ means the home folder. The resolved path must be
+    """Return the absolute path of a vault, with symlinks resolved. Return "" for "". A relative path is relative to the
+    folder in `beside`. By default, this is the first allowed folder. ~ means the home folder. The resolved path must be
     inside one of the folders `allowed`. By default, these are VAULT_ROOTS. Raises Invalid."""
     if not path:
         return ""
@@ -53,7 +53,7 @@ def resolve_path(path: str, beside: Path | None = None, allowed: Sequence[Path] 
     if not any(_is_below(real, root) for root in allowed):
         raise Invalid(FIELD, f"must be inside {' or '.join(map(str, allowed))} (setting VAULT_ROOTS)")
     if is_file:
-        raise Invalid(FIELD, "is a file, or has a file as a parent folder; choose a folder")
+        raise Invalid(FIELD, "is a file, or has a parent that is a file; choose a folder")
     return str(real)
 
 

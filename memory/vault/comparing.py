@@ -60,8 +60,8 @@ def whole(agent: Agent, progress: Progress = lambda _: None) -> Compared:
 
 
 def page(agent: Agent, *, after: int = 0, limit: int = _ROWS) -> Compared:
-    """Return the differences of the `limit` memories that come after the number `after`. The last page also has the
-    differences of other files. Raises the same errors as `whole`."""
+    """Compare the next `limit` memories with numbers above `after`, and return their differences. The last page also
+    has the differences of other files. Raises the same errors as `whole`."""
     with _files(agent) as now:
         return _page(now, after, limit, lambda _: None)
 
@@ -78,7 +78,7 @@ def _files(agent: Agent) -> Iterator[Files]:
 
 
 class _Gone(Disk):
-    """Replaces a `Disk` if the vault's folder does not exist. It has no files."""
+    """Is used instead of a `Disk` if the vault's folder does not exist. It has no files."""
 
     def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:  # noqa: ARG002  as a Disk does
         return None

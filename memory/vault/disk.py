@@ -301,7 +301,7 @@ class Disk:
 
 def _opened(folder: Folder, name: str) -> int | None:
     """Open a file for reading, and return its descriptor. Return None if the file does not exist. Raises NotAFile if
-    something else than a regular file has the name."""
+    the name belongs to something that is not a regular file."""
     try:
         number = folder.open(name, os.O_RDONLY)
     except FileNotFoundError:

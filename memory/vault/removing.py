@@ -39,9 +39,10 @@ def remove(disk: Disk, paths: Paths) -> None:
     """Remove every file of these memories. `paths` maps each memory's number to the known path of its file, or to None.
 
     A file belongs to a memory if one of these rules is true. The file is at the memory's path, or was moved from this
-    path to .discarded/. The file's name contains the number or the file name of the memory. The file's metadata has the
-    number of the memory. Text that an editor adds to a name is ignored. Temporary files of killed writers are removed,
-    too. If a file cannot be removed, the other files are still removed. Then FileFault is raised.
+    path to .discarded/. The file's name begins with the memory's number, or contains the numbered name of the memory's
+    file. The file's metadata has the number of the memory. Text that an editor adds to a name is ignored. Temporary
+    files of killed writers are removed, too. If a file cannot be removed, the other files are still removed. Then
+    FileFault is raised.
     """
     stems = {path.stem: path for path in paths.values() if path is not None}
 

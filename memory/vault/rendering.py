@@ -4,8 +4,8 @@ Each structured category has its own template. Private memories have a template 
 block. The file of the same memory always has the same bytes. So a file can be recognized after a crash.
 
 Control characters can send commands to a terminal. Characters that change the writing direction, such as U+202E, can
-hide text. A file shows these characters as `\\u{202E}`. If a backslash comes before such a character, or before text
-in this form, the file has two backslashes.
+hide text. A file shows these characters as `\\u{202E}`. If a backslash comes before such a character, or before a text
+like `u{202E}`, the file has two backslashes.
 """
 
 from __future__ import annotations

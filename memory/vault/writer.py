@@ -2,7 +2,7 @@
 
 The audit trail shows what to sync. The vault's row has the number of the last synced entry. Each file's row has the
 version of the memory that was written. After an error, the number in the vault's row does not change. So the next edit
-or a worker retries all changes after this entry. Files that are up to date are skipped.
+or a worker retries all changes after the last synced entry. Files that are up to date are skipped.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ def _note_fault(agent_id: int, reason: str) -> None:
 
 def catch_up() -> None:
     """Sync the vaults that need a sync. Workers call this function. Vaults that are behind and have no error come
-    first. Then come the vaults with an error, the oldest error first. Vaults whose folder somebody emptied come
-    last."""
+    first. Then come the vaults with an error, the oldest error first. Vaults with an emptied folder come last."""
     vault = Q(vault__isnull=True) | Q(vault__seq__lt=F("audit_seq")) | ~Q(vault__fault="")
     behind = Agent.objects.filter(vault, ~Q(vault_path="")).order_by(F("vault__fault_at").asc(nulls_first=True), "pk")
     late = list(behind.values_list("pk", flat=True)[:CAUGHT_UP_AT_ONCE])

@@ -33,8 +33,8 @@ def remember(
     besides: Mapping[int, str] | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> Edited:
-    """Store new memories. If there is an error, none is stored. In `memories` of the result, the new memories come
-    last.
+    """Store new memories. If there is an error, no memory is stored. In `memories` of the result, the new memories
+    come last.
 
     Some existing memories may refer to the new memories. `besides` maps the numbers of these existing memories to their
     new contents. `detail` is added to the audit entry without encryption. Raises Invalid, MemoryDisabled.
@@ -145,7 +145,7 @@ def protect(agent: Agent, refs: MemoryRefs, actor: Actor, *, session: int | None
     """Make memories constitutional.
 
     An agent can do this only in a refinement session, and only for core memories. All constitutional memories together
-    may then have at most half of the agent's budget. A person can do this for all memories except notices of the
+    may then have at most half of the agent's budget. A person can protect all active memories except notices of the
     service.
 
     Raises ProtectionRefused, ProtectionFull, UnknownMemory, Discarded, CoreMemoryRequired, Notice.

@@ -56,7 +56,7 @@ def _next_steps(request: HttpRequest) -> list[tuple[str, str]]:
 
 
 def _counts(agents: Any, tenants: list[int]) -> list[tuple[str, int, str, str]]:
-    """Return the name, the count, the URL of the list, and the note of each figure."""
+    """For each figure, return its name, its count, the URL of its list, and its note."""
     now = timezone.now()
     is_over, is_paused = Q(core_tokens__gt=F("budget_tokens")), Q(paused=True)
     totals = agents.aggregate(

@@ -35,7 +35,7 @@ class LogIn(Body):
 
     last_n = Whole(min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="log entries that gc keeps")
     max_entries = Whole(
-        min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="kept entries if `last_n` is 0; 0 for all"
+        min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="entries kept if `last_n` is 0; 0 keeps all"
     )
     context_tokens = Whole(
         min_value=1, max_value=lifecycle.MAX_CONTEXT, **_OR_ALL, help_text="log tokens for the model; null for all"
@@ -58,7 +58,7 @@ class AgentIn(LogIn):
 
 
 class KeyIn(Body):
-    exchange = serializers.BooleanField(default=False, help_text="revoke every earlier key, including this request's")
+    exchange = serializers.BooleanField(default=False, help_text="revoke all earlier keys, also this request's key")
     label = Text(max_length=100, **OPTIONAL_TEXT)  # type: ignore[assignment]  # DRF removes it from the class
 
 
@@ -89,7 +89,7 @@ class DueOut(serializers.CharField):
 class LogOut(serializers.Serializer[Any]):
     file = FileOut(source="memory_path", allow_null=True, help_text="its memory file; null for the journal")
     last_n = serializers.IntegerField(help_text="number of entries that gc keeps; 0: see `max_entries`")
-    max_entries = serializers.IntegerField(help_text="number of kept entries if `last_n` is 0; 0 for all")
+    max_entries = serializers.IntegerField(help_text="number of entries kept if `last_n` is 0; 0 keeps all")
     context_tokens = serializers.IntegerField(allow_null=True, help_text="log tokens for the model; null for all")
 
 
@@ -168,7 +168,7 @@ class ContextQuery(Body):
         max_length=100,
         required=False,
         allow_blank=True,
-        help_text="include common, private and this project's memories; empty: no project; default: all projects",
+        help_text="only memories visible from this project; if empty: visible without a project; default: all memories",
     )
 
 

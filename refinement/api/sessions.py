@@ -23,7 +23,7 @@ class SessionIn(Body):
     driver = Choice(
         Driver.values,
         default=Driver.RUNTIME,
-        help_text="`runtime`: you call the tools; `server`: a worker of the service does",
+        help_text="`runtime`: you call the tools; `server`: a worker of the service calls them",
     )
     mode = Choice(Mode.values, default=Mode.FULL, help_text="`dedupe_only` is for sessions that your runtime drives")
 
@@ -81,7 +81,7 @@ class MessageOut(serializers.Serializer[Any]):
 class BriefingOut(serializers.Serializer[Any]):
     messages = MessageOut(many=True)
     tools = serializers.ListField(
-        child=FreeForm(help_text="in the provider's format, with a JSON Schema of its arguments; therefore free-form")
+        child=FreeForm(help_text="a tool with a JSON Schema of its arguments; free-form, because providers differ")
     )
     batch = serializers.IntegerField(help_text="counted from 1")
     batches = serializers.IntegerField()
@@ -95,7 +95,7 @@ class CallIn(Body):
 class CallOut(serializers.Serializer[Any]):
     ok = serializers.BooleanField()
     code = serializers.CharField()
-    result = FreeForm(source="answer", help_text="for the model, unchanged; free-form, because tools differ")
+    result = FreeForm(source="answer", help_text="give it to the model unchanged; free-form, because tools differ")
     session_ended = serializers.BooleanField(source="is_over")
     batch_done = serializers.BooleanField(source="is_batch_done", help_text="whether to read the next briefing")
 

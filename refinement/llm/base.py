@@ -139,11 +139,12 @@ class LongText:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Request:
-    """One call. `model` is the provider's name for the model. `seconds` is the time limit of the call, with retries.
+    """One call. `model` is the provider's name for the model. `seconds` is the time limit of the call, including
+    retries.
 
     `is_cut_short` is true if `seconds` is less than the usual limit. Then a timeout is not a failure of the server.
     `is_shared` is true if the call uses the provider's state, which all processes share. Such a call waits while the
-    provider is closed, and reports its result. `quotes` is true if an error may have the server's own message. This
+    provider is closed, and reports its result. If `quotes` is true, errors include the server's own message. This
     message may repeat content.
     """
 

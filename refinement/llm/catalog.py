@@ -12,7 +12,8 @@ LONGEST = 200  # length of the column
 
 
 def parse(model: str) -> tuple[str, str]:
-    """Split a model's setting into the provider and the provider's name for the model. Raises `ModelNotConfigured`."""
+    """Split `provider/name` into the provider and the name that the provider uses for the model. Raises
+    `ModelNotConfigured`."""
     if model != model.strip() or not model.isprintable() or len(model) > LONGEST:
         raise ModelNotConfigured(
             f"A model must have at most {LONGEST} characters, no control characters, and no space at its start or end."

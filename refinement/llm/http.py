@@ -3,7 +3,7 @@
 `Request.seconds` limits a call as a whole: connecting, sending, waiting, reading and every retry. Only the DNS lookup
 has its own time limits. A request is retried after a failed connection, a timeout, and the status 408, 429 or 5xx, but
 at most `Request.retries` times. The next attempt waits as long as `Retry-After` says. If the call has less time left,
-it fails at once. After another 4xx or an invalid reply, there is no retry.
+it fails at once. After any other 4xx status or an invalid reply, there is no retry.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Wire(BaseModel):
 
 
 class Cost(Wire):
-    """The part of a reply that has the tokens of the call. This part is read even if other parts are invalid."""
+    """The part of a reply that has the token counts of the call. This part is read even if other parts are invalid."""
 
     @abstractmethod
     def spent(self) -> Usage:
@@ -101,8 +101,8 @@ def _parsed(value: Any, kind: type[Part]) -> Part | None:
 
 
 class HttpModel(ABC):
-    """A model on an HTTP server. Errors use `who` as the name of the server. `answer` is the type of a reply, and
-    `cost` is the type of its part with the tokens."""
+    """A model on an HTTP server. Errors use `who` as the name of the server. `answer` is the type of a reply. `cost` is
+    the type of the part of a reply that has the token counts."""
 
     who: ClassVar[str]
     path: ClassVar[str]
@@ -157,7 +157,7 @@ def checked_address(base_url: str, who: str) -> str:
     match = re.fullmatch(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:(?P<port>\d{1,5}))?(/[^\s?#@]*)?", address)
     if match is None or not 0 < int(match["port"] or 1) < 65536:
         raise ModelNotConfigured(
-            f"{who}'s address must be http:// or https:// and a host. Leave out credentials, query and fragment."
+            f"{who}'s address must be http:// or https:// plus a host. Leave out credentials, query and fragment."
         )
     return address
 
@@ -277,7 +277,8 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
 
 
 def _with_long_text(body: bytes, long: LongText) -> Iterator[bytes]:
-    """The request's body, in pieces. The long text replaces its mark. Bytes that are not UTF-8 are replaced."""
+    """The request's body, in pieces, with the long text instead of `long.mark`. Bytes that are not UTF-8 are
+    replaced."""
     before, after = body.split(long.mark.encode())
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     yield before

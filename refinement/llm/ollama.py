@@ -2,8 +2,8 @@
 
 Ollama has a context of `num_ctx` tokens, by default a few thousand. If a prompt is longer, Ollama drops its beginning
 without an error: the system text and the first memories. So every call estimates the size of prompt and output, and
-sets `num_ctx`. If `truncate` and `shift` are false, newer servers answer with an error and drop nothing. A large
-context needs much memory. Ollama reloads the model for each new size, so sizes are powers of two.
+sets `num_ctx`. If `truncate` and `shift` are false, newer servers answer a longer prompt with an error, and drop
+nothing. A large context needs much memory. Ollama reloads the model for each new size, so sizes are powers of two.
 """
 
 from __future__ import annotations

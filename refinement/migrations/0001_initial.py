@@ -136,7 +136,7 @@ class Migration(migrations.Migration):
                 ('entries', models.PositiveBigIntegerField(help_text="number of entries in the log")),
                 ('left_out', models.PositiveBigIntegerField(default=0, help_text='the oldest entries, which were too long to send')),
                 ('sealed', models.BinaryField()),
-                ('withdrawn_at', models.DateTimeField(help_text='when its text was removed, because of a redaction', null=True)),
+                ('withdrawn_at', models.DateTimeField(help_text='when a redaction removed its text', null=True)),
                 ('agent', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='gc_reports', to='memory.agent')),
             ],
             options={

@@ -79,7 +79,7 @@ def _queue() -> str:
 
 
 def problems() -> list[str]:
-    """The problems that make due agents wait."""
+    """The reasons why due agents wait."""
     return [state for state in (_workers(), _models()) if state != OK]
 
 
@@ -88,8 +88,7 @@ def _workers() -> str:
 
 
 def _models() -> str:
-    """The providers that are not called now, in words. The text names no model, because a model is a tenant's
-    setting."""
+    """A text about the providers that are not called now. It names no model, because a model is a tenant's setting."""
     closed = {
         f"a model of {providers.of(name)}" if "/" in name else name: until for name, until in providers.closed().items()
     }

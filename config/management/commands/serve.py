@@ -70,7 +70,7 @@ class Command(Task):
             self.fail(f"cannot listen on {bind} ({getattr(failure, 'strerror', None) or 'no such port'})", FAILED)
 
     def _watch(self, running: dict[str, Process]) -> None:
-        """Return when a process ends and is not replaced."""
+        """Wait until a process ends and is not replaced."""
         deaths: deque[float] = deque(maxlen=DEATHS)
         while True:
             time.sleep(0.2)

@@ -20,7 +20,7 @@ LIMITS = {  # the limits of a session: a description of each, and its default
 }
 WORK = {  # limits of what workers do for a tenant, and their defaults
     "sessions_at_once": (
-        "how many sessions workers may run for the tenant at the same time; 0 means no limit",
+        "how many sessions of the tenant may run in workers at the same time; 0 means no limit",
         "{0} (setting TENANT_SESSIONS)",
     ),
     "month_tokens": (

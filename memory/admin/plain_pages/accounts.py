@@ -265,7 +265,7 @@ def factor(request: HttpRequest) -> HttpResponse:
 
 def _replace(person: Person, new: Authenticator, fields: dict[str, Any]) -> None:
     if not people.is_present_code(new, fields["code"]):  # first, because checking the old code uses up the old code
-        raise Invalid("code", "is not the present code of the new entry")
+        raise Invalid("code", "is not the current code that the app shows for the new entry")
     _require_both_factors(person, fields)
     people.install(new, fields["code"])
 

@@ -174,7 +174,7 @@ def memories(request: HttpRequest, grant: Grant) -> HttpResponse:
 
 @post_view
 def entry(request: HttpRequest, grant: Grant) -> HttpResponse:
-    """Read the memories changed by an entry, before and after the change. One page has up to `MAX_READ` memories."""
+    """Show the memories that an entry changed: before and after the change. A page has up to `MAX_READ` memories."""
     seq, after = _number("entry", request.POST.get("seq", "")), request.POST.get("above", "")
     start = _number("above", after) if after else 0
     steps = granted_reads.entry(grant.agent, grant.standing.number, grant.person, seq, after=start)

@@ -225,7 +225,7 @@ def describe_list(operation_id: str, query: type[Body], name: str, item: Out) ->
 
 
 def newest_first(model: type[M], agent: Agent, query: dict[str, Any]) -> QuerySet[M]:
-    """The agent's rows for `listed`. The row with the highest number is first."""
+    """The rows of the agent that `listed` needs for one page. The row with the highest number is first."""
     rows = model._default_manager.filter(agent_id=agent.pk).order_by("-number")
     rows = rows.filter(number__lt=query["cursor"]) if query["cursor"] else rows
     return rows[: query["limit"] + 1]
@@ -243,7 +243,7 @@ def listed(found: Iterable[T], limit: int, cursor: str, to_json: Callable[[list[
 
 
 def listed_requests(found: Iterable[Any], query: dict[str, Any], out: Out) -> Response:
-    """The response with one page of requests to the agent's side. If the query has a `state`, requests in other
-    states are left out."""
+    """The response with one page of the requests that the agent's side decides about. If the query has a `state`,
+    requests in other states are left out."""
     wanted = [each for each in found if query.get("state", each.state) == each.state]
     return listed(wanted, query["limit"], "number", lambda page: out(page, many=True).data)

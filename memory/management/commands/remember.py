@@ -133,7 +133,7 @@ class Command(AgentCommand):
             return text
         main = sections.main_section(category)
         if text and main in texts:
-            raise Invalid("content", f"becomes the section {main}, but an option sets it, too: use only one of them")
+            raise Invalid("content", f"becomes the section {main}, which an option also sets: use only one of the two")
         texts |= {main: text} if text else {}
         return sections.join({name: texts.get(name, "") for name in known})
 
@@ -195,8 +195,8 @@ class Command(AgentCommand):
         self.stored(agent, number, session=found.name)
 
     def _session_to_end(self, agent: Agent, name: str, project: str) -> RecordedSession:
-        """Return the session to end, from the project that the option names. Without the option, search in the project
-        of this folder, and then in all projects. Raises NotFound, Invalid."""
+        """Return the session that the command must end. If the option names a project, search only there. Without the
+        option, search in the project of this folder, and then in all projects. Raises NotFound, Invalid."""
         try:
             return sessions.find(agent, name, project or self.project(agent, None))
         except NotFound:

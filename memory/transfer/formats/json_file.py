@@ -80,8 +80,8 @@ def has_mark(file: IO[bytes]) -> bool:
 
 
 def entries(file: IO[bytes], within: Collection[str] = (), done: set[str] | None = None) -> Iterator[Entry]:
-    """Yield the entries of a file. `within` has the names of lists whose objects may be larger than MAX_ENTRY. Each
-    member of such an object is yielded as entries with the name `list.member`. If texts are changed during the reading,
+    """Yield the entries of a file. `within` has the names of lists whose objects may be larger than MAX_ENTRY. For each
+    member of such an object, entries with the name `list.member` are yielded. If texts are changed during the reading,
     notes about these changes are added to `done`. Raises Unfit if the file is not valid. Some errors are found only at
     the end of the file."""
     has_mark(file)

@@ -123,7 +123,7 @@ def object_of(line: bytes) -> dict[str, Any]:
 
 
 def unknown(value: Mapping[str, Any]) -> set[str]:
-    """Return the keys of an object that an import does not know."""
+    """Return those keys of the object that are unknown to an import."""
     return value.keys() - _READ - _SET_BY_SILO
 
 

@@ -102,7 +102,8 @@ def decoded(data: bytes) -> Decoded:
 
 
 def parsed(data: bytes) -> tuple[Any, str]:
-    """Parse a JSON text. Return its value and "". If the text cannot be parsed, return None and the reason."""
+    """Parse a JSON text. Return the value and an empty reason. If the text cannot be parsed, return None and the
+    reason."""
     try:
         return json.loads(data.decode("utf-8-sig")), ""
     except UnicodeDecodeError:

@@ -106,7 +106,7 @@ class Command(Task):
 
 
 def _named(agent: Agent, **options: Any) -> dict[str, Any]:
-    """The agent's name as a figure. It is printed only with --all-due."""
+    """The agent's name, which is printed before the figures. Without --all-due, it is left out."""
     return {"agent": agent.label} if options["all_due"] else {}
 
 
