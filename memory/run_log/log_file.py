@@ -257,7 +257,7 @@ def _copy_late_writes(opened: Opened, copied: int, new: files.Replacement, writt
         if is_open and time.monotonic() >= until:
             raise FileFault(
                 f"{opened.place} was trimmed, but another program still has the old file open for writing. All text "
-                "that this program writes to the old file is lost."
+                "that the other program writes to the old file is lost."
             )
 
 

@@ -58,7 +58,7 @@ class AgentIn(LogIn):
 
 
 class KeyIn(Body):
-    exchange = serializers.BooleanField(default=False, help_text="revoke all earlier keys, also this request's key")
+    exchange = serializers.BooleanField(default=False, help_text="revoke all earlier keys and the key of this request")
     label = Text(max_length=100, **OPTIONAL_TEXT)  # type: ignore[assignment]  # DRF removes it from the class
 
 

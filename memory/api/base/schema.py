@@ -25,7 +25,7 @@ class ErrorsOut(serializers.Serializer[Any]):
 
     type = serializers.ChoiceField(["validation_error", "client_error", "server_error"])
     errors = ErrorOut(many=True)  # type: ignore[assignment]  # it is a field, which DRF removes from the class
-    prompt = serializers.CharField(required=False, help_text="question for a person, if memory or a category is off")
+    prompt = serializers.CharField(required=False, help_text="question to ask a person, if memory or a category is off")
 
 
 _WRITES = ("POST", "PATCH", "PUT", "DELETE")

@@ -67,7 +67,9 @@ class Command(AgentCommand):
 
     def _add_filters(self, parser: CommandParser) -> None:
         parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="where to look; default: this folder")
-        parser.add_argument("--project", metavar="ID", help=f"the project of memories that need one; {PROJECT_HELP}")
+        parser.add_argument(
+            "--project", metavar="ID", help=f"project for the memories that need a project; {PROJECT_HELP}"
+        )
         several: dict[str, Any] = {"action": "append", "default": []}
         system = f"only this system; also list files that may belong to it but cannot be read. {_FROM_HELP}"
         parser.add_argument("--from", dest="systems", choices=list(SYSTEMS), metavar="SYSTEM", help=system, **several)
