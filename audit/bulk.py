@@ -36,8 +36,8 @@ def update_many(rows: Sequence[models.Model], fields: Collection[str]) -> None:
     """Write these fields of existing rows of one model.
 
     Django's `bulk_update` takes minutes for 10,000 rows. The statement finds a row by its id. If the model has an
-    `agent_id`, the statement also uses that, because rows may be sharded by agent (docs/internals/scaling.md). Raises
-    ValueError if a row has no id.
+    `agent_id`, the statement also uses the `agent_id`, because rows may be sharded by agent
+    (docs/internals/scaling.md). Raises ValueError if a row has no id.
     """
     if not all(row.pk for row in rows):
         raise ValueError("A row without an id cannot be updated. Read the rows first.")
@@ -129,8 +129,8 @@ class Prepared(Generic[M]):
         self._compose = compose
 
     def __call__(self, *params: Any) -> list[M]:
-        """Return the rows for these parameters. `params` has the order of the placeholders in the SQL. This makes
-        objects in the same way as Django's `ModelIterable`."""
+        """Return the rows for these parameters. The values in `params` are in the same order as the placeholders in the
+        SQL. This makes objects in the same way as Django's `ModelIterable`."""
         composed = self._composed
         found = []
         with connection.cursor() as cursor:
@@ -208,7 +208,7 @@ class Among(_Lookup):
 
 
 def parameter(values: Iterable[int] | Iterable[bytes]) -> list[int | bytes] | str:
-    """These values as one parameter for `among`: an array on PostgreSQL, JSON on SQLite."""
+    """Return these values as one parameter of the lookup `among`: an array on PostgreSQL, JSON on SQLite."""
     if connection.vendor == "postgresql":
         return list(values)
     return json.dumps([base64.b64encode(value).decode() if isinstance(value, bytes) else value for value in values])

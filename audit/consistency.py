@@ -13,7 +13,7 @@ from django.db import connection, transaction
 def consistent_reads() -> Iterator[None]:
     """All reads in this block see the database as it was at the start. No writer waits for these reads.
 
-    Inside a transaction, reads see what that transaction sees.
+    If a transaction is already open, the reads see the database as this transaction sees it.
     """
     database: Any = connection
     if database.in_atomic_block:

@@ -24,9 +24,9 @@ from audit.waiting import advisory_lock
 class Guard:
     """The triggers of one table.
 
-    `refuses`: SQL events. `identity`: the columns that identify a row; with them, a trigger also refuses SQLite's
-    REPLACE. `counts`: whether the column `seq` must count from 1 without a gap. `allowed_update`: an SQL condition for
-    a permitted UPDATE.
+    `refuses`: SQL events. `identity`: the columns that identify a row. If they are given, a trigger also refuses
+    SQLite's REPLACE. `counts`: whether the column `seq` must count from 1 without a gap. `allowed_update`: an SQL
+    condition for a permitted UPDATE.
     """
 
     table: str
@@ -60,7 +60,7 @@ def register(guard: Guard) -> None:
 
 
 def install(*_: Any) -> None:
-    """Create the triggers. The migration that creates the tables calls this. On SQLite, this then removes the
+    """Create the triggers. The migration that creates the tables calls this. On SQLite, this function then removes the
     conditions of the triggers, so that later migrations in the same run can alter the tables (`refuse_updates`)."""
     restore_triggers()
     refuse_updates()
@@ -86,7 +86,7 @@ def restore_triggers(**_: Any) -> None:
 
 
 def refuse_updates(plan: Sequence[Any] | None = None, **_: Any) -> None:
-    """Before a `migrate` on SQLite, remove the conditions that allow some UPDATEs. So the triggers refuse every UPDATE.
+    """Before a `migrate` on SQLite, make the triggers refuse every UPDATE: remove the conditions for exceptions.
 
     SQLite does not alter a table or column that such a condition names. After the `migrate`, `restore_triggers`
     restores the conditions.

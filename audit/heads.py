@@ -105,9 +105,9 @@ def _is_head(head: dict[str, Any]) -> bool:
 
 
 def problems(heads: list[dict[str, Any]]) -> Iterator[Problem]:
-    """Report each trail whose last entry at the time of the export is now missing or different.
+    """Report each exported entry that is now missing or different. It was the last entry of its trail.
 
-    If this last entry is unchanged and the chain is intact, all earlier entries are unchanged too.
+    If the exported entry is unchanged and the chain is intact, all earlier entries are unchanged too.
     """
     for head in heads:
         found = AuditEntry.objects.filter(agent_id=head["agent_id"], seq=head["seq"]).values_list("mac", flat=True)

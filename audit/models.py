@@ -87,8 +87,8 @@ class ActorKind(models.TextChoices):
 
 
 def _one_of(*operations: Operation) -> models.Q:
-    """A condition for an index and its queries. SQLite uses the index only if OR joins the values. It does not use the
-    index for `IN` with a list."""
+    """A condition that an index has, and that the queries for this index use. SQLite uses the index only if the
+    condition joins its comparisons with OR. It does not use the index for `IN` with a list."""
     return reduce(or_, (models.Q(operation=each.value) for each in operations))
 
 
@@ -172,7 +172,8 @@ class AuditEntry(models.Model):
 
 
 class Change(models.Model):
-    """What one entry did to one memory: its snapshot before (null for a new memory) and after. Kept forever.
+    """What one entry did to one memory. `before` and `after` are snapshots of the memory. For a new memory, `before` is
+    null. Rows are kept forever.
 
     The chain covers the digests. So the chain can still be verified after a redaction has removed the bodies of
     snapshots.

@@ -1,7 +1,7 @@
 """Proposals to change an agent's settings. The agent's side decides on them. The audit trail determines their state.
 
-Each step is an entry, which `memory.consent.proposals` writes. A proposal counts as accepted when an entry about
-changed settings names it.
+Each step is an entry, which `memory.consent.proposals` writes. If an entry about changed settings names a proposal,
+this proposal is accepted.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _proposed(entry: AuditEntry) -> Proposal:
 
 
 def _after(before: Proposal, entry: AuditEntry) -> Proposal:
-    """The proposal, with the new state that this entry gives to it. A closed proposal does not change."""
+    """The proposal with its state after this entry. A closed proposal does not change."""
     if before.state != ProposalState.OPEN:
         return before
     state = ProposalState.ACCEPTED

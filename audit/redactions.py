@@ -1,4 +1,4 @@
-"""Redactions: which updates the triggers allow, and how verification accounts for removed content.
+"""Redactions: the updates that the triggers allow, and how verification handles removed content.
 
 The `detail` of a redaction's entry has two fields. `redacted` has the number of each redacted memory, with the hex
 digests of its removed bodies. `notes` has the numbers of the entries whose notes were removed. After this entry exists,
@@ -21,16 +21,16 @@ from audit.models import AuditEntry, Change, Operation
 
 
 def is_redacted_change() -> str:
-    """An SQL condition for a trigger. It is true if the UPDATE only removes the bodies of a change, and if the same
-    entry or a later one redacted the memory of this change."""
+    """An SQL condition for a trigger. The UPDATE may only remove the bodies of a change. The memory of this change must
+    be redacted, by the same entry or by a later one."""
     head = trail.SnapshotHead.sql[connection.vendor]
     heads = [f"NEW.{side} {_same()} {head.format(f'OLD.{side}')}" for side in _SNAPSHOTS]
     return " AND ".join([*_unchanged(Change, _SNAPSHOTS), *heads, _IS_REDACTED])
 
 
 def is_redacted_note() -> str:
-    """An SQL condition for a trigger. It is true if the UPDATE only removes the note of an entry E, and if E or a later
-    entry redacted a memory that E edited."""
+    """An SQL condition for a trigger. The UPDATE may only remove the note of an entry E. A memory that E edited must be
+    redacted, by E or by a later entry."""
     return " AND ".join([*_unchanged(AuditEntry, ("sealed",)), "NEW.sealed IS NULL", _EDITED_A_REDACTED])
 
 

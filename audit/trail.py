@@ -156,8 +156,8 @@ def strip(agent_id: int, numbers: Sequence[int], notes: Sequence[int]) -> None:
 
 
 def entry_mac(secret: bytes, previous: bytes, entry: dict[str, Any], changes: bytes) -> bytes:
-    """The HMAC-SHA256 of the previous MAC, the digest of the entry's changes, and the entry's fields as canonical
-    JSON."""
+    """One HMAC-SHA256 of three values: the previous MAC, the digest of the entry's changes, and the entry's fields as
+    canonical JSON."""
     fields = {name: entry[name] for name in _COVERED}
     fields["at"] = entry["at"].isoformat()
     fields["sealed_digest"] = entry["sealed_digest"].hex() if entry["sealed_digest"] else None

@@ -42,8 +42,8 @@ class ill_formed:  # noqa: N801  it reads as a statement
     error.
 
     No edit writes such a value, but SQL can put it into a row. SQLite stores any type in any column, and PostgreSQL has
-    dates that Python does not have. (With `contextlib.contextmanager`, this would be four times slower, and it is used
-    twice for each entry.)
+    dates that Python does not have. (`contextlib.contextmanager` would be four times slower, and this context manager
+    is used twice for each entry.)
     """
 
     def __enter__(self) -> list[bool]:
@@ -92,7 +92,7 @@ def chain(agent_id: int, label: str) -> Iterator[Problem]:
     be read.
 
     Rows are read in batches. So the error of such a row may be raised before all earlier entries are checked. A second
-    walk checks the earlier entries that are left.
+    walk checks the earlier entries that were not checked yet.
     """
     walk = _Walk(agent_id, label)
     with ill_formed() as found:
@@ -105,7 +105,8 @@ def chain(agent_id: int, label: str) -> Iterator[Problem]:
 
 
 def chain_since(agent_id: int, label: str, seq: int, head: tuple[int, bytes]) -> Iterator[Problem]:
-    """The problems of an agent's chain from entry `seq` to its `head`, which the agent's row keeps."""
+    """The problems of an agent's chain, from entry `seq` to the last entry. `head` is the number and MAC of the last
+    entry. It comes from the agent's row."""
     walk = _Walk(agent_id, label, since=seq)
     with ill_formed() as found:
         yield from walk.problems()
@@ -116,7 +117,8 @@ def chain_since(agent_id: int, label: str, seq: int, head: tuple[int, bytes]) ->
 
 
 def _first_unreadable(agent_id: int, start: int) -> int:
-    """The number of the first entry, from `start` on, with a row that cannot be read."""
+    """The number of the first entry that cannot be read, or that has a change that cannot be read. The search begins
+    at entry `start`."""
     found = [first_unreadable(model, "seq", agent_id=agent_id, seq__gte=start) for model in (AuditEntry, Change)]
     return min((seq for seq in found if seq is not None), default=start)
 
@@ -210,8 +212,8 @@ class _Walk:
             yield Problem(self.label, entry["seq"], ILL_FORMED_ROW)
 
     def _located(self, problem: str, entry: Row, previous: bytes, own: _Changes) -> str:
-        """The problem of an altered entry, with the place where the entry comes from, if this place can be found. In
-        all other cases, return `problem`."""
+        """For an altered entry, search for the place that it comes from. If the place is found, return a problem that
+        names it. In all other cases, return `problem`."""
         if problem == ALTERED and not self._has_searched:
             self._has_searched = True  # only once, because it reads the whole trail
             with ill_formed():
@@ -229,8 +231,8 @@ class _Walk:
         return None
 
     def _is_before(self, entry: Row, previous: bytes) -> str | None:
-        """If one of the following entries was written with this entry's number, this entry was inserted. Then return
-        this problem."""
+        """If a later entry originally had the number of this entry, this entry was inserted. In this case, return a
+        problem that says so."""
         agent_id, seq = self._which["agent_id"], entry["seq"]
         for other in AuditEntry.objects.filter(agent_id=agent_id, seq__gt=seq).order_by("seq").values()[:_SOON]:
             own: Any = Change.objects.filter(agent_id=agent_id, seq=other["seq"]).order_by("number").values()
@@ -309,7 +311,7 @@ RETURNED = "inserted: a redacted body exists again"
 def _snapshot_problem(
     snapshot: bytes | None, digest: bytes | None, number: int, seq: int, redacted: Redacted
 ) -> str | None:
-    """The problem of a snapshot, given its digest and the redactions."""
+    """The problem of a snapshot, or None. `digest` is the stored digest. `redacted` contains the agent's redactions."""
     if snapshot is None:
         return None if digest is None else _missing_body(digest)
     is_covered = bool(redacted.bodies) and redacted.covers(number, seq)
@@ -325,13 +327,13 @@ def _snapshot_problem(
 
 
 def _missing_body(digest: bytes) -> str:
-    """The problem if a digest exists and its body is missing. With an empty digest or a digest of zeros, the entry has
-    the same MAC as with no digest."""
+    """Return the problem of a digest whose body is missing. If the digest is empty or has only zeros, the entry's MAC
+    is the same as without a digest."""
     return WIPED if any(digest) else EXCHANGED
 
 
 def follows(entry: Row, previous: bytes, changes: bytes, keys: Sequence[Key]) -> bool:
-    """Whether the entry's MAC is right for its fields, its changes' digest and the previous MAC."""
+    """Whether the entry's MAC is right for the entry's fields, the digest of its changes, and the previous MAC."""
     mac, key_id = binary(entry["mac"]), entry["key_id"]
     for key in keys:
         if key.id == key_id and hmac.compare_digest(entry_mac(key.secret, previous, entry, changes), mac):

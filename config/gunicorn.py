@@ -1,4 +1,4 @@
-"""Settings of gunicorn. They also apply if `manage.py serve` starts it.
+"""Settings of gunicorn. They also apply if `manage.py serve` starts gunicorn.
 
 Logs never quote an invalid request. The web processes count requests in files in one folder. The service empties this
 folder when it starts.
@@ -27,7 +27,7 @@ SILENT_SECONDS = 20  # a client that sends nothing, or takes nothing, for this l
 
 class _Logger(glogging.Logger):  # type: ignore[misc]
     def warning(self, msg: str, *args: Any, **kwargs: Any) -> None:
-        """Log a warning. If it quotes an invalid request line or header, leave out the quotation."""
+        """Log a warning. If its text quotes an invalid request line or header, leave out the quoted text."""
         if msg.startswith("Invalid request"):
             msg, args = msg.partition(": ")[0], ()
         super().warning(msg, *args, **kwargs)

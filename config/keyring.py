@@ -89,8 +89,8 @@ def _keys(folder: str, name: str, variable: str) -> tuple[Key, ...]:
         raise KeysMissing(f"The {name} key cannot be read from {folder} ({failure.strerror}).") from None
     if not material:
         raise KeysMissing(
-            f"The {name} key is missing. Create the keys with 'manage.py create_keys'. If this database was used "
-            f"before, restore its keys from the backup to {folder} instead."
+            f"The {name} key is missing. If this database was used before, copy its keys from the backup into "
+            f"{folder}. Otherwise, create keys with 'manage.py create_keys'."
         )
     parts = [part.strip() for part in material.split(",")]
     return tuple(_key(name, part) for part in parts if part) or (_key(name, ""),)

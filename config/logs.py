@@ -13,7 +13,8 @@ from config.request_metrics import method_and_route
 
 
 def _place_of_exception(_: Any, __: str, event: EventDict) -> EventDict:
-    """Log only the type of an exception and its places in the code. The text of the exception may quote the input."""
+    """Log only the type of an exception, and where in the code it was raised. The text of the exception may quote the
+    input."""
     info = event.pop("exc_info", None)
     if info is True:
         info = sys.exc_info()

@@ -58,7 +58,7 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
             super().reincarnate(process)
 
     def _finish(self) -> NoReturn:
-        """Begin nothing new, give running tasks STOP_SECONDS to end, and end the worker."""
+        """Begin no new tasks. Give running tasks STOP_SECONDS to end. Then end the worker."""
         queue.begin_nothing_new()
         self.pusher.kill()
         until = time.monotonic() + settings.STOP_SECONDS

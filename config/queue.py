@@ -1,8 +1,8 @@
 """The queue of background tasks. A task has a name. Its arguments are numbers, and it returns a code.
 
 The queue is in the database or in Redis. It delivers a task at least once, so each task checks whether there is still
-something to do. In the database a task is part of the transaction that queues it. In Redis it is queued when that
-transaction is committed.
+something to do. If the queue is in the database, the task is stored in the transaction that queues it. If the queue is
+in Redis, the task is queued when that transaction is committed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ending = mmap(-1, 1)  # shared by the processes of a worker, which are forked; 
 
 
 def begin_nothing_new() -> None:
-    """Stop the processes of this worker from beginning new tasks, because the worker is about to end."""
+    """From now on, no process of this worker begins a new task, because the worker is about to end."""
     _ending[0] = 1
 
 

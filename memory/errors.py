@@ -82,7 +82,7 @@ class Notice(NumbersError):
 
 
 class ProtectionRefused(MemoryFault):
-    """An agent protects memories outside a refinement session, or the caller may not remove a protection."""
+    """An agent tried to protect memories without a refinement session, or the caller may not remove a protection."""
 
     code = "protection_refused"
 

@@ -2,7 +2,7 @@
 
 The allowance counts the tokens of `gc` and of the sessions that the service drives. It does not count other sessions,
 because a runtime pays for its own model. The tokens of a session count when the session ends. So open sessions can
-exceed the allowance, each at most by its own limit.
+exceed the allowance. Each session can exceed it by its own limit at most.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from refinement.models import Driver, RefinementSession, Share
 
 
 def month_of(moment: datetime) -> date:
-    """Return the first day of the month of this moment (in UTC)."""
+    """Return the first day of the month that contains this moment (in UTC)."""
     return moment.astimezone(UTC).date().replace(day=1)
 
 

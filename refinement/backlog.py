@@ -72,7 +72,7 @@ def request_for(agent: Agent, actor: Actor) -> Agent:
 
 def _add_again(agent: Agent) -> None:
     """Add the agent to the backlog. If it is already in the backlog and its task may be lost, add it again. An agent
-    that a person requested takes priority."""
+    takes priority if a person requested its refinement."""
     waits = Waiting.objects.filter(pk=agent.pk, taken_at=None)
     waits.filter(since__lt=timezone.now() - REPEAT_AFTER).delete()
     if agent.due_reason == DueReason.MANUAL:
@@ -109,8 +109,8 @@ def sweep() -> int:
     For each pair of tenant and provider, the agents are sorted: first those whose refinement a person requested, then
     those that have been due for the longest time. The sweep adds the first agent of each pair, then the second of each
     pair, and so on. If a provider or model does not respond, only a few of its agents are added, to find out when it
-    responds again. Agents are removed if they are no longer due, if their model changed, or if too many others come
-    first.
+    responds again. An agent is removed if it is no longer due, if its model changed, or if too many other agents are
+    before it.
     """
     began = timezone.now()
     remove_lost()
@@ -173,7 +173,7 @@ def _add(agents: Iterable[Agent]) -> int:
 
 
 def wake() -> None:
-    """Queue a wake-up for each agent that can be refined now, at most `AT_ONCE`."""
+    """Queue wake-ups for agents that can be refined now, until `AT_ONCE` tasks wait in the queue."""
     queued = depth()
     if queued < AT_ONCE:
         for agent_id in _next_agents(AT_ONCE)[queued:]:
@@ -205,7 +205,7 @@ def _wake_later() -> None:
 
 
 def _is_dry() -> bool:
-    """Return True if no agent in the backlog can be refined now, but a due agent outside the backlog can."""
+    """Return True if no agent in the backlog can be refined now, and a due agent outside the backlog can be refined."""
     now = scheduling.closed()
     if scheduling.free(now).exists():
         return False

@@ -12,7 +12,8 @@ from refinement.models import Mode
 
 
 def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
-    """Return why the agent is due, its figures, its limits, and the size of its ledger. No content is included.
+    """Return the reason why the agent is due, the agent's figures and limits, and the size of its ledger. No content is
+    included.
 
     Raises MemoryDisabled.
     """

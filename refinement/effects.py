@@ -55,8 +55,8 @@ class CallContext:
     @property
     def mass(self) -> int:
         """The tokens that the circuit breaker counts. Usually this is the session's own count. If others have discarded
-        memories, the current core tokens (without exact duplicates) may be fewer than this count. Then the lower number
-        is used."""
+        memories, this count may be larger than the current number of core tokens (without exact duplicates). Then the
+        lower number is used."""
         return min(self.session.counted_tokens, self.agent.core_tokens - self.agent.duplicate_tokens)
 
     def count_changes(self, memories: int, lost: int = 0) -> None:

@@ -22,8 +22,8 @@ class SessionEnded(RefinementError):
 
 
 class BackingOff(RefinementError):
-    """The agent's last session failed. The service tries again after a cool-down. A request of the agent's own side
-    does not shorten the cool-down."""
+    """The agent's last session failed. The service tries again after a cool-down. If the agent's side requests a
+    refinement, the cool-down does not become shorter."""
 
     code = "backing_off"
 

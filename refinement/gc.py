@@ -67,7 +67,8 @@ class Options:
     """How `gc` runs.
 
     `may_choose_model` says whether the content of an agent's silo may be sent to a model other than the agent's own.
-    `may_print` says whether a report about a silo may be printed. Its last argument is the report's number.
+    `may_print` says whether a report about a silo may be printed. The last argument of this function is the report's
+    number.
     """
 
     actor: Actor

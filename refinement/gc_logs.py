@@ -1,7 +1,7 @@
 """The log that `gc` processes: the agent's memory file, or the run entries in its journal.
 
-First the entries are counted. Then the model gets the log, and the log is trimmed. Entries that were added after the
-count are kept.
+First the entries are counted. Then the model gets the log, and the log is trimmed. Entries that were added in the
+meantime are kept.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class FileLog:
         return log_file.start_of_last(self.place, self._state, kept), self.entries - kept
 
     def trim(self, keep: int) -> tuple[int, int]:
-        """Keep the newest `keep` entries, and all entries that were added after the count. Returns (removed, kept).
-        Raises FileFault, MemoryDisabled."""
+        """Keep the newest `keep` entries, and all entries that were added after the entries were counted. Returns
+        (removed, kept). Raises FileFault, MemoryDisabled."""
         try:
             done = log_file.trim_entries(self.place, keep, since=self._state, before_replace=self._announce)
         except FileFault:
@@ -117,8 +117,8 @@ def _split(pieces: Iterable[bytes], rest: bytes) -> Iterator[bytes]:
 
 
 class Journal:
-    """A log in the agent's journal: its run entries. `seq` is the number of the last audit entry before the run entries
-    were read."""
+    """A log in the agent's journal: its run entries. `seq` is the number of the agent's newest audit entry. This number
+    was read before the run entries."""
 
     is_file = False
 

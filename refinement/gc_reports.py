@@ -26,8 +26,8 @@ _HEADING = re.compile(rf"^\s{{0,3}}#{{1,6}}\s+({'|'.join(SECTIONS.values())})[\s
 def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0, since: int | None = None) -> GcReport:
     """Store a sealed report with the agent's next number.
 
-    If content was redacted after audit entry `since`, the report may quote this content. Then it is stored as
-    withdrawn, without its text. Raises Erased, MemoryDisabled.
+    If content was redacted after audit entry `since`, the report may quote this content. Then the report is marked as
+    withdrawn, and its text is not stored. Raises Erased, MemoryDisabled.
     """
     with edits.locked(agent) as row:
         edits.require_key(row)

@@ -1,6 +1,6 @@
 """The Knife: the tool calls of a refinement session. They change only the memories of the session's agent.
 
-Each call is one transaction with the agent's row locked. First, the Knife checks that the session is open and within
+Each call is one transaction, which locks the agent's row. First, the Knife checks that the session is open and within
 its limits, and that the arguments are valid. Then it calls the tool's function (`refinement.effects`). A refused call
 changes only the session's counts. Its result says what to do instead.
 

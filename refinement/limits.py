@@ -1,7 +1,8 @@
-"""The limits of a session. The agent's setting counts first, then the setting of its tenant, then the default here.
+"""The limits of a session. The agent's setting has priority. Without it, the setting of the tenant applies. Without
+that, the default here applies.
 
-The limit of the circuit breaker is the floor, a number of core tokens. Cuts do not lower the floor, so several sessions
-together cannot go below it either. Memories that are added during a session do not allow the session more cuts.
+The limit of the circuit breaker is the floor, a number of core tokens. Cuts do not lower the floor. So several sessions
+together cannot go below the floor. Memories that are added during a session do not allow the session more cuts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds the details that a merge or a rewrite leaves out: numbers, dates, names, addresses, identifiers and quotations.
 
 The model gets a report of these details and can add those that should stay. No edit is refused because of the report.
-The report may contain too much, because every word with a capital letter counts as a name, except stop words.
+The report may contain too much, because every word with a capital letter counts as a name if it is not a stop word.
 """
 
 from __future__ import annotations
@@ -47,16 +47,15 @@ class Specific:
     text: str
 
     def __repr__(self) -> str:
-        """The kind only, because the text is content."""
+        """Show only the kind, because the text is content."""
         return f"<Specific {self.kind}>"
 
 
 def losses(source: str, result: str, language: str) -> list[Specific]:
-    """The details that are in `source` but not in `result`, each once.
+    """The details that are in `source` but not in `result`, without repetitions.
 
-    In the result, a date, a number or a name may have another form: "7 May 2023" and 2023-05-07 are the same, and so
-    are "three" and 3, or "Ana's" and Ana. Other details must be in the result unchanged, except for upper and lower
-    case.
+    In the result, a date, a number or a name may have another form. These are the same: "7 May 2023" and 2023-05-07;
+    "three" and 3; "Ana's" and Ana. Other details must be in the result unchanged, except for upper and lower case.
     """
     text, terms = _plain(result).casefold(), _terms(result, language)
 

@@ -238,7 +238,7 @@ class Share(models.Model):
 
     tenant_id = models.BigIntegerField(primary_key=True)
     month = models.DateField(null=True, help_text="the first day of the month")
-    model_tokens = models.PositiveBigIntegerField(default=0, help_text="tokens of this month: ended sessions, and gc")
+    model_tokens = models.PositiveBigIntegerField(default=0, help_text="tokens of ended sessions and gc in this month")
 
     def __str__(self) -> str:
         return f"tenant {self.tenant_id}"

@@ -1,8 +1,10 @@
-"""Closes a model that does not respond: no process calls it for a while. So an outage does not make every session fail.
+"""If a model does not respond, it is closed: for a while, no process calls it. So an outage does not make every session
+fail.
 
 Each provider and each model has a table row. After two failures in a row, even of different callers, a model is closed
-for 15 seconds. After this pause, one caller tries, and the others wait for the result. After each further failure, the
-pause doubles, up to 5 minutes. The pause that a server requests with `Retry-After` also applies to all callers.
+for 15 seconds. After this pause, one caller calls the model, and the others wait for the result. After each further
+failure, the pause doubles, up to 5 minutes. The pause that a server requests with `Retry-After` also applies to all
+callers.
 
 A provider is closed as a whole if it cannot be reached, or if two of its models fail. If only one model fails, this
 model may be slow or over its quota, so the provider's other models stay open. Any response opens the provider again.

@@ -22,8 +22,8 @@ _DATES = ("failures_in_a_row", "last_refined_at", "quiet_until", "quiet_below_to
 def due(now: datetime | None = None) -> QuerySet[Agent]:
     """The agents that are due, in one query. The agents with the earliest due date come first.
 
-    An agent with an open session is not due until the session's lease has expired. While an agent
-    is paused, or its tenant has no model tokens left in this month, the agent is due only if a person requests it.
+    An agent with an open session is not due until the session's lease has expired. If an agent is paused, or if its
+    tenant has no model tokens left this month, the agent is due only if a person requests a refinement.
     """
     now = now or timezone.now()
     held = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.OPEN, lease_until__gte=now)

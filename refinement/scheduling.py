@@ -1,9 +1,9 @@
 """Chooses the agent that a worker refines next, from the backlog (`refinement.backlog`).
 
-First, the tenant with the fewest running sessions is chosen. If there are several such tenants, the choice is the
-tenant whose last session began longest ago. Then an agent of this tenant is chosen: an agent that a person requested,
-or else the agent with the earliest due date. So a tenant with a thousand due agents delays another tenant by at most
-one session. Tenants and providers that have reached their session limit are skipped.
+First, the tenant with the fewest running sessions is chosen. If there are several such tenants, the one whose last
+session began longest ago is chosen. Then an agent of this tenant is chosen. Agents come first if a person requested
+their refinement. Otherwise, the agent with the earliest due date is chosen. So a tenant with a thousand due agents
+delays another tenant by at most one session. Tenants and providers that have reached their session limit are skipped.
 Providers and models that do not respond (`refinement.providers`) are skipped too.
 """
 

@@ -76,8 +76,8 @@ def open_session(
 
 
 def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: str, driver: str) -> RefinementSession:
-    """The row of a new session. `before` is the agent before exact duplicates were removed. `agent` is the agent after
-    their removal."""
+    """The row of a new session. `before` is the state of the agent before the removal of exact duplicates. `agent` is
+    its state after the removal."""
     now = timezone.now()
     bounds = limits.of(agent)
     left = allowance.left(agent.tenant) if driver == Driver.SERVER and trigger != DueReason.MANUAL else None
@@ -127,7 +127,8 @@ def close(session: RefinementSession, outcome: str, reason: str = "", words: str
     """End a session. The same transaction writes the session's figures, an audit entry, a notice to the agent, and the
     agent's next due date.
 
-    `words` is a text of the agent's model, for example a summary. If the session has already ended, nothing changes.
+    `words` is a text that the agent's model wrote, for example a summary. If the session has already ended, nothing
+    changes.
     """
     with edits.locked(session.agent) as agent:
         row = row_of(session).get()

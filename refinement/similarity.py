@@ -5,8 +5,8 @@ There are two relations between texts. Both are symmetric:
 - *similar*: the texts have mostly the same words. Similar memories go into the same batch. This relation has no other
   use.
 - *near duplicate*: the texts have the same words in the same order. Only punctuation, articles and adverbs such as
-  "really" may differ. `builtin/dedupe` and the mode dedupe_only use this relation for edits. So texts with a different
-  number, date, name or negation are not near duplicates.
+  "really" may differ. `builtin/dedupe` and the mode dedupe_only use this relation for edits. So two texts are not near
+  duplicates if they differ in a number, a date, a name or a negation.
 
 The results do not depend on the order of the texts. Nothing is cached between calls, because the texts are content.
 """
@@ -103,8 +103,8 @@ def _spelling(token: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Wording:
-    """The words of a text. `words` has the words in order. `light` counts the adverbs, which two near duplicates need
-    not share."""
+    """The words of a text. `words` has the words in order. `light` counts the adverbs. Two near duplicates may have
+    different adverbs."""
 
     words: tuple[str, ...]
     light: Counter[str]
@@ -128,7 +128,7 @@ def _wording(text: str) -> _Wording:
 
 
 def similar(a: str, b: str) -> float:
-    """The similarity of two texts (0 to 1): the share of all their words that are in both texts. The order of the words
+    """The similarity of two texts (0 to 1): of all their words, the share that is in both texts. The order of the words
     does not matter."""
     return Indel.normalized_similarity(_bag(a), _bag(b))
 
@@ -157,8 +157,8 @@ def near_groups(texts: Sequence[str]) -> list[Group]:
     """Groups of near duplicates. The members are positions in `texts`. No text is in two groups. The groups are ordered
     by their first members.
 
-    Of the texts with the same words, the text with the most adverbs is the fullest. A text is in no group if it has an
-    adverb that the fullest text does not have.
+    Of the texts with the same words, the text with the most adverbs is the fullest. If a text has an adverb that is
+    missing in the fullest text, the text belongs to no group.
     """
     wordings = [_wording(text) for text in texts]
     alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -197,8 +197,8 @@ def clusters(texts: Sequence[str], threshold: float = SIMILAR) -> list[list[int]
 
 
 def _encoded(bags: Sequence[Sequence[str]]) -> list[str]:
-    """The bags of words as strings. One character replaces each word. The rarest words come first, but words from
-    only one text come last.
+    """Return one string for each bag of words. One character replaces each word. Words of several texts come first, the
+    rarest at the start. Words that are in only one text come last.
 
     Strings can be compared many times faster than tuples.
     """
@@ -220,7 +220,7 @@ def _candidates(distinct: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _postings(distinct: Sequence[str]) -> dict[str, list[int]]:
-    """For each word, the positions of the texts that have this word among their rarest words."""
+    """Map each word to the positions of some texts: those in which the word is one of the rarest words."""
     postings: defaultdict[str, list[int]] = defaultdict(list)
     for i, text in enumerate(distinct):
         words = list(dict.fromkeys(text))
@@ -230,8 +230,8 @@ def _postings(distinct: Sequence[str]) -> dict[str, list[int]]:
 
 
 class _Links:
-    """The numbers 0 … size-1 in separate sets, which can be joined. The smallest number of a set identifies the
-    set."""
+    """The numbers from 0 to size-1. At first, each number is a set of its own. Sets can be joined. The smallest number
+    of a set identifies the set."""
 
     def __init__(self, size: int) -> None:
         self._parent = list(range(size))

@@ -20,7 +20,7 @@ def sweep() -> str:
 
 @task
 def refine_agent(agent_id: int) -> str:
-    """Refine the next agent of the backlog. This may be another agent than `agent_id`."""
+    """Refine the next agent of the backlog. This agent may be different from `agent_id`."""
     return worker.refine_next(agent_id)
 
 

@@ -1,4 +1,5 @@
-"""The Knife's tools. The types below define the schemas that models get, and check the arguments of calls.
+"""The Knife's tools. The types below have two uses: they define the schemas that models get, and they check the
+arguments of calls.
 
 The arguments come from a model and are not trusted. An error names the wrong field, but does not repeat the field's
 value.
@@ -75,9 +76,9 @@ class SearchMemories(Arguments):
 
 
 class ConsolidateMemories(Arguments):
-    """Replace two or more core memories by one. The new memory gets the earliest origin date. In `left_out`, the
-    result lists the numbers, dates, names, addresses, identifiers and quotations that are no longer in any core memory,
-    each with the id of its source. Use update_memory to add those that should stay."""
+    """Replace two or more core memories with one new core memory. The new memory gets the earliest origin date. In
+    `left_out`, the result lists the numbers, dates, names, addresses, identifiers and quotations that are no longer in
+    any core memory, each with the id of its source. Use update_memory to add those that should stay."""
 
     ids_to_merge: list[Number] = Field(min_length=2, max_length=1_000)
     new_content: Text
@@ -146,8 +147,8 @@ def schemas(mode: str) -> tuple[Tool, ...]:
 
 
 def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Arguments:
-    """The checked arguments of a call. Raises BadCall. Its message names the wrong arguments and says what is
-    expected."""
+    """The checked arguments of a call. Raises BadCall. The message of the error names the wrong arguments, and says
+    what is expected."""
     tools = OFFERED[mode]
     if name not in tools:
         raise BadCall(f"Unknown tool. The tools are: {', '.join(tools)}.", "unknown_tool")

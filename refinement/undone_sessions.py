@@ -27,11 +27,11 @@ def mark(sessions: Collection[RefinementSession]) -> None:
 
 
 def sessions_undone(sessions: Iterable[Session], since: datetime) -> dict[Session, int]:
-    """The sessions whose changes are all undone, each with the number of the newest rollback entry that undid one of
-    its changes.
+    """The sessions whose changes are all undone. The value of a session is the number of the newest rollback entry that
+    undid one of its changes.
 
-    All these sessions were opened at or after `since`, so earlier rollbacks are not read. One query reads the
-    rollbacks, and the sessions' entries that changed memories.
+    All these sessions were opened at or after `since`, so earlier rollbacks are not read. One query reads the rollbacks
+    and those entries of the sessions that changed memories.
     """
     numbers: dict[int, list[int]] = defaultdict(list)
     for agent, number in sessions:

@@ -16,8 +16,8 @@ log = structlog.get_logger("palimpsest.refinement")
 
 
 def refine_next(agent_id: int) -> str:
-    """Refine the next agent of the backlog. The agent `agent_id` is added to the backlog first, if it is due. Returns
-    the session's outcome, or `not_due` if no session was opened."""
+    """Refine the next agent of the backlog. If the agent `agent_id` is due, it is added to the backlog before the next
+    agent is chosen. Returns the session's outcome, or `not_due` if no session was opened."""
     backlog.add_if_due(agent_id)
     try:
         while not is_ending() and (turn := scheduling.take()) is not None:

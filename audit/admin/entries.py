@@ -58,7 +58,7 @@ class EntryPage(ScopedAdmin):
         return f"entry {row.seq} of {row.agent_label}"
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        """Annotate each entry with whether its agent still exists. The trail of an erased agent is kept."""
+        """Add to each entry whether its agent still exists. The trail of an erased agent is kept."""
         agents = Agent.objects.filter(pk=OuterRef("agent_id"))
         return super().get_queryset(request).annotate(has_agent=Exists(agents))
 

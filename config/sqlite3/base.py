@@ -1,7 +1,7 @@
 """Django's connection to SQLite. It adds the SQL function `from_base64`, and waits for the write lock in its own way.
 
-In SQLite itself, a waiting writer sleeps a longer time after each attempt, up to 0.1 s. Other writers that came later
-can take the lock first. Under load, one write in a hundred takes twenty times as long as a usual write. Here each
+In SQLite itself, the pause of a waiting writer becomes longer after each attempt, up to 0.1 s. Other writers that came
+later can take the lock first. Under load, one write in a hundred takes twenty times as long as a usual write. Here each
 writer waits in the same short steps, with the same timeout.
 """
 

@@ -155,7 +155,8 @@ def _pepper(factor: Authenticator) -> bytes:
 
 
 def _is_proven(factor: Authenticator) -> bool:
-    """Whether the row was created for this person. False if somebody moved it from another person by SQL."""
+    """Return whether the row was created for this person. Return False if somebody used SQL to move it from
+    another person."""
     return hmac.compare_digest(bytes(factor.proof), _proof(factor, _pepper(factor)))
 
 

@@ -77,7 +77,7 @@ class NewAgentForm(BudgetForm, TenantChoiceForm):
         max_length=32,
         initial="english",
         widget=forms.Select(choices=[(name, name) for name in sorted(LANGUAGES)]),
-        help_text="language of the memories, for search; choose other for a language that is not in the list",
+        help_text="language of the memories, for search; if it is not in the list, choose 'other'",
     )
     steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
 

@@ -1,4 +1,4 @@
-"""When an agent's next scheduled refinement is due. The dates differ, so that not all agents start at once."""
+"""When an agent's next scheduled refinement is due. The dates differ, so that the agents start at different times."""
 
 from __future__ import annotations
 

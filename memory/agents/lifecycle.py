@@ -185,7 +185,7 @@ def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
 
 
 def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
-    """Issue a key of an agent whose silo is not in use yet. The tenant gives this key to the runtime.
+    """Issue a key for an agent whose silo is not in use yet. The tenant gives this key to the runtime.
 
     A silo is in use if it has ever had a memory, or if the agent's side has issued a key. If a silo is in use, only the
     agent's side can issue keys. Raises AgentConsentRequired.
@@ -315,15 +315,15 @@ def _refused_by_table(agent: Agent) -> Invalid:
 
 
 def _clash(agent: Agent, fields: Iterable[str]) -> Invalid | None:
-    """The error if the path in one of these fields overlaps with the file or vault of an agent. Otherwise None."""
+    """Return an error if the path in one of these fields overlaps with the file or vault of an agent."""
     overlaps = {"memory_path": _file_overlaps, "vault_path": _vault_overlaps}
     field = next((name for name in fields if overlaps[name](agent)), "")
     return Invalid(field, "overlaps with the file or vault of an agent; use another path") if field else None
 
 
 def _file_overlaps(agent: Agent) -> bool:
-    """Whether the agent's memory file has the path of another agent's file or vault, or overlaps with one of these or
-    with the agent's own vault. Two paths overlap if one is a folder that contains the other."""
+    """Whether the agent's memory file overlaps with the file or vault of another agent, or with the agent's own vault.
+    Two paths overlap if one is a folder that contains the other. Two agents' paths also overlap if they are equal."""
     path = agent.memory_path
     if not path:
         return False
@@ -342,9 +342,9 @@ def _vault_in(paths: list[str], *, below: str) -> Q:
 
 
 def _vault_overlaps(agent: Agent) -> bool:
-    """Whether the agent's vault is the vault of another agent, overlaps with a vault, or contains a memory file.
+    """Whether the agent's vault overlaps with another agent's vault, or contains a memory file of any agent.
 
-    Two vaults overlap if one contains the other. The agent's own memory file counts too.
+    Two vaults overlap if they are equal, or if one contains the other.
     """
     path = agent.vault_path
     if not path:

@@ -34,10 +34,10 @@ class ScopeOut(serializers.Serializer[Any]):
     covers = serializers.ChoiceField(
         ["silo", "memories", "session", "entries"], source="kind", help_text="`silo`: everything"
     )
-    memories = Numbers(source="numbers", help_text="numbers of the memories; empty unless `covers` is `memories`")
-    session = NumberOrNull(allow_null=True, help_text="number of the session; null unless `covers` is `session`")
-    first = NumberOrNull(allow_null=True, help_text="the first audit entry; null unless `covers` is `entries`")
-    last = NumberOrNull(allow_null=True, help_text="the last audit entry; null unless `covers` is `entries`")
+    memories = Numbers(source="numbers", help_text="the memories' numbers, if `covers` is `memories`; otherwise empty")
+    session = NumberOrNull(allow_null=True, help_text="number of the session, if `covers` is `session`; otherwise null")
+    first = NumberOrNull(allow_null=True, help_text="the first audit entry, if `covers` is `entries`; otherwise null")
+    last = NumberOrNull(allow_null=True, help_text="the last audit entry, if `covers` is `entries`; otherwise null")
 
 
 class AccessOut(serializers.Serializer[Any]):
@@ -105,7 +105,7 @@ class ProposalOut(serializers.Serializer[Any]):
     decide_until = serializers.DateTimeField(help_text="after this time, nobody can decide; the state is then `lapsed`")
     decided_at = serializers.DateTimeField(allow_null=True)
     decided_by = serializers.CharField(
-        allow_blank=True, help_text="`agent`, `steward`, or the person who withdrew it; empty before the decision"
+        allow_blank=True, help_text="`agent` or `steward`; if withdrawn: `person` or `operator`; empty if not decided"
     )
 
 
@@ -207,10 +207,10 @@ class RelatedOut(serializers.Serializer[Any]):
     id = serializers.IntegerField(source="number")
     why = serializers.ChoiceField(
         ["source", "merged", "same words", "told", "notice", "shown"],
-        help_text="how it is related to X. X is a memory to remove, or another related memory. `source`: was merged "
-        "into X; `merged`: was made from X; `same words`: has or had the same text as X; `told`: memory of the session "
-        "or topic in which X was recorded; `notice`: notice of a refinement session that edited X; `shown`: notice of "
-        "a refinement session whose model may have read X",
+        help_text="how it is related to X. X is a memory to remove, or another related memory. `source`: it was merged "
+        "into X; `merged`: it was made from X; `same words`: it has or had the same text as X; `told`: it is about the "
+        "session or topic in which X was recorded; `notice`: it is about a refinement session that edited X; `shown`: "
+        "it is about a refinement session whose model may have read X",
     )
     state = serializers.ChoiceField(["active", "discarded"])
 
@@ -220,7 +220,7 @@ class RemovesOut(serializers.Serializer[Any]):
 
     memories = serializers.IntegerField()
     constitutional = Numbers(help_text="numbers of the constitutional memories in the request")
-    changes = serializers.IntegerField(help_text="number of changes in the audit trail whose content is removed")
+    changes = serializers.IntegerField(help_text="number of changes whose content is removed from the audit trail")
     related = RelatedOut(many=True)
     former_vaults = serializers.ListField(
         child=serializers.CharField(), help_text="folders that were the vault earlier; files in them are not removed"
@@ -240,7 +240,7 @@ class RemovalOut(serializers.Serializer[Any]):
     asked_at = serializers.DateTimeField()
     decided_at = serializers.DateTimeField(allow_null=True)
     decided_by = serializers.CharField(
-        allow_blank=True, help_text="`agent`, `steward`, or the person who withdrew it; empty before the decision"
+        allow_blank=True, help_text="`agent` or `steward`; if withdrawn: `person` or `operator`; empty if not decided"
     )
 
 

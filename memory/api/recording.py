@@ -35,7 +35,7 @@ class RecordingIn(Body):
     prompt = Text(max_length=MOST, help_text="the whole prompt; secrets in it are masked")
     response = Text(max_length=MOST, **OPTIONAL_TEXT, help_text="the whole response; secrets in it are masked")
     session = Text(
-        max_length=64, **OPTIONAL_TEXT, help_text="name, from letters, digits and . _ -; default: the open session"
+        max_length=64, **OPTIONAL_TEXT, help_text="name of letters, digits, `.`, `_` and `-`; default: the open session"
     )
     project = Text(max_length=100, **OPTIONAL_TEXT)
     topic = Text(max_length=58, **OPTIONAL_TEXT, help_text="topic; the interaction is added to the topic's memory")
@@ -48,8 +48,8 @@ class RecordingIn(Body):
     metrics = Text(**_NOTE)
     requested = serializers.BooleanField(
         default=False,
-        help_text="true if a person requested this recording; the interaction is then recorded even if automatic "
-        "recording is off or its significance is below the threshold",
+        help_text="true if a person requested this recording. The interaction is then recorded even if automatic "
+        "recording is off or the interaction's significance is below the threshold",
     )
 
 
@@ -164,7 +164,7 @@ class RetrieveIn(Body):
 
 
 class RecalledOut(FoundOut):
-    recalled = serializers.IntegerField(help_text="how often it was retrieved, including now; 0 if that is not counted")
+    recalled = serializers.IntegerField(help_text="number of retrievals, including this one; 0 if they are not counted")
 
 
 class RetrievedOut(serializers.Serializer[Any]):

@@ -48,12 +48,12 @@ class ImportQuery(Body):
     project = Text(
         **OPTIONAL_TEXT,
         max_length=100,
-        help_text="the project of imported project memories, if the format has no projects; default: default-project",
+        help_text="project for memories that need one, if the file does not name it; default: default-project",
     )
 
 
 class LeftOutOut(serializers.Serializer[Any]):
-    key = serializers.CharField(help_text="the part of the file, at most 200 characters; empty if it is the whole file")
+    key = serializers.CharField(help_text="the part of the file, at most 200 characters; empty for the whole file")
     why = serializers.CharField()
 
 

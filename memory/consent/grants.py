@@ -207,7 +207,7 @@ def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
 
 
 def readable_memories(agent: Agent, scope: Scope) -> QuerySet[Memory]:
-    """Metadata of the memories whose present content is covered by the scope, ordered by number."""
+    """Metadata of the memories whose present content the scope covers. They are ordered by number."""
     rows = Memory.objects.of(agent).defer("sealed", "digest").order_by("number")
     if scope.kind == "memories":
         return rows.numbered(scope.numbers)
@@ -215,7 +215,7 @@ def readable_memories(agent: Agent, scope: Scope) -> QuerySet[Memory]:
 
 
 def readable_entries(agent: Agent, scope: Scope) -> QuerySet[AuditEntry]:
-    """Metadata of the entries whose changes are covered by the scope, ordered by number."""
+    """Metadata of the entries whose changes the scope covers. They are ordered by number."""
     rows = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).defer("sealed", "sealed_digest").order_by("seq")
     if scope.kind == "session":
         return rows.filter(session=scope.session)

@@ -147,8 +147,8 @@ def _is_mailed_to(link: ConsentLink, steward: str) -> bool:
 
 
 def _is_former_steward(agent: Agent, link: ConsentLink, request: Request) -> bool:
-    """Whether the link's proposal has replaced the steward who received the link. The former steward may still see
-    the result."""
+    """Whether the agent has a new steward because the proposal of this link was accepted. The former steward, who
+    received the link, may still see the result."""
     if not isinstance(request, Proposal) or request.state != ProposalState.ACCEPTED:
         return False
     if "steward" not in request.proposed:

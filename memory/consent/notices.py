@@ -36,7 +36,7 @@ def reads(agent: Agent, number: int) -> QuerySet[AuditEntry]:
 
 
 def _of(edit: Edit, grant: Standing) -> list[Memory]:
-    """The notice of this grant. The list is empty if nobody read under the grant, or if the notice was redacted."""
+    """A list with the notice of this grant. It is empty if nobody read under the grant, or the notice was redacted."""
     first_reads = reads(edit.agent, grant.number).filter(changes__gt=0)
     changes = Change.objects.filter(agent_id=edit.agent.pk, seq__in=first_reads.values("seq"))
     notices = edit.take(list(changes.values_list("number", flat=True)))

@@ -156,8 +156,8 @@ def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
     """Other memories that may have the same content. Nothing is decrypted.
 
     A group starts with the given memories, and the memories that were merged into them directly or through other
-    merges. A memory joins the group if it has or had the same content as a memory of the group, or if it was made by a
-    merge of one. The result has all memories of the group except the given ones. It also has:
+    merges. A memory joins the group if its content is or was the same as that of a memory in the group, or if a
+    memory of the group was merged into it. The result has all memories of the group except the given ones. It also has:
 
     - summaries and topics that include a memory of the group
     - notices of sessions that edited a memory of the group

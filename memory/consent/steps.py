@@ -83,7 +83,8 @@ def require_room(agent: Agent, actor: Actor) -> None:
 def _full_until(entries: QuerySet[AuditEntry], who: str, most: int) -> list[tuple[datetime, str, int]]:
     """Return a list with one tuple: the time at which another request is possible, `who` and `most`.
 
-    Take the latest `most` entries: the time is a day after the oldest of them. The list is empty if there are fewer.
+    The time is one day after the entry at place `most`, counted from the newest entry. If there are fewer entries, the
+    list is empty.
     """
     times = entries.order_by("-at").values_list("at", flat=True)[most - 1 : most]
     return [(at + DAY, who, most) for at in times]

@@ -46,8 +46,8 @@ def moment(at: int) -> datetime:
 
 def significant(commits: Sequence[Commit], most: int) -> list[tuple[Commit, str]]:
     """Return the most important commits, the most important first. With each commit, return the reasons for its
-    importance, except reasons that its subject already shows. Leave out reverted commits. Leave out commits that are
-    only releases, dependency updates, tests or documentation, unless they are breaking changes."""
+    importance, but not the reasons that the commit's subject already shows. Leave out reverted commits. Leave out
+    commits that are only releases, dependency updates, tests or documentation, unless they are breaking changes."""
     scored = [(_reasons(commit), commit) for commit in _kept(commits)]
     ranked = sorted(
         (
@@ -84,7 +84,7 @@ def _reasons(commit: Commit) -> dict[str, int]:
 
 
 def decisions(commits: Sequence[Commit], most: int) -> list[Commit]:
-    """Of the latest decisions about code, return the most important ones. Reverted decisions do not count.
+    """Return the most important of the latest decisions about code. Reverted decisions do not count.
 
     A commit is a decision in three cases: its message states a decision, it removes something in many files, or it
     reverts a security fix. Breaking changes, removals, reverts and decisions with a reason come first. Commits that
@@ -132,7 +132,7 @@ class Branches:
     number of commits on the branch, and the age of the branch in days. `squashed` is the number of commits of the main
     line that are squashed pull requests. `unmerged` is the number of branches that are not merged. `newest` lists the
     newest unmerged branches, without the branches of bots. Each item has the name of the branch, the number of its
-    commits that are missing in the head, and the time of its newest commit."""
+    commits that the head does not contain, and the time of its newest commit."""
 
     merged: tuple[tuple[int, float], ...]
     squashed: int
@@ -170,8 +170,8 @@ def branches(repository: Repository, commits: Sequence[Commit], is_late: Callabl
 def _open(
     repository: Repository, commits: Sequence[Commit], squashed: Sequence[Commit], since: int
 ) -> Iterator[tuple[str, Commit]]:
-    """Yield the name and the newest commit of each branch that is not merged. A branch also counts as merged if the
-    subject of its newest commit is in a squashed commit, as the subject or as a line of the body."""
+    """Yield the name and the newest commit of each branch that is not merged. A branch also counts as merged if a
+    squashed commit has the subject of the branch's newest commit, either as its subject or as a line of its body."""
     reached = {commit.id for commit in commits}
     lines = {line for commit in squashed for line in (commit.subject, *commit.body.splitlines())}
     taken = {line.strip("*- ").rpartition(" (#")[0] or line.strip("*- ") for line in lines}
@@ -223,7 +223,7 @@ class Parts:
 
     @classmethod
     def of(cls, rules: Mapping[str, Any], **overrides: bool | None) -> Parts:
-        """Read from the settings which parts are on. A value in `overrides` that is not None replaces the value of the
+        """Return which parts are on in the settings. A value in `overrides` that is not None replaces the value of the
         settings."""
         found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in SWITCHES.items()}
         for name, key in _CATEGORY_SWITCHES.items():
@@ -249,8 +249,8 @@ _CATEGORY_SWITCHES = {"messages": "analyze_commits", "milestones": "track_milest
 @dataclass(frozen=True, slots=True, repr=False)
 class Analysis:
     """The result of an analysis. `facts` has the analyzed commits, newest first. A part is None if it is off, or if
-    there was not enough time for it. `is_older` is true if all commits are older than the limit of days. In this case,
-    the newest commits were analyzed despite the limit."""
+    there was not enough time for it. `is_older` is true if all commits are older than `limits.days`. In this case, the
+    newest commits were analyzed despite the limit."""
 
     head: str
     branch: str

@@ -157,8 +157,8 @@ class _Report:
 
     def milestones(self) -> str:
         """Return a text about the releases. The text names the newest release of each series in the analyzed time. For
-        example, v1.0 and v1.1 belong to one series, and parser-1 belongs to another. If the analyzed time has no
-        release, the text names the newest of all releases."""
+        example, v1.0 and v1.1 belong to one series, and parser-1 belongs to another. If there is no
+        release in the analyzed time, the text names the newest of all releases."""
         if not self.releases:
             return ""
         recent = [tag for tag in self.releases if tag.at >= self.analysis.oldest.at]

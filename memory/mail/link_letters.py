@@ -44,7 +44,7 @@ def send(agent_id: int, number: int) -> str:
 
 
 def requesters(request: links.Request) -> tuple[str, ...]:
-    """Return the addresses or labels of the requester. A steward with one of these addresses may not decide."""
+    """Return the possible requesters, as addresses or labels. A steward with one of these addresses may not decide."""
     if isinstance(request, Removal):
         return letters.requesters(request.asker, request.asked_by)
     return (request.person if isinstance(request, Standing) else request.proposer,)

@@ -49,8 +49,8 @@ def removed(request: Removal) -> str:
 
 
 def requester(kind: str, label: str, asked_by: str) -> str:
-    """Describe the requester: the address of a person, or "an operator" with the quoted name of the person for whom the
-    operator asks."""
+    """Describe the requester: a person by the address, an operator as "an operator". If the operator asks for another
+    person, add the quoted name of this person."""
     if kind == ActorKind.PERSON:
         return label
     return "an operator" if asked_by == label else f"an operator, for {quoted(asked_by)}"

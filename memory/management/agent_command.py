@@ -223,7 +223,7 @@ class AgentCommand(Task):
 
 
 def wanted_value(path: str, value: str) -> Wanted:
-    """Return a change that sets the setting `path` to a value that a person typed. The master switch is handled
+    """Return a change: the setting `path` gets the value that a person typed. The master switch is handled
     separately, because it is not one of the rules. Raises Invalid."""
     if path != settings_document.MASTER:
         return Wanted(key=path, value=value)

@@ -242,7 +242,7 @@ def numbered(steps: list[Step], numbers: str) -> list[Step]:
 
 
 def take_in(command: AgentCommand, agent: Agent, steps: list[Step], how: str, *, yes: bool) -> migration.Figures:
-    """Ask a person to agree. Then store the memories, or record that they stay where they are: `how` says which."""
+    """Ask a person to agree. Then do what `how` says: store the memories, or record that they are not imported."""
     many = several(len(steps), "memory", "memories")
     if how == "skip" or not steps:
         command.say("Nothing was stored.")

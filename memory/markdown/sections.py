@@ -22,7 +22,7 @@ def is_mark(line: str) -> bool:
 
 
 def fenced(lines: Sequence[str]) -> list[bool]:
-    """Return for each line whether it is part of a code fence. The opening and closing lines are part of it. A line
+    """For each line, return whether it is part of a code fence. The opening and closing lines are part of it. A line
     opens a fence only if a later line closes the fence."""
     marks = [_FENCE.match(line) for line in lines]
     if not any(marks):
@@ -130,7 +130,7 @@ def fact_in(text: str, category: str, section: str, label: str) -> str:
 
 
 def headed(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each line with the name of the section that begins at the line. The name is "" if no section begins
+    """For each line, yield the line and the name of the section that begins there. The name is "" if no section begins
     there."""
     yield from ((line, begun) for line, begun, _ in parsed(text))
 
@@ -148,7 +148,7 @@ def _named(line: str) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """Split a text into lines. Each line keeps its line feed. Only a line feed ends a line."""
+    """Split a text into lines. Each line keeps its line feed. A line ends only at a line feed."""
     return re.split(r"(?<=\n)", text)
 
 

@@ -1,4 +1,5 @@
-"""The templates of structured memories: section → its fields, in order. A section without fields is free text."""
+"""The templates of structured memories. A template maps each section to its fields, in order. A section without fields
+is free text."""
 
 from __future__ import annotations
 
@@ -65,5 +66,5 @@ def fields(category: str) -> frozenset[str]:
 
 
 def required(category: str, section: str) -> list[str]:
-    """Return the fields that a file lists as missing if they have no value."""
+    """Return the fields that are not optional. If such a field has no value, a file lists it as missing."""
     return [field for field in OF.get(category, {}).get(section, ()) if field not in OPTIONAL[category]]

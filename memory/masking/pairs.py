@@ -236,8 +236,8 @@ def _is_weak_secret(pair: _Pair, value: str) -> bool:
 
 
 def _is_token(value: str, least: int = 20) -> bool:
-    """Return whether the value looks like a token, and not like a word, a type, a date or a constant. A value that has
-    only letters, all in upper case or all in lower case, must have at least `least` letters."""
+    """Return whether the value looks like a token, and not like a word, a type, a date or a constant. If a value has
+    only upper-case letters, or only lower-case letters, it must have at least `least` letters."""
     is_other = value.isdigit() or _KIND_OF.fullmatch(value) or _CONSTANT.fullmatch(value)
     is_long = len(value) >= least and (value.islower() or value.isupper())
     return len(value) >= 8 and not is_other and (is_opaque(value) or (value.isalpha() and is_long))

@@ -79,7 +79,7 @@ def _find(texts: Iterable[str]) -> list[list[Span]]:
 
 def _view(text: str) -> tuple[str, Sequence[int]]:
     """Return the text as a reader sees it, without invisible characters. Also return the position in `text` of each
-    character that remains. HIDDEN replaces each character of a place that is already masked."""
+    character that remains. In a place that is already masked, each character becomes HIDDEN."""
     text = PLACE.sub(lambda found: HIDDEN * len(found[0]), text.replace(HIDDEN, "\ufffd"))
     if text.isascii():
         return text, range(len(text))

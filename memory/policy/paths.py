@@ -1,7 +1,7 @@
 """Computes the path of a memory's file in a vault from the memory's category, project and title.
 
 A part of a path never contains a separator, is never `.` or `..`, and is never too long for a file system. Two
-different parts stay different if upper and lower case and the Unicode form are ignored.
+different parts differ in more than upper and lower case or the Unicode form.
 """
 
 from __future__ import annotations

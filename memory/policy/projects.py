@@ -30,9 +30,9 @@ class Surroundings:
 
 
 def identify(around: Surroundings, rules: Mapping[str, Any] | None = None) -> str:
-    """Return the id of the current project. The first of these that gives an id is used: the environment variable, the
-    setting, the git remote, the folder. Raises Invalid if the id in the environment variable or in the setting is
-    invalid."""
+    """Return the id of the current project. These can give the id, in this order: the environment variable, the
+    setting, the git remote, the folder. The first id is used. Raises Invalid if the id in the environment variable or
+    in the setting is invalid."""
     rules = rules or {}
     explicit = {VARIABLE: around.override, settings_document.PROJECT_ID: settings_document.project_id(rules)}
     for field, name in explicit.items():

@@ -18,8 +18,8 @@ _SECTIONS = (_PARENTS | {path.rpartition(".")[0] for path in _PARENTS}) - {""}
 
 
 def similar(key: str) -> str:
-    """Return the path of the setting that is similar to the key, or "". `key` may be only the last part of a path, if
-    no other path ends with this part."""
+    """Return the path of the setting that is similar to the key, or "". `key` can also be the last part of a
+    path, if only one path ends with this part."""
     if not key or len(key) > _LONGEST:
         return ""
     ending = [path for path in _ALL if path.endswith(f".{key}")]

@@ -35,8 +35,8 @@ log = structlog.get_logger("palimpsest.recording")
 
 
 def attempt(agent_id: int, act: Callable[[], object], work: str) -> bool:
-    """Call `act`, and return whether its result is true. After an error, such as a missing key, log the name `work` and
-    return False. The next run of the task tries again."""
+    """Call `act`, and return whether its result is true. After an error, such as a missing key, log `work` (the name
+    of the work) and return False. The next run of the task tries again."""
     try:
         with transaction.atomic():
             wait_at_most(PATIENCE)
@@ -57,8 +57,9 @@ _UNBOUNDED = '"session_boundary_detection": false'
 
 
 def end_quiet() -> int:
-    """End the sessions that are over, and return how many ended. A task calls this every five minutes. One query finds
-    the sessions. The most recent sessions come first, so that a session that cannot be ended does not block others."""
+    """End the sessions that have become quiet, and return how many ended. A task calls this every five minutes. One
+    query finds the sessions. The most recent sessions come first, so that a session that cannot be ended does not block
+    others."""
     found = list(_due()[:SESSIONS_AT_ONCE])
     return sum(attempt(each.agent_id, partial(_ended, each), "end of a quiet session") for each in found)
 

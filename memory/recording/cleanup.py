@@ -161,11 +161,11 @@ def _check(by_field: Mapping[str, Sequence[int]], suggested: set[int], expect: M
             raise Invalid(field, f"has memories that are not suggested now: {', '.join(map(str, unknown[:20]))}")
     unseen = sorted(set(by_field["discard"]) - expect.keys())
     if unseen:
-        raise Invalid("expect", f"needs the version that you saw, for memories {', '.join(map(str, unseen[:20]))}")
+        raise Invalid("expect", f"needs a version for each of these memories: {', '.join(map(str, unseen[:20]))}")
     if len(set(numbers)) < len(numbers):
         raise Invalid("discard", "and `keep` must not have the same memory twice")
     if len(numbers) > limit:
-        raise Invalid("discard", f"and `keep` can have at most {limit:,} memories together (batch_cleanup_limit)")
+        raise Invalid("discard", f"and `keep` together can have at most {limit:,} memories (batch_cleanup_limit)")
 
 
 def _remember(agent: Agent, kept: Mapping[int, bool], category_of: Mapping[int, str], now: datetime) -> None:
@@ -245,8 +245,8 @@ def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: date
 
 
 def _mostly_kept(agent: Agent) -> frozenset[str]:
-    """Return the categories that have more decisions to keep a memory than to discard one, and at least ENOUGH
-    decisions. A decision to discard is not counted if the memory is active again."""
+    """Return the categories with more decisions to keep a memory than to discard one. Categories with fewer than ENOUGH
+    decisions are left out. A decision to discard is not counted if the memory is active again."""
     again = Memory.objects.of(agent).active().filter(number=OuterRef("number"))
     decided = CleanupDecision.objects.filter(agent_id=agent.pk).exclude(Exists(again), is_kept=False)
     counts: dict[str, list[int]] = {}

@@ -294,8 +294,8 @@ def _parts(texts: Mapping[str, str], room: int, room_of_others: int) -> list[dic
 
 
 def _fitting(name: str, text: str, room: int) -> int:
-    """Return how many characters of the text fit in `room` characters. If a line ends in the second half of these
-    characters, the text is cut there."""
+    """Return the length to which the text must be cut. The cut text, its name and its code fence have at most `room`
+    characters together. If a line ends in the second half of the cut text, the text is cut there."""
     length = min(len(text), max(room, 0))
     while length and (size := _size(name, text[:length])) > room:
         length = min(length - 1, length * room // size)

@@ -1,7 +1,7 @@
 """Record interactions. Automatic recording silently skips an interaction if a switch is off. A requested recording
 raises an error if a switch is off.
 
-The memories of an interaction, of its topic and of a session that ends are written in one transaction.
+One transaction writes the memories of an interaction, the memory of its topic, and the memory of a session that ends.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def prepare(agent: Agent, interaction: Interaction, *, requested: bool = False) 
 
 
 def _closed(agent: Agent, *, requested: bool) -> str:
-    """Return which switch prevents the recording, as one of REASONS. Return "" if no switch prevents it. If the
+    """If a switch prevents the recording, return the reason, which is one of REASONS. Otherwise return "". If the
     recording is `requested`, raise MemoryDisabled or CategoryDisabled instead of returning a reason."""
     if requested:
         switches.require(agent, CATEGORY)

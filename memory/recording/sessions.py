@@ -90,8 +90,8 @@ def render(
     titles: Mapping[str, str],
     before: tuple[str, str],
 ) -> str:
-    """Return the text of a session's memory. `titles` maps the folded name of each topic to its title. `before` has two
-    texts about the previous session of the project: a reference to its memory, and its unresolved items."""
+    """Return the text of a session's memory. `titles` maps the normalized name of each topic to its title. `before` has
+    two texts about the previous session of the project: a reference to its memory, and its unresolved items."""
     values = {
         "Session": session.name,
         "Period": f"{_moment(session.began_at)} to {_moment(session.last_at)}",
@@ -231,7 +231,7 @@ def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> tu
     """Return the session for a new interaction. Also return the memory of the previous interaction, or None. The caller
     must hold the lock on the agent's row.
 
-    The session is the one with this `name` or, without a `name`, the current one. If it does not exist, a new session
+    If `name` is given, the session has this name. Otherwise, it is the current session. If it does not exist, a new one
     begins. If a named session was quiet for too long, it ends and its memory is stored. Later, `note` opens it again.
     """
     project = project or DEFAULT_PROJECT
@@ -303,8 +303,8 @@ def end_session(
 ) -> Edited | None:
     """End an open session and store its memory. `name` can be "" if only one session is open.
 
-    Return None if no memory is stored because the session has no recordings, or because the category `session` is off.
-    Raises Invalid, NotFound, NotOpen, MemoryDisabled.
+    If the session has no recordings, or if the category `session` is off, no memory is stored. Then return None. Raises
+    Invalid, NotFound, NotOpen, MemoryDisabled.
     """
     outcomes = (outcomes or Outcomes()).checked()
     with edits.locked(agent) as row:
@@ -330,7 +330,7 @@ def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
     if len(found) == 1:
         return found[0]
     if name:
-        raise Invalid("project", f"is required: {', '.join(each.project for each in found)} have this session name")
+        raise Invalid("project", f"is required. Sessions were found in: {', '.join(each.project for each in found)}")
     raise Invalid("session", f"is required. Open: {', '.join(f'{each.name} of {each.project}' for each in found)}")
 
 

@@ -90,8 +90,8 @@ class Stage:
 
 
 def folded(name: str) -> str:
-    """Return a name in the form that is used to compare names. Case, Unicode variants, extra spaces and invisible
-    characters make no difference."""
+    """Return the normalized form of a name. Names are compared in this form. Case, Unicode variants, extra spaces and
+    invisible characters make no difference."""
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).casefold()
     seen = "".join(letter for letter in plain if unicodedata.category(letter) != "Cf")
     return " ".join(unicodedata.normalize("NFKC", seen).split())
@@ -151,8 +151,8 @@ def _read(text: str) -> Values:
 
 
 def _united(texts: Iterable[str]) -> list[str]:
-    """Return the texts without duplicates. Texts with the same folded form are duplicates, and the first text is kept.
-    However, a later text with a reference replaces the first text."""
+    """Return the texts without duplicates. Texts with the same normalized form are duplicates, and the first text is
+    kept. However, a later text with a reference replaces the first text."""
     found: dict[str, str] = {}
     for text in filter(None, texts):
         key = folded(_REFERENCE.sub("", text))
@@ -220,7 +220,7 @@ def number_of(agent: Agent, topic: str, project: str) -> int | None:
 
 
 def evolve_locked(row: Agent, name: str, actor: Actor, stage: Stage) -> Edited:
-    """Do the same as `evolve` for an agent whose row is locked. The caller must check `name` and `stage` before."""
+    """Do the same as `evolve` for an agent whose row is locked. The caller must first check `name` and `stage`."""
     silo, day = Silo.for_agent(row), f"{timezone.now():%Y-%m-%d}"
     memory = _found(row, silo, [name], stage.project).get(folded(name))
     text = evolved(silo.open(memory).content if memory else "", name, stage, day)
@@ -250,8 +250,8 @@ def short(text: str) -> str:
 
 
 def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[str, Memory]:
-    """Return a dict from the folded names of these topics to their memories. Tags are encrypted, so the tags of the
-    project's topics are opened one after the other until all memories are found."""
+    """Return the memories of these topics. The keys of the dict are the normalized names of the topics. Tags are
+    encrypted, so the tags of the project's topics are opened one after the other until all memories are found."""
     wanted = {tag_of(name): folded(name) for name in names}
     mine = Memory.objects.of(row).active().filter(category=CATEGORY, project=project)
     found: dict[str, Memory] = {}
@@ -268,17 +268,17 @@ def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[s
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Discussed:
-    """The topics of a session. A topic is identified by its folded name. `flow` has the topics in order. `titles` has
-    the title of each topic. `memories` has the topics' memories, as far as these exist."""
+    """The topics of a session. A topic is identified by its normalized name. `flow` has the topics in order. `titles`
+    has the title of each topic. `memories` has the topics' memories, as far as these exist."""
 
     flow: tuple[str, ...]
     titles: dict[str, str]
     memories: dict[str, Memory]
 
     def referring(self, row: Agent, session: str, to_session: str) -> dict[int, str]:
-        """Add a reference to the session to each topic's memory. If `cross_topic_linking` is on, also add references to
-        the topics that were discussed directly before and after this topic. Return a dict from the memories' numbers to
-        the new texts."""
+        """Make a new text for each topic's memory: add a reference to the session. If `cross_topic_linking` is on, also
+        add references to the topics that were discussed directly before and after this topic. Return a dict from the
+        memories' numbers to the new texts."""
         is_linking = settings_document.is_on(switches.rules_of(row), "categories", CATEGORY, "cross_topic_linking")
         silo, texts = Silo.for_agent(row), {}
         for name, memory in self.memories.items():

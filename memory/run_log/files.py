@@ -1,8 +1,8 @@
 """Find, open, lock and replace a file below a trusted folder.
 
 Symlinks are resolved once. After that, each folder of the path below the trusted folder is opened relative to its
-parent folder, and a symlink is an error. So a user who can write in the trusted folder cannot redirect the path to
-another folder, not even during the operation.
+parent folder, and a symlink is an error. So a user who can write in the trusted folder cannot redirect the path to a
+folder outside. This is true during the operation, too.
 """
 
 from __future__ import annotations
@@ -260,15 +260,15 @@ def name_beside(name: str) -> str:
 
 
 def clear(folder: Folder) -> None:
-    """Remove the temporary file that a killed trim left. If the file cannot be removed, this function raises no error.
+    """If a trim was killed, remove its temporary file. If the file cannot be removed, this function raises no error.
     The error is raised later, when a file gets this temporary name."""
     with suppress(OSError):
         folder.remove(name_beside(folder.name))
 
 
 def _nameable(number: int) -> int:
-    """Check that the open file can get a name later, and return `number`. Raises OSError if this process cannot use
-    /proc."""
+    """Check that an open file can get a name later. Return its descriptor `number`. Raises OSError if this process
+    cannot use /proc."""
     try:
         Path(f"/proc/self/fd/{number}").stat()
     except OSError:

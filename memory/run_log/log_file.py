@@ -147,8 +147,8 @@ def trim_entries(
     since: FileState | None = None,
     before_replace: Callable[[Trimmed], None] | None = None,
 ) -> Trimmed:
-    """Keep the last `keep_n` entries of the file, and all entries that were added after the state `since` was read.
-    Remove all other entries. If `keep_n` is 0, remove nothing.
+    """Keep the last `keep_n` entries of the file. Also keep all entries that are newer than the state `since` of the
+    file. Remove all other entries. If `keep_n` is 0, remove nothing.
 
     The file is replaced as a whole or not at all. `before_replace` is called when the new file is complete, before the
     replacement. If `before_replace` raises an error, the file does not change. If the file was removed or rewritten

@@ -94,7 +94,7 @@ def entry(at: datetime, body: str) -> str:
 
 
 def place_of(agent: Agent) -> Place:
-    """Return the place of the agent's memory file. The file must be inside one of the folders in VAULT_ROOTS, also
+    """Return the place of the agent's memory file. The file must be inside one of the folders in VAULT_ROOTS, even
     after symlinks are resolved. If the path is inside the tenant's folder, the file must be inside the tenant's folder
     after symlinks are resolved."""
     path, roots = Path(agent.memory_path), [Path(root) for root in settings.VAULT_ROOTS]

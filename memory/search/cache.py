@@ -105,8 +105,8 @@ def _update(agent: Agent, held: _Held) -> None:
 
 
 def _add_changes(agent: Agent, held: _Held) -> bool:
-    """Add the changes after `held.seen` to the index. Return False if one of the changed memories is redacted, because
-    the index must then be rebuilt.
+    """Update the index with the changes that are newer than `held.seen`. Return False if one of the changed memories is
+    redacted, because the index must then be rebuilt.
 
     The audit entries of an agent are committed in the order of their numbers. So a change with a lower number cannot
     appear later.

@@ -93,8 +93,8 @@ def _fingerprint(document: Document) -> int:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Pause garbage collection while an index is filled. It would find nothing, but would take a fifth of the time
-    that filling takes."""
+    """Pause garbage collection while an index is filled. Garbage collection would find nothing, but would take a fifth
+    of the filling time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -47,14 +47,14 @@ class Index:
 
     @property
     def bytes_used(self) -> int:
-        """Return an estimate of the RAM that the index uses, in bytes. The estimate needs constant time. Its error is
-        at most about 25 %."""
+        """Return an estimate of the RAM that the index uses, in bytes. The estimate is computed in constant time. Its
+        error is at most about 25 %."""
         return self._holdings.bytes_used
 
     def extend(self, documents: Iterable[Document]) -> None:
         """Add documents. A document replaces an earlier document with the same number.
 
-        Adding documents is fastest in ascending order of their numbers.
+        This is fastest if the documents are in ascending order of their numbers.
         """
         self._holdings.extend(documents)
 
@@ -116,8 +116,8 @@ class Index:
         return [Hit(number, score) for score, number in ordered[:limit]]
 
     def _best(self, ranking: Ranking, query: Query, filters: Filters, wanted: int) -> list[tuple[float, int]]:
-        """Return the best allowed memories as pairs (score, number). If at least `wanted` memories match, at least
-        `wanted` memories are returned.
+        """Return the best allowed memories as pairs (score, number). The result has at least `wanted` memories, unless
+        fewer memories match.
 
         Most filters allow most memories. So the function first ranks all memories and then filters only the best ones,
         because this is faster.

@@ -1,5 +1,5 @@
-"""Remove parts of templates from the texts of memories. For search, headings, labels and empty fields are removed. For
-prompts, empty fields and sections that have only empty fields are removed."""
+"""Remove parts of templates from the texts of memories. A text for search loses its headings, labels and empty fields.
+A text for a prompt loses its empty fields, and the sections that have only empty fields."""
 
 from __future__ import annotations
 

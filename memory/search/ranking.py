@@ -29,8 +29,8 @@ Terms = dict[int, float]
 class Ranking:
     """Scores memories by a query's terms. `terms` maps each term to its weight.
 
-    A score is the sum of one part for each term. The parts are always added in the same order, so that equal memories
-    have exactly the same score. Rare terms come first. Equally rare terms are in order of their stems.
+    Each term adds one part to the score. The parts are always added in the same order, so that equal memories have
+    exactly the same score. Rare terms come first. Equally rare terms are in order of their stems.
     """
 
     def __init__(self, holdings: Holdings, terms: Terms) -> None:
@@ -50,8 +50,8 @@ class Ranking:
         return self._scales
 
     def best(self, wanted: int, allowed: Collection[int] | None = None) -> list[tuple[float, int]]:
-        """Return the best allowed memories as pairs (score, number), best first. If at least `wanted` memories match,
-        at least `wanted` memories are returned.
+        """Return the best allowed memories as pairs (score, number), best first. The result has at least `wanted`
+        memories, unless fewer memories match.
 
         Memories with equal scores are sorted by number.
         """
@@ -111,7 +111,8 @@ class Ranking:
 
 
 class _ByLength(dict[int, float]):
-    """Maps the length of a memory to a factor. The score of a term that the memory contains once has this factor."""
+    """Maps the length of a memory to a factor. If the memory contains a term once, the term's scale is multiplied by
+    this factor."""
 
     def __init__(self, mean: float) -> None:
         super().__init__()

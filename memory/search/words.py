@@ -45,8 +45,8 @@ _TABLE = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in
 def split(text: str) -> list[str]:
     """Return the words of a text, in order.
 
-    Each CJK character starts a word. This word has the character and the next character. At the end of a series, the
-    word is the character alone. So phrases can be compared word by word.
+    Each CJK character starts a word. This word has the character and the next character. The last character of a series
+    is a word of one character. So phrases can be compared word by word.
     """
     # Most text is simple. For simple text, a byte table gives the same words three times faster than the expressions.
     if text.isascii():

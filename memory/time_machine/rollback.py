@@ -78,7 +78,7 @@ def preview(
     agent: Agent, what: What, *, skip_conflicts: bool = False, force: bool = False, include_constitutional: bool = False
 ) -> Figures:
     """Return the figures of a rollback without changing anything. If `roll_back` would raise Conflict or
-    Constitutional, `refused` in the result is the code of this error.
+    Constitutional, the result has the code of this error in `refused`.
 
     Raises UnknownEntry, SessionRunning, AlreadyUndone, NothingToUndo, Redacted, Erased.
     """

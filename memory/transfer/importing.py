@@ -130,9 +130,9 @@ class CheckedFile:
 
 
 def check_file(file: IO[bytes], format: str, *, project: str = "") -> CheckedFile:
-    """Check a file. The check may take minutes, so it happens before the agent is locked. Only JSON Lines are checked
-    later, while their memories are stored. If a memory needs a project, but the file does not say which one, the memory
-    gets `project`. Raises Invalid if the file does not have this format."""
+    """Check a file. The check may take minutes, so it happens before the agent is locked. A file in JSON Lines is an
+    exception: it is checked later, while its memories are stored. If a memory needs a project, but the file does not
+    say which one, the memory gets `project`. Raises Invalid if the file does not have this format."""
     if format == "jsonl":
         if project:
             raise Invalid("project", "cannot be set for JSON Lines: each line has its own project")

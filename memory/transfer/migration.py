@@ -1,5 +1,5 @@
-"""Carry out a migration in one transaction. All audit entries of a migration have the number of the first entry. So a
-rollback undoes them together."""
+"""Carry out a migration in one transaction. Each audit entry of a migration also stores the number of the migration's
+first entry. So a rollback undoes all these entries together."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A filter for the pieces to migrate. An empty field excludes nothing."""
+    """A filter for the pieces to migrate. An empty field accepts every piece."""
 
     categories: frozenset[str] = frozenset()
     paths: tuple[str, ...] = ()  # shell patterns; `*` also matches `/`
@@ -241,13 +241,13 @@ def make_plan(
     masks: bool | None = None,
     where: str = "",
 ) -> Plan:
-    """Plan which memory each piece becomes. `project` is the project of the folder. `where` is the path of the folder
-    in the project.
+    """For each piece, decide which memory is made from it. `project` is the project of the folder. `where` is the path
+    of the folder in the project.
 
     If `compares` is true, pieces are compared with memories. Only the agent's side may set `compares`, because the
-    differences would help a person to guess contents. If it is false, every piece of a file that was migrated before
-    counts as unchanged. `masks` says whether secrets are masked in memories that are not private. If `masks` is None,
-    the settings decide.
+    differences would help a person to guess contents. If `compares` is false and a file was migrated earlier, all its
+    pieces count as unchanged. `masks` says whether secrets are masked in memories that are not private. If `masks` is
+    None, the settings decide.
     """
     silo, plan = Silo.for_agent(agent), Plan()
     # Masking takes most of the time of a plan, and the same tag belongs to many pieces. So masked tags are cached.

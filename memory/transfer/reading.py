@@ -41,12 +41,11 @@ _CACHED = 10_000  # objects
 
 
 def last_changes(root: Path, paths: Collection[str]) -> dict[str, datetime]:
-    """Return for each path the date of the last commit that changed it. `git log -1 -- PATH` shows the same commit.
+    """For each path, return the date of the last commit that changed it. `git log -1 -- PATH` shows the same commit.
     Paths are relative to the root of the repository.
 
-    If the search takes more than MAX_SECONDS, it stops. Each remaining path gets the date of the oldest commit to which
-    the search has followed this path. A file that is not in git has no date. No file has a date if the repository
-    cannot be read.
+    If the search takes more than MAX_SECONDS, it stops. Each remaining path gets the date of the commit at which its
+    search stopped. A file that is not in git has no date. No file has a date if the repository cannot be read.
     """
     try:
         with Repo(str(root)) as repository:
@@ -334,13 +333,13 @@ def detect(
     own_vault: str = "",
     repository: Path | None = None,
 ) -> Iterator[Detection]:
-    """Detect the memories of `systems` in a folder. If `systems` is empty, detect the memories of all systems. Every
-    text file and JSON file in the folders `plain` counts as a memory.
+    """Detect the memories of `systems` in a folder. If `systems` is empty, detect the memories of all systems. `plain`
+    lists folders in which every text file and every JSON file counts as a memory. If `systems` contains "plain" and
+    `plain` is empty, this is true for the whole `folder`.
 
-    For each system in `systems`, also report files whose name has an ending of this system but whose content does not
-    have its format. If `systems` contains "plain" but no folder is given in `plain`, `folder` is used. The path
-    `own_vault` is skipped. `repository` is the root of the git repository from which the dates of files come. Raises
-    Invalid, FileFault.
+    The name of a file may have an ending of a system, while the content has another format. If the system is in
+    `systems`, such a file is reported, too. The path `own_vault` is skipped. `repository` is the root of the git
+    repository from which the dates of files come. Raises Invalid, FileFault.
     """
     folders = list(plain) or ([""] if "plain" in systems else [])
     with walk.opened(folder, own_vault) as tree:

@@ -35,8 +35,8 @@ _FENCE = re.compile(rb"^ {0,3}(?:```|~~~)", re.MULTILINE)
 
 
 def outline(head: bytes) -> Outline:
-    """Return the names of members at the beginning of a JSON text, each with its path. For example, `results[].memory`
-    is the member `memory` of an object in the list `results`."""
+    """Read the beginning of a JSON text. Return the names of the members there, with their paths. For example,
+    `results[].memory` is the member `memory` of an object in the list `results`."""
     found: set[str] = set()
     if has_long_number(head):
         return frozenset()
@@ -50,14 +50,14 @@ def outline(head: bytes) -> Outline:
 
 
 def first_line(head: bytes) -> Outline:
-    """Return the names of members in the JSON object on the first line, each in the form `[].content`."""
+    """Read the first line as a JSON object. Return the names of its members, in the form `[].content`."""
     line = next((line for line in head.splitlines() if line.strip(b"\xef\xbb\xbf \t")), b"")
     return frozenset(f"[].{name}" for name in outline(line))
 
 
 def log(head: bytes) -> Outline:
-    """Return `entry` if the text is an axe log. A page about logs is not a log. Such a page has mostly other headings,
-    or shows the log in a code block."""
+    """Return `entry` if the text is an axe log. A page about logs is not a log. Most headings of such a page are not
+    log entries, or the log is in a code block."""
     first, fence = _ENTRY.search(head), _FENCE.search(head)
     if first is None or (fence is not None and fence.start() < first.start()):
         return frozenset()
@@ -170,7 +170,7 @@ def _folders(glob: str) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class Form:
     """A file format. In any folder, a file of this format is recognized by its first 64 kB. If the system is requested
-    by name, its reader also gets the files that have one of the `endings` but do not match. The reader reports what is
+    by name, its reader also gets files that have one of the `endings` but another format. The reader reports what is
     wrong with these files."""
 
     read: Reader

@@ -73,7 +73,7 @@ class Tree:
 
 
 def as_text(path: str) -> str:
-    """Return a path as valid text, with invalid bytes replaced."""
+    """Return a path as valid text. Invalid bytes are replaced."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

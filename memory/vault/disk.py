@@ -70,8 +70,8 @@ class Disk:
         return data.decode("ascii", "replace").strip()  # an editor may have added a line end
 
     def require_no_other_owner(self, mark: str) -> bool:
-        """Return whether the vault has this mark. A killed writer may leave only the first part of the mark. This part
-        counts as no mark. Raises FileFault if the vault has another agent's mark, or an unknown mark."""
+        """Return whether the vault has this mark. If a killed writer left only the first part of the mark, return
+        False. Raises FileFault if the vault has another agent's mark, or an unknown mark."""
         whose = self.whose()
         if not mark.startswith(whose):
             why = ANOTHERS if _MARK.fullmatch(whose) else NO_MARK
@@ -193,8 +193,8 @@ class Disk:
         return True
 
     def _keep_what_came_last(self, path: PurePosixPath, expected: bytes, old: BinaryIO) -> None:
-        """Save late writes to a file that was replaced or removed. Another program may have had this file open. If that
-        program changed the file, the changed content is saved in .discarded/."""
+        """A file was replaced or removed, while another program may have had it open. If that program changed the file,
+        save the changed content in .discarded/."""
         until = time.monotonic() + _PATIENCE
         while is_written(old.fileno()) and time.monotonic() < until:
             time.sleep(0.005)

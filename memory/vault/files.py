@@ -41,9 +41,9 @@ _IS_CHANGING = "another program is writing to a file"
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A staged file of a memory. `file` is the database row of the memory's file. `before` is the current line of this
-    file in an index page. `replaces` is the path of an old file that is removed afterwards. `replaced` is the content
-    of the old file."""
+    """A staged file of a memory. `file` is the database row of the memory's file. `before` is the old line of this file
+    in an index page. `replaces` is the path of an old file that is removed afterwards. `replaced` is the content of the
+    old file."""
 
     memory: Memory
     line: Line
@@ -179,8 +179,8 @@ class Files:
         return (other, moved) if moved is not None and self.as_written(memory, moved) else (path, there)
 
     def _left_by_a_killed_writer(self, memory: Memory, opened: Opened) -> tuple[PurePosixPath | None, bytes | None]:
-        """A killed writer may have written the file of a discarded memory, but not the file's database row. Return the
-        path and the content of such a file. If there is no such file, return None for both."""
+        """If a writer was killed, the file of a discarded memory may exist without a database row. Return the path and
+        the content of such a file. If there is no such file, return None for both."""
         for path in layout.candidates(memory, opened, self.rules):
             found = self.read(path)
             if found is None:
@@ -193,8 +193,8 @@ class Files:
         self, memory: Memory, opened: Opened, file: VaultFile | None, old: PurePosixPath | None, there: bytes | None
     ) -> tuple[PurePosixPath, bytes | None]:
         """Choose the path for a memory's file. Return this path, and the content of the file that is already at this
-        path. That file is the memory's own file, or a killed writer left it. If there is no such file, the content is
-        None. A file keeps its name as long as its folder does not change."""
+        path. That file is the memory's own file, or comes from a writer that was killed. If there is no such file, the
+        content is None. A file keeps its name as long as its folder does not change."""
         candidates = layout.candidates(memory, opened, self.rules)
         folder = paths.folder(memory.category, memory.project, self.rules)
         if file and old and file.rules_version and layout.back(old).parent == folder:
@@ -317,7 +317,7 @@ class Files:
             return None
 
     def is_in_clear(self, memory: Memory, path: PurePosixPath) -> bool:
-        """Return whether the memory is private now, but its file is still outside private/."""
+        """Return True if the memory is private now and its file is still outside private/."""
         return paths.is_private(memory.category, self.rules) and layout.back(path).parts[0] != PRIVATE
 
     def is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:

@@ -101,7 +101,7 @@ _OF_FILE = re.compile(
 @dataclass(frozen=True, slots=True)
 class Line:
     """The index line of a file. `path` is the path of the file. `about` has the date and the category of the memory,
-    and `title` is the memory's title. The database row of the file stores the line sealed, because the title contains
+    and `title` is the memory's title. The line is stored sealed in the file's database row, because the title contains
     words of the memory."""
 
     path: PurePosixPath

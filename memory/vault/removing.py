@@ -39,10 +39,10 @@ def remove(disk: Disk, paths: Paths) -> None:
     """Remove every file of these memories. `paths` maps each memory's number to the known path of its file, or to None.
 
     A file belongs to a memory if one of these rules is true. The file is at the memory's path, or was moved from this
-    path to .discarded/. The file's name begins with the memory's number, or contains the numbered name of the memory's
-    file. The file's metadata has the number of the memory. Text that an editor adds to a name is ignored. Temporary
-    files of killed writers are removed, too. If a file cannot be removed, the other files are still removed. Then
-    FileFault is raised.
+    path to .discarded/. The file's name begins with the memory's number, or contains the name of the memory's file,
+    such as `000003-tea`. The file's metadata has the number of the memory. Text that an editor adds to a name is
+    ignored. Temporary files of killed writers are removed, too. If a file cannot be removed, the other files are still
+    removed. Then FileFault is raised.
     """
     stems = {path.stem: path for path in paths.values() if path is not None}
 
@@ -114,8 +114,8 @@ def _was_at(path: PurePosixPath, stems: Mapping[str, PurePosixPath]) -> bool:
 
 
 def _has_name_of(path: PurePosixPath, paths: Paths) -> bool:
-    """Return whether the file's name contains the file name of one of the memories. The name of a copy often contains
-    it."""
+    """Return whether a file's name contains the name of one memory's file. This is often true for a copy, such as
+    `old-000003-tea.md`."""
     known = (paths.get(int(number)) for number in _NUMBER_IN.findall(path.name))
     return any(each is not None and each.stem in path.name for each in known)
 

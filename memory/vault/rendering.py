@@ -1,7 +1,7 @@
 """Render the file of a memory, and read such a file.
 
 Each structured category has its own template. Private memories have a template that shows the metadata and a sealed
-block. The file of the same memory always has the same bytes. So a file can be recognized after a crash.
+block. If a memory does not change, its file always gets the same bytes. So a file can be recognized after a crash.
 
 Control characters can send commands to a terminal. Characters that change the writing direction, such as U+202E, can
 hide text. A file shows these characters as `\\u{202E}`. If a backslash comes before such a character, or before a text
@@ -134,7 +134,7 @@ _TAGS = {
 }
 # Fields that the file also shows in another place: placeholder → section and label.
 _REPEATED_FIELDS = {
-    "topic": ("Topic Definition", "Topic"),  # in its original spelling; its tag is folded
+    "topic": ("Topic Definition", "Topic"),  # in its original spelling; its tag is normalized
     "session-type": ("Session Overview", "Session Type"),
     "period": ("Session Overview", "Period"),
 }

@@ -1,8 +1,8 @@
 """Sync a vault with its silo: after each commit, write, move or remove the files of the changed memories.
 
 The audit trail shows what to sync. The vault's row has the number of the last synced entry. Each file's row has the
-version of the memory that was written. After an error, the number in the vault's row does not change. So the next edit
-or a worker retries all changes after the last synced entry. Files that are up to date are skipped.
+version of the memory that was written. After an error, the number of the last synced entry does not change. So the next
+edit or a worker retries all changes after this entry. Files that are up to date are skipped.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The cool-down: for 24 hours after a session or a rollback, core memory that is still over its budget is no reason for
-another refinement. The cool-down ends earlier if core memory grows by GROWTH_PERCENT."""
+"""The cool-down lasts 24 hours after a session or a rollback. During this time, no refinement starts only because core
+memory is still over its budget. The cool-down ends earlier if core memory grows by GROWTH_PERCENT."""
 
 from __future__ import annotations
 

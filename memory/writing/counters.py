@@ -106,7 +106,7 @@ _equal_to_any = Prepared(lambda: _core.filter(agent_id=0, digest__among=[b""]))
 
 def duplicates(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
     """Find the active core memories with these digests. A group has memories with the same digest, category, scope and
-    project. For each group, count how many memories have which number of tokens.
+    project. For each group and each number of tokens, count the memories.
 
     Equal texts can have different numbers of tokens if they were stored with different token counters.
     """

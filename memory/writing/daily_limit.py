@@ -43,7 +43,7 @@ def require(agent: Agent, memories: Iterable[Memory], now: datetime) -> None:
 
 
 def checked_lift(until: datetime | None) -> datetime | None:
-    """Check the time at which the limit applies again. Raises Invalid if this time is more than a day from now."""
+    """Check and return the time at which the limit applies again. Raises Invalid if it is more than a day away."""
     if until is not None and until > timezone.now() + DAY:
         raise Invalid("discard_share_lifted_until", "must be at most 24 hours from now")
     return until

@@ -35,10 +35,10 @@ class LogIn(Body):
 
     last_n = Whole(min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="log entries that gc keeps")
     max_entries = Whole(
-        min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="entries kept if `last_n` is 0; 0 keeps all"
+        min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="used if `last_n` is 0; both 0: keep all"
     )
     context_tokens = Whole(
-        min_value=1, max_value=lifecycle.MAX_CONTEXT, **_OR_ALL, help_text="log tokens for the model; null for all"
+        min_value=1, max_value=lifecycle.MAX_CONTEXT, **_OR_ALL, help_text="log tokens that gc sends at most; null: all"
     )
 
 
@@ -89,8 +89,8 @@ class DueOut(serializers.CharField):
 class LogOut(serializers.Serializer[Any]):
     file = FileOut(source="memory_path", allow_null=True, help_text="its memory file; null for the journal")
     last_n = serializers.IntegerField(help_text="number of entries that gc keeps; 0: see `max_entries`")
-    max_entries = serializers.IntegerField(help_text="number of entries kept if `last_n` is 0; 0 keeps all")
-    context_tokens = serializers.IntegerField(allow_null=True, help_text="log tokens for the model; null for all")
+    max_entries = serializers.IntegerField(help_text="number of entries that gc keeps if `last_n` is 0; 0: all")
+    context_tokens = serializers.IntegerField(allow_null=True, help_text="log tokens that gc sends at most; null: all")
 
 
 class UsageOut(serializers.Serializer[Any]):
@@ -136,7 +136,7 @@ def changed(agent: Agent, actor: Actor, settings: dict[str, Any]) -> Response:
 class OwnAgent(AgentView):
     @extend_schema(operation_id="agent_read", responses=AgentOut)
     def get(self, request: Request) -> Response:
-        """Read the agent's settings and usage, and why a refinement is due."""
+        """Read the agent's settings and usage, and the reason why a refinement is due."""
         return Response(shared(AgentOut).to_representation(self.agent))
 
     @extend_schema(operation_id="agent_change", request=AgentIn, responses=AgentOut)
@@ -168,7 +168,7 @@ class ContextQuery(Body):
         max_length=100,
         required=False,
         allow_blank=True,
-        help_text="only memories visible from this project; if empty: visible without a project; default: all memories",
+        help_text="memories visible from this project; empty: those visible without a project; default: all",
     )
 
 

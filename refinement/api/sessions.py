@@ -46,7 +46,7 @@ class SessionOut(serializers.Serializer[Any]):
     opened_at = serializers.DateTimeField()
     closed_at = serializers.DateTimeField(allow_null=True)
     undone_by = serializers.IntegerField(allow_null=True, help_text="audit entry that rolled back the whole session")
-    lease_until = serializers.DateTimeField(help_text="the session is abandoned then, unless a call renews the lease")
+    lease_until = serializers.DateTimeField(help_text="if no call renews the lease, the session is abandoned then")
     budget_tokens = serializers.IntegerField()
     target_tokens = serializers.IntegerField()
     floor_tokens = serializers.IntegerField()
@@ -54,8 +54,8 @@ class SessionOut(serializers.Serializer[Any]):
     tokens_after = serializers.IntegerField()
     memories_before = serializers.IntegerField(help_text="number of core memories, including exact duplicates")
     memories_after = serializers.IntegerField()
-    repeated_tokens = serializers.IntegerField(help_text="tokens of exact duplicates removed at the start")
-    duplicates_removed = serializers.IntegerField(help_text="duplicates removed at the start, also from the journal")
+    repeated_tokens = serializers.IntegerField(help_text="tokens of exact duplicates that were removed at the start")
+    duplicates_removed = serializers.IntegerField(help_text="removed at the start, from core memory and journal")
     batch = serializers.IntegerField(help_text="counted from 0")
     batches = serializers.IntegerField()
     steps = serializers.IntegerField()
@@ -81,7 +81,7 @@ class MessageOut(serializers.Serializer[Any]):
 class BriefingOut(serializers.Serializer[Any]):
     messages = MessageOut(many=True)
     tools = serializers.ListField(
-        child=FreeForm(help_text="a tool with a JSON Schema of its arguments; free-form, because providers differ")
+        child=FreeForm(help_text="a tool with a JSON Schema of its arguments; its form depends on `format`")
     )
     batch = serializers.IntegerField(help_text="counted from 1")
     batches = serializers.IntegerField()

@@ -82,7 +82,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that a model may call. `schema` is the JSON Schema of the tool's arguments, which are an object."""
+    """A tool that a model may call. `schema` is the JSON Schema of the object with the tool's arguments."""
 
     name: str
     description: str
@@ -125,11 +125,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LongText:
-    """A text that is too long to keep in memory. One message has only `mark` as its text. In the HTTP request, the long
-    text replaces the mark, in pieces.
+    """A text that is too long to keep in memory. One message contains `mark` instead of this text. In the HTTP request,
+    the text replaces the mark, in pieces.
 
-    Each call of `pieces` returns the bytes of the text from the start. `size` is the number of these bytes. Bytes that
-    are not UTF-8 are replaced.
+    Each call of `pieces` returns all bytes of the text. `size` is the number of these bytes. Bytes that are not UTF-8
+    are replaced.
     """
 
     mark: str
@@ -144,8 +144,8 @@ class Request:
 
     `is_cut_short` is true if `seconds` is less than the usual limit. Then a timeout is not a failure of the server.
     `is_shared` is true if the call uses the provider's state, which all processes share. Such a call waits while the
-    provider is closed, and reports its result. If `quotes` is true, errors include the server's own message. This
-    message may repeat content.
+    provider is closed. The success or failure of the call changes this state. If `quotes` is true, errors include the
+    server's own message. This message may repeat content.
     """
 
     model: str
@@ -187,7 +187,7 @@ class Model(Protocol):
 
 def json_value(text: bytes | str) -> Any:
     """The parsed JSON, or None if the text is not valid. This is stricter than Python's `json`: NaN and lone surrogates
-    are not valid, and the nesting and the digits of a number are limited."""
+    are not valid. The depth of nesting is limited, and so is the number of digits."""
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError:
@@ -197,8 +197,8 @@ def json_value(text: bytes | str) -> Any:
 def tool_calls(wanted: Iterable[tuple[str | None, str, Any]], request: Request) -> tuple[ToolCall, ...]:
     """The tool calls of a reply, in order. `wanted` has the id, the name and the arguments of each call.
 
-    Every id is unique in the conversation. A call without an id, or with an id that another call has, gets a new id
-    from its position.
+    Every id is unique in the conversation. If a call has no id, or the same id as an earlier call, it gets a new id.
+    The new id is made from its position.
     """
     taken = {call.id for message in request.messages for call in message.tool_calls}
     calls = []

@@ -190,7 +190,7 @@ class _Call:
         for attempt in stamina.retry_context(self._pause, attempts=self.request.retries + 1, timeout=None, **PAUSES):
             with attempt:
                 return self._attempt()
-        raise AssertionError("stamina ended without a result")
+        raise AssertionError("the retry library (stamina) ended without a result")
 
     def _pause(self, error: Exception) -> float | bool:
         """The wait before the next attempt. A number is the wait in seconds. True means the default wait of stamina.
@@ -288,7 +288,7 @@ def _with_long_text(body: bytes, long: LongText) -> Iterator[bytes]:
 
 
 def _first_bytes(response: httpx.Response, most: int) -> bytes:
-    """The response's body, as the server sent it. Reading stops after more than `most` bytes."""
+    """The response's body, as the server sent it. If the body has more than `most` bytes, reading stops."""
     body = bytearray()
     for piece in response.iter_raw():
         body += piece

@@ -1,9 +1,10 @@
 """Ollama's /api/chat.
 
-Ollama has a context of `num_ctx` tokens, by default a few thousand. If a prompt is longer, Ollama drops its beginning
-without an error: the system text and the first memories. So every call estimates the size of prompt and output, and
-sets `num_ctx`. If `truncate` and `shift` are false, newer servers answer a longer prompt with an error, and drop
-nothing. A large context needs much memory. Ollama reloads the model for each new size, so sizes are powers of two.
+Ollama has a context of `num_ctx` tokens, by default a few thousand. If a prompt is longer, Ollama drops the start of
+the prompt (the system text and the first memories), and reports no error. So every call estimates the size of prompt
+and output, and sets `num_ctx`. If `truncate` and `shift` are false, newer servers answer a longer prompt with an error,
+and drop nothing. A large context needs much RAM or GPU memory. Ollama reloads the model for each new size, so sizes are
+powers of two.
 """
 
 from __future__ import annotations

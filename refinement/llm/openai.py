@@ -3,7 +3,7 @@
 Two fields are sent only to OpenAI itself, because other servers may refuse unknown fields:
 
 - `max_completion_tokens`: OpenAI's reasoning models refuse the older `max_tokens`. Other servers get `max_tokens`.
-- `store: false`: otherwise, OpenAI keeps the conversations of new accounts by default.
+- `store: false`: without this field, OpenAI stores the conversations of new accounts.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('tenant_id', models.BigIntegerField(primary_key=True, serialize=False)),
                 ('month', models.DateField(help_text="the first day of the month", null=True)),
-                ('model_tokens', models.PositiveBigIntegerField(default=0, help_text="tokens of this month: ended sessions, and gc")),
+                ('model_tokens', models.PositiveBigIntegerField(default=0, help_text="tokens of ended sessions and gc in this month")),
             ],
         ),
         migrations.CreateModel(

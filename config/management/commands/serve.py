@@ -70,7 +70,7 @@ class Command(Task):
             self.fail(f"cannot listen on {bind} ({getattr(failure, 'strerror', None) or 'no such port'})", FAILED)
 
     def _watch(self, running: dict[str, Process]) -> None:
-        """Wait until a process ends and is not replaced."""
+        """Replace each worker that ends. Return when a web process ends, or when a worker must not be replaced."""
         deaths: deque[float] = deque(maxlen=DEATHS)
         while True:
             time.sleep(0.2)
@@ -153,8 +153,8 @@ def _wait(processes: Collection[Process], seconds: float) -> None:
 
 
 def _lives(process: Process) -> bool:
-    """Whether any process of this process's group still runs. If the first process of the group has ended, `poll`
-    removes it from the group."""
+    """Whether the process group of `process` still has a running process. If the first process of the group has ended,
+    `poll` removes it from the group."""
     process.poll()
     try:
         os.killpg(process.pid, 0)

@@ -124,8 +124,8 @@ class AdminAction:
 
 
 class LinkAction(AdminAction):
-    """An action that redirects to a page about the selected rows. `same` is the name of an attribute that must have the
-    same value in all these rows."""
+    """An action that redirects to a page about the selected rows. All these rows must have the same value in one
+    attribute. `same` is the name of this attribute."""
 
     same: ClassVar[str] = "pk"
     warning: ClassVar[str] = "Select one row."

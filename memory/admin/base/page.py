@@ -82,8 +82,8 @@ def visible_tenants(request: HttpRequest, action: Action = Action.SEE) -> QueryS
 
 
 def permission(needs: Action) -> Callable[..., bool]:
-    """Make a permission method for Unfold. With a row's id, it checks whether the person may do `needs` with this row.
-    Without an id, it checks whether the person may do this in at least one tenant."""
+    """Make a permission method for Unfold. With a row's id, it checks whether the person may carry out the action
+    `needs` on this row. Without an id, it checks whether the person may carry it out in at least one tenant."""
 
     def has_permission(page: ScopedAdmin, request: HttpRequest, object_id: str | None = None) -> bool:
         return page.may(request, needs, page.row_or_404(request, object_id) if object_id else None)

@@ -86,7 +86,7 @@ def new_nonce() -> str:
 
 
 def show_error(form: forms.Form, refusal: DomainError | ValidationError) -> None:
-    """Add the error to the form. A ValidationError is about the new password: Django's password validators raise it."""
+    """Add the error to the form. Django's password validators raise ValidationError for the new password."""
     if isinstance(refusal, ValidationError):
         form.add_error("password", refusal)
     elif isinstance(refusal, Invalid) and refusal.field in form.fields:
@@ -271,7 +271,8 @@ def _replace(person: Person, new: Authenticator, fields: dict[str, Any]) -> None
 
 
 def _require_both_factors(person: Person, fields: dict[str, Any]) -> None:
-    """Check the code and the password. The code is checked first. So nobody can guess the password in a stolen session.
+    """Check the code and the password. The code is checked first. So a person who stole a session cannot
+    guess the password.
 
     Raises NotAllowed. The message does not say whether the code or the password is wrong.
     """

@@ -225,7 +225,7 @@ def describe_list(operation_id: str, query: type[Body], name: str, item: Out) ->
 
 
 def newest_first(model: type[M], agent: Agent, query: dict[str, Any]) -> QuerySet[M]:
-    """The rows of the agent that `listed` needs for one page. The row with the highest number is first."""
+    """The agent's rows for one page of `listed`. The row with the highest number is first."""
     rows = model._default_manager.filter(agent_id=agent.pk).order_by("-number")
     rows = rows.filter(number__lt=query["cursor"]) if query["cursor"] else rows
     return rows[: query["limit"] + 1]

@@ -39,7 +39,7 @@ class Command(AgentCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_agent(parser, self.clean_up)
         parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=f"only this category: {NAMES}")
-        parser.add_argument("--discard", metavar="NUMBERS", help=f"discard these, in the form 3@390,5@12; needs {KEY}")
+        parser.add_argument("--discard", metavar="NUMBERS", help=f"discard memories, such as 3@390,5@12; needs {KEY}")
         parser.add_argument("--keep", metavar="NUMBERS", help="keep these memories: they are not suggested again soon")
         parser.add_argument("--dry-run", action="store_true", help="only list; discard and keep nothing")
         parser.add_argument("--json", action="store_true", help="one line of JSON; ask nothing")
@@ -149,7 +149,7 @@ def _listed(field: str, text: str | None) -> Listed:
     for part in text.split(",") if text is not None else ():
         number, at, version = part.strip().partition("@")
         if not _is_number(number) or not (_is_number(version) if at or field == "discard" else True):
-            raise Invalid(field, f"must name memories as the printed list does, such as {_EXAMPLES[field]}")
+            raise Invalid(field, f"must have the form of the printed list, such as {_EXAMPLES[field]}")
         listed[int(number)] = int(version or 0)
     return listed
 

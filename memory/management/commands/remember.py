@@ -89,7 +89,7 @@ class Command(AgentCommand):
         text = parser.add_argument("content", metavar="[TEXT]", help="what to remember; - for standard input")
         text.required = False  # so that options may stand before it
         parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=NAMES)
-        parser.add_argument("--project", metavar="ID", help=f"project, for categories of projects; {PROJECT_HELP}")
+        parser.add_argument("--project", metavar="ID", help=f"project, if the category needs one; {PROJECT_HELP}")
         parser.add_argument("--tag", dest="tags", action="append", default=[], metavar="TAG", help="may be repeated")
         parser.add_argument("--service", metavar="NAME", help="the service of a credential; part of its file's name")
         parser.add_argument("--credential", metavar="KIND", help="the kind of a credential: api-key, password, token …")

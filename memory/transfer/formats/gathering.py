@@ -25,8 +25,8 @@ LONGEST_ID = 100  # characters
 
 @dataclass(slots=True, repr=False)
 class Gathered:
-    """The collected information about one memory. If a value cannot be a tag, the value is not kept. Then a note has
-    the name of the field."""
+    """The collected information about one memory. If a value cannot be a tag, the value is not kept. Instead, a note
+    says the name of its field."""
 
     category: str = "contextual"
     date: datetime | None = None

@@ -81,9 +81,9 @@ def has_mark(file: IO[bytes]) -> bool:
 
 def entries(file: IO[bytes], within: Collection[str] = (), done: set[str] | None = None) -> Iterator[Entry]:
     """Yield the entries of a file. `within` has the names of lists whose objects may be larger than MAX_ENTRY. For each
-    member of such an object, entries with the name `list.member` are yielded. If texts are changed during the reading,
-    notes about these changes are added to `done`. Raises Unfit if the file is not valid. Some errors are found only at
-    the end of the file."""
+    member of such an object, yield entries with the name `list.member`. If texts are changed during the reading, notes
+    about these changes are added to `done`. Raises Unfit if the file is not valid. Some errors are found only at the
+    end of the file."""
     has_mark(file)
     bounded = _Bounded(file, set() if done is None else done)
     events = _events(bounded)
@@ -194,8 +194,7 @@ class JSONFile(ABC):
             yield replace(part, id=known, by_words=not known) if isinstance(part, Found) else part
 
     def note(self, entry: Entry) -> None:  # noqa: B027  optional
-        """Process an entry in the first reading of the file. This method is called for every entry before `memories` is
-        called for the first time."""
+        """Process an entry in the first reading of the file. `memories` is called later, in the second reading."""
 
     def id_of(self, entry: Entry) -> str:
         """Return a text that identifies an entry in the file, or ""."""

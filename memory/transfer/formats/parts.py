@@ -74,8 +74,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Unfit(Exception):
-    """A value cannot be used as text. `why` is the reason as a text for people, shown after the key. The reason
-    contains no content of the file."""
+    """A value cannot be used as text. `why` is the reason. People see it after the key. The reason contains no content
+    of the file."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -165,8 +165,7 @@ _SAYS_NOTHING = re.compile(r"\s*(?:#{1,6}\s.*|#{1,6}|@\S+(?:\s+@\S+)*|=+|-{3,})?
 
 @dataclass(slots=True)
 class Names:
-    """Makes names unique. The second time that a name `x` is used, it becomes `x-2`. The second empty name becomes
-    `2`."""
+    """Makes names unique. If a name `x` is used again, it becomes `x-2`. The second empty name becomes `2`."""
 
     _given: set[str] = field(default_factory=set)
     _last: dict[str, int] = field(default_factory=dict)  # the last number of each name
@@ -216,8 +215,8 @@ def _slug(heading: str) -> str:
 
 
 def in_parts(whole: Found, parts: Iterable[Piece], between: str = "-") -> Iterator[Found]:
-    """Yield the memories of one text. The first piece has `part` "", like a text that is not split. So if a text was
-    one memory in an earlier migration and is too long now, this memory is revised."""
+    """Yield the memories of one text. The first piece has `part` "", like a text that is not split. A text may be one
+    memory in one migration, and too long in the next. Then the first piece revises this memory."""
     for number, (suffix, content) in enumerate(parts):
         key = f"{whole.key}{between}{suffix}" if suffix else whole.key
         yield replace(whole, key=key, content=content, part=suffix if number else "")

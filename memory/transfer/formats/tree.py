@@ -174,7 +174,7 @@ def _path(read: Read, rules: Mapping[str, Any], named: set[PurePosixPath]) -> Pu
 
 
 def _lost(read: Read, data: bytes, path: PurePosixPath) -> Iterator[str]:
-    """Read a written file back. Yield a message about each detail of the memory that the file does not keep."""
+    """Read a written file back. For each detail of the memory that is missing in the file, yield a message."""
     memory, opened = read.memory, read.opened
     if memory.kind == "journal":
         yield "the file does not show that the memory is a journal entry"

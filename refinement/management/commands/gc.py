@@ -49,7 +49,7 @@ class Command(Task):
         parser.add_argument("--all", action="store_true", help="run GC on all agents that have memory enabled")
         parser.add_argument("--tenant", metavar="TENANT", help="with --all: only agents of this tenant")
         parser.add_argument("--model", default="", metavar="PROVIDER/NAME", help="override the model for the analysis")
-        parser.add_argument("--grant", metavar="TOKEN", help="print a silo's reports; the grant's page shows the token")
+        parser.add_argument("--grant", metavar="TOKEN", help="print a silo's reports; TOKEN is on the grant's page")
 
     def run(self, *, agent: str | None, all: bool, tenant: str | None, **options: Any) -> int | None:
         if all and agent:
@@ -158,7 +158,8 @@ class _Access:
 
     def may_print(self, agent: Agent, log: Log, report: int) -> bool:
         """Whether the caller may print a report. Without a token, the caller must have the agent's key. With a token,
-        the grant must be active and cover everything that the report may quote, and the read is recorded first."""
+        the grant must be active, and must cover everything that the report may quote. The read is recorded before the
+        report is printed."""
         if not self.token or not isinstance(log, Journal):
             return self.has_key_of(agent)
         try:
