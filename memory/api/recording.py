@@ -35,7 +35,7 @@ class RecordingIn(Body):
     prompt = Text(max_length=MOST, help_text="the whole prompt; secrets in it are masked")
     response = Text(max_length=MOST, **OPTIONAL_TEXT, help_text="the whole response; secrets in it are masked")
     session = Text(
-        max_length=64, **OPTIONAL_TEXT, help_text="name of letters, digits, `.`, `_` and `-`; default: the open session"
+        max_length=64, **OPTIONAL_TEXT, help_text="letters, digits, `.`, `_` and `-`; default: the open session"
     )
     project = Text(max_length=100, **OPTIONAL_TEXT)
     topic = Text(max_length=58, **OPTIONAL_TEXT, help_text="topic; the interaction is added to the topic's memory")

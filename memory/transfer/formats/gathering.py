@@ -16,7 +16,7 @@ from memory.transfer.exporting import OWN_KEY
 from memory.transfer.formats import parts
 
 NO_DATE = "date could not be read"
-WAS_CONSTITUTIONAL = "was constitutional in the source"
+WAS_CONSTITUTIONAL = "was constitutional there"
 WAS_DELETED = "is marked as deleted"
 MORE_PAGES = "refers to more pages, which are not in the file"
 _MOST_NOTES = 20  # number of notes for one memory
