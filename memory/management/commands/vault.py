@@ -45,9 +45,7 @@ class Command(AgentCommand):
         which = index.add_mutually_exclusive_group()
         which.add_argument("--check", action="store_true", help="only list differences; exit code 1 if there are any")
         which.add_argument("--repair", action="store_true", help="the default; changed files are moved to .discarded/")
-        index.add_argument(
-            "--json", action="store_true", help=f"one line of JSON, with file names only if {KEY} is set"
-        )
+        index.add_argument("--json", action="store_true", help=f"one line of JSON; file names only if {KEY} is set")
         show = self.add_action(actions, "show", self.show, f"print the content of a private memory's file; needs {KEY}")
         show.add_argument("file", metavar="FILE", help="a path, or a path inside the vault's folder")
 
