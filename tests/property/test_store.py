@@ -14,6 +14,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from memory import errors
 from memory.models import Agent, Memory
+from memory.policy.categories import UNREFINED
 from memory.policy.validation import Draft
 from memory.silo.silo import Silo
 from memory.writing import duplicates, operations
@@ -205,10 +206,13 @@ class Store(Walk):
 
     @rule(who=WHO, keep=st.integers(0, 3))
     def trim(self, who: str, keep: int) -> None:
-        can_go = lambda m: (m.kind, m.source, m.discarded, m.constitutional) == ("journal", "run", False, False)  # noqa: E731
-        runs = sorted(((m.origin, n) for n, m in self.model[who].items() if can_go(m)), reverse=True)
+        runs = sorted(((m.origin, n) for n, m in self.model[who].items() if self.can_be_trimmed(m)), reverse=True)
         self.attempt(who, None, lambda agent: operations.trim(agent, keep, SYSTEM))
         self.set(who, [number for _, number in runs[keep:]], discarded=True)
+
+    def can_be_trimmed(self, m: Model) -> bool:
+        is_run = (m.kind, m.source, m.discarded, m.constitutional) == ("journal", "run", False, False)
+        return is_run and m.place[0] not in UNREFINED
 
     @rule(who=WHO)
     def notify(self, who: str) -> None:
