@@ -84,7 +84,7 @@ def test_a_request_is_approved_used_and_revoked(
     steward.open(link)
     steward.sees("has read content 1 time so far")
     steward.press("Revoke")
-    steward.sees("was revoked on", "Before that, pat@acme.test read 1 time.")
+    steward.sees("was revoked on", "Before that, pat@acme.test read content 1 time.")
     reader.window.expected.append("409")
     reader.press("Read memory 1")
     reader.sees("Request refused")
