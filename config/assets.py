@@ -1,5 +1,7 @@
 """Serves static files. The first request reads the list of files."""
 
+from __future__ import annotations
+
 from functools import cache
 
 from django.http import Http404, HttpRequest

@@ -1,5 +1,7 @@
 """The web process. It refuses to start if keys are missing or the trail's triggers are missing, and says why."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Callable
@@ -8,7 +10,6 @@ from typing import IO, Any
 import django
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.wsgi import WSGIHandler
-from django.db import DatabaseError
 from django.http import HttpResponse, HttpResponseBase
 from gunicorn.http.errors import ParseException  # type: ignore[import-untyped]
 
@@ -71,6 +72,3 @@ try:
     application = _sound_application()
 except ImproperlyConfigured as wrong:
     sys.exit(_refusal(f"Palimpsest does not start: {wrong}"))
-except DatabaseError:
-    problem = "check that the database runs, DATABASE_URL, and write access to VAR_DIR."
-    sys.exit(_refusal(f"Palimpsest does not start: {problem}"))

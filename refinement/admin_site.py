@@ -4,6 +4,8 @@ person sees.
 When a page is imported, it registers itself on this site. So the site imports the pages inside its methods.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 from django.core.paginator import InvalidPage
@@ -15,6 +17,7 @@ from unfold.sites import UnfoldAdminSite
 
 
 class Site(UnfoldAdminSite, OTPAdminSite):  # type: ignore[misc]  # Unfold comes without types
+    site_title = site_header = "Palimpsest"
     index_title = "Overview"
     enable_nav_sidebar = True
     index_template = "admin/overview.html"

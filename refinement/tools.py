@@ -5,12 +5,13 @@ The arguments come from a model and are not trusted. An error names the wrong fi
 value.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_snake
 from pydantic_core import PydanticCustomError
 
 from memory.policy.validation import MAX_CONTENT
@@ -53,7 +54,7 @@ Dropping = Annotated[
 
 
 class Arguments(BaseModel):
-    """The arguments of a tool. Unknown arguments are refused. The tool of `SearchMemories` is `search_memories`."""
+    """The arguments of a tool. Unknown arguments are refused."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -123,7 +124,16 @@ class CompleteRefinement(Arguments):
     summary: Filled = Field(min_length=1, max_length=2_000)
 
 
-TOOLS: dict[str, type[Arguments]] = {to_snake(each.__name__): each for each in Arguments.__subclasses__()}
+TOOLS: dict[str, type[Arguments]] = {
+    "search_memories": SearchMemories,
+    "consolidate_memories": ConsolidateMemories,
+    "update_memory": UpdateMemory,
+    "delete_memory": DeleteMemory,
+    "protect_memory": ProtectMemory,
+    "promote_memory": PromoteMemory,
+    "decline_refinement": DeclineRefinement,
+    "complete_refinement": CompleteRefinement,
+}
 _DEDUPE_ONLY = ("search_memories", "delete_memory", "protect_memory", "complete_refinement")
 OFFERED: dict[str, dict[str, type[Arguments]]] = {  # by the session's mode
     Mode.FULL: TOOLS,
@@ -154,14 +164,14 @@ def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Argument
 def _describe(problem: ValidationError, arguments: type[Arguments]) -> str:
     """The messages of the errors, at most `MAX_ERRORS`, without repetitions. The name of an unknown argument is left
     out, because the model wrote this name."""
-    known = f"an unknown argument (known: {', '.join(arguments.model_fields)})"
-    errors = (
-        known if error["type"] == "extra_forbidden" else f"{'.'.join(map(str, error['loc']))}: {error['msg'][:200]}"
-        for error in problem.errors(include_input=False, include_url=False)
-    )
-    found = list(dict.fromkeys(errors))
+    found: dict[str, None] = {}
+    for error in problem.errors(include_input=False, include_url=False):
+        if error["type"] == "extra_forbidden":
+            found[f"an unknown argument (known: {', '.join(arguments.model_fields)})"] = None
+        else:
+            found[f"{'.'.join(map(str, error['loc']))}: {error['msg'][:200]}"] = None
     more = [f"and {len(found) - MAX_ERRORS:,} more"] if len(found) > MAX_ERRORS else []
-    return "; ".join(found[:MAX_ERRORS] + more)
+    return "; ".join([*found][:MAX_ERRORS] + more)
 
 
 def _schema(name: str, arguments: type[Arguments]) -> Tool:

@@ -16,7 +16,6 @@ from refinement import session as sessions
 from refinement.knife import Knife
 from refinement.models import Mode, RefinementSession
 from tests import steps
-from tests.steps import signed_update
 
 _SYLLABLES = [one + two for one in "bdfgklmnprst" for two in "aeiou"]
 
@@ -71,7 +70,7 @@ def entries(agent: Agent) -> list[ledger.Entry]:
 
 
 def change(agent: Agent, **settings: Any) -> None:
-    signed_update(Agent.objects.filter(pk=agent.pk), **settings)
+    Agent.objects.filter(pk=agent.pk).update(**settings)
 
 
 def everything(agent: Agent) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """API of the agent's own audit trail. It shows each changed memory as it was before and after the change."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -11,14 +13,14 @@ from audit.models import ActorKind, AuditEntry, Operation
 from memory.api.base.bodies import Choice, FreeForm, Page
 from memory.api.base.views import AgentView, describe_list, listed
 from memory.time_machine import trail_view
-from memory.time_machine.trail_view import State, Step
+from memory.time_machine.trail_view import Filters, State, Step
 
 
 class TrailQuery(Page):
     operation = Choice(Operation.values, required=False)
     memory = serializers.IntegerField(min_value=1, max_value=2**53, required=False)
     session = serializers.IntegerField(min_value=1, max_value=2**53, required=False)
-    since = serializers.DateTimeField(required=False, source="at__gte")
+    since = serializers.DateTimeField(required=False)
 
 
 class EntryOut(serializers.Serializer[Any]):
@@ -66,7 +68,7 @@ class Trail(AgentView):
         """List the entries of the audit trail, without content. The oldest is first."""
         query = self.query(TrailQuery)
         after, limit = query.pop("cursor"), query.pop("limit")
-        found = trail_view.page(self.agent, after=after, limit=limit + 1, **query)
+        found = trail_view.page(self.agent, Filters(**query), after=after, limit=limit + 1)
         return listed(found, limit, "seq", lambda page: EntryOut(page, many=True).data)
 
 
@@ -76,8 +78,7 @@ class OneEntry(AgentView):
         """Read an audit entry, with each changed memory before and after the change."""
         query = self.query(Page)
         entry: AuditEntry = trail_view.entry(self.agent, seq)
-        touched = trail_view.touched(self.agent, seq, after=query["cursor"], limit=query["limit"] + 1)
-        found = trail_view.opened(self.agent, touched)
+        found = trail_view.steps(self.agent, seq, after=query["cursor"], limit=query["limit"] + 1)
         response = listed(found, query["limit"], "number", lambda page: map(_as_json, page))
         response.data |= EntryOut(entry).data | {"note": trail_view.note(self.agent, entry)}
         return response

@@ -1,5 +1,7 @@
 """URLs of the audit trail under /api/v1/."""
 
+from __future__ import annotations
+
 from django.urls import path
 
 from audit.api import trail

@@ -4,7 +4,6 @@ import audit.models
 from django.db import migrations, models
 
 from audit import guards
-from config.reversing import keep_rows
 
 
 class Migration(migrations.Migration):
@@ -97,5 +96,4 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.RunPython(guards.install, migrations.RunPython.noop),
-        keep_rows("audit"),
     ]

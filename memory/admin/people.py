@@ -3,6 +3,8 @@
 Superusers see all people. Only `manage.py create_superuser` creates superusers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -16,7 +18,7 @@ from django.urls import reverse
 from django.utils import timezone
 from unfold.decorators import action, display
 
-from memory.access.roles import Action, manages
+from memory.access.roles import Action
 from memory.accounts import invitations, memberships, people
 from memory.admin.base.actions import MAX_LISTED, AdminAction
 from memory.admin.base.page import (
@@ -69,7 +71,7 @@ class LastRoleForm(RoleForm, LastOwnerForm):
 def _may_leave_no_owner(request: HttpRequest, rows: Sequence[Membership]) -> bool:
     """Whether the form has the field of `LastOwnerForm`."""
     person: Any = request.user
-    return manages(person) and any(row.role == Role.OWNER for row in rows)
+    return bool(person.is_superuser) and any(row.role == Role.OWNER for row in rows)
 
 
 @action(description="Invite somebody", url_path="invite", permissions=["view"])
@@ -174,7 +176,7 @@ class Deactivate(AdminAction):
             yield f"After this, these tenants have no owner who can sign in: {', '.join(left)}."
 
     def do(self, row: Person, by: Any, values: dict[str, Any]) -> str:
-        people.set_active(row, by, is_active=False)
+        people.deactivate(row, by)
         return "deactivated."
 
 
@@ -188,7 +190,7 @@ class Reactivate(AdminAction):
         yield "These people can sign in again, with the roles that they still have. Grants that have ended stay ended."
 
     def do(self, row: Person, by: Any, values: dict[str, Any]) -> str:
-        people.set_active(row, by, is_active=True)
+        people.reactivate(row, by)
         return "can sign in again."
 
 

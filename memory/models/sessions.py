@@ -1,5 +1,7 @@
 """Recorded sessions: conversations between a person and an agent."""
 
+from __future__ import annotations
+
 from django.db import models
 
 

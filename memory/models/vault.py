@@ -1,5 +1,7 @@
 """Vaults: the files of an agent's memories."""
 
+from __future__ import annotations
+
 from django.db import models
 
 

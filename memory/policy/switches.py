@@ -4,6 +4,8 @@ The master switch is a column of the agent's row. The switches of the categories
 function of this module turns a switch on.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -15,6 +17,8 @@ from memory.errors import CategoryDisabled, MemoryDisabled
 from memory.models import Agent, Memory, Source
 from memory.policy import settings_document
 
+_NONE: frozenset[str] = frozenset()
+
 
 def rules_of(agent: Agent) -> Mapping[str, Any]:
     """Return the agent's settings that differ from the defaults."""
@@ -23,7 +27,7 @@ def rules_of(agent: Agent) -> Mapping[str, Any]:
 
 def closed(agent: Agent) -> frozenset[str]:
     """Return the categories that are off for this agent."""
-    return _read(agent.rules)[1] if agent.rules else frozenset()
+    return _read(agent.rules)[1] if agent.rules else _NONE
 
 
 @lru_cache(maxsize=256)
@@ -46,12 +50,14 @@ def hidden(agent: Agent) -> Q:
 
 def require_readable(agent: Agent, memories: Iterable[Memory]) -> None:
     """Raise CategoryDisabled if one of these memories cannot be read."""
-    require_open(agent, (memory.category for memory in memories if memory.source != Source.SYSTEM))
+    if closed(agent):
+        require_open(agent, (memory.category for memory in memories if memory.source != Source.SYSTEM))
 
 
 def require_open(agent: Agent, categories: Iterable[str]) -> None:
     """Raise CategoryDisabled if one of these categories is off."""
-    if off := closed(agent):
+    off = closed(agent)
+    if off:
         for category in categories:
             if category in off:
                 raise CategoryDisabled(category)
@@ -60,5 +66,6 @@ def require_open(agent: Agent, categories: Iterable[str]) -> None:
 def require(agent: Agent, category: str) -> None:
     """Raise MemoryDisabled or CategoryDisabled if no memory of this category can be stored. Call this before expensive
     work. The write path checks the switches again."""
-    require_on(agent)
+    if not agent.memory_enabled:
+        raise MemoryDisabled
     require_open(agent, [category])

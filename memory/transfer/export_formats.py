@@ -1,5 +1,7 @@
 """The export formats."""
 
+from __future__ import annotations
+
 from functools import partial
 from typing import NamedTuple
 

@@ -1,6 +1,8 @@
 """Remove every file of erased or redacted memories from the vault. Copies of these files are removed, too. Files that
 people created for other purposes stay."""
 
+from __future__ import annotations
+
 import codecs
 import os
 import re
@@ -119,9 +121,10 @@ def _has_name_of(path: PurePosixPath, paths: Paths) -> bool:
 
 
 def _is_own(disk: Disk, path: PurePosixPath) -> bool:
-    with suppress(FileFault):  # not readable by this process
+    try:
         return _number_inside(disk, path) is not None or layout.is_page(path, disk.read(path) or b"")
-    return False
+    except FileFault:  # not readable by this process
+        return False
 
 
 def _number_inside(disk: Disk, path: PurePosixPath) -> int | None:

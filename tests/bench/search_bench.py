@@ -20,8 +20,7 @@ from pathlib import Path
 
 from django.db import connection
 
-from memory.search.holdings import Document
-from memory.search.index import Index
+from memory.search import Document, Index
 from memory.search.words import stop_words
 from tests.bench.figures import Figure, at_least, at_most
 from tests.bench.places import ledgers
@@ -65,7 +64,7 @@ def recalls(
 
 
 def palimpsest(texts: Sequence[str]) -> Search:
-    index = Index("english")
+    index = Index()
     index.extend(
         Document(number, text, (), BEGINNING + timedelta(minutes=number), "core", "", "")
         for number, text in enumerate(texts)

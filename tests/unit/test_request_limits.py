@@ -13,7 +13,7 @@ from audit.models import AuditEntry
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import approval, requests
+from memory.consent import grants, proposals, removal_requests
 from memory.errors import TooManyRequests
 from memory.models import Agent
 from tests.access_requests import EVE, PAT, STEWARD, ask, with_a_past
@@ -35,35 +35,35 @@ def _low_limits(settings: Any) -> None:
 
 
 def denied(agent: Agent, person: Person = PAT) -> None:
-    requests.deny(fresh(agent), ask(agent, person).number, ME)
+    grants.deny(fresh(agent), ask(agent, person).number, ME)
 
 
 def withdrawn(agent: Agent, person: Person = PAT) -> None:
     ask(agent, person)
-    requests.withdraw_all(person.id, "password")
+    grants.withdraw_all(person.id, "password")
 
 
 def revoked(agent: Agent, person: Person = PAT) -> None:
     number = ask(agent, person).number
-    approval.approve(fresh(agent), number, ME)
-    requests.revoke(fresh(agent), number, Actor.person(person.address))
+    grants.approve(fresh(agent), number, ME)
+    grants.revoke(fresh(agent), number, Actor.person(person.address))
 
 
 def proposed(agent: Agent, person: Person = PAT) -> int:
     """A proposal replaces an earlier one."""
     model = f"openai/{fresh(agent).audit_seq}"
-    requests.propose(fresh(agent), Actor.person(person.address), model=model)
-    open_one = requests.open_proposal(fresh(agent))
+    proposals.propose(fresh(agent), Actor.person(person.address), model=model)
+    open_one = proposals.open_one(fresh(agent))
     assert open_one is not None
     return open_one.number
 
 
 def declined(agent: Agent, person: Person = PAT) -> None:
-    requests.deny(fresh(agent), proposed(agent, person), Actor.person(person.address))
+    proposals.decline(fresh(agent), proposed(agent, person), Actor.person(person.address))
 
 
 def redaction_requested(agent: Agent, person: Person = PAT) -> None:
-    requests.ask_redaction(fresh(agent), [1], Actor.person(person.address), reason="request 17")
+    removal_requests.ask_redaction(fresh(agent), [1], Actor.person(person.address), reason="request 17")
 
 
 KINDS: list[Callable[..., object]] = [denied, withdrawn, revoked, proposed, declined, redaction_requested]
@@ -119,13 +119,13 @@ def test_each_person_has_a_limit_of_their_own(ada: Agent) -> None:
         denied(ada)
     is_limited(ada)
     ask(ada, EVE)
-    requests.propose(fresh(ada), TENANT, model="openai/x")
+    proposals.propose(fresh(ada), TENANT, model="openai/x")
 
 
 def test_a_program_has_a_limit_of_its_own(agent: Agent) -> None:
     for number in range(3):
-        requests.propose(fresh(agent), TENANT, model=f"openai/{number}")
-    is_limited(agent, lambda row: requests.propose(fresh(row), TENANT, model="openai/x"))
+        proposals.propose(fresh(agent), TENANT, model=f"openai/{number}")
+    is_limited(agent, lambda row: proposals.propose(fresh(row), TENANT, model="openai/x"))
     ask(agent, Person(7, TENANT.label))  # a person with the label of the program
 
 
@@ -170,4 +170,4 @@ def test_refused_requests_do_not_count(agent: Agent) -> None:
     number = proposed(agent)
     assert AuditEntry.objects.filter(actor_label=PAT.address).count() == 3
     is_limited(agent, proposed)
-    assert approval.approve(fresh(agent), number, STEWARD).state == "accepted", "decisions have no limit"
+    assert proposals.accept(fresh(agent), number, STEWARD).state == "accepted", "decisions have no limit"

@@ -1,5 +1,7 @@
 """Reads operations.yaml, which has the groups, examples and links of the schema. The tests use these examples, too."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

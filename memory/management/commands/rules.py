@@ -1,5 +1,7 @@
 """Show and change an agent's memory rules."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any

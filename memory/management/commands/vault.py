@@ -1,5 +1,7 @@
 """Compare, repair and open the files of an agent's vault."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
