@@ -228,7 +228,7 @@ def readable_entries(agent: Agent, scope: Scope) -> QuerySet[AuditEntry]:
 
 
 def _require_state(agent: Agent, number: int, state: AccessState) -> Standing:
-    """The request with this number. Raises NotOpen if there is none, or if its state is not `state`."""
+    """The request with this number. Raises NotOpen if it does not exist or has another state."""
     standing = standings(agent.pk, number).get(number)
     if standing is None or standing.state != state:
         what = "active grant" if state == AccessState.ACTIVE else "open request"
