@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate, pre_migrate
 
@@ -9,8 +7,7 @@ class AuditConfig(AppConfig):
     verbose_name = "Audit"
 
     def ready(self) -> None:
-        from audit import bulk, checks, connection_setup, guards  # noqa: F401  two of them register themselves
+        from audit import bulk, checks, connection_setup, guards  # noqa: F401  they register themselves
 
-        connection_setup.prepare_connections()
         pre_migrate.connect(guards.refuse_updates, sender=self, dispatch_uid="audit.guards")
         post_migrate.connect(guards.restore_triggers, dispatch_uid="audit.guards")

@@ -11,12 +11,14 @@ from functools import cache, cached_property
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from django.db import DEFAULT_DB_ALIAS, connection, models
+from django.db import DEFAULT_DB_ALIAS, connection, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.query import get_related_populators
 
 # Batch size for `bulk_create`: PostgreSQL takes at most 65,535 parameters in one statement.
 ROWS_AT_ONCE = 2_000
+
+_MANY = 1_000  # changes
 
 _FOUND_BY = ("id", "agent_id")
 _Column: TypeAlias = "models.Field[Any, Any]"
@@ -43,6 +45,14 @@ def update_many(rows: Sequence[models.Model], fields: Collection[str]) -> None:
         raise ValueError("A row without an id cannot be updated. Read the rows first.")
     if rows:
         _change(type(rows[0]), frozenset(fields)).run(rows)
+
+
+def analyze(changed: int, *tables: type[models.Model]) -> None:
+    """After the commit of many changes, update PostgreSQL's statistics of these tables. Without them, queries are
+    slow until PostgreSQL's autovacuum runs."""
+    if changed >= _MANY and connection.vendor == "postgresql":
+        names = ", ".join(table._meta.db_table for table in tables)
+        transaction.on_commit(lambda: connection.cursor().execute(f"ANALYZE {names}"), robust=True)
 
 
 @dataclass(frozen=True)
@@ -199,11 +209,9 @@ class Among(_Lookup):
 
     def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, tuple[Any, ...]]:
         left, params = self.process_lhs(compiler, connection)
-        wanted = "value"
         if connection.vendor == "postgresql":
             return f"{left} = ANY(%s)", (*params, parameter(self.rhs))
-        if isinstance(self.lhs.output_field, models.BinaryField):
-            wanted = "from_base64(value)"
+        wanted = "from_base64(value)" if isinstance(self.lhs.output_field, models.BinaryField) else "value"
         return f"{left} IN (SELECT {wanted} FROM json_each(%s))", (*params, parameter(self.rhs))
 
 

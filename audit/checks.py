@@ -1,7 +1,5 @@
 """System checks of the audit trail: its triggers exist, and its key is in the keyring."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

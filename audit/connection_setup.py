@@ -1,19 +1,15 @@
 """Prepares each new connection to PostgreSQL for migrations that run while the connection is open."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 from django.db import NotSupportedError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
+from django.dispatch import receiver
 
 
-def prepare_connections() -> None:
-    connection_created.connect(_add_wrapper, dispatch_uid="audit.connection_setup.postgresql")
-
-
+@receiver(connection_created, dispatch_uid="audit.connection_setup.postgresql")
 def _add_wrapper(connection: BaseDatabaseWrapper, **_: Any) -> None:
     if connection.vendor == "postgresql" and _replan not in connection.execute_wrappers:
         connection.execute_wrappers.append(_replan)

@@ -1,8 +1,8 @@
-"""Requests to read an agent's memories. The audit trail determines their scope and their state.
+"""Requests to an agent's side: to read its memories, to change its settings, and to remove content permanently.
 
-Each step is an entry, which `memory.consent.grants` writes. A grant counts only if the chain of MACs is intact from the
-request's entry to the last entry. So a row inserted by SQL grants nothing, and a deleted row does not undo a
-revocation.
+The audit trail determines their content and their state. Each step is an entry, which `memory.consent.requests` writes.
+A request counts only if the chain of MACs is intact from the request's entry to the last entry. So a row inserted by
+SQL grants nothing, and a deleted row does not undo a revocation.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from audit import typed
-from audit.models import CONSENT, AccessState, AuditEntry, Operation
-from audit.verify import ill_formed
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from audit.models import CONSENT, STEPS, AccessRequest, AuditEntry, Operation, State
+from audit.verify import ill_formed, typed
 
 LAPSES = timedelta(hours=72)  # after which an undecided request lapses
 SHORTEST, LONGEST, USUAL = timedelta(minutes=15), timedelta(hours=4), timedelta(hours=1)
@@ -24,20 +26,13 @@ LEAST_PURPOSE, MOST_PURPOSE = 20, 1_000  # characters
 MOST_NUMBERS = 1_000
 KINDS = ("silo", "memories", "session", "entries")
 
-_BECOMES = {
-    Operation.ACCESS_GRANTED: AccessState.ACTIVE,
-    Operation.ACCESS_DENIED: AccessState.DENIED,
-    Operation.ACCESS_LAPSED: AccessState.LAPSED,
-    Operation.ACCESS_EXPIRED: AccessState.EXPIRED,
-    Operation.ACCESS_REVOKED: AccessState.REVOKED,
-}
-_FROM = {
-    AccessState.ACTIVE: AccessState.REQUESTED,
-    AccessState.DENIED: AccessState.REQUESTED,
-    AccessState.LAPSED: AccessState.REQUESTED,
-    AccessState.EXPIRED: AccessState.ACTIVE,
-    AccessState.REVOKED: AccessState.ACTIVE,
-}
+PROPOSABLE = ("model", "steward", "is_steward_only", "memory_path", "vault_path")
+PROPOSAL = Operation.CHANGE_PROPOSED
+REMOVALS = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
+OPEN = (State.REQUESTED, State.OPEN)
+
+_BY_SERVICE = (State.LAPSED, State.REPLACED)  # nobody decided
+_WHOLE = 0  # what an erasure removes, in place of the number of a memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +58,8 @@ class Scope:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Scope:
         """The scope in this JSON object. Raises the errors that `ill_formed` catches."""
-        numbers = tuple(map(typed.number, value.get("numbers", ())))
-        places = {name: typed.number(each) for name, each in value.items() if name not in ("kind", "numbers")}
+        numbers = tuple(typed(int, each) for each in value.get("numbers", ()))
+        places = {name: typed(int, each) for name, each in value.items() if name not in ("kind", "numbers")}
         if value["kind"] not in KINDS:
             raise ValueError
         return cls(value["kind"], numbers, **places)
@@ -76,31 +71,32 @@ class Scope:
         """Whether these memories may be read in their current state."""
         return self.kind == "silo" or (self.kind == "memories" and set(numbers) <= set(self.numbers))
 
-    def covers_entry(self, entry: AuditEntry) -> bool:
-        """Whether this entry's changes may be read. If the kind is `memories`, only changes of the memories in
-        `numbers` may be read."""
-        return {
-            "silo": True,
-            "memories": True,
-            "session": entry.session == self.session,
-            "entries": self.first <= entry.seq <= self.last,
-        }[self.kind]
-
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A request, as read from the trail. `number` is the number of the request's entry."""
+class Request:
+    """A request to read, to change settings (a proposal) or to remove content, as read from the trail.
+
+    `number` is the number of the request's entry. An approved request to read is a grant. `asker` made the request.
+    `asked_by` names the person for whom the asker of a removal acts. `settled_by` is the entry that decided it.
+    """
 
     number: int
-    person_id: int
-    person: str
-    purpose: str
-    scope: Scope
-    seconds: int
+    operation: str
+    asker_kind: str
+    asker: str
     asked_at: datetime
-    state: AccessState = AccessState.REQUESTED
+    person_id: int = 0
+    reason: str = ""
+    scope: Scope = Scope("")
+    seconds: int = 0
+    proposed: dict[str, Any] = field(default_factory=dict)
+    asked_by: str = ""
+    memories: tuple[int, ...] = ()  # empty for an erasure
+    left: tuple[int, ...] = ()  # those of the memories that are not redacted yet
+    state: State = State.OPEN
     decided_at: datetime | None = None
     decided_by: str = ""
+    settled_by: int = 0
     until: datetime | None = None
     ended_at: datetime | None = None
 
@@ -108,60 +104,116 @@ class Standing:
     def decide_until(self) -> datetime:
         return self.asked_at + LAPSES
 
-    def at(self, now: datetime) -> AccessState:
-        """The state at this moment. After the time limit, a request lapses or a grant expires, even if no entry says
-        so."""
-        if self.state == AccessState.REQUESTED and now >= self.decide_until:
-            return AccessState.LAPSED
-        if self.state == AccessState.ACTIVE and (self.until is None or now >= self.until):
-            return AccessState.EXPIRED
-        return self.state
+    @property
+    def is_removal(self) -> bool:
+        return self.operation in REMOVALS
+
+    @property
+    def is_erasure(self) -> bool:
+        return self.operation == Operation.ERASURE_REQUESTED
+
+    @property
+    def removes(self) -> str:
+        return "silo" if self.is_erasure else "memories"
+
+    def at(self, now: datetime) -> Request:
+        """The request in its state at this moment. A request to remove content never lapses, because the law may
+        require a decision."""
+        return self if self.is_removal else replace(self, state=state_at(self, now))
 
 
-def standings(agent_id: int, since: int = 1) -> dict[int, Standing]:
+def state_at(request: Request | AccessRequest, now: datetime) -> State:
+    """The state at this moment. After the time limit, a request lapses or a grant expires, even if no entry says so."""
+    if request.state in OPEN and now >= request.asked_at + LAPSES:
+        return State.LAPSED
+    if request.state == State.ACTIVE and (request.until is None or now >= request.until):
+        return State.EXPIRED
+    return State(request.state)
+
+
+def open_and_active(rows: QuerySet[AccessRequest]) -> tuple[int, int]:
+    """How many of these requests to read are open, and how many are active grants."""
+    now = timezone.now()
+    is_open = Q(state=State.REQUESTED, asked_at__gt=now - LAPSES)
+    return rows.filter(is_open).count(), rows.filter(state=State.ACTIVE, until__gt=now).count()
+
+
+def requests(agent_id: int, since: int = 1) -> dict[int, Request]:
     """The requests in an agent's trail, in order, beginning with entry `since`. The keys are their numbers."""
-    entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since)
-    entries = entries.filter(operation__in=[Operation.ACCESS_REQUESTED, *_BECOMES]).order_by("seq")
-    found: dict[int, Standing] = {}
-    for entry in entries:
+    found: dict[int, Request] = {}
+    removed: dict[int, datetime] = {}
+    for entry in AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since).order_by("seq"):
         with ill_formed():  # such an entry is ignored here, and verify_audit reports it
-            if entry.operation == Operation.ACCESS_REQUESTED:
+            if entry.operation not in STEPS:
                 found[entry.seq] = _request(entry)
-            elif (before := found.get(entry.detail["request"])) is not None:
-                found[before.number] = _after(before, entry)
-    return found
+                continue
+            number = entry.detail.get("request", entry.detail.get("proposal", 0))
+            if number in found:
+                found[number] = _after(found[number], entry)
+            gone = [_WHOLE] if entry.operation == Operation.ERASED else map(int, entry.detail.get("redacted", ()))
+            removed |= dict.fromkeys(gone, entry.at)
+    return {number: _without(each, removed) if each.is_removal else each for number, each in found.items()}
 
 
-def _request(entry: AuditEntry) -> Standing:
+def _request(entry: AuditEntry) -> Request:
     detail = entry.detail
-    return Standing(
-        number=entry.seq,
-        person_id=typed.number(detail["person_id"]),
-        person=typed.text(detail["person"]),
-        purpose=typed.text(detail["purpose"]),
-        scope=Scope.from_json(detail["scope"]),
-        seconds=typed.number(detail["seconds"]),
-        asked_at=entry.at,
-    )
+    values: dict[str, Any] = {"asker": entry.actor_label}
+    if entry.operation == PROPOSAL:
+        values |= {"proposed": checked_proposal(detail["proposed"])}
+    elif entry.operation in REMOVALS:
+        memories = tuple(typed(int, each) for each in detail.get("memories", ()))
+        values |= {"memories": memories, "reason": detail["reason"], "asked_by": typed(str, detail["asked_by"])}
+    else:
+        values = {"asker": typed(str, detail["person"]), "reason": detail["purpose"], "state": State.REQUESTED}
+        values |= {name: typed(int, detail[name]) for name in ("person_id", "seconds")}
+        values |= {"scope": Scope.from_json(detail["scope"])}
+    typed(str, values.get("reason", ""))
+    return Request(entry.seq, entry.operation, entry.actor_kind, asked_at=entry.at, **values)
 
 
-def _after(before: Standing, entry: AuditEntry) -> Standing:
-    """The request, with the new state that this entry gives to it. An entry that does not fit the old state changes
-    nothing."""
-    state = _BECOMES[Operation(entry.operation)]
-    if before.state != _FROM[state]:
+def checked_proposal(proposed: dict[str, Any]) -> dict[str, Any]:
+    """The same values, if they are of settings in `PROPOSABLE`. Raises ValueError or TypeError otherwise."""
+    if not proposed or set(proposed) - set(PROPOSABLE):
+        raise ValueError
+    for name, value in proposed.items():
+        typed(bool if name == "is_steward_only" else str, value)
+    return proposed
+
+
+def _after(before: Request, entry: AuditEntry) -> Request:
+    """The request with its state after this entry. The request does not change if the entry does not fit the old
+    state."""
+    needed, state = STEPS[Operation(entry.operation)]
+    if before.state != needed:
         return before
-    if state in (AccessState.EXPIRED, AccessState.REVOKED):
+    if state in (State.EXPIRED, State.REVOKED):
         return replace(before, state=state, ended_at=entry.at)
-    until = entry.at + timedelta(seconds=before.seconds) if state == AccessState.ACTIVE else None
-    decided_by = "" if state == AccessState.LAPSED else entry.actor_kind
-    return replace(before, state=state, decided_at=entry.at, decided_by=decided_by, until=until)
+    if entry.operation == Operation.CHANGE_DECLINED:
+        state = State(entry.detail.get("why", state))
+    by = "" if state in _BY_SERVICE else entry.actor_kind
+    until = entry.at + timedelta(seconds=before.seconds) if state == State.ACTIVE else None
+    return replace(before, state=state, decided_at=entry.at, decided_by=by, settled_by=entry.seq, until=until)
 
 
-def columns(standing: Standing, tenant_id: int, label: str) -> dict[str, Any]:
-    """The values of the request's row (AccessRequest)."""
-    labels = {"tenant_id": tenant_id, "agent_label": label}
-    return asdict(standing) | {"scope": standing.scope.to_json()} | labels
+def _without(request: Request, removed: dict[int, datetime]) -> Request:
+    """A request to remove content, without what other requests removed. If nothing is left, it is settled."""
+    if request.state != State.OPEN:
+        return request
+    parts = request.memories or (_WHOLE,)
+    left = tuple(number for number in request.memories if number not in removed)
+    if not removed.keys() >= set(parts):
+        return replace(request, left=left)
+    return replace(request, state=State.SETTLED, decided_at=max(removed[number] for number in parts))
+
+
+_COPIED = ("number", "person_id", "seconds", "state", "asked_at", "decided_at", "decided_by", "until", "ended_at")
+
+
+def columns(request: Request, tenant_id: int, label: str) -> dict[str, Any]:
+    """The values of the row (AccessRequest) of a request to read."""
+    copied = {name: getattr(request, name) for name in _COPIED}
+    copied |= {"person": request.asker, "purpose": request.reason, "scope": request.scope.to_json()}
+    return copied | {"tenant_id": tenant_id, "agent_label": label}
 
 
 def same_address(one: str, other: str) -> bool:

@@ -5,8 +5,6 @@ SQLite's write-ahead log. PostgreSQL keeps old row versions until its next vacuu
 keep their copies.
 """
 
-from __future__ import annotations
-
 from django.db import OperationalError, connection, transaction
 
 _WAIT = 2_000  # milliseconds to wait for readers

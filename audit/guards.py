@@ -8,8 +8,6 @@ triggers (`install`). On SQLite, a change of a column rebuilds the table and dro
 restores the triggers. A system check and `verify_audit` report triggers that are missing or altered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,24 +30,13 @@ class Guard:
     table: str
     refuses: tuple[str, ...]
     identity: tuple[str, ...] = ()
-    counts: bool = False
     allowed_update: Callable[[], str] | None = None
+    counts: bool = False
 
 
 _guards: list[Guard] = [
-    Guard(
-        "audit_auditentry",
-        ("UPDATE", "DELETE"),
-        ("agent_id", "seq"),
-        counts=True,
-        allowed_update=redactions.is_redacted_note,
-    ),
-    Guard(
-        "audit_change",
-        ("UPDATE", "DELETE"),
-        ("agent_id", "seq", "number"),
-        allowed_update=redactions.is_redacted_change,
-    ),
+    Guard("audit_auditentry", ("UPDATE", "DELETE"), ("agent_id", "seq"), redactions.is_redacted_note, counts=True),
+    Guard("audit_change", ("UPDATE", "DELETE"), ("agent_id", "seq", "number"), redactions.is_redacted_change),
 ]
 
 
@@ -111,6 +98,16 @@ def missing() -> list[str]:
     return [name for guard in _existing() for name, statement in _triggers(guard) if statement not in present]
 
 
+def unexpected() -> list[str]:
+    """What the service did not create, or would not disable, on any of its tables: triggers, rules, policies, row
+    security, and a view in place of a table."""
+    tables = set(connection.introspection.django_table_names())
+    with connection.cursor() as cursor:
+        cursor.execute(_PG_ATTACHED if connection.vendor == "postgresql" else _SQLITE_ATTACHED)
+        found = {f"{what} on {table}" for what, table in cursor.fetchall() if table.lower() in tables}
+    return sorted(found - {f"trigger {name} on {table}" for name, table in triggers()})
+
+
 def _existing() -> list[Guard]:
     """The guards whose tables exist."""
     tables = set(connection.introspection.table_names())
@@ -167,52 +164,55 @@ _PG_PRESENT = f"""
 """
 
 
+# Triggers, rules and so on, with their tables.
+_PG_ATTACHED = """
+    SELECT each.what, c.relname FROM pg_class c JOIN (
+        SELECT tgrelid AS oid, 'trigger ' || tgname AS what FROM pg_trigger WHERE NOT tgisinternal
+        UNION SELECT tgrelid, 'disabled trigger ' || tgname FROM pg_trigger WHERE tgenabled NOT IN ('O', 'A')
+        UNION SELECT ev_class, 'rule ' || rulename FROM pg_rewrite WHERE rulename <> '_RETURN'
+        UNION SELECT polrelid, 'policy ' || polname FROM pg_policy
+        UNION SELECT oid, 'row security' FROM pg_class WHERE relrowsecurity OR relforcerowsecurity
+        UNION SELECT oid, 'a view' FROM pg_class WHERE relkind NOT IN ('r', 'p')
+        UNION SELECT oid, 'triggers are off: session_replication_role' FROM pg_class
+            WHERE relname = 'audit_auditentry' AND current_setting('session_replication_role') <> 'origin'
+    ) AS each ON each.oid = c.oid WHERE pg_table_is_visible(c.oid)
+"""
+_SQLITE_ATTACHED = """
+    SELECT CASE type WHEN 'view' THEN 'a view' ELSE 'trigger ' || name END, tbl_name
+    FROM sqlite_master WHERE type IN ('trigger', 'view')
+"""
+
+
 def _triggers(guard: Guard) -> Iterator[tuple[str, str]]:
-    if connection.vendor == "postgresql":
-        for event in (*guard.refuses, "TRUNCATE"):
-            name = f"{guard.table}_no_{event.lower()}"
-            each = "STATEMENT" if event == "TRUNCATE" else "ROW"
-            yield (
-                name,
-                (
-                    f"CREATE TRIGGER {name} BEFORE {event} ON {guard.table} "
-                    f"FOR EACH {each} EXECUTE FUNCTION {_pg_function(guard, event)}()"
-                ),
-            )
-        if guard.counts:
-            name = f"{guard.table}_no_gap"
-            on = f"BEFORE INSERT ON {guard.table} FOR EACH ROW"
-            yield name, f"CREATE TRIGGER {name} {on} EXECUTE FUNCTION palimpsest_no_gap()"
-        return
+    """The names of the guard's triggers, and the statements that create them."""
+    for what, event, action in (_pg_actions if connection.vendor == "postgresql" else _sqlite_actions)(guard):
+        name = f"{guard.table}_no_{what}"
+        yield name, f"CREATE TRIGGER {name} BEFORE {event} ON {guard.table} {action}"
+
+
+def _pg_actions(guard: Guard) -> Iterator[tuple[str, str, str]]:
+    for event in (*guard.refuses, "TRUNCATE"):
+        each = "STATEMENT" if event == "TRUNCATE" else "ROW"
+        yield event.lower(), event, f"FOR EACH {each} EXECUTE FUNCTION {_pg_function(guard, event)}()"
+    if guard.counts:
+        yield "gap", "INSERT", "FOR EACH ROW EXECUTE FUNCTION palimpsest_no_gap()"
+
+
+def _sqlite_actions(guard: Guard) -> Iterator[tuple[str, str, str]]:
+    refuse = f"BEGIN {_SQLITE_REFUSAL} END"
     for event in guard.refuses:
-        name = f"{guard.table}_no_{event.lower()}"
         allowed = guard.allowed_update if event == "UPDATE" else None
-        when = f"WHEN NOT ({allowed()}) " if allowed is not None else ""
-        yield name, f"CREATE TRIGGER {name} BEFORE {event} ON {guard.table} {when}BEGIN {_SQLITE_REFUSAL} END"
+        yield event.lower(), event, f"WHEN NOT ({allowed()}) {refuse}" if allowed is not None else refuse
     # REPLACE deletes a conflicting row, and without `recursive_triggers` no trigger runs for that. So an INSERT or
     # UPDATE that conflicts with an existing row is refused.
     if "UPDATE" not in guard.refuses:
-        name = f"{guard.table}_no_move"
-        columns = ", ".join(("id", *_SQLITE_ALIASES, *guard.identity))
-        on = f"BEFORE UPDATE OF {columns} ON {guard.table}"
-        yield name, f"CREATE TRIGGER {name} {on} BEGIN {_SQLITE_REFUSAL} END"
-    name = f"{guard.table}_no_replace"
+        yield "move", f"UPDATE OF {', '.join(('id', *_SQLITE_ALIASES, *guard.identity))}", refuse
     same = " AND ".join(f"{column} = NEW.{column}" for column in guard.identity)
-    yield (
-        name,
-        (
-            f"CREATE TRIGGER {name} BEFORE INSERT ON {guard.table} "
-            f"WHEN EXISTS (SELECT 1 FROM {guard.table} WHERE id = NEW.id OR ({same})) BEGIN {_SQLITE_REFUSAL} END"
-        ),
-    )
+    yield "replace", "INSERT", f"WHEN EXISTS (SELECT 1 FROM {guard.table} WHERE id = NEW.id OR ({same})) {refuse}"
     if guard.counts:
-        name = f"{guard.table}_no_gap"
         before = f"SELECT 1 FROM {guard.table} WHERE agent_id = NEW.agent_id AND seq = NEW.seq - 1"
-        yield (
-            name,
-            f"CREATE TRIGGER {name} BEFORE INSERT ON {guard.table} WHEN NEW.seq <> 1 AND NOT EXISTS ({before}) "
-            "BEGIN SELECT RAISE(ABORT, 'refused: the entry before it is missing'); END",
-        )
+        refuse = "BEGIN SELECT RAISE(ABORT, 'refused: the entry before it is missing'); END"
+        yield "gap", "INSERT", f"WHEN NEW.seq <> 1 AND NOT EXISTS ({before}) {refuse}"
 
 
 _SQLITE_REFUSAL = "SELECT RAISE(ABORT, 'refused: it is kept for ever');"

@@ -5,12 +5,10 @@ or whether somebody with the key wrote the whole chain again. An exported head m
 the head is then missing or different.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import reduce
 from itertools import islice
@@ -19,18 +17,19 @@ from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.db.models import Max, Q
 from django.utils import timezone
 
 from audit.bulk import streamed
 from audit.models import AuditEntry
+from audit.trail import canonical
 from audit.verify import Problem, binary, ill_formed
 from config.errors import ConfigurationError
-from config.keyring import Key, keyring
+from config.keyring import keyring
 
 FORMAT = "palimpsest-heads-1"
 _AT_ONCE = 300  # trails in one query
+Head = dict[str, Any]
 
 
 class BadHeads(ConfigurationError):
@@ -39,25 +38,28 @@ class BadHeads(ConfigurationError):
     code = "bad_heads"
 
 
-def export(agent_id: int | None = None) -> dict[str, Any]:
+def export(agent_id: int | None = None, earlier: Sequence[Head] = ()) -> dict[str, Any]:
     """Export the last entry of every trail, or of one agent's trail. The newest key signs the export (Ed25519). The
-    export has no content.
+    export has no content. A head of `earlier` stays if its entry is missing or different now.
 
     `{"format", "at", "heads": [{"agent_id", "agent", "seq", "mac", "at"}], "key_id", "public_key", "signature"}`
     """
+    heads = {head["agent_id"]: head for head in _heads(agent_id)}
+    changed = (head for head in earlier if heads.get(head["agent_id"]) != head)
+    heads |= {head["agent_id"]: head for head, _ in _lost(changed)}
     key = keyring().heads[0]
-    private = _private(key)
+    private = Ed25519PrivateKey.from_private_bytes(key.secret)
     signed: dict[str, Any] = {
         "format": FORMAT,
         "at": timezone.now().isoformat(),
-        "heads": list(_heads(agent_id)),
+        "heads": list(heads.values()),
         "key_id": key.id,
-        "public_key": _base64(private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)),
+        "public_key": base64.b64encode(private.public_key().public_bytes_raw()).decode(),
     }
-    return signed | {"signature": _base64(private.sign(_canonical(signed)))}
+    return signed | {"signature": base64.b64encode(private.sign(canonical(signed).encode())).decode()}
 
 
-def _heads(agent_id: int | None) -> Iterator[dict[str, Any]]:
+def _heads(agent_id: int | None) -> Iterator[Head]:
     which = Q() if agent_id is None else Q(agent_id=agent_id)
     ends = AuditEntry.objects.filter(which).order_by("agent_id").values_list("agent_id").annotate(Max("seq"))
     with streamed(ends) as rows:
@@ -73,7 +75,7 @@ def _heads(agent_id: int | None) -> Iterator[dict[str, Any]]:
                 }
 
 
-def read(text: str | bytes) -> list[dict[str, Any]]:
+def read(text: str | bytes) -> list[Head]:
     """The heads of an export. Checks the signature. Raises BadHeads."""
     problem = "is not JSON"
     try:
@@ -86,15 +88,15 @@ def read(text: str | bytes) -> list[dict[str, Any]]:
             for key in keyring().heads:
                 if key.id == signed["key_id"]:
                     problem = "was changed after it was signed"
-                    _private(key).public_key().verify(signature, _canonical(signed))
-                    heads: list[dict[str, Any]] = signed["heads"]
-                    return heads
+                    public = Ed25519PrivateKey.from_private_bytes(key.secret).public_key()
+                    public.verify(signature, canonical(signed).encode())
+                    return list(signed["heads"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, InvalidSignature):
         pass
     raise BadHeads(f"The heads file {problem}.")
 
 
-def _is_head(head: dict[str, Any]) -> bool:
+def _is_head(head: Head) -> bool:
     return (
         isinstance(head["agent_id"], int)
         and isinstance(head["seq"], int)
@@ -104,29 +106,21 @@ def _is_head(head: dict[str, Any]) -> bool:
     )
 
 
-def problems(heads: list[dict[str, Any]]) -> Iterator[Problem]:
+def problems(heads: Iterable[Head]) -> Iterator[Problem]:
     """Report each exported entry that is now missing or different. It was the last entry of its trail.
 
     If the exported entry is unchanged and the chain is intact, all earlier entries are unchanged too.
     """
+    return (Problem(head["agent"], head["seq"], problem) for head, problem in _lost(heads))
+
+
+def _lost(heads: Iterable[Head]) -> Iterator[tuple[Head, str]]:
     for head in heads:
         found = AuditEntry.objects.filter(agent_id=head["agent_id"], seq=head["seq"]).values_list("mac", flat=True)
         mac = b""
         with ill_formed():
             mac = next((binary(each) for each in found[:1]), b"")
         if not mac:
-            yield Problem(head["agent"], head["seq"], "truncated: this entry was the last at the export and is missing")
+            yield head, "truncated: this entry was the last at the export and is missing"
         elif mac.hex() != head["mac"]:
-            yield Problem(head["agent"], head["seq"], "replaced: the export has another entry with this number")
-
-
-def _private(key: Key) -> Ed25519PrivateKey:
-    return Ed25519PrivateKey.from_private_bytes(key.secret)
-
-
-def _canonical(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _base64(value: bytes) -> str:
-    return base64.b64encode(value).decode("ascii")
+            yield head, "replaced: the export has another entry with this number"

@@ -4,8 +4,6 @@ A row has ids and copied labels instead of foreign keys, because it is kept afte
 `audit.trail` writes the tables of the trail. The database refuses to change or delete their rows (`audit.guards`).
 """
 
-from __future__ import annotations
-
 import json
 from functools import reduce
 from operator import or_
@@ -45,6 +43,7 @@ class Operation(models.TextChoices):
     AGENT_CHANGED = "agent_changed"
     KEY_ISSUED = "key_issued"
     KEY_REVOKED = "key_revoked"
+    CLAIMED = "claimed"
     REMEMBERED = "remembered"
     IMPORTED = "imported"
     REVISED = "revised"
@@ -75,6 +74,33 @@ class Operation(models.TextChoices):
     CHANGE_DECLINED = "change_declined"
 
 
+class State(models.TextChoices):
+    """State of a request to an agent's side.
+
+    To read: requested → active | denied | lapsed; active → expired | revoked. To change settings: open → accepted |
+    declined | lapsed | replaced (by a later proposal). To remove content: open → carried_out | declined | settled
+    (other requests removed the content).
+    """
+
+    REQUESTED = "requested"
+    ACTIVE = "active"
+    DENIED = "denied"
+    LAPSED = "lapsed"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+    OPEN = "open"
+    ACCEPTED = "accepted"
+    DECLINED = "declined"
+    REPLACED = "replaced"
+    CARRIED_OUT = "carried_out"
+    SETTLED = "settled"
+
+
+ACCESS_STATES = State.values[:6]
+PROPOSAL_STATES = ["open", "accepted", "declined", "lapsed", "replaced"]
+REMOVAL_STATES = ["open", "carried_out", "declined", "settled"]
+
+
 class ActorKind(models.TextChoices):
     """The kind of the actor on whose behalf an edit is made. An `operator` uses the service's command line or a
     tenant's key. The `steward` is the person who decides for the agent."""
@@ -97,23 +123,27 @@ OWN_EDITS = models.Q(actor_kind=ActorKind.AGENT.value, session__isnull=True) & _
     Operation.REVISED, Operation.DISCARDED, Operation.RESTORED, Operation.CONSOLIDATED
 )
 # Three kinds of rare entries, each with its own index: requests to an agent's side, requests and their outcomes
-# (audit/consent.py, proposals.py, removals.py), and reads.
+# (audit/consent.py), and reads. STEPS says what the entries of decisions do to requests.
 ASKS = _one_of(
     Operation.ACCESS_REQUESTED, Operation.CHANGE_PROPOSED, Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED
 )
-CONSENT = ASKS | _one_of(
-    Operation.ACCESS_GRANTED,
-    Operation.ACCESS_DENIED,
-    Operation.ACCESS_LAPSED,
-    Operation.ACCESS_EXPIRED,
-    Operation.ACCESS_REVOKED,
-    Operation.CHANGE_DECLINED,
-    Operation.AGENT_CHANGED,
-    Operation.REDACTED,
-    Operation.ERASED,
-    Operation.REQUEST_DECLINED,
-)
+STEPS = {  # the state before the entry, and the state after it
+    Operation.ACCESS_GRANTED: (State.REQUESTED, State.ACTIVE),
+    Operation.ACCESS_DENIED: (State.REQUESTED, State.DENIED),
+    Operation.ACCESS_LAPSED: (State.REQUESTED, State.LAPSED),
+    Operation.ACCESS_EXPIRED: (State.ACTIVE, State.EXPIRED),
+    Operation.ACCESS_REVOKED: (State.ACTIVE, State.REVOKED),
+    Operation.CHANGE_DECLINED: (State.OPEN, State.DECLINED),
+    Operation.AGENT_CHANGED: (State.OPEN, State.ACCEPTED),
+    Operation.REDACTED: (State.OPEN, State.CARRIED_OUT),
+    Operation.ERASED: (State.OPEN, State.CARRIED_OUT),
+    Operation.REQUEST_DECLINED: (State.OPEN, State.DECLINED),
+}
+CONSENT = ASKS | _one_of(*STEPS)
 READS = _one_of(Operation.CONTENT_READ)
+# Entries that can change who reads the silo.
+AUTHORITY_OPERATIONS = tuple(Operation)[:5]  # from agent_created to claimed
+AUTHORITY = _one_of(*AUTHORITY_OPERATIONS)
 
 
 class AuditEntry(models.Model):
@@ -197,17 +227,6 @@ class Change(models.Model):
         return f"agent {self.agent_id} #{self.seq}: memory {self.number}"
 
 
-class AccessState(models.TextChoices):
-    """State of a request to read: requested → active | denied | lapsed; active → expired | revoked."""
-
-    REQUESTED = "requested"
-    ACTIVE = "active"
-    DENIED = "denied"
-    LAPSED = "lapsed"
-    EXPIRED = "expired"
-    REVOKED = "revoked"
-
-
 class AccessRequest(models.Model):
     """A person's request to read an agent's memories. An active request is a grant.
 
@@ -224,7 +243,7 @@ class AccessRequest(models.Model):
     purpose = models.CharField(max_length=1000)
     scope = models.JSONField()
     seconds = models.PositiveIntegerField()
-    state = models.CharField(max_length=9, choices=AccessState.choices)
+    state = models.CharField(max_length=9, choices=State.choices[:6])
     asked_at = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
     decided_by = models.CharField(max_length=8, blank=True, choices=ActorKind.choices)
@@ -239,7 +258,7 @@ class AccessRequest(models.Model):
                 condition=models.Q(state="requested"),
                 name="access_one_open_per_person",
             ),
-            models.CheckConstraint(condition=models.Q(state__in=AccessState.values), name="access_known_state"),
+            models.CheckConstraint(condition=models.Q(state__in=ACCESS_STATES), name="access_known_state"),
         ]
         indexes = [models.Index(fields=["tenant_id", "state"], name="access_by_state")]
 

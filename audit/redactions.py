@@ -6,8 +6,6 @@ the triggers allow `trail.strip` to remove two things: these notes, and the bodi
 to the redaction's entry. All other values stay, and the chain can still be verified.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -26,14 +26,7 @@ from audit.bulk import insert_many
 from audit.models import ActorKind, AuditEntry, Change
 from config.keyring import keyring
 
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The agent that a trail belongs to."""
-
-    agent_id: int
-    tenant_id: int
-    label: str
+Touch = tuple[int, bytes | None, bytes | None]  # a memory's number, and its snapshots before and after an edit
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,84 +57,53 @@ class Actor:
         return cls(ActorKind.PERSON, label)
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The number, MAC and time of a trail's last entry; 0, b"" and None for an empty trail.
-
-    The agent's row also stores this head. So a verification detects the removal of the last entries.
-    """
-
-    seq: int
-    mac: bytes
-    at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Touch:
-    """One memory's snapshots before and after an edit."""
-
-    number: int
-    before: bytes | None
-    after: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Draft:
-    """An entry to append. `detail` contains numbers and names, never content.
+    """An entry to append. `detail` contains numbers and names, never content. `sealed` is encrypted content.
 
     `distinct_tokens` is the number of tokens in core memory after the edit. Exact duplicates count once.
     """
 
-    actor: Actor
-    operation: str
+    agent_id: int
+    tenant_id: int
+    agent_label: str
+    seq: int
     at: datetime
+    actor_kind: str
+    actor_label: str
+    operation: str
     session: int | None = None
-    detail: dict[str, Any] | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
     sealed: bytes | None = None
     distinct_tokens: int = 0
 
 
-def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]) -> Head:
-    """Write the entry that follows `after`, with its changes. Returns the new head.
+def append(draft: Draft, previous: bytes, touches: Iterable[Touch]) -> AuditEntry:
+    """Write an entry with its changes. `previous` is the MAC of the entry before it.
 
     Call it in the transaction of the edit, with the agent's row locked. Raises RuntimeError outside a transaction.
     """
     if not transaction.get_connection().in_atomic_block:
         raise RuntimeError("Append an entry in the transaction of its edit.")
-    key = keyring().audit[0]
     changes = [
-        {
-            "agent_id": subject.agent_id,
-            "seq": after.seq + 1,
-            "number": touch.number,
-            "before": touch.before,
-            "before_digest": snapshot_digest(touch.before),
-            "after": touch.after,
-            "after_digest": snapshot_digest(touch.after),
-        }
-        for touch in sorted(touches, key=lambda touch: touch.number)
+        Change(
+            agent_id=draft.agent_id,
+            seq=draft.seq,
+            number=number,
+            before=before,
+            before_digest=snapshot_digest(before),
+            after=after,
+            after_digest=snapshot_digest(after),
+        )
+        for number, before, after in sorted(touches)
     ]
-    entry: dict[str, Any] = {
-        "agent_id": subject.agent_id,
-        "tenant_id": subject.tenant_id,
-        "agent_label": subject.label,
-        "seq": after.seq + 1,
-        "at": draft.at,
-        "actor_kind": str(draft.actor.kind),
-        "actor_label": draft.actor.label,
-        "operation": str(draft.operation),
-        "session": draft.session,
-        "detail": draft.detail or {},
-        "sealed": draft.sealed,
-        "sealed_digest": None if draft.sealed is None else hashlib.sha256(draft.sealed).digest(),
-        "changes": len(changes),
-        "distinct_tokens": draft.distinct_tokens,
-        "key_id": key.id,
-    }
-    entry["mac"] = entry_mac(key.secret, after.mac, entry, changes_digest(changes))
-    insert_many([AuditEntry(**entry)])
-    insert_many([Change(**change) for change in changes])
-    return Head(entry["seq"], entry["mac"], draft.at)
+    key = keyring().audit[0]
+    entry = AuditEntry(**vars(draft), changes=len(changes), key_id=key.id)
+    entry.sealed_digest = None if draft.sealed is None else hashlib.sha256(draft.sealed).digest()
+    entry.mac = entry_mac(key.secret, previous, vars(entry), changes_digest(map(vars, changes)))
+    insert_many([entry])
+    insert_many(changes)
+    return entry
 
 
 def strip(agent_id: int, numbers: Sequence[int], notes: Sequence[int]) -> None:
@@ -161,25 +123,15 @@ def entry_mac(secret: bytes, previous: bytes, entry: dict[str, Any], changes: by
     fields = {name: entry[name] for name in _COVERED}
     fields["at"] = entry["at"].isoformat()
     fields["sealed_digest"] = entry["sealed_digest"].hex() if entry["sealed_digest"] else None
-    return hmac.digest(secret, previous + changes + _canonical(fields).encode(), "sha256")
+    return hmac.digest(secret, previous + changes + canonical(fields).encode(), "sha256")
 
 
 _COVERED = (
-    "agent_id",
-    "tenant_id",
-    "agent_label",
-    "seq",
-    "actor_kind",
-    "actor_label",
-    "operation",
-    "session",
-    "detail",
-    "changes",
-    "distinct_tokens",
-    "key_id",
+    *("agent_id", "tenant_id", "agent_label", "seq", "actor_kind", "actor_label"),
+    *("operation", "session", "detail", "changes", "distinct_tokens", "key_id"),
 )
 
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def changes_digest(changes: Iterable[dict[str, Any]]) -> bytes:
@@ -229,11 +181,8 @@ class SnapshotPart(models.Func):
     sql: ClassVar[dict[str, str]]
     output_field = models.BinaryField()
 
-    def as_sqlite(self, compiler: Any, connection: BaseDatabaseWrapper, **_: Any) -> Any:
-        return self.as_sql(compiler, connection, template=self.sql["sqlite"].format("%(expressions)s"))
-
-    def as_postgresql(self, compiler: Any, connection: BaseDatabaseWrapper, **_: Any) -> Any:
-        return self.as_sql(compiler, connection, template=self.sql["postgresql"].format("%(expressions)s"))
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, **_: Any) -> Any:  # type: ignore[override]
+        return super().as_sql(compiler, connection, template=self.sql[connection.vendor].format("%(expressions)s"))
 
 
 class SnapshotHead(SnapshotPart):

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import DatabaseError, DataError, models
 from django.db.models import Min
@@ -21,6 +21,7 @@ from audit.trail import changes_digest, entry_mac
 from config.keyring import Key, keyring
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +52,17 @@ class ill_formed:  # noqa: N801  it reads as a statement
         return self._found
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if not isinstance(error, ILL_FORMED) or (isinstance(error, DatabaseError) and not _is_bad_value(error)):
+        if not is_ill_formed(error):
             return False
         self._found.append(True)
         return True
 
 
-def _is_bad_value(error: DatabaseError) -> bool:
+def is_ill_formed(error: BaseException | None) -> bool:
     """Whether the error comes from a bad value, and not from the database itself. A bad value is a date that Python
     does not have, or text that is not UTF-8."""
-    return isinstance(error, DataError) or "decode to UTF-8" in str(error)
+    is_database = isinstance(error, DatabaseError) and not isinstance(error, DataError)
+    return isinstance(error, ILL_FORMED) and (not is_database or "decode to UTF-8" in str(error))
 
 
 def tolerant(label: str, check: Iterator[Problem]) -> Iterator[Problem]:
@@ -84,7 +86,9 @@ def trails() -> Iterator[tuple[int, str]]:
 
 def missing_guards() -> list[Problem]:
     advice = "is missing or altered: run 'manage.py migrate'"
-    return [Problem("", 0, f"trigger {name} {advice}") for name in guards.missing()]
+    found = [f"trigger {name} {advice}" for name in guards.missing()]
+    found += [f"{name}: the service did not make this, so remove it" for name in guards.unexpected()]
+    return [Problem("", 0, problem) for problem in found]
 
 
 def chain(agent_id: int, label: str) -> Iterator[Problem]:
@@ -98,7 +102,9 @@ def chain(agent_id: int, label: str) -> Iterator[Problem]:
     with ill_formed() as found:
         yield from walk.problems()
     if found:
-        unreadable = _first_unreadable(agent_id, walk.expected)
+        where = {"agent_id": agent_id, "seq__gte": walk.expected}
+        places = (first_unreadable(model, "seq", **where) for model in (AuditEntry, Change))
+        unreadable = min((seq for seq in places if seq is not None), default=walk.expected)
         with ill_formed():  # check the entries before that row
             yield from (each for each in _Walk(agent_id, label, unreadable).problems() if each.seq >= walk.expected)
         yield Problem(label, unreadable, ILL_FORMED_ROW)
@@ -116,13 +122,6 @@ def chain_since(agent_id: int, label: str, seq: int, head: tuple[int, bytes]) ->
         yield Problem(label, walk.expected, ILL_FORMED_ROW)
 
 
-def _first_unreadable(agent_id: int, start: int) -> int:
-    """The number of the first entry that cannot be read, or that has a change that cannot be read. The search begins
-    at entry `start`."""
-    found = [first_unreadable(model, "seq", agent_id=agent_id, seq__gte=start) for model in (AuditEntry, Change)]
-    return min((seq for seq in found if seq is not None), default=start)
-
-
 def first_unreadable(model: type[models.Model], number: str, **where: Any) -> int | None:
     """The lowest value of the column `number` in the rows that cannot be read. This reads each row with its own
     query."""
@@ -131,7 +130,7 @@ def first_unreadable(model: type[models.Model], number: str, **where: Any) -> in
         with ill_formed() as found:
             model._default_manager.filter(pk=pk).values().get()
         if found:
-            return whole(at)
+            return typed(int, at)
     return None
 
 
@@ -177,12 +176,12 @@ class _Walk:
 
     def _by_entry(self, rows: Iterator[ChangeRow]) -> Iterator[_Changes]:
         for seq, group in itertools.groupby(rows, key=itemgetter(0)):
-            yield _Changes.of(whole(seq), group, self._redacted)
+            yield _Changes.of(typed(int, seq), group, self._redacted)
 
     def _side_by_side(self, entries: Iterator[Row], changes: Iterator[_Changes]) -> Iterator[Problem]:
         waiting = next(changes, None)
         for entry in entries:
-            seq = whole(entry["seq"])
+            seq = typed(int, entry["seq"])
             if seq > self.expected:
                 yield Problem(self.label, self.expected, f"missing: entries {self.expected} to {seq - 1}")
             elif seq < self.expected:
@@ -286,9 +285,10 @@ def _entry_problems(
         return
     if own.is_ill_formed:
         return
-    if own.count != whole(entry["changes"]) and not follows(entry | {"changes": own.count}, previous, own.digest, keys):
-        kind = "missing" if own.count < entry["changes"] else "inserted"
-        yield f"{kind}: it has {own.count} changes, but {entry['changes']} were written"
+    written = typed(int, entry["changes"])
+    if own.count != written and not follows(entry | {"changes": own.count}, previous, own.digest, keys):
+        kind = "missing" if own.count < written else "inserted"
+        yield f"{kind}: it has {own.count} changes, but {written} were written"
     if not follows(entry, previous, own.digest, keys):
         yield ALTERED
     yield from own.problems
@@ -341,10 +341,10 @@ def follows(entry: Row, previous: bytes, changes: bytes, keys: Sequence[Key]) ->
     return False
 
 
-def whole(value: Any) -> int:
-    """The value, if it is a whole number. Raises TypeError for other types, because SQLite stores any type in any
-    column."""
-    if not isinstance(value, int):
+def typed(kind: type[T], value: object) -> T:
+    """The value, if it has exactly this type. (In Python, a boolean is an integer.) Raises TypeError for other types,
+    because SQLite stores any type in any column, and an entry's `detail` has any JSON."""
+    if type(value) is not kind:
         raise TypeError
     return value
 

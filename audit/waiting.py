@@ -1,6 +1,4 @@
-"""Limits how long a transaction waits for locks and for the disk."""
-
-from __future__ import annotations
+"""Transactions that wait for locks and for the disk only as long as necessary, and reads that make no writer wait."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +7,16 @@ from typing import Any
 from django.db import connection, transaction
 
 
-def wait_at_most(seconds: int) -> None:
-    """Limit the wait for each lock in this transaction. A statement that waits longer raises OperationalError.
+def wait_at_most(seconds: int, *, may_be_lost: bool = False) -> None:
+    """Limit the wait for each lock in this transaction. A statement that waits longer raises OperationalError. If the
+    transaction `may_be_lost` in a power cut, it does not wait for the disk.
 
     SQLite has a timeout of its own (settings.py).
     """
     if connection.vendor == "postgresql":
+        more = ", set_config('synchronous_commit', 'off', true)" if may_be_lost else ""
         with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{seconds}s"])
+            cursor.execute(f"SELECT set_config('lock_timeout', %s, true){more}", [f"{seconds}s"])
 
 
 def advisory_lock(number: int) -> None:
@@ -69,15 +69,32 @@ def with_timeout(seconds: int) -> Iterator[None]:
     try:
         is_outermost = not database.in_atomic_block
         with transaction.atomic():
-            if database.vendor == "postgresql":
-                _set_timeout(seconds, may_be_lost=is_outermost)
+            wait_at_most(seconds, may_be_lost=is_outermost)
             yield
     finally:
         if database.vendor == "sqlite":
             database.patience = None
 
 
-def _set_timeout(seconds: int, *, may_be_lost: bool) -> None:
-    more = ", set_config('synchronous_commit', 'off', true)" if may_be_lost else ""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT set_config('lock_timeout', %s, true){more}", [f"{seconds}s"])
+@contextmanager
+def consistent_reads() -> Iterator[None]:
+    """All reads in this block see the database as it was at the start. No writer waits for these reads.
+
+    Inside a transaction, reads see what that transaction sees.
+    """
+    database: Any = connection
+    if database.in_atomic_block:
+        yield
+    elif database.vendor == "sqlite":
+        database.ensure_connection()  # which sets the mode
+        mode, database.transaction_mode = database.transaction_mode, "DEFERRED"  # takes no lock
+        try:
+            with transaction.atomic():
+                yield
+        finally:
+            database.transaction_mode = mode
+    else:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield

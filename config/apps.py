@@ -1,7 +1,5 @@
 """The project as an app: its system checks and the commands that run the service."""
 
-from __future__ import annotations
-
 from django.apps import AppConfig
 from django.contrib.admin.apps import SimpleAdminConfig
 

@@ -1,7 +1,5 @@
 """Serves static files. The first request reads the list of files."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from django.http import Http404, HttpRequest

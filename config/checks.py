@@ -3,8 +3,6 @@
 Other apps have checks that query the database.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 An error names the variable and what is allowed. It never quotes the value, which may contain a secret.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
@@ -13,11 +11,11 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
-from config.keyfiles import read_key_file
+from config.keyfiles import how_to_open, read_key_file
 
 _TRUE = {"true", "yes", "on", "ok", "y", "1"}
 _FALSE = {"false", "no", "off", "n", "0"}
-_DIGITS = 9  # in a whole number: enough for every setting, too few for an overflow
+_WHOLE = re.compile(r"[0-9]{1,9}")  # enough digits for every setting, and without overflows
 _DATABASES = ("sqlite", "postgres", "postgresql", "psql", "pgsql")
 _DATABASE_ADVICE = "must be postgres://USER:PASSWORD@HOST:PORT/NAME (special characters %-encoded) or sqlite:///PATH"
 _MAIL_ADVICE = (
@@ -46,20 +44,19 @@ def whole(name: str, default: int) -> int:
     value = text(name)
     if not value:
         return default
-    if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
-        raise ImproperlyConfigured(f"{name} must be a whole number of at most {_DIGITS} digits")
+    if not _WHOLE.fullmatch(value):
+        raise ImproperlyConfigured(f"{name} must be a whole number of at most 9 digits")
     return int(value)
 
 
-def numbers(name: str, default: dict[str, int]) -> dict[str, int]:
-    """A variable with pairs of a name and a number, for example "ollama=2,openai=32"."""
+def numbers(name: str, default: dict[str, int], example: str = "") -> dict[str, int]:
+    """A variable with pairs of a name and a number ("ollama=2,openai=32"). With an `example`, any name is allowed."""
     found = {}
+    advice = example or f"{next(iter(default))}=2; the names are {', '.join(default)}"
     for part in listed(name, []):
-        what, _, value = (each.strip() for each in part.partition("="))
-        if what not in default or not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
-            raise ImproperlyConfigured(
-                f"{name} must be NAME=NUMBER,… (such as {next(iter(default))}=2); the names are {', '.join(default)}"
-            )
+        what, _, value = (each.strip() for each in part.rpartition("="))
+        if not _WHOLE.fullmatch(value) or not (what if example else what in default):
+            raise ImproperlyConfigured(f"{name} must be numbers by name, such as {advice}")
         found[what] = int(value)
     return default | found
 
@@ -72,11 +69,11 @@ def redis(name: str) -> str:
     return url
 
 
-def with_timeouts(url: str) -> str:
+def with_timeouts(url: str, connect: int, wait: int) -> str:
     """The URL of a Redis server, with timeouts. So no process waits forever for a server that does not answer."""
     if url.startswith("unix:"):
         return url
-    return f"{url}{'&' if '?' in url else '?'}socket_connect_timeout=3&socket_timeout=10"
+    return f"{url}{'&' if '?' in url else '?'}socket_connect_timeout={connect}&socket_timeout={wait}"
 
 
 def email(name: str) -> dict[str, Any]:
@@ -105,7 +102,7 @@ def secret_key(name: str, folder: Path) -> str:
         return text(name) or read_key_file(folder, "django")
     except OSError as failure:
         problem = f"{folder / 'django'} cannot be read ({failure.strerror})"
-        advice = f"repair that key file, or set {name}; this user must have access to KEYS_DIR or VAR_DIR"
+        advice = f"{how_to_open(folder, 'django')}, or set {name}"
         raise ImproperlyConfigured(f"{problem}: {advice}") from None
 
 

@@ -4,8 +4,6 @@ Commands print the message to standard error and return an exit code. The API re
 The admin shows the message. No message may quote the content of a memory.
 """
 
-from __future__ import annotations
-
 FAILED, USAGE, MODEL = 1, 2, 3  # exit codes of commands: failed; configuration or usage; the model
 
 

@@ -1,10 +1,7 @@
 """Settings of gunicorn. They also apply if `manage.py serve` starts gunicorn.
 
-Logs never quote an invalid request. The web processes count requests in files in one folder. The service empties this
-folder when it starts.
+Logs never quote an invalid request. The web processes count requests in memory that they share.
 """
-
-from __future__ import annotations
 
 import gc
 import os
@@ -12,16 +9,12 @@ import resource
 import socket
 import struct
 import sys
-from pathlib import Path
 from typing import Any
 
 from gunicorn import glogging  # type: ignore[import-untyped]
 
-from config import environment
+from config import environment, request_metrics
 
-_FILES = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus-client when a worker first imports it
-_ROOT = Path(__file__).resolve().parent.parent
-os.environ.setdefault(_FILES, str(Path(environment.text("VAR_DIR", str(_ROOT / "var"))) / "metrics"))
 SILENT_SECONDS = 20  # a client that sends nothing, or takes nothing, for this long is disconnected
 
 
@@ -47,15 +40,17 @@ def post_worker_init(_: Any) -> None:
     gc.freeze()
 
 
-def child_exit(_: Any, worker: Any) -> None:
-    from prometheus_client import multiprocess
+def pre_fork(server: Any, worker: Any) -> None:
+    """Give the new process a part of the memory with the counts of requests."""
+    taken = {other.part for other in server.WORKERS.values()}
+    worker.part = min(set(range(request_metrics.PARTS)) - taken)
 
-    multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+
+def post_fork(_: Any, worker: Any) -> None:
+    request_metrics.use_part(worker.part)
 
 
 def when_ready(server: Any) -> None:
-    if "GUNICORN_PID" not in os.environ:  # gunicorn sets it for a new server that takes over from a running one
-        _empty(Path(os.environ[_FILES]))
     behind = " (to a proxy that ends TLS)" if environment.switch("SECURE_SSL_REDIRECT", default=False) else ""
     for listener in server.LISTENERS:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # Linux passes them on to each connection
@@ -66,12 +61,3 @@ def when_ready(server: Any) -> None:
     manage = f"{os.path.relpath(sys.executable)} manage.py"
     sys.stderr.write(f"To create a first agent and its key: {manage} create_agent TENANT/AGENT --model PROVIDER/NAME\n")
     sys.stderr.write(f"To create a first person for the admin: {manage} create_superuser EMAIL\n")
-
-
-def _empty(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for file in folder.glob("*.db"):
-            file.unlink(missing_ok=True)
-    except OSError as failure:
-        sys.exit(f"error: cannot write to the folder {folder} ({failure.strerror}): check VAR_DIR")

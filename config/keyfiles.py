@@ -1,8 +1,6 @@
 """Key files. Each line is one secret in base64. The newest secret is first. The file mode is 0600. Only `create_keys`
 creates these files."""
 
-from __future__ import annotations
-
 import base64
 import os
 import secrets
@@ -20,6 +18,11 @@ def read_key_file(folder: Path, name: str) -> str:
         return ",".join((folder / name).read_text("ascii", "replace").split())
     except FileNotFoundError:
         return ""
+
+
+def how_to_open(folder: Path, name: str) -> str:
+    """What to do if the service cannot read the key file."""
+    return f"check KEYS_DIR; as the owner of the files, run 'chmod u=rwX,go= {folder} {folder / name}'"
 
 
 def exposed(folder: Path) -> list[Path]:
@@ -45,7 +48,7 @@ def create_key_file(folder: Path, name: str) -> bool:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = folder / f".{name}.{secrets.token_hex(4)}"
     size = DJANGO_KEY_BYTES if name == "django" else KEY_BYTES
-    _write_out(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), new_key(size) + "\n")
+    write_new(draft, new_key(size) + "\n")
     try:
         os.link(draft, folder / name)  # atomic, and fails if the name exists
     except FileExistsError:
@@ -59,13 +62,13 @@ def prepend_key(folder: Path, name: str) -> None:
     """Add a new key in front of the existing ones, atomically."""
     draft = folder / f".{name}.new"
     draft.unlink(missing_ok=True)  # left by a crash
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    _write_out(handle, "\n".join([new_key(), *read_key_file(folder, name).split(",")]) + "\n")
+    write_new(draft, "\n".join([new_key(), *read_key_file(folder, name).split(",")]) + "\n")
     draft.replace(folder / name)
 
 
-def _write_out(handle: int, text: str) -> None:
-    with os.fdopen(handle, "w", encoding="ascii") as file:
+def write_new(path: Path, text: str) -> None:
+    """Create a private file, and write it to the disk. Raises FileExistsError."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -1,11 +1,11 @@
 """The keyring: all keys of the service, by purpose. Each process loads the keys once. The keys are never in the
 database."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib
+import hmac
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import NoReturn
 from django.conf import settings
 
 from config.errors import ConfigurationError
-from config.keyfiles import KEY_BYTES, read_key_file
+from config.keyfiles import KEY_BYTES, how_to_open, read_key_file
 
 
 class KeysMissing(ConfigurationError):
@@ -44,37 +44,42 @@ class Keyring:
     heads: tuple[Key, ...]
 
 
-def keyring() -> Keyring:
-    """The keys from the settings or the key files. Raises KeysMissing, with a message that says how to create keys."""
-    return _load(*_named())
+def keyring(*, again: bool = False) -> Keyring:
+    """The keys from the settings or the key files. With `again`, the files are read again. If that fails, the old
+    keys are kept. Raises KeysMissing, with a message that says how to create keys."""
+    named = [str(settings.KEYS_DIR), *(getattr(settings, variable) for variable in _VARIABLES.values())]
+    if again:
+        with suppress(KeysMissing):
+            _load.__wrapped__(*named)
+            _load.cache_clear()
+    return _load(*named)
+
+
+def macs(text: str) -> list[bytes]:
+    """The MACs of a text with each pepper of the keyring, newest first. The newest pepper signs. With older peppers, a
+    key, link or row stays valid after a newer pepper is added."""
+    return [hmac.digest(pepper.secret, text.encode(), "sha256") for pepper in keyring().pepper]
+
+
+def is_proven(expected: object, text: str) -> bool:
+    """Whether `expected` is a MAC of the text. The comparison takes constant time. A value of a wrong type is no
+    MAC."""
+    stored = bytes(expected) if isinstance(expected, bytes | memoryview) else bytes(32)
+    matches = [hmac.compare_digest(stored, mac) for mac in macs(text)]
+    return any(matches)
 
 
 def silo_key(key_id: str) -> Key | None:
     """The key-encryption key with this id, or None. For an unknown id the key files are read again, because a key may
     have been added. Raises KeysMissing."""
-    found = _silo_key(keyring(), key_id)
-    return found or _silo_key(read_again(), key_id)
-
-
-def _silo_key(ring: Keyring, key_id: str) -> Key | None:
-    return next((key for key in ring.silo if key.id == key_id), None)
-
-
-def read_again() -> Keyring:
-    """Load the keys again. If that fails, keep the old keys."""
-    try:
-        fresh = _load.__wrapped__(*_named())
-    except KeysMissing:
-        return keyring()
-    _load.cache_clear()
-    return fresh
+    for again in (False, True):
+        for key in keyring(again=again).silo:
+            if key.id == key_id:
+                return key
+    return None
 
 
 _VARIABLES = {"silo": "SILO_KEYS", "audit": "AUDIT_KEY", "pepper": "PEPPER_KEY", "heads": "HEADS_KEY"}
-
-
-def _named() -> list[str]:
-    return [str(settings.KEYS_DIR), *(getattr(settings, variable) for variable in _VARIABLES.values())]
 
 
 @lru_cache(maxsize=8)
@@ -86,7 +91,8 @@ def _keys(folder: str, name: str, variable: str) -> tuple[Key, ...]:
     try:
         material = variable or read_key_file(Path(folder), name)
     except OSError as failure:
-        raise KeysMissing(f"The {name} key cannot be read from {folder} ({failure.strerror}).") from None
+        problem = f"The {name} key cannot be read from {folder} ({failure.strerror})"
+        raise KeysMissing(f"{problem}: {how_to_open(Path(folder), name)}.") from None
     if not material:
         raise KeysMissing(
             f"The {name} key is missing. If this database was used before, copy its keys from the backup into "

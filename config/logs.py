@@ -1,7 +1,5 @@
 """Logs: one JSON object per line on standard error, with ids and numbers, never with content."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 from typing import Any
@@ -75,7 +73,7 @@ LOGGING: dict[str, Any] = {
         # SQL parameters and request lines may contain content, so these loggers are off at every level.
         "django.db.backends": {"level": "CRITICAL", "propagate": False},
         "psycopg": {"level": "CRITICAL"},  # psycopg logs errors that it cannot raise, and quotes the row
-        "httpx": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},  # these libraries log addresses at INFO and response headers at DEBUG
         "httpcore": {"level": "WARNING"},
     },
 }

@@ -4,28 +4,17 @@ They use templates/plain.html. Their Content-Security-Policy allows only the ser
 proxies cache them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from csp.constants import NONE, SELF
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 
 from config.errors import DomainError
 
-POLICY = {
-    "default-src": [NONE],
-    "script-src": [SELF],
-    "style-src": [SELF],
-    "img-src": [SELF],
-    "form-action": [SELF],
-    "base-uri": [NONE],
-    "frame-ancestors": [NONE],
-}
 View = Callable[..., HttpResponse]
 
 
@@ -39,7 +28,7 @@ def plain(view: View) -> View:
         except DomainError as refusal:
             answer = render(request, "refused.html", {"refusal": str(refusal)}, status=409)
         answer["Cache-Control"] = "no-store, private"
-        answer._csp_replace = POLICY  # type: ignore[attr-defined]  # django-csp's own mark
+        answer._csp_replace = settings.STRICT_POLICY  # type: ignore[attr-defined]  # django-csp's own mark
         return answer
 
     return plain_view

@@ -1,8 +1,6 @@
 """The processes of a worker. They differ from django-q2's processes in one point: a worker ends when one of its
 processes is killed."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal
@@ -54,8 +52,11 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
             time.sleep(0.5)
 
     def reincarnate(self, process: Any) -> None:
+        is_fetching = process is self.pusher
         if not process.exitcode:  # else `_watch` ends the worker
             super().reincarnate(process)
+        if is_fetching and settings.REDIS_URL:  # Redis did not answer, and may have lost its tasks
+            queue.push(queue.SWEEP)
 
     def _finish(self) -> NoReturn:
         """Begin no new tasks. Give running tasks STOP_SECONDS to end. Then end the worker."""
@@ -99,7 +100,7 @@ def join_workers(first: Callable[[], None]) -> IO[bytes]:
 
     The system releases a file lock when the last process that holds it dies. All processes of a worker share its lock.
     """
-    settings.VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings.VAR_DIR.mkdir(parents=True, exist_ok=True)
     file = (settings.VAR_DIR / "worker.lock").open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

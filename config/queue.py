@@ -5,8 +5,6 @@ something to do. If the queue is in the database, the task is stored in the tran
 in Redis, the task is queued when that transaction is committed.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -23,6 +21,7 @@ from django_q.brokers import Broker, get_broker
 from django_q.exceptions import TimeoutException
 from django_q.models import OrmQ, Schedule
 from django_q.scheduler import scheduler
+from django_q.signing import BadSignature, SignedPackage
 from django_q.tasks import async_task
 
 from config.errors import USAGE, ConfigurationError, DomainError
@@ -34,9 +33,12 @@ REFINE_AGENT = "refinement.tasks.refine_agent"
 CLOSE_STALE = "refinement.tasks.close_stale"
 TELL_STEWARD = "memory.tasks.tell_steward"
 ASK_STEWARD = "memory.tasks.ask_steward"
-TASKS = frozenset({SWEEP, REFINE_AGENT, CLOSE_STALE, TELL_STEWARD, ASK_STEWARD})
+WRITE_HEADS = "memory.tasks.write_heads"
+IMPORT_MEMORIES = "memory.tasks.import_memories"
+TASKS = frozenset({SWEEP, REFINE_AGENT, CLOSE_STALE, TELL_STEWARD, ASK_STEWARD, WRITE_HEADS, IMPORT_MEMORIES})
 
-STALE_MINUTES = 5
+STALE_MINUTES, HEADS_MINUTES = 1, 60
+LONGEST_WAIT = timedelta(hours=6)  # of a task that is queued later
 LATE = timedelta(minutes=2)  # for a sweep: a worker checks its schedules every half minute
 
 
@@ -92,7 +94,7 @@ def task(do: Callable[..., str]) -> Callable[..., str]:
         except TimeoutException:
             code = "timed_out"
         except Exception as fault:
-            log.error("task failed", operation=do.__name__, exc_info=(type(fault), fault, fault.__traceback__))
+            log.error("task failed", operation=do.__name__, exc_info=fault)
             return "fault"
         log.error("task failed", operation=do.__name__, code=code)
         return code
@@ -103,19 +105,21 @@ def task(do: Callable[..., str]) -> Callable[..., str]:
 def put(name: str, *numbers: int) -> None:
     """Queue a task."""
     if settings.REDIS_URL:
-        transaction.on_commit(partial(_push, name, *numbers))
+        transaction.on_commit(partial(push, name, *numbers))
     else:
         with transaction.atomic():
             async_task(name, *numbers, broker=_broker())
 
 
-def _push(name: str, *numbers: int) -> None:
+def push(name: str, *numbers: int) -> None:
     """Queue a task, or log that it cannot be queued. An error would be too late, because the transaction is committed.
-    The sweep finds the agents that are due."""
+    The sweep finds the agents that are due. A letter waits in the database."""
     try:
         async_task(name, *numbers, broker=_broker())
-    except _redis_error():
+    except redis_error():
         log.error("task not queued", operation=name, number=numbers[0] if numbers else 0)
+        if name in (TELL_STEWARD, ASK_STEWARD):
+            put_later(name, *numbers, wait=timedelta())
 
 
 def put_later(name: str, *numbers: int, wait: timedelta) -> None:
@@ -131,8 +135,17 @@ def depth() -> int:
     """The number of tasks that no worker has taken. Raises QueueUnreachable."""
     try:
         return int(_broker().queue_size())
-    except _redis_error():
+    except redis_error():
         raise QueueUnreachable("The queue cannot be reached: check REDIS_URL.") from None
+
+
+def problem() -> QueueUnreachable | None:
+    """The reason why the queue cannot be used now."""
+    try:
+        depth()
+    except QueueUnreachable as unreachable:
+        return unreachable
+    return None
 
 
 def queue_due(broker: Broker | None = None) -> None:
@@ -144,7 +157,7 @@ def queue_due(broker: Broker | None = None) -> None:
         _remove_foreign()
         _bring_back()
     except Exception as fault:  # the database failed: django-q2 logs it, too, and the next pass tries again
-        log.error("schedules not looked through", exc_info=(type(fault), fault, fault.__traceback__))
+        log.error("schedules not looked through", exc_info=fault)
     scheduler(broker=broker)
 
 
@@ -157,12 +170,13 @@ def _remove_foreign() -> None:
 
 
 def _bring_back() -> None:
-    """If the next run of a repeated task is more than one interval away, make the task due now. This happens if the
-    clock was ahead when the next run was set."""
-    for row in Schedule.objects.filter(schedule_type=Schedule.MINUTES):
-        now = timezone.now()
-        if row.next_run > now + timedelta(minutes=row.minutes):
+    """If the next run of a task is too far away, make the task due now. This happens if the clock was ahead before."""
+    now = timezone.now()
+    for row in Schedule.objects.filter(next_run__gt=now):
+        longest = timedelta(minutes=row.minutes) if row.minutes else LONGEST_WAIT
+        if row.next_run > now + longest:
             Schedule.objects.filter(pk=row.pk).update(next_run=now)
+    OrmQ.objects.filter(lock__gt=now + timedelta(seconds=settings.Q_CLUSTER["retry"])).update(lock=now)
 
 
 def _is_ours(row: Schedule) -> bool:
@@ -187,6 +201,17 @@ def require_known(task: dict[str, Any], **_: Any) -> None:
         raise NotATask("This is not a task of Palimpsest.")
 
 
+def decode(text: Any) -> Any:
+    """Decode a task of the queue. Raises BadSignature. Then django-q2 drops and logs the task. Any other exception
+    would end the worker."""
+    try:
+        task = SignedPackage.loads(text)
+        require_known(task)
+    except Exception:  # noqa: BLE001  invalid data may raise any error
+        raise BadSignature from None
+    return task
+
+
 _PARTS = {"id", "name", "func", "args", "kwargs", "started", "group", "cluster", "ack_failure"}
 
 
@@ -197,6 +222,7 @@ def keep_schedules() -> None:
     for name, func, minutes in (
         ("palimpsest: sweep", SWEEP, settings.SWEEP_MINUTES),
         ("palimpsest: close stale", CLOSE_STALE, STALE_MINUTES),
+        ("palimpsest: heads", WRITE_HEADS, HEADS_MINUTES),
     ):
         rows = Schedule.objects.filter(name=name)
         rows.filter(next_run__lt=timezone.now()).update(next_run=timezone.now())  # no worker ran at that time
@@ -217,14 +243,19 @@ def unattended() -> str:
     expected = next_sweep()
     if expected is None:
         return "no worker has started yet: start 'manage.py worker'"
-    if timezone.now() - expected > LATE:
+    if not -timedelta(minutes=settings.SWEEP_MINUTES) <= timezone.now() - expected <= LATE:
         return f"no worker has looked for due agents since {expected:%Y-%m-%d %H:%M:%S} UTC"
     return ""
 
 
 def give_again() -> None:
-    """Put unfinished tasks back into the queue: those that workers have taken from the database."""
-    OrmQ.objects.filter(lock__gt=timezone.now()).update(lock=timezone.now())
+    """Put the tasks of dead workers back into the queue. A task that still runs on another machine then runs twice.
+
+    Redis does not keep a task that a worker has taken. Therefore a sweep queues new tasks for due agents.
+    """
+    if not settings.REDIS_URL:
+        OrmQ.objects.filter(lock__gt=timezone.now()).update(lock=timezone.now())
+    put(SWEEP)
 
 
 @cache
@@ -232,7 +263,7 @@ def _broker() -> Broker:
     return get_broker()
 
 
-def _redis_error() -> type[Exception]:
+def redis_error() -> type[Exception]:
     """The base class of all Redis errors. The Redis library is loaded only if it is needed."""
     from redis.exceptions import RedisError
 

@@ -5,8 +5,6 @@ So a database dump contains no key to sign in with. A row that somebody inserts 
 data signed with SECRET_KEY and a MAC made with the pepper.
 """
 
-from __future__ import annotations
-
 import hmac
 from typing import Any
 

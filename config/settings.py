@@ -4,8 +4,8 @@
 that `manage.py create_keys` creates.
 """
 
-from __future__ import annotations
-
+import os
+import resource
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ from django.templatetags.static import static
 
 from config import environment as env
 from config.logs import LOGGING as LOGGING
+
+os.umask(0o077)  # new files have the mode 0600, new folders 0700
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump contains keys and memories
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -58,6 +61,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "config.request_metrics.counted",
+    "csp.middleware.CSPMiddleware",  # before those that refuse a host name, for the error page
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -66,7 +70,6 @@ MIDDLEWARE = [
     "django_otp.middleware.OTPMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "csp.middleware.CSPMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 ROOT_URLCONF = "config.urls"
@@ -87,7 +90,6 @@ TEMPLATES = [
 ]
 
 DATABASES: dict[str, dict[str, Any]] = {"default": env.database("DATABASE_URL", DATA_DIR / "palimpsest.sqlite3")}
-DATABASES["default"]["ATOMIC_REQUESTS"] = False  # the write path opens its own transactions
 DATABASES["default"]["CONN_MAX_AGE"] = env.whole("CONN_MAX_AGE", 60)
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["ENGINE"] = "config.sqlite3"  # Django's backend, with fair waiting for writers
@@ -109,11 +111,8 @@ else:
     )
 
 REDIS_URL = env.redis("REDIS_URL")
-CACHES: dict[str, dict[str, Any]] = {
-    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
-    if REDIS_URL
-    else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
-}
+_CACHE, _PLACE = ("redis.RedisCache", env.with_timeouts(REDIS_URL, 1, 1)) if REDIS_URL else ("locmem.LocMemCache", "")
+CACHES = {"default": {"BACKEND": f"django.core.cache.backends.{_CACHE}", "LOCATION": _PLACE}}
 
 # People who sign in to the admin
 AUTH_USER_MODEL = "memory.Person"
@@ -128,12 +127,12 @@ LOGIN_URL, LOGIN_REDIRECT_URL = "admin:login", "admin:index"
 SESSION_ENGINE = "config.sessions"
 SESSION_COOKIE_AGE = 12 * 3_600
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "palimpsest_session", "palimpsest_csrf"
-SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+CSRF_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Strict"
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # with the name alone, anybody can lock a person out
+AXES_LOCKOUT_PARAMETERS = "memory.admin.plain_pages.accounts.counted_by"
 AXES_USERNAME_FORM_FIELD = "username"
 AXES_USERNAME_CALLABLE = "memory.admin.plain_pages.accounts.typed_address"
 AXES_CLIENT_IP_CALLABLE = "memory.admin.plain_pages.accounts.client_address"
@@ -146,30 +145,24 @@ AXES_LOCKOUT_CALLABLE = "memory.admin.plain_pages.accounts.locked_out"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
-USE_TZ = True
 USE_I18N = False
 FORMAT_MODULE_PATH = "config.formats"
 STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True  # serves files from the apps, without collectstatic
 WHITENOISE_AUTOREFRESH = WHITENOISE_ALLOW_ALL_ORIGINS = False
 
-SECURE_CONTENT_TYPE_NOSNIFF = True
-SECURE_REFERRER_POLICY = "same-origin"  # with "no-referrer" browsers send the origin "null" with forms
-X_FRAME_OPTIONS = "DENY"
-# Unfold's Alpine needs 'unsafe-eval'. No page with Unfold's theme shows the content of memories.
-CONTENT_SECURITY_POLICY = {
-    "DIRECTIVES": {
-        "default-src": [NONE],
-        "script-src": [SELF, UNSAFE_EVAL],
-        "style-src": [SELF, UNSAFE_INLINE],
-        "img-src": [SELF, "data:"],
-        "font-src": [SELF],
-        "connect-src": [SELF],
-        "form-action": [SELF],
-        "base-uri": [NONE],
-        "frame-ancestors": [NONE],
-    }
+STRICT_POLICY = {  # of pages without Unfold's theme (config/plain.py)
+    "default-src": [NONE],
+    "script-src": [SELF],
+    "style-src": [SELF],
+    "img-src": [SELF],
+    "form-action": [SELF],
+    "base-uri": [NONE],
+    "frame-ancestors": [NONE],
 }
+# Unfold's Alpine needs 'unsafe-eval'. No page with Unfold's theme shows the content of memories.
+_FOR_UNFOLD = {"script-src": [SELF, UNSAFE_EVAL], "style-src": [SELF, UNSAFE_INLINE], "img-src": [SELF, "data:"]}
+CONTENT_SECURITY_POLICY = {"DIRECTIVES": STRICT_POLICY | _FOR_UNFOLD | {"font-src": [SELF], "connect-src": [SELF]}}
 # Set these to true behind a TLS proxy (docs/reference/configuration.md). The defaults work without TLS.
 SECURE_SSL_REDIRECT = env.switch("SECURE_SSL_REDIRECT", default=False)
 SECURE_HSTS_SECONDS = env.whole("SECURE_HSTS_SECONDS", 0)
@@ -195,7 +188,9 @@ LEASE_SECONDS = env.whole("LEASE_SECONDS", 600)
 MODEL_CALL_SECONDS = env.whole("MODEL_CALL_SECONDS", 300)
 BATCH_TOKENS = env.whole("BATCH_TOKENS", 24_000)
 # Model tokens of a tenant in a calendar month (UTC), if the tenant has no own limit. None: no limit.
-MONTH_TOKENS: int | None = env.whole("MONTH_TOKENS", 0) or None
+MONTH_TOKENS: int | None = env.whole("MONTH_TOKENS", 5_000_000) or None
+# The models that agents can use, with the weight of their tokens. Empty: all, with weight 1.
+MODELS = env.numbers("MODELS", {}, "openai/gpt-4.1=1,anthropic/*=3")
 # Sessions that run at the same time: of a tenant, if it has no own limit, and of a provider. 0: no limit.
 TENANT_SESSIONS = env.whole("TENANT_SESSIONS", 0)
 PROVIDER_SESSIONS = env.numbers("PROVIDER_SESSIONS", {"openai": 0, "anthropic": 0, "ollama": 2, "builtin": 0})
@@ -218,7 +213,7 @@ Q_CLUSTER: dict[str, Any] = {
     "save_limit": -1,  # results are logged, not stored
     "poll": 1,
     "guard_cycle": 1,
-    **({"redis": env.with_timeouts(REDIS_URL)} if REDIS_URL else {"orm": "default"}),
+    **({"redis": env.with_timeouts(REDIS_URL, 3, 10)} if REDIS_URL else {"orm": "default"}),
 }
 
 # The admin's colors, as in palimpsest/plain.css. The theme's own colors have too little contrast in dark mode.
@@ -246,11 +241,7 @@ UNFOLD: dict[str, Any] = {
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "ACCOUNT": {"navigation": [{"title": "Your account", "link": "/admin/account/"}]},
-    "SIDEBAR": {
-        "show_search": False,
-        "show_all_applications": False,
-        "navigation": "memory.admin.base.navigation.sections",
-    },
+    "SIDEBAR": {"navigation": "memory.admin.base.navigation.sections"},
 }
 
 # Serving
@@ -274,7 +265,7 @@ SEARCH_CACHE_MB = env.whole("SEARCH_CACHE_MB", 512)
 
 # The API
 API_BODY_BYTES = env.whole("API_BODY_BYTES", 8_000_000)  # of a JSON body
-API_IMPORT_BYTES = env.whole("API_IMPORT_BYTES", 256 * 2**20)  # of an import; it is in memory until it is complete
+API_IMPORT_BYTES = env.whole("API_IMPORT_BYTES", 20 * 2**20)  # of an import, also when it is unpacked
 API_RATE = env.whole("API_RATE", 1_200)  # requests per minute and key
 CONTEXT_JOURNAL_DAYS = env.whole("CONTEXT_JOURNAL_DAYS", 7)
 REST_FRAMEWORK = {
@@ -286,7 +277,6 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "drf_standardized_errors.handler.exception_handler",
     "UNAUTHENTICATED_USER": None,
     "URL_FORMAT_OVERRIDE": None,  # our endpoints use `format` themselves
-    "UNICODE_JSON": True,
 }
 DRF_STANDARDIZED_ERRORS = {
     "EXCEPTION_HANDLER_CLASS": "memory.api.base.errors.Handler",
@@ -304,9 +294,9 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {  # for fields with the same name or values
-        "AccessStateEnum": "audit.models.AccessState.values",
-        "ProposalStateEnum": "audit.proposals.ProposalState.values",
-        "RemovalStateEnum": "audit.removals.RemovalState.values",
+        "AccessStateEnum": "audit.models.ACCESS_STATES",
+        "ProposalStateEnum": "audit.models.PROPOSAL_STATES",
+        "RemovalStateEnum": "audit.models.REMOVAL_STATES",
         "MemoryStateEnum": ["active", "discarded"],
         "AskerKindEnum": ["person", "operator"],
         "MemoryKindEnum": "memory.models.Kind.values",

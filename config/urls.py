@@ -1,7 +1,5 @@
 """The service's URLs. Each app has its own URLs in its folder `api`, `admin` or `monitoring`."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView

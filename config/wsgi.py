@@ -1,7 +1,5 @@
 """The web process. It refuses to start if keys are missing or the trail's triggers are missing, and says why."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable
@@ -10,6 +8,7 @@ from typing import IO, Any
 import django
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.wsgi import WSGIHandler
+from django.db import DatabaseError
 from django.http import HttpResponse, HttpResponseBase
 from gunicorn.http.errors import ParseException  # type: ignore[import-untyped]
 
@@ -72,3 +71,6 @@ try:
     application = _sound_application()
 except ImproperlyConfigured as wrong:
     sys.exit(_refusal(f"Palimpsest does not start: {wrong}"))
+except DatabaseError:
+    problem = "check that the database runs, DATABASE_URL, and write access to VAR_DIR."
+    sys.exit(_refusal(f"Palimpsest does not start: {problem}"))

@@ -1,7 +1,5 @@
 """The errors of the memory app. No error message quotes the content of a memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -165,6 +163,31 @@ class KeyRejected(MemoryFault):
     exit_code = USAGE
 
 
+class KeySuspended(KeyRejected):
+    """The agent's keys are suspended."""
+
+    code = "key_suspended"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The keys of this agent are suspended. After an owner of the tenant has lifted the suspension, exchange "
+            'the key: POST /api/v1/agent/keys with the body {"exchange": true}. If the silo was claimed, send the '
+            "recovery code of the claim instead of the key, or the code that the steward received by mail."
+        )
+
+
+class AuthorityBroken(MemoryFault):
+    """The service did not write the agent's row as it is now. Nothing of its silo leaves the service."""
+
+    code = "authority_broken"
+
+    def __init__(self, label: str) -> None:
+        super().__init__(
+            f"The settings of {label} were changed in the database, not by the service, so its silo stays closed. An "
+            f"operator must run 'manage.py repair_authority {label}'."
+        )
+
+
 class AgentConsentRequired(MemoryFault):
     """Only the agent's side (the runtime or the steward) can do this. The caller is not on the agent's side."""
 
@@ -187,6 +210,12 @@ class Erased(SiloKeyMissing):
     """The agent's data key was destroyed. Its silo can no longer be read or written."""
 
     code = "erased"
+
+
+class TrailShortened(MemoryFault):
+    """The agent's audit trail has lost entries that the newest signed heads show."""
+
+    code = "trail_shortened"
 
 
 class Redacted(NumbersError):

@@ -1,9 +1,9 @@
-"""The background tasks of this app. They send letters to stewards."""
-
-from __future__ import annotations
+"""The background tasks of this app. They send letters, write signed heads, and import memories."""
 
 from config.queue import ASK_STEWARD, TELL_STEWARD, task
+from memory.access import heads
 from memory.mail import letters, link_letters
+from memory.transfer import import_jobs
 
 
 @task
@@ -16,3 +16,16 @@ def tell_steward(agent_id: int, seq: int, whose: int, tried: int = 0) -> str:
 def ask_steward(agent_id: int, seq: int, tried: int = 0) -> str:
     """Send the steward a consent link. Each attempt creates a new link, so no token is stored."""
     return letters.post(link_letters.send, ASK_STEWARD, agent_id, seq, tried=tried)
+
+
+@task
+def write_heads() -> str:
+    """Write the signed heads of all trails to VAR_DIR."""
+    heads.write()
+    return "written"
+
+
+@task
+def import_memories(agent_id: int, number: int) -> str:
+    """Carry out an import job of the agent."""
+    return import_jobs.carry_out(agent_id, number)

@@ -4,8 +4,6 @@ person sees.
 When a page is imported, it registers itself on this site. So the site imports the pages inside its methods.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.paginator import InvalidPage
@@ -17,7 +15,6 @@ from unfold.sites import UnfoldAdminSite
 
 
 class Site(UnfoldAdminSite, OTPAdminSite):  # type: ignore[misc]  # Unfold comes without types
-    site_title = site_header = "Palimpsest"
     index_title = "Overview"
     enable_nav_sidebar = True
     index_template = "admin/overview.html"

@@ -1,21 +1,22 @@
 """A tenant's monthly allowance of model tokens. When it is used up, only sessions that a person requests are opened.
 
-The allowance counts the tokens of `gc` and of the sessions that the service drives. It does not count other sessions,
-because a runtime pays for its own model. The tokens of a session count when the session ends. So open sessions can
-exceed the allowance. Each session can exceed it by its own limit at most.
+Only `gc` and sessions that the service drives count, because a runtime pays for its own model. When a session opens, it
+reserves its limit. So sessions that run at the same time cannot together exceed the allowance. When the session ends,
+its tokens count, and the rest of its reservation is given back. The weight of its model multiplies both.
 """
 
-from __future__ import annotations
-
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Exists, F, OuterRef, Q, Value
+from django.db import transaction
+from django.db.models import Case, Exists, F, OuterRef, Q, Value, When
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from memory.models import Tenant
+from memory.models import DueReason, Tenant
+from refinement.errors import AllowanceSpent
+from refinement.llm import catalog
 from refinement.models import Driver, RefinementSession, Share
 
 
@@ -25,8 +26,7 @@ def month_of(moment: datetime) -> date:
 
 
 def next_month(moment: datetime) -> date:
-    first = month_of(moment)
-    return date(first.year + first.month // 12, first.month % 12 + 1, 1)
+    return (month_of(moment) + timedelta(days=31)).replace(day=1)
 
 
 def of(tenant: Tenant) -> int | None:
@@ -40,36 +40,58 @@ def spent(tenant_id: int, now: datetime | None = None) -> int:
     return rows.values_list("model_tokens", flat=True).first() or 0
 
 
-def left(tenant: Tenant, now: datetime | None = None) -> int | None:
-    """Return the number of tokens that are left this month, or None if there is no limit."""
-    most = of(tenant)
-    return None if most is None else max(0, most - spent(tenant.pk, now))
-
-
 def is_used_up(tenant: Tenant, now: datetime | None = None) -> bool:
-    return left(tenant, now) == 0
+    most = of(tenant)
+    return most is not None and spent(tenant.pk, now) >= most
 
 
 def used_up(now: datetime) -> Q:
-    """Return a filter for agents whose tenant has used up its allowance."""
+    """Return a filter for agents whose tenant has used up or reserved its allowance."""
     most: Any = OuterRef("tenant__month_tokens")
     if settings.MONTH_TOKENS is not None:
         most = Coalesce(most, Value(settings.MONTH_TOKENS))
-    share = Share.objects.filter(tenant_id=OuterRef("tenant_id"), month=month_of(now))
-    return Q(Exists(share.filter(model_tokens__gte=most))) | Q(tenant__month_tokens=0)
+    used = Case(When(month=month_of(now), then=F("model_tokens")), default=Value(0)) + F("reserved_tokens")
+    share = Share.objects.filter(tenant_id=OuterRef("tenant_id")).annotate(used=used)
+    return Q(Exists(share.filter(used__gte=most))) | Q(tenant__month_tokens=0)
+
+
+def reserve(session: RefinementSession, tenant: Tenant) -> None:
+    """Reserve the limit of a session that is about to open, or what the tenant has left if that is less. The session's
+    limit becomes what is reserved, unless a person requested the session. Other sessions of the tenant wait until the
+    transaction ends. Raises AllowanceSpent."""
+    most, weight = of(tenant), catalog.weight(session.model)
+    if most is None:
+        return
+    share = _locked(tenant.pk)
+    left = max(0, most - share.reserved_tokens - (share.model_tokens if share.month == month_of(timezone.now()) else 0))
+    if weight and session.trigger != DueReason.MANUAL:
+        if left < weight:
+            raise AllowanceSpent("The tenant has used or reserved its model tokens of this month. Try again later.")
+        session.max_model_tokens = min(session.max_model_tokens, left // weight)
+    session.reserved_tokens = min(session.max_model_tokens * weight, left)
+    share.reserved_tokens += session.reserved_tokens
+    share.save()
 
 
 def count(session: RefinementSession) -> None:
-    """Count the tokens of a session. Call this in the transaction that closes the session."""
+    """Count the tokens of a session, and give back what it reserved. Call this in the transaction that closes the
+    session."""
     tokens = session.prompt_tokens + session.completion_tokens
-    if session.driver == Driver.SERVER and tokens and session.closed_at is not None:
-        add(session.agent.tenant_id, tokens, session.closed_at)
+    if session.driver == Driver.SERVER and (tokens or session.reserved_tokens) and session.closed_at is not None:
+        add(session.agent.tenant_id, session.model, tokens, session.closed_at, session.reserved_tokens)
 
 
-def add(tenant_id: int, tokens: int, at: datetime) -> None:
-    """Add tokens to the tenant's total of the month."""
-    month = month_of(at)
-    Share.objects.get_or_create(tenant_id=tenant_id)
-    of_tenant = Share.objects.filter(tenant_id=tenant_id)
-    of_tenant.filter(Q(month=None) | Q(month__lt=month)).update(month=month, model_tokens=0)
-    of_tenant.filter(month=month).update(model_tokens=F("model_tokens") + tokens)  # not if `at` is in an earlier month
+@transaction.atomic
+def add(tenant_id: int, model: str, tokens: int, at: datetime, given_back: int = 0) -> None:
+    """Add a model's tokens to the tenant's total of the month, and end a reservation."""
+    share, month = _locked(tenant_id), month_of(at)
+    share.reserved_tokens -= min(given_back, share.reserved_tokens)
+    if share.month is None or share.month < month:
+        share.month, share.model_tokens = month, 0
+    if share.month == month:  # not if `at` is in an earlier month
+        share.model_tokens += tokens * catalog.weight(model)
+    share.save()
+
+
+def _locked(tenant_id: int) -> Share:
+    return Share.objects.select_for_update().get_or_create(tenant_id=tenant_id)[0]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from django.apps import AppConfig
 
 
@@ -8,10 +6,12 @@ class RefinementConfig(AppConfig):
     verbose_name = "Refinement"
 
     def ready(self) -> None:
-        from memory.consent.signals import removing
+        from memory.consent.claims import claiming
+        from memory.consent.requests import removing
         from memory.writing.signals import over_budget
         from refinement import backlog, gc_reports, session
 
+        claiming.connect(session.end_for_claim)
         removing.connect(session.end_for_removal)
         removing.connect(gc_reports.withdraw)
         over_budget.connect(backlog.when_over_budget)

@@ -4,8 +4,6 @@ A task in the queue only wakes a worker. The worker then chooses an agent (`refi
 delivers a task twice, no agent is refined twice. If the queue loses a task, the next sweep wakes workers again.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
@@ -28,7 +26,8 @@ from memory.policy import switches
 from memory.writing import edits
 from refinement import allowance, providers, schedule, scheduling
 from refinement.errors import AllowanceSpent, BackingOff
-from refinement.models import Outcome, RefinementSession, Waiting
+from refinement.llm.base import NoModel
+from refinement.models import RefinementSession, Waiting, held
 
 # At most this many wake-ups are queued, because mail waits behind them. A worker that takes an agent adds the next.
 AT_ONCE = 4
@@ -39,14 +38,17 @@ REPEAT_AFTER = timedelta(minutes=1)  # a repeated request gets a new task after 
 def request(agent: Agent) -> Agent:
     """Make the agent due now. The agent's side requests this.
 
-    Raises MemoryDisabled, Erased, BackingOff, AllowanceSpent.
+    Raises MemoryDisabled, Erased, NoModel, BackingOff, AllowanceSpent.
     """
     with edits.locked(agent) as row:
         edits.require_key(row)
         switches.require_on(row)
+        if not row.model:
+            raise NoModel
         now = timezone.now()
         if row.failures_in_a_row and row.quiet_until and now < row.quiet_until:  # each attempt may cost money
             raise BackingOff(f"The last refinement failed. Try again after {row.quiet_until:%Y-%m-%d %H:%M:%S} UTC.")
+        schedule.require_useful(row)
         if allowance.is_used_up(row.tenant, now):
             next_month = f"{allowance.next_month(now):%Y-%m-%d}"
             raise AllowanceSpent(f"The tenant has used up its model tokens of this month. Try again on {next_month}.")
@@ -113,11 +115,12 @@ def sweep() -> int:
     before it.
     """
     began = timezone.now()
+    schedule.bring_back()
     remove_lost()
     failing = providers.failing_names()
-    chosen = list(_in_turn().exclude(_using(failing))[: settings.SWEEP_AGENTS])
+    chosen = list(_in_turn().exclude(providers.using(failing))[: settings.SWEEP_AGENTS])
     for name in failing:
-        chosen += schedule.due().filter(_using([name])).order_by(*_REQUESTED_FIRST)[:AT_ONCE]
+        chosen += schedule.due().filter(providers.using([name])).order_by(*_REQUESTED_FIRST)[:AT_ONCE]
     stay = {(agent.pk, agent.model) for agent in chosen}
     before = Waiting.objects.filter(taken_at=None, since__lt=began).values_list("pk", "model")
     gone = sorted(pk for pk, _ in set(before) - stay)
@@ -132,14 +135,6 @@ def _in_turn() -> QuerySet[Agent]:
     place = Window(RowNumber(), partition_by=[F("tenant_id"), _PROVIDER], order_by=_REQUESTED_FIRST)
     columns = schedule.due().select_related(None).only("tenant_id", "model", "due_reason", "due_at")
     return columns.annotate(place=place).order_by("place", "due_at", "pk")
-
-
-def _using(names: Iterable[str]) -> Q:
-    """Return a filter for agents with these models or providers."""
-    found = Q(model__in=list(names))
-    for provider in (name for name in names if "/" not in name):
-        found |= Q(model__startswith=f"{provider}/")
-    return found
 
 
 _PROVIDER = Substr(F("model"), 1, StrIndex(F("model"), Value("/")))
@@ -164,6 +159,7 @@ def _add(agents: Iterable[Agent]) -> int:
             claim=claim,
         )
         for agent in sorted(agents, key=attrgetter("pk"))
+        if agent.model
     ]
     if not rows:
         return 0
@@ -199,7 +195,7 @@ def wake_next() -> None:
 def _wake_later() -> None:
     """Queue a wake-up for the time when a closed provider opens again."""
     closed = providers.closed()
-    waits = Waiting.objects.filter(taken_at=None).filter(_using(closed)).first() if closed else None
+    waits = Waiting.objects.filter(taken_at=None).filter(providers.using(closed)).first() if closed else None
     if waits is not None and not is_put_later(REFINE_AGENT):
         put_later(REFINE_AGENT, waits.pk, wait=min(closed.values()) - timezone.now())
 
@@ -209,9 +205,8 @@ def _is_dry() -> bool:
     now = scheduling.closed()
     if scheduling.free(now).exists():
         return False
-    others = (
-        schedule.due().exclude(tenant_id__in=now.tenants).exclude(_using([*now.providers, *providers.failing_names()]))
-    )
+    failing = providers.using([*now.providers, *providers.failing_names()])
+    others = schedule.due().exclude(tenant_id__in=now.tenants).exclude(failing)
     return others.filter(~Exists(Waiting.objects.filter(agent_id=OuterRef("pk")))).exists()
 
 
@@ -222,7 +217,7 @@ def _next_agents(most: int) -> list[int]:
 def remove_lost() -> None:
     """Remove agents whose worker died, so that they can be added again. Their open sessions end separately."""
     now = timezone.now()
-    driven = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.OPEN, lease_until__gte=now)
+    driven = RefinementSession.objects.filter(held(now), agent=OuterRef("pk"))
     opening = timedelta(seconds=settings.LEASE_SECONDS)  # an import may lock the agent this long
     lost = Q(taken_at__lt=now - opening) | Q(taken_at__gt=now + opening)  # or a wrong clock set the time
     Waiting.objects.filter(lost).filter(~Exists(driven)).delete()

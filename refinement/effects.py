@@ -4,8 +4,6 @@ The functions run in the transaction of the call (`refinement.knife`), and the a
 a function raises a domain error. Then the function's changes to the session's row are not stored.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -303,7 +301,7 @@ def _show(call: CallContext, numbers: Sequence[int]) -> list[dict[str, Any]]:
     silo, hidden = Silo.for_agent(call.agent), ledger.left_out(call.agent)
     lines = []
     for memory in edits.fetch(call.agent, numbers):
-        if memory.category not in hidden and memory.discarded_at is None:
+        if not (memory.category in hidden or memory.is_instruction or memory.discarded_at):
             lines.append(ledger.Entry(memory, silo.open(memory)).record())
             if call.session.shown.get(str(memory.number)) != memory.version:
                 call.session.shown[str(memory.number)] = memory.version

@@ -1,7 +1,5 @@
 """The errors of this app. No message quotes the content of a memory."""
 
-from __future__ import annotations
-
 from config.errors import DomainError
 
 
@@ -22,8 +20,8 @@ class SessionEnded(RefinementError):
 
 
 class BackingOff(RefinementError):
-    """The agent's last session failed. The service tries again after a cool-down. If the agent's side requests a
-    refinement, the cool-down does not become shorter."""
+    """The agent's last session failed, or the agent's side requested it and it changed almost nothing. If the
+    agent's side requests a refinement, the cool-down does not become shorter."""
 
     code = "backing_off"
 

@@ -5,8 +5,6 @@ because the caller can read the file. The report about a silo is content, so it 
 with the agent's key or under a grant.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +23,7 @@ from memory.writing import edits
 from refinement import allowance, gc_reports
 from refinement.gc_logs import Log, Text, log_of
 from refinement.llm import base, catalog
-from refinement.llm.base import LongText, Message, ModelError, ModelNotConfigured
+from refinement.llm.base import LongText, Message, ModelError, ModelNotConfigured, NoModel
 from refinement.models import GcReport
 
 TEMPERATURE, MAX_TOKENS = 0.3, 4_096
@@ -127,6 +125,8 @@ def _collect(agent: Agent, name: str, options: Options, output: Output) -> None:
 def _require_model(agent: Agent, agent_log: Log, model: str, options: Options) -> None:
     """Check the model before the call. Raises GcFailed."""
     provider, slash, name = model.partition("/")
+    if not model:
+        raise GcFailed(str(NoModel()), MODEL)
     if not slash or not model.isprintable():
         raise GcFailed(f'invalid model format "{model}": expected provider/model-name', FAILED)
     if not provider or not name:
@@ -149,12 +149,12 @@ def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
     try:
         opened, name = catalog.open_model(model)
         reply = opened.complete(_request(name, text, quotes=quotes))
-        allowance.add(agent.tenant_id, reply.usage.total, timezone.now())
+        allowance.add(agent.tenant_id, model, reply.usage.total, timezone.now())
         return reply.text
     except ModelNotConfigured as problem:
         raise GcFailed(str(problem), MODEL) from None
     except ModelError as failure:
-        allowance.add(agent.tenant_id, failure.usage.total, timezone.now())
+        allowance.add(agent.tenant_id, model, failure.usage.total, timezone.now())
         known = ERROR_CLASSES[model.partition("/")[0]]
         kind = "timeout" if isinstance(failure, base.ModelTimedOut) else known.get(failure.status, "server")
         exit_code = FAILED if kind == "bad_request" else MODEL
@@ -173,7 +173,6 @@ def _request(name: str, text: Text, *, quotes: bool) -> base.Request:
         temperature=TEMPERATURE,
         seconds=settings.MODEL_CALL_SECONDS,
         retries=0,
-        is_shared=False,
         quotes=quotes,
         long=long,
     )

@@ -1,7 +1,5 @@
 """Reports of `gc`. A model writes them about an agent's log, in three sections. They are stored sealed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import zip_longest

@@ -9,8 +9,6 @@ with `briefing`, `call` and `abort`. The first briefing divides the ledger into 
 numbers of each batch. So a repeated briefing shows the same batch.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -153,7 +151,7 @@ def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | No
         row = _driven(locked, number)
         if locked.memory_enabled:
             # A runtime chooses the reply's name, and the name may quote the reply.
-            digest = Silo.for_agent(locked).digest(f"reply/{reply}").hex() if reply else ""
+            digest = Silo.for_agent(locked).digest(reply, "reply").hex() if reply else ""
             return _carry_out(locked, row, tool, arguments, digest)
         sessions.end(locked, row, Outcome.INCOMPLETE, errors.MemoryDisabled.code)
     raise errors.MemoryDisabled  # outside the transaction, which has ended the session
@@ -256,25 +254,9 @@ def _record(call: CallContext, name: str, result: str, started: float) -> None:
 
 
 _COUNTED = (
-    "summaries",
-    "lost_tokens",
-    "changes",
-    "searches",
-    "failed_calls",
-    "floor_refusals",
-    "merged",
-    "updated",
-    "deleted",
-    "protected",
-    "promoted",
-    "tokens_after",
-    "memories_after",
-    "own_microseconds",
-    "batch",
-    "steps",
-    "last_reply",
-    "reply_calls",
-    "lease_until",
+    *("summaries", "lost_tokens", "changes", "searches", "failed_calls", "floor_refusals", "merged", "updated"),
+    *("deleted", "protected", "promoted", "tokens_after", "memories_after", "own_microseconds", "batch", "steps"),
+    *("last_reply", "reply_calls", "lease_until"),
 )
 
 

@@ -3,8 +3,6 @@
 Each line is one memory. JSON escapes the text of the memory, so the text cannot look like another line.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from datetime import datetime
 
 from django.conf import settings
 
+from config.wording import LINE_ENDS
 from memory.models import Agent, Kind, Memory
 from memory.models.memories import MemoryQuerySet
 from memory.policy import switches
@@ -55,10 +54,7 @@ class Entry:
 
 def one_line(record: dict[str, object]) -> str:
     """A record as JSON on one line. U+0085, U+2028 and U+2029 are escaped, because some programs end a line there."""
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).translate(_LINE_ENDS)
-
-
-_LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).translate(LINE_ENDS)
 
 
 def moment(at: datetime) -> str:
@@ -67,8 +63,8 @@ def moment(at: datetime) -> str:
 
 
 def refinable(agent: Agent) -> MemoryQuerySet:
-    """The agent's active core memories, except those whose category is not refined now."""
-    return Memory.objects.of(agent).active().core().exclude(category__in=left_out(agent))
+    """The agent's active core memories, except imported instructions and categories that are not refined now."""
+    return Memory.objects.of(agent).active().core().filter(is_instruction=False).exclude(category__in=left_out(agent))
 
 
 def left_out(agent: Agent) -> frozenset[str]:

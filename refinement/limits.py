@@ -5,8 +5,6 @@ The limit of the circuit breaker is the floor, a number of core tokens. Cuts do 
 together cannot go below the floor. Memories that are added during a session do not allow the session more cuts.
 """
 
-from __future__ import annotations
-
 from decimal import ROUND_CEILING, Decimal
 
 from memory.models import Agent
@@ -26,14 +24,10 @@ MAX_CALLS_PER_REPLY = 200
 
 def of(agent: Agent) -> dict[str, int]:
     """The limits of the agent's next session, by field name."""
-    defaults = DEFAULTS | {"max_changes": max(MIN_DEFAULT_CHANGES, agent.core_count // 2)}
-    own = {name: getattr(agent, name) for name in defaults}
-    of_tenant = {name: getattr(agent.tenant, name) for name in defaults}
-    return defaults | _set(of_tenant) | _set(own)
-
-
-def _set(values: dict[str, int | None]) -> dict[str, int]:
-    return {name: value for name, value in values.items() if value is not None}
+    limits = DEFAULTS | {"max_changes": max(MIN_DEFAULT_CHANGES, agent.core_count // 2)}
+    for owner in (agent.tenant, agent):
+        limits |= {name: value for name in limits if (value := getattr(owner, name)) is not None}
+    return limits
 
 
 def floor(retention: Decimal, target: int, high_water: int) -> int:

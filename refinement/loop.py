@@ -4,8 +4,6 @@ No transaction is open during a model call. Each edit has its own transaction. S
 edits are complete and in the audit trail.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +12,7 @@ from dataclasses import dataclass, field
 
 import structlog
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from config.errors import DomainError
@@ -22,14 +21,14 @@ from memory.errors import MemoryDisabled
 from memory.models import Agent
 from memory.policy import tokens
 from memory.policy.validation import MAX_CONTENT
-from refinement import ledger, limits, prompts, tools
+from refinement import ledger, limits, probe, prompts, tools
 from refinement import session as sessions
 from refinement.errors import LimitReached, SessionEnded
 from refinement.knife import Knife, Result
-from refinement.llm.base import Message, Model, ModelError, Reply, Request, Usage
+from refinement.llm.base import MAX_OUTPUT_TOKENS, Message, Model, ModelError, Reply, Request, Usage
 from refinement.llm.catalog import open_model
 from refinement.models import Mode, Outcome, RefinementSession
-from refinement.schedule import WORKER_STOPPED
+from refinement.schedule import DATABASE_FAILED, NOT_CONFIGURED, WORKER_STOPPED
 
 log = structlog.get_logger("palimpsest.refinement")
 
@@ -69,6 +68,9 @@ def drive(
         with suppress(Exception):
             sessions.close(session, Outcome.INCOMPLETE, WORKER_STOPPED)
         raise
+    except (OperationalError, InterfaceError):
+        _close_after_fault(session)
+        raise
     except BaseException:  # interrupted, or a bug: the agent must not wait for the lease
         with suppress(Exception):
             sessions.close(session, Outcome.FAILED, sessions.INTERRUPTED)
@@ -77,10 +79,20 @@ def drive(
     return session
 
 
+def _close_after_fault(session: RefinementSession) -> None:
+    """End the session when the database answers again. If the lease ends before, the session ends as abandoned."""
+    for _ in range(settings.LEASE_SECONDS):
+        reconnect()
+        with suppress(OperationalError, InterfaceError):
+            sessions.close(session, Outcome.INCOMPLETE, DATABASE_FAILED)
+            return
+        time.sleep(1)
+
+
 def _work(session: RefinementSession, report: Report, failed: Callable[[DomainError], None]) -> None:
     try:
-        model, name = open_model(session.model)
-        _Run(session, model, name, report).work()
+        model, name = open_model(session.model, session.agent)
+        _Run(session, model, name, report, Knife(session)).work()
     except LimitReached as reached:
         sessions.close(session, Outcome.INCOMPLETE, f"limit_{reached.limit}")
     except MemoryDisabled as off:
@@ -89,7 +101,10 @@ def _work(session: RefinementSession, report: Report, failed: Callable[[DomainEr
         pass  # closed by the Knife, or because its lease ran out
     except DomainError as failure:  # an error of the model, or a broken seal
         failed(failure)
-        sessions.close(session, Outcome.FAILED, failure.code)
+        is_configuration = isinstance(failure, ModelError) and failure.is_configuration
+        # The test shows whether all requests fail, or only those of this session.
+        code = NOT_CONFIGURED if is_configuration and probe.trouble(session.agent, calls=True) else failure.code
+        sessions.close(session, Outcome.FAILED, code)
 
 
 @dataclass(slots=True)
@@ -100,11 +115,9 @@ class _Run:
     model: Model
     model_name: str
     report: Report
-    knife: Knife = field(init=False)
+    knife: Knife
     spent: Usage = field(default_factory=Usage)
-
-    def __post_init__(self) -> None:
-        self.knife = Knife(self.session)
+    last: Usage = field(default_factory=Usage)  # of the last call
 
     def work(self) -> None:
         """Process the batches in order, until the session has ended."""
@@ -149,14 +162,18 @@ class _Run:
         return result
 
     def _ask(self, messages: Sequence[Message]) -> Reply:
-        """Call the model. Its tokens are counted even if the call fails."""
-        if self.spent.total >= self.session.max_model_tokens:
+        """Call the model. Its tokens are counted even if the call fails. Raises LimitReached if the call may exceed the
+        session's limit: the last call and its reply are part of the next prompt."""
+        prompt = max(_prompt_tokens(messages), self.last.total)
+        tokens_left = self.session.max_model_tokens - self.spent.total - prompt
+        if tokens_left <= 0:
             raise LimitReached("model_tokens", self.session.max_model_tokens)
         left = self._seconds_left()
         request = Request(
             model=self.model_name,
             messages=tuple(messages),
             tools=tools.schemas(self.session.mode),
+            max_output_tokens=min(MAX_OUTPUT_TOKENS, tokens_left),
             seconds=max(0.1, min(settings.MODEL_CALL_SECONDS, left)),
             is_cut_short=left < settings.MODEL_CALL_SECONDS,
         )
@@ -176,7 +193,7 @@ class _Run:
         return self.session.max_seconds - (timezone.now() - self.session.opened_at).total_seconds()
 
     def _count(self, usage: Usage, calls: int, started: float) -> None:
-        self.spent += usage
+        self.last, self.spent = usage, self.spent + usage
         sessions.count_model_calls(self.session, usage, calls, round((time.perf_counter() - started) * 1_000))
 
 
@@ -184,5 +201,8 @@ def _estimated(messages: Sequence[Message], reply: Reply) -> Usage:
     """An estimate of a call's tokens. It is needed for servers that do not report the tokens, so that the session's
     limit also applies there."""
     arguments = json.dumps([call.arguments for call in reply.tool_calls], default=str)
-    prompt = sum(tokens.count(message.text) for message in messages)
-    return Usage(prompt=prompt, completion=tokens.count(reply.text + arguments))
+    return Usage(prompt=_prompt_tokens(messages), completion=tokens.count(reply.text + arguments))
+
+
+def _prompt_tokens(messages: Sequence[Message]) -> int:
+    return sum(tokens.count(message.text) for message in messages)

@@ -4,8 +4,7 @@ The model gets a report of these details and can add those that should stay. No 
 The report may contain too much, because every word with a capital letter counts as a name if it is not a stop word.
 """
 
-from __future__ import annotations
-
+import calendar
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -14,8 +13,7 @@ from dataclasses import dataclass
 from memory.search.words import stemmer, stop_words
 from refinement.similarity import NUMBER_WORDS
 
-_NAMES = "january february march april may june july august september october november december"
-_MONTHS = _NAMES.split()
+_MONTHS = [name.lower() for name in calendar.month_name[1:]]
 _MONTH = rf"(?:{'|'.join(rf'{name[:3]}(?:{name[3:]})?' for name in _MONTHS)})\b"
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?\b"
 _YEAR = r"(?:,?\ \d{4}\b)?"
@@ -57,7 +55,8 @@ def losses(source: str, result: str, language: str) -> list[Specific]:
     In the result, a date, a number or a name may have another form. These are the same: "7 May 2023" and 2023-05-07;
     "three" and 3; "Ana's" and Ana. Other details must be in the result unchanged, except for upper and lower case.
     """
-    text, terms = _plain(result).casefold(), _terms(result, language)
+    source, result = (unicodedata.normalize("NFKC", text) for text in (source, result))
+    text, terms = result.casefold(), _terms(result, language)
 
     def is_kept(specific: Specific) -> bool:
         if specific.kind in ("date", "number", "name"):
@@ -69,13 +68,9 @@ def losses(source: str, result: str, language: str) -> list[Specific]:
 
 def _specifics(text: str, language: str) -> Iterator[Specific]:
     common = stop_words(language)
-    for found in _SPECIFIC.finditer(_plain(text)):
+    for found in _SPECIFIC.finditer(text):
         if found.lastgroup != "name" or (found[0][0].isupper() and found[0].casefold() not in common):
             yield Specific(str(found.lastgroup), found[0])
-
-
-def _plain(text: str) -> str:
-    return unicodedata.normalize("NFKC", text)
 
 
 def _terms(text: str, language: str) -> set[str]:
@@ -83,7 +78,7 @@ def _terms(text: str, language: str) -> set[str]:
     their stems."""
     stem = stemmer(language)
     terms: set[str] = set()
-    for year, month, day, number, word in _TERM.findall(_plain(text)):
+    for year, month, day, number, word in _TERM.findall(text):
         if word:
             terms.add(_SPELLINGS.get(word.casefold()) or stem(word.casefold()))
         elif number:

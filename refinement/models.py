@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -38,6 +38,16 @@ class Driver(models.TextChoices):
     RUNTIME = "runtime"
 
 
+def held(now: datetime) -> Q:
+    """A filter for open sessions with a valid lease. A lease that ends too late is not valid, because the clock was
+    wrong when it was set."""
+    return Q(outcome=Outcome.OPEN, lease_until__range=(now, now + _longest_lease()))
+
+
+def _longest_lease() -> timedelta:
+    return timedelta(seconds=2 * settings.LEASE_SECONDS)  # the clocks of two machines can differ
+
+
 class RefinementSession(models.Model):
     """A refinement session. Each agent has at most one open session. Sessions are kept forever. An ended session has no
     content.
@@ -62,6 +72,7 @@ class RefinementSession(models.Model):
     max_failed_calls = models.PositiveIntegerField()
     max_seconds = models.PositiveIntegerField()
     max_model_tokens = models.PositiveBigIntegerField()
+    reserved_tokens = models.PositiveBigIntegerField(default=0, db_default=0, help_text="of the tenant's allowance")
     # Core memory before exact duplicates were removed, and the tokens of the removed ones. `duplicates_removed` also
     # counts journal memories.
     tokens_before = models.PositiveBigIntegerField()
@@ -135,6 +146,10 @@ class RefinementSession(models.Model):
         that this session has cut. The circuit breaker uses this count."""
         return self.tokens_before - self.repeated_tokens - self.lost_tokens
 
+    def is_held(self) -> bool:
+        """Whether the lease of this open session is valid, as `held` has it."""
+        return timedelta() <= self.lease_until - timezone.now() <= _longest_lease()
+
     def renew_lease(self) -> None:
         self.lease_until = timezone.now() + timedelta(seconds=settings.LEASE_SECONDS)
 
@@ -207,12 +222,15 @@ class Waiting(models.Model):
 
 
 class Provider(models.Model):
-    """The availability of a provider or of one of its models. All processes share it."""
+    """The availability of a provider, of one of its models, or of the model of one agent. All processes share it."""
 
-    name = models.CharField(max_length=200, primary_key=True)
+    name = models.CharField(max_length=200, primary_key=True, help_text="provider, model, or number of an agent")
     failures = models.PositiveIntegerField(default=0, help_text="number of failures in a row, in all processes")
     failed_with = models.CharField(max_length=200, blank=True, help_text="the model that failed last")
+    failed_tenant = models.BigIntegerField(null=True, help_text="the tenant whose call failed last")
+    has_answered = models.BooleanField(default=False, db_default=False, help_text="a model whose reply arrived once")
     shut_until = models.DateTimeField(null=True, help_text="before this time, the provider is not called")
+    problem = models.CharField(max_length=200, blank=True, default="", db_default="", help_text="why all calls fail")
 
     def __str__(self) -> str:
         return self.name
@@ -239,6 +257,7 @@ class Share(models.Model):
     tenant_id = models.BigIntegerField(primary_key=True)
     month = models.DateField(null=True, help_text="the first day of the month")
     model_tokens = models.PositiveBigIntegerField(default=0, help_text="tokens of ended sessions and gc in this month")
+    reserved_tokens = models.PositiveBigIntegerField(default=0, db_default=0, help_text="by open sessions")
 
     def __str__(self) -> str:
         return f"tenant {self.tenant_id}"

@@ -1,13 +1,12 @@
 """The first messages of a session, from templates/refinement/. An agent's own prompts are inserted as plain text. They
 are never rendered as templates."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 
 from django.template.loader import render_to_string
 
+from memory.agents import prompts
 from memory.models import Agent
 from refinement import ledger, limits
 from refinement.llm.base import Message
@@ -21,8 +20,9 @@ def opening(
 
     Both messages stay the same during the batch, so a provider's prompt cache can serve them from the second call on.
     """
-    rules = render_to_string("refinement/rules.txt", {"refinement_prompt": agent.refinement_prompt}).strip()
-    system = f"{agent.system_prompt.strip()}\n\n{rules}".strip()
+    own, added = (prompts.opened(agent, name) for name in prompts.NAMES)
+    rules = render_to_string("refinement/rules.txt", {"refinement_prompt": added}).strip()
+    system = f"{own.strip()}\n\n{rules}".strip()
     briefing = render_to_string(
         "refinement/briefing.txt",
         {

@@ -6,13 +6,15 @@ for 15 seconds. After this pause, one caller calls the model, and the others wai
 failure, the pause doubles, up to 5 minutes. The pause that a server requests with `Retry-After` also applies to all
 callers.
 
-A provider is closed as a whole if it cannot be reached, or if two of its models fail. If only one model fails, this
-model may be slow or over its quota, so the provider's other models stay open. Any response opens the provider again.
+A provider is closed as a whole if it cannot be reached, or if two of its models fail, for two tenants. One tenant is
+enough if no other tenant has agents with this provider. If only one model fails, this model may be slow or over its
+quota, so the provider's other models stay open. Any response opens the provider again.
+
+Only models that have answered before count. Anybody can name a model that never answers. The failures of such a model
+are counted for each agent, and close the model only for this agent.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 import structlog
@@ -20,10 +22,13 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from memory.models import Agent
+from refinement.llm.base import NoModel
 from refinement.models import Provider
 
 FAILURES = 2  # in a row, after which a model is closed
 FIRST, LONGEST = timedelta(seconds=15), timedelta(minutes=5)
+RECHECK = timedelta(seconds=30)
 TOO_LONG = 86_400.0  # seconds, more than any call has
 
 log = structlog.get_logger("palimpsest.models")
@@ -35,15 +40,24 @@ def of(model: str) -> str:
 
 
 def closed() -> dict[str, datetime]:
-    """The names of the providers and models that are closed now, each with the time when the pause ends."""
+    """The names of the providers and models that are closed now, each with the time when the pause ends. The name of a
+    model that is closed for one agent is the agent's number."""
     rows = Provider.objects.filter(_is_closed()).order_by("name")
     return {row.name: row.shut_until for row in rows if row.shut_until is not None}
 
 
 def failing_names() -> list[str]:
-    """The names of the providers and models whose last calls failed, and of those that are closed now."""
+    """The names of the providers and models whose last calls failed, and of those closed now, for all agents."""
     rows = Provider.objects.filter(Q(failures__gte=FAILURES) | _is_closed())
-    return sorted(rows.values_list("name", flat=True))
+    return sorted(name for name in rows.values_list("name", flat=True) if not name.isdigit())
+
+
+def using(names: Collection[str]) -> Q:
+    """Return a filter for agents, or agents in the backlog, with these providers, models or numbers."""
+    found = Q(model__in=list(names)) | Q(pk__in=[int(name) for name in names if name.isdigit()])
+    for provider in (name for name in names if "/" not in name and not name.isdigit()):
+        found |= Q(model__startswith=f"{provider}/")
+    return found
 
 
 def _is_closed() -> Q:
@@ -51,26 +65,33 @@ def _is_closed() -> Q:
     return Q(shut_until__gt=now, shut_until__lte=now + LONGEST)
 
 
-def is_failing(model: str) -> bool:
-    """Whether the model's last calls failed."""
-    return Provider.objects.filter(name__in=[of(model), model], failures__gte=FAILURES).exists()
+def is_proven(agent: Agent) -> bool:
+    """Whether the agent's model has answered before, and its last calls did not fail."""
+    availability = Availability(agent.model, agent)
+    return not any(row.failures for row in availability.rows()) and len(availability.names) > 1
+
+
+def refuse(model: str, problem: str = "") -> None:
+    """Close a model that cannot be called because of the server's configuration. It is tried again after RECHECK."""
+    row = {"failures": FAILURES, "shut_until": timezone.now() + RECHECK, "problem": problem[:200]}
+    Provider.objects.update_or_create(name=model, defaults=row)
 
 
 class Availability:
-    """Says whether one model can be called now. Before each attempt, the caller uses `wait`. After the attempt, the
-    caller reports the result."""
+    """Says whether one agent can call its model now. Before each attempt, the caller uses `wait`. After the
+    attempt, the caller reports the result."""
 
-    def __init__(self, model: str) -> None:
-        self.model = model
-        self.names = (of(model), model)
+    def __init__(self, model: str, agent: Agent) -> None:
+        self.model, self.agent = model, agent
         self._failed_before = False
         self._own_failures = 0  # in a row
 
     def wait(self) -> float:
         """The seconds after which the caller must ask again. If the result is 0, the caller may call the model now.
-        After a pause, only one caller gets 0."""
-        now = timezone.now()
-        rows = list(Provider.objects.filter(name__in=self.names))
+        After a pause, only one caller gets 0. Raises NoModel."""
+        if Agent.objects.filter(pk=self.agent.pk, model="").exists():
+            raise NoModel  # the silo was claimed in the meantime
+        now, rows = timezone.now(), self.rows()
         self._failed_before = any(row.failures for row in rows)
         failing = [row for row in rows if row.failures >= FAILURES]
         if failing and self._own_failures > FAILURES:
@@ -79,36 +100,53 @@ class Availability:
             return (until - now).total_seconds()
         return 0 if _claimed(failing, now) else self.wait()
 
-    def answered(self) -> None:
-        """Report that the server responded. The response may also be an error that concerns only this request."""
+    def rows(self) -> list[Provider]:
+        """The rows of the model and its provider. Before the model's first answer, the row of the agent."""
+        names = (of(self.model), self.model, str(self.agent.pk))
+        rows = list(Provider.objects.filter(name__in=names).order_by("name"))
+        self.names = names[:2] if any(row.has_answered for row in rows) else names[2:]
+        return [row for row in rows if row.name in self.names]
+
+    def answered(self, *, is_reply: bool = True) -> None:
+        """Report that the server responded. Unless `is_reply`, the response is an error that concerns only this
+        request."""
         self._own_failures = 0
+        if is_reply and len(self.names) == 1:
+            Provider.objects.update_or_create(name=self.model, defaults={"has_answered": True})
         if self._failed_before:
             rows = Provider.objects.filter(name__in=self.names)
             if rows.filter(failures__gte=FAILURES).exists():
                 log.info("a provider of models answers again", provider=of(self.model))
-            rows.update(failures=0, shut_until=None, failed_with="")
+            rows.update(failures=0, shut_until=None, failed_with="", problem="")
 
     def failed(self, retry_after: float | None = None, *, is_unreachable: bool = False) -> None:
         """Report a failure. `retry_after` is the pause in seconds that the server requested. `is_unreachable` is true
         if the connection failed."""
         self._own_failures += 1
+        self.rows()
         with transaction.atomic():
             for name in self.names:
                 Provider.objects.get_or_create(name=name)
-            provider, model = Provider.objects.select_for_update().filter(name__in=self.names).order_by("pk")
-            fails_as_a_whole = provider.failed_with not in ("", self.model) or not provider.failures
+            *provider, model = Provider.objects.select_for_update().filter(name__in=self.names).order_by("pk")
             self._record(model, counts=True, retry_after=retry_after)
-            self._record(provider, counts=is_unreachable or fails_as_a_whole)
+            for row in provider:
+                is_other = is_unreachable or row.failed_with != self.model
+                self._record(row, counts=not row.failures or (is_other and self._is_of_another_tenant(row)))
+
+    def _is_of_another_tenant(self, provider: Provider) -> bool:
+        """Whether the provider failed for another tenant before. Also true if no other tenant uses the provider."""
+        others = Agent.objects.filter(model__startswith=f"{provider.name}/").exclude(tenant_id=self.agent.tenant_id)
+        return provider.failed_tenant != self.agent.tenant_id or not others.exists()
 
     def _record(self, row: Provider, *, counts: bool, retry_after: float | None = None) -> None:
         now = timezone.now()
         row.shut_until = _closed_until(row, now)
         if counts and row.shut_until is None:  # otherwise the failure is already counted
             row.failures += 1
-            row.failed_with = self.model
+            row.failed_with, row.failed_tenant = self.model, self.agent.tenant_id
             if row.failures >= FAILURES:
                 row.shut_until = now + _pause(row.failures)
-                log.warning("a provider of models does not answer", provider=of(row.name), failures=row.failures)
+                log.warning("a provider of models does not answer", provider=of(self.model), failures=row.failures)
         if retry_after:
             until = now + min(timedelta(seconds=retry_after), LONGEST)
             row.shut_until = max(row.shut_until or until, until)

@@ -1,21 +1,27 @@
 """When agents are due, and why."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from axes.models import AccessAttempt
+from django.conf import settings
+from django.db.models import DateTimeField, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from memory.agents import due_dates
-from memory.models import Agent, DueReason
+from memory.models import Agent, Authenticator, DueReason
 from memory.writing import cooldown, edits
 from refinement import allowance
-from refinement.models import Driver, Outcome, RefinementSession
+from refinement.errors import BackingOff
+from refinement.models import Driver, Outcome, RefinementSession, held
 
+NOT_CONFIGURED = "model_not_configured"  # a reason of a session: the server's configuration has an error
 LEASE_EXPIRED, WORKER_STOPPED = "lease_expired", "worker_stopped"  # reasons of a session that nobody drives any more
+_OF_WORKERS = (LEASE_EXPIRED, WORKER_STOPPED)
+DATABASE_FAILED = "database_failed"  # a reason that is not a failure of the agent or its model
 FIRST_RETRY = timedelta(hours=1)
 LONGEST_RETRY = timedelta(days=7)
+_MOST_FAILURES = 10  # after that many, the cool-down is the longest
+LONGEST_IDLE = timedelta(hours=24)
 _DATES = ("failures_in_a_row", "last_refined_at", "quiet_until", "quiet_below_tokens", "due_at", "due_reason")
 
 
@@ -23,14 +29,14 @@ def due(now: datetime | None = None) -> QuerySet[Agent]:
     """The agents that are due, in one query. The agents with the earliest due date come first.
 
     An agent with an open session is not due until the session's lease has expired. If an agent is paused, or if its
-    tenant has no model tokens left this month, the agent is due only if a person requests a refinement.
+    tenant has no model tokens left this month, the agent is due only if a person requests a refinement. An agent
+    without a model is not due.
     """
     now = now or timezone.now()
-    held = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.OPEN, lease_until__gte=now)
     return (
         overdue(now)
-        .filter(~Exists(held))
-        .filter(Q(due_reason=DueReason.MANUAL) | ~allowance.used_up(now))
+        .filter(~Exists(RefinementSession.objects.filter(held(now), agent=OuterRef("pk"))))
+        .filter(Q(due_reason=DueReason.MANUAL) | ~allowance.used_up(now), ~Q(model=""))
         .select_related("tenant")
         .order_by("due_at", "pk")
     )
@@ -49,6 +55,25 @@ def why(agent: Agent, now: datetime | None = None) -> str:
     return agent.due_reason if is_due and agent.memory_enabled else ""
 
 
+def require_useful(agent: Agent) -> None:
+    """Refuse a request of the agent's side for a while, if the last session that it requested cut less than 1 % of core
+    tokens: for 1 hour, and twice as long after each further such session. A session that cuts more ends this.
+
+    The caller has locked the agent. Raises BackingOff.
+    """
+    now, ended = timezone.now(), RefinementSession.objects.filter(agent=agent, closed_at__isnull=False)
+    useful = ended.filter(lost_tokens__gt=0, tokens_before__lte=F("lost_tokens") * 100).order_by("-number").first()
+    idle = ended.filter(trigger=DueReason.AGENT, number__gt=useful.number if useful else 0)
+    idle = idle.exclude(driver=Driver.SERVER, reason__in=_OF_WORKERS).order_by("-number")
+    moments = [moment for moment in idle.values_list("closed_at", flat=True)[:6] if moment]
+    if not moments:
+        return
+    until = moments[0] + min(FIRST_RETRY * (1 << len(moments) - 1), LONGEST_IDLE)
+    if moments[0] <= now < until:
+        problem = "The last session that you requested changed less than 1 % of core memory."
+        raise BackingOff(f"{problem} Request the next after {until:%Y-%m-%d %H:%M:%S} UTC.")
+
+
 def delay(agent: Agent) -> None:
     """Begin a cool-down for an agent whose session could not be opened. This counts as a failed session."""
     with edits.locked(agent) as row:
@@ -57,21 +82,29 @@ def delay(agent: Agent) -> None:
         row.save(update_fields=_DATES)
 
 
+def set_aside(agent_id: int) -> None:
+    """Try an agent again in an hour. An operator must repair its row first, so the row cannot be locked or signed."""
+    Agent.objects.filter(pk=agent_id).update(due_at=timezone.now() + FIRST_RETRY, due_reason=DueReason.RETRY)
+
+
 def set_next(agent: Agent, session: RefinementSession) -> None:
-    """Set the agent's next due date when a session ends."""
+    """Set the agent's next due date when a session ends. After an error of the configuration, the agent stays due."""
+    if session.reason == NOT_CONFIGURED:
+        return
     now = session.closed_at or timezone.now()
     troubled = session.outcome in (Outcome.FAILED, Outcome.INCOMPLETE, Outcome.ABANDONED)
     if agent.failures_in_a_row and session.driver == Driver.RUNTIME and not troubled:
         _keep_waiting(agent, now)  # the runtime's model is not the one that failed
         return
-    agent.failures_in_a_row = agent.failures_in_a_row + 1 if troubled else 0
+    if session.reason != DATABASE_FAILED:
+        agent.failures_in_a_row = agent.failures_in_a_row + 1 if troubled else 0
     agent.last_refined_at = now
     agent.quiet_until = agent.quiet_below_tokens = None
     every = agent.refine_every
     agent.due_at = due_dates.following(now, every, agent.pk) if every else None
     agent.due_reason = DueReason.WEEKLY
     if troubled:
-        again = agent.failures_in_a_row == 1 and _was_the_workers_fault(session)
+        again = session.reason == DATABASE_FAILED or (agent.failures_in_a_row == 1 and _was_the_workers_fault(session))
         _wait(agent, now, timedelta() if again else retry_after(agent.failures_in_a_row))
         if again and session.trigger == DueReason.MANUAL:
             agent.due_reason = DueReason.MANUAL  # a person requested it, perhaps for a paused agent
@@ -83,6 +116,28 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
 def retry_after(failures: int) -> timedelta:
     """The cool-down after this number of failed sessions in a row."""
     return min(FIRST_RETRY * (1 << min(max(failures - 1, 0), 10)), LONGEST_RETRY)
+
+
+def bring_back() -> None:
+    """Make agents due whose due date or cool-down ends too far in the future, because the clock was ahead.
+
+    Forget failed attempts to sign in that lie in the future, because they lock people out.
+    """
+    now = timezone.now() + timedelta(minutes=1)  # the clocks of two machines can differ
+    next_week = ExpressionWrapper(now + F("refine_every") + 2 * due_dates.MAX_SPREAD, DateTimeField())
+    far = Q(due_reason__in=(DueReason.MANUAL, DueReason.AGENT), due_at__gt=now)
+    far |= Q(due_reason=DueReason.OVER_BUDGET, due_at__gt=now) & ~Q(quiet_until__gt=now)
+    far |= Q(due_reason=DueReason.WEEKLY, due_at__gt=next_week)
+    for failures in range(_MOST_FAILURES + 1):
+        wait = retry_after(failures) * (1 + due_dates.SHARE)
+        these = Q(failures_in_a_row=failures) if failures < _MOST_FAILURES else Q()
+        far |= these & Q(due_reason=DueReason.RETRY, due_at__gt=now + wait)
+        far |= these & Q(quiet_until__gt=now + max(wait, cooldown.QUIET))
+    rows = Agent.objects.filter(far, due_at__isnull=False)
+    if found := list(rows.values_list("pk", flat=True)):
+        rows.filter(pk__in=found).update(due_at=timezone.now(), quiet_until=None, quiet_below_tokens=None)
+    AccessAttempt.objects.filter(attempt_time__gt=now + settings.AXES_COOLOFF_TIME).delete()
+    Authenticator.objects.filter(throttling_failure_timestamp__gt=now).update(throttling_failure_timestamp=None)
 
 
 def _wait(agent: Agent, now: datetime, wait: timedelta) -> None:
@@ -103,7 +158,7 @@ def _keep_waiting(agent: Agent, now: datetime) -> None:
 def _was_the_workers_fault(session: RefinementSession) -> bool:
     """Whether the session ended because its worker died or was stopped. Then the first retry is immediate. Later
     retries are not immediate, because the session itself may stop the worker."""
-    return session.driver == Driver.SERVER and session.reason in (LEASE_EXPIRED, WORKER_STOPPED)
+    return session.driver == Driver.SERVER and session.reason in _OF_WORKERS
 
 
 def _stay_quiet(agent: Agent, now: datetime) -> None:

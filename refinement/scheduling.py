@@ -7,10 +7,9 @@ delays another tenant by at most one session. Tenants and providers that have re
 Providers and models that do not respond (`refinement.providers`) are skipped too.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -25,10 +24,9 @@ from memory.models import Agent, Tenant
 from memory.writing import edits
 from refinement import providers, schedule
 from refinement import session as sessions
-from refinement.errors import AgentBusy
+from refinement.errors import AgentBusy, AllowanceSpent
 from refinement.models import RefinementSession, Served, Waiting
 
-LOCK_SECONDS = 5  # a worker waits this long for an agent's lock
 NEVER = datetime.min.replace(tzinfo=UTC)
 LOCK = 0x70616C69  # number of the advisory lock: one worker chooses at a time
 
@@ -64,11 +62,10 @@ def _next() -> Waiting | None:
 
 class Closed(NamedTuple):
     """The tenants, providers and models whose agents cannot be refined now. `tenants` have reached their session limit.
-    `providers` have reached their session limit or do not respond."""
+    `providers` have reached their session limit, or are in `providers.closed`."""
 
     tenants: list[int]
     providers: set[str]
-    shut: set[str]  # providers and models that do not respond
 
 
 def closed() -> Closed:
@@ -76,8 +73,7 @@ def closed() -> Closed:
     by_provider = Counter(provider for _, provider in taken)
     most = settings.PROVIDER_SESSIONS
     full = {name for name, count in by_provider.items() if 0 < most.get(name, 0) <= count}
-    shut = set(providers.closed())
-    return Closed(_full_tenants(Counter(tenant for tenant, _ in taken)), full | shut, shut)
+    return Closed(_full_tenants(Counter(tenant for tenant, _ in taken)), full | set(providers.closed()))
 
 
 def free(now: Closed | None = None) -> QuerySet[Waiting]:
@@ -86,7 +82,7 @@ def free(now: Closed | None = None) -> QuerySet[Waiting]:
     if now.tenants:
         waiting = waiting.exclude(tenant_id__in=now.tenants)
     if now.providers:
-        waiting = waiting.exclude(Q(provider__in=now.providers) | Q(model__in=now.shut))
+        waiting = waiting.exclude(Q(provider__in=now.providers) | providers.using(now.providers))
     return waiting
 
 
@@ -111,13 +107,13 @@ def end(waiting: Waiting) -> None:
 
 
 def open_due(agent: Agent) -> RefinementSession | None:
-    """Open a session of the agent. The result is None if the agent is not due or already has an open session. Raises
-    AgentBusy.
+    """Open a session of the agent. The result is None if the agent is not due or already has an open session, or if its
+    tenant has no model tokens left. Raises AgentBusy.
 
     The agent stays locked until its session is open, so that two workers cannot refine the same agent.
     """
     try:
-        with edits.locked(agent, seconds=LOCK_SECONDS) as row:
+        with suppress(AllowanceSpent), edits.locked(agent, seconds=sessions.LOCK_SECONDS) as row:
             if schedule.due().filter(pk=row.pk).exists():
                 return sessions.open_session(row, trigger=row.due_reason)
     except OperationalError:

@@ -4,8 +4,6 @@ Before a session opens or ends, the agent's row is locked, as in the write path.
 the agent's memories change, and there are no deadlocks.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from contextlib import suppress
@@ -22,21 +20,21 @@ from audit.models import Operation
 from audit.trail import Actor
 from memory.errors import SealBroken, SiloKeyMissing
 from memory.models import Agent, DueReason
-from memory.policy import switches
+from memory.policy import switches, tokens
 from memory.policy.validation import MAX_CONTENT
 from memory.silo.silo import Silo
 from memory.writing import duplicates, edits, operations
-from refinement import allowance, limits, schedule
+from refinement import allowance, ledger, limits, schedule
 from refinement.errors import SessionOpen
 from refinement.llm.base import Usage
-from refinement.models import Driver, Mode, Outcome, RefinementSession
+from refinement.models import Driver, Mode, Outcome, RefinementSession, held
 
 log = structlog.get_logger("palimpsest.refinement")
 
 INTERRUPTED = "interrupted"  # a reason: a person or a bug stopped it
 
 SYSTEM = Actor.system("refinement")
-LOCK_SECONDS = 5  # longest wait for an agent's lock, for each stale session
+LOCK_SECONDS = 5  # a worker waits this long for an agent's lock
 
 
 def open_session(
@@ -46,13 +44,15 @@ def open_session(
     change after this.
 
     If the agent has an open session with an expired lease, this old session is first closed as abandoned. Raises
-    SessionOpen, MemoryDisabled, Erased.
+    SessionOpen, MemoryDisabled, Erased, AllowanceSpent, and BackingOff if the agent's runtime requests it too soon.
     """
     started = time.perf_counter()
     with edits.locked(agent) as agent:
         edits.require_key(agent)
         switches.require_on(agent)
         _end_stale(agent)
+        if driver == Driver.RUNTIME and trigger == DueReason.AGENT:
+            schedule.require_useful(agent)
         before = copy(agent)
         number = (RefinementSession.objects.filter(agent=agent).aggregate(last=Max("number"))["last"] or 0) + 1
         removed = duplicates.remove(agent, session=number)
@@ -79,10 +79,6 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
     """The row of a new session. `before` is the state of the agent before the removal of exact duplicates. `agent` is
     its state after the removal."""
     now = timezone.now()
-    bounds = limits.of(agent)
-    left = allowance.left(agent.tenant) if driver == Driver.SERVER and trigger != DueReason.MANUAL else None
-    if left is not None:  # an automatic session uses at most what its tenant has left this month
-        bounds["max_model_tokens"] = min(bounds["max_model_tokens"], left)
     session = RefinementSession(
         agent=agent,
         number=number,
@@ -100,10 +96,36 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
         memories_after=agent.core_count,
         repeated_tokens=before.core_tokens - agent.core_tokens,
         lease_token=secrets.token_hex(16),
-        **bounds,
+        **limits.of(agent),
     )
     session.renew_lease()
+    if driver == Driver.SERVER:
+        allowance.reserve(session, agent.tenant)
     return session
+
+
+def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
+    """The dry run of a session: why the agent is due, its figures, its limits, and the size of its ledger, without
+    content. It calls no model and changes nothing. Raises MemoryDisabled."""
+    switches.require_on(agent)
+    removable = {memory.number for memory in duplicates.removable(agent)}
+    entries = [e for e in ledger.read(agent) if e.memory.number not in removable]
+    batches = ledger.batches(entries)
+    return {
+        "mode": mode,
+        "model": agent.model,
+        "due": schedule.why(agent) or None,
+        "tokens": agent.core_tokens,
+        "target": agent.target_tokens,
+        "budget": agent.budget_tokens,
+        "floor": limits.floor(agent.retention, agent.target_tokens, agent.high_water_tokens),
+        "memories": agent.core_count,
+        "constitutional": agent.constitutional_count,
+        "duplicates": len(removable),
+        "batches": len(batches),
+        "ledger_tokens": sum(tokens.count(ledger.text(batch)) for batch in batches),
+        **limits.of(agent),
+    }
 
 
 def row_of(session: RefinementSession) -> models.QuerySet[RefinementSession]:
@@ -148,9 +170,15 @@ def end_for_removal(*, agent: Agent, why: str, **_: Any) -> None:
         end(agent, row, Outcome.INCOMPLETE, why)
 
 
+def end_for_claim(*, agent: Agent, **_: Any) -> None:
+    """End the agent's open session, because an earlier key or model began it. This receives the signal `claiming`."""
+    for row in RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN):
+        end(agent, row, Outcome.INCOMPLETE, "claim")
+
+
 def close_stale() -> list[RefinementSession]:
     """End all open sessions whose lease has expired. Their outcome is `abandoned`. Their edits stay."""
-    stale = RefinementSession.objects.filter(outcome=Outcome.OPEN, lease_until__lt=timezone.now())
+    stale = RefinementSession.objects.filter(~held(timezone.now()), outcome=Outcome.OPEN)
     ended = []
     for session in stale:
         try:
@@ -159,8 +187,7 @@ def close_stale() -> list[RefinementSession]:
         except SessionOpen:
             continue  # its lease was renewed, or another session has opened
         except Exception as failure:  # a fault of one agent must not affect the others
-            fault = (type(failure), failure, failure.__traceback__)
-            log.error("stale session not closed", agent=session.agent_id, session=session.number, exc_info=fault)
+            log.error("stale session not closed", agent=session.agent_id, session=session.number, exc_info=failure)
     return ended
 
 
@@ -176,7 +203,7 @@ def _end_stale(agent: Agent) -> list[RefinementSession]:
     row = RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).first()
     if row is None:
         return []
-    if row.lease_until >= timezone.now():
+    if row.is_held():
         raise SessionOpen(
             f"Refinement session {row.number} of this agent is open. Without another call, its lease expires at "
             f"{row.lease_until:%H:%M:%S} UTC, and the session ends."
@@ -194,19 +221,14 @@ def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", wo
     summaries = [*read_summaries(agent, row), words] if words else read_summaries(agent, row)
     row.shown, row.plan, row.summaries = {}, [], None
     row.save()
-    try:
-        operations.notify(
-            agent,
-            notice(row, " ".join(summaries)),
-            operation=Operation.SESSION_CLOSED,
-            actor=SYSTEM,
-            detail=figures(row),
-            session=row.number,
-        )
-    except (SealBroken, SiloKeyMissing):  # without a silo there is no notice, but the session still ends
-        with edits.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
-            edit.detail = figures(row)
-            edit.finish(always=True)
+    has_changed = row.changes or row.protected or row.promoted or row.duplicates_removed
+    text = notice(row, " ".join(summaries)) if has_changed or outcome == Outcome.COMPLETED else ""
+    with edits.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
+        edit.detail = figures(row)
+        with suppress(SealBroken, SiloKeyMissing):  # without a silo there is no notice, but the session still ends
+            if text:
+                edit.add(operations.notice(text), Silo.for_agent(agent))
+        edit.finish(always=True)
     row.agent = agent
     allowance.count(row)
     schedule.set_next(agent, row)

@@ -11,8 +11,6 @@ There are two relations between texts. Both are symmetric:
 The results do not depend on the order of the texts. Nothing is cached between calls, because the texts are content.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import unicodedata
@@ -24,7 +22,7 @@ from itertools import combinations
 from rapidfuzz.distance import Indel
 
 SIMILAR = 0.75
-"""Two memories count as similar if their similarity (0 to 1) is at least this number."""
+"""Two texts are similar if at least this share of all their words is in both. The order does not matter."""
 
 # Limits of comparisons, so that the work for each memory is bounded.
 _SHARED_FEW = 12  # if a word is in at most this number of texts, compare each with each
@@ -127,12 +125,6 @@ def _wording(text: str) -> _Wording:
     return _Wording(tuple(words) or (text,), light)
 
 
-def similar(a: str, b: str) -> float:
-    """The similarity of two texts (0 to 1): of all their words, the share that is in both texts. The order of the words
-    does not matter."""
-    return Indel.normalized_similarity(_bag(a), _bag(b))
-
-
 def _bag(text: str) -> tuple[str, ...]:
     """All words of a text, sorted. If a text has no words, the result contains the text itself. So only an equal text
     matches it."""
@@ -173,10 +165,10 @@ def near_groups(texts: Sequence[str]) -> list[Group]:
     return sorted(groups, key=lambda group: group.members)
 
 
-def clusters(texts: Sequence[str], threshold: float = SIMILAR) -> list[list[int]]:
+def clusters(texts: Sequence[str]) -> list[list[int]]:
     """Clusters of two or more similar texts. The members are positions in `texts`.
 
-    Two texts are linked if their similarity (0 to 1) is at least `threshold`. The members of a cluster are linked
+    Two texts are linked if their similarity is at least SIMILAR. The members of a cluster are linked
     directly or through other members. Texts are compared only if they share a rare word. Each text is compared with a
     limited number of other texts. So the time is nearly proportional to the number of texts. In a large set of very
     similar texts, some links may be missed.
@@ -185,10 +177,9 @@ def clusters(texts: Sequence[str], threshold: float = SIMILAR) -> list[list[int]
     distinct = sorted(set(spelt))
     links = _Links(len(distinct))
     for one, other in _candidates(distinct):
-        if links.joined(one, other):
-            continue
-        if Indel.normalized_similarity(distinct[one], distinct[other]) >= threshold:
-            links.join(one, other)
+        low, high = sorted((links.root(one), links.root(other)))
+        if low != high and Indel.normalized_similarity(distinct[one], distinct[other]) >= SIMILAR:
+            links.parent[high] = low
     place = {text: i for i, text in enumerate(distinct)}
     found: defaultdict[int, list[int]] = defaultdict(list)
     for i, text in enumerate(spelt):
@@ -230,20 +221,13 @@ def _postings(distinct: Sequence[str]) -> dict[str, list[int]]:
 
 
 class _Links:
-    """The numbers from 0 to size-1. At first, each number is a set of its own. Sets can be joined. The smallest number
-    of a set identifies the set."""
+    """The numbers from 0 to size-1. At first, each number is a set of its own. Sets can be joined: the root of one set
+    becomes the parent of the other root. The smallest number of a set is its root."""
 
     def __init__(self, size: int) -> None:
-        self._parent = list(range(size))
+        self.parent = list(range(size))
 
     def root(self, i: int) -> int:
-        while self._parent[i] != i:
-            self._parent[i] = i = self._parent[self._parent[i]]
+        while self.parent[i] != i:
+            self.parent[i] = i = self.parent[self.parent[i]]
         return i
-
-    def joined(self, one: int, other: int) -> bool:
-        return self.root(one) == self.root(other)
-
-    def join(self, one: int, other: int) -> None:
-        low, high = sorted((self.root(one), self.root(other)))
-        self._parent[high] = low

@@ -1,11 +1,10 @@
 """The queue's tasks for refinement. If the queue delivers a task twice, the second delivery does no harm."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 from config.queue import task
 from memory.recording import automatic
+from memory.transfer import import_jobs
 from memory.vault import writer
 from refinement import backlog, worker
 from refinement import session as sessions
@@ -28,14 +27,17 @@ def refine_agent(agent_id: int) -> str:
 def close_stale() -> str:
     """End sessions whose lease has expired, and wake workers for the waiting agents.
 
-    This task also writes missing vault files, reminds agents of overdue memories, and stores the memories of recorded
-    sessions that have ended.
+    This task also writes missing vault files, reminds agents of overdue memories, stores the memories of recorded
+    sessions that have ended, and continues import jobs that a killed worker left.
     """
-    sessions.close_stale()
+    ended = sessions.close_stale()
     backlog.remove_lost()
+    for session in ended:
+        backlog.add_if_due(session.agent_id)
     backlog.wake()
     with ExitStack() as each:  # all are called, even if one fails
         each.callback(writer.catch_up)
         each.callback(automatic.send_notices)
         each.callback(automatic.end_quiet)
+        each.callback(import_jobs.queue_late)
     return "closed"

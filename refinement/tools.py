@@ -5,13 +5,12 @@ The arguments come from a model and are not trusted. An error names the wrong fi
 value.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_snake
 from pydantic_core import PydanticCustomError
 
 from memory.policy.validation import MAX_CONTENT
@@ -54,7 +53,7 @@ Dropping = Annotated[
 
 
 class Arguments(BaseModel):
-    """The arguments of a tool. Unknown arguments are refused."""
+    """The arguments of a tool. Unknown arguments are refused. The tool of `SearchMemories` is `search_memories`."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -124,16 +123,7 @@ class CompleteRefinement(Arguments):
     summary: Filled = Field(min_length=1, max_length=2_000)
 
 
-TOOLS: dict[str, type[Arguments]] = {
-    "search_memories": SearchMemories,
-    "consolidate_memories": ConsolidateMemories,
-    "update_memory": UpdateMemory,
-    "delete_memory": DeleteMemory,
-    "protect_memory": ProtectMemory,
-    "promote_memory": PromoteMemory,
-    "decline_refinement": DeclineRefinement,
-    "complete_refinement": CompleteRefinement,
-}
+TOOLS: dict[str, type[Arguments]] = {to_snake(each.__name__): each for each in Arguments.__subclasses__()}
 _DEDUPE_ONLY = ("search_memories", "delete_memory", "protect_memory", "complete_refinement")
 OFFERED: dict[str, dict[str, type[Arguments]]] = {  # by the session's mode
     Mode.FULL: TOOLS,
@@ -164,14 +154,14 @@ def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Argument
 def _describe(problem: ValidationError, arguments: type[Arguments]) -> str:
     """The messages of the errors, at most `MAX_ERRORS`, without repetitions. The name of an unknown argument is left
     out, because the model wrote this name."""
-    found: dict[str, None] = {}
-    for error in problem.errors(include_input=False, include_url=False):
-        if error["type"] == "extra_forbidden":
-            found[f"an unknown argument (known: {', '.join(arguments.model_fields)})"] = None
-        else:
-            found[f"{'.'.join(map(str, error['loc']))}: {error['msg'][:200]}"] = None
+    known = f"an unknown argument (known: {', '.join(arguments.model_fields)})"
+    errors = (
+        known if error["type"] == "extra_forbidden" else f"{'.'.join(map(str, error['loc']))}: {error['msg'][:200]}"
+        for error in problem.errors(include_input=False, include_url=False)
+    )
+    found = list(dict.fromkeys(errors))
     more = [f"and {len(found) - MAX_ERRORS:,} more"] if len(found) > MAX_ERRORS else []
-    return "; ".join([*found][:MAX_ERRORS] + more)
+    return "; ".join(found[:MAX_ERRORS] + more)
 
 
 def _schema(name: str, arguments: type[Arguments]) -> Tool:

@@ -1,7 +1,5 @@
 """Finds out from the trail which sessions were rolled back. A rollback does not change the rows of sessions."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime

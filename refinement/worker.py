@@ -1,12 +1,12 @@
 """The work of a worker. It refines the next agent of the backlog, and wakes another worker for the agent after that."""
 
-from __future__ import annotations
-
 import structlog
+from django.db import InterfaceError, OperationalError
 
 from config.queue import Stopped, is_ending, reconnect
+from memory.errors import AuthorityBroken, TrailShortened
 from memory.models import Agent
-from refinement import backlog, loop, probe, providers, schedule, scheduling
+from refinement import backlog, loop, probe, schedule, scheduling
 from refinement.errors import AgentBusy
 from refinement.models import Waiting
 
@@ -33,10 +33,16 @@ def refine_next(agent_id: int) -> str:
 def _refine(turn: Waiting) -> str:
     try:
         agent = Agent.objects.select_related("tenant").get(pk=turn.pk)
-        if providers.is_failing(agent.model) and not probe.is_available(agent.model):
-            scheduling.give_back(turn)
+        if probe.trouble(agent):
+            # The next sweep adds an agent with another model again.
+            (scheduling.give_back if turn.model == agent.model else scheduling.end)(turn)
             return NOT_DUE
         outcome = _open_and_drive(agent)
+    except (AuthorityBroken, TrailShortened) as broken:
+        log.error("agent not refined", agent=turn.pk, code=broken.code)
+        schedule.set_aside(turn.pk)
+        scheduling.end(turn)
+        return NOT_DUE
     except AgentBusy:
         return NOT_DUE  # it stays taken until `backlog.remove_lost`, so that workers do not retry it at once
     except Stopped:
@@ -44,6 +50,7 @@ def _refine(turn: Waiting) -> str:
         scheduling.give_back(turn)
         raise
     except BaseException:
+        reconnect()
         scheduling.end(turn)
         raise
     scheduling.end(turn)
@@ -53,7 +60,7 @@ def _refine(turn: Waiting) -> str:
 def _open_and_drive(agent: Agent) -> str:
     try:
         session = scheduling.open_due(agent)
-    except AgentBusy:
+    except (AgentBusy, AuthorityBroken, TrailShortened, OperationalError, InterfaceError):
         raise
     except Exception:  # otherwise it fails again at every sweep
         schedule.delay(agent)

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from audit.consent import Person, Scope, Standing
+from audit.consent import Person, Request, Scope
 from audit.models import AccessRequest
 from audit.trail import Actor
 from memory.agents import lifecycle
-from memory.consent import granted_reads, grants
+from memory.consent import approval, granted_reads, requests
 from memory.models import Agent
 from memory.writing import operations
 from tests.steps import ME, fresh, remember
@@ -26,20 +26,26 @@ def with_a_past(ada: Agent) -> Agent:
     return fresh(ada)
 
 
-def ask(agent: Agent, person: Person = PAT, **fields: Any) -> Standing:
-    return grants.ask(fresh(agent), person, **{"purpose": PURPOSE, "scope": SILO, **fields})
+def ask(agent: Agent, person: Person = PAT, **fields: Any) -> Request:
+    return requests.ask_to_read(fresh(agent), person, **{"purpose": PURPOSE, "scope": SILO, **fields})
 
 
 def granted(agent: Agent, scope: Scope = SILO, **fields: Any) -> int:
     """The number of a new grant."""
     number = ask(agent, scope=scope, **fields).number
-    grants.approve(fresh(agent), number, ME)
+    approval.approve(fresh(agent), number, ME)
     return number
 
 
 def read(agent: Agent, number: int, *numbers: int, person: Person = PAT) -> list[str]:
     """The contents of these memories, read under this grant."""
     return [each.opened.content for each in granted_reads.memories(fresh(agent), number, person, numbers)]
+
+
+def current_state(agent: Agent, number: int) -> str:
+    """The state that the pages and the API show. If the grant has expired, the trail then records this."""
+    requests.expire(fresh(agent))
+    return requests.find(agent, number).at(requests.clock(fresh(agent))).state
 
 
 def state(agent: Agent, number: int) -> str:

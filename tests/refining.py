@@ -16,6 +16,7 @@ from refinement import session as sessions
 from refinement.knife import Knife
 from refinement.models import Mode, RefinementSession
 from tests import steps
+from tests.steps import signed_update
 
 _SYLLABLES = [one + two for one in "bdfgklmnprst" for two in "aeiou"]
 
@@ -70,7 +71,7 @@ def entries(agent: Agent) -> list[ledger.Entry]:
 
 
 def change(agent: Agent, **settings: Any) -> None:
-    Agent.objects.filter(pk=agent.pk).update(**settings)
+    signed_update(Agent.objects.filter(pk=agent.pk), **settings)
 
 
 def everything(agent: Agent) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
+from django.db.models import QuerySet
 
 from audit import verify
 from audit.models import AuditEntry, Change
 from audit.trail import Actor
+from memory.access import authority
 from memory.agents import rule_changes
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft
@@ -103,3 +105,12 @@ def tell(agent: Agent, text: str = "told") -> int:
 def set_rule(agent: Agent, actor: Actor, path: str, text: str) -> Agent:
     """Set one key of the rules from a text, as the command line does, and agree to it if it is a switch."""
     return rule_changes.make(agent, actor, rule_changes.Wanted(key=path, value=text), agreed=(path,)).agent
+
+
+def signed_update(agents: QuerySet[Agent], **values: Any) -> None:
+    """Update the rows of these agents, and sign them as the service does."""
+    pks = list(agents.values_list("pk", flat=True))
+    agents.update(**values)
+    for agent in Agent.objects.filter(pk__in=pks):
+        authority.sign(agent)
+        agent.save(update_fields=authority.SIGNATURE)

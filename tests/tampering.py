@@ -19,7 +19,7 @@ from memory.writing import operations
 from memory.writing.counters import recount
 from memory.writing.edits import fields_of
 from tests.conftest import drop_guards
-from tests.steps import ME, PERSON, SESSION, fresh, problems, remember
+from tests.steps import ME, PERSON, SESSION, fresh, problems, remember, signed_update
 
 SECRET = "marmalade"  # in the content of the memories
 LAST = 9  # the number of the last entry of `past`
@@ -108,6 +108,7 @@ _BY_COLUMN: dict[str, Iterable[Any]] = {
     "scope": ("common", "private", "project"),
     "source": ("agent", "run", "system"),
     "constitutional": (True, False),
+    "is_instruction": (True, False),
     "key_id": ("other", ""),
     # No number of another row: to move a row onto another is a separate attack.
     "agent_id": (10_077,),
@@ -169,7 +170,7 @@ def make_room(agent: Agent, at: int) -> None:
     for seq in range(fresh(agent).audit_seq, at - 1, -1):
         renumber(agent, (seq, seq + 1))
     memories(agent).filter(version__gte=at).update(version=F("version") + 1)
-    Agent.objects.filter(pk=agent.pk).update(audit_seq=F("audit_seq") + 1)
+    signed_update(Agent.objects.filter(pk=agent.pk), audit_seq=F("audit_seq") + 1)
 
 
 def forge(agent: Agent, place: int, **values: Any) -> AuditEntry:
@@ -192,7 +193,7 @@ def rechain(agent: Agent, start: int, secret: bytes, key_id: str = "") -> None:
         previous = entry_mac(secret, previous, fields, changes_digest(own))
         entries(agent).filter(pk=entry["id"]).update(mac=previous, key_id=fields["key_id"])
     last = entries(agent).latest("seq")
-    Agent.objects.filter(pk=agent.pk).update(audit_seq=last.seq, audit_mac=last.mac, audit_at=last.at)
+    signed_update(Agent.objects.filter(pk=agent.pk), audit_seq=last.seq, audit_mac=last.mac, audit_at=last.at)
 
 
 def real_key() -> bytes:
@@ -221,7 +222,8 @@ def set_back(agent: Agent, last: int) -> None:
     entry = entries(agent).latest("seq")
     highest = max(entries(agent).values_list("distinct_tokens", flat=True))
     head = {"audit_seq": entry.seq, "audit_mac": entry.mac, "audit_at": entry.at}
-    Agent.objects.filter(pk=agent.pk).update(**recount(fresh(agent)), **head, high_water_tokens=highest)
+    values = recount(fresh(agent)) | head
+    signed_update(Agent.objects.filter(pk=agent.pk), **values, high_water_tokens=highest)
 
 
 def allow_repeats(model: type[models.Model]) -> None:

@@ -1,7 +1,5 @@
 """The page of the audit trail: who did what, when, to how many memories. It shows no content."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

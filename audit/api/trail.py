@@ -1,7 +1,5 @@
 """API of the agent's own audit trail. It shows each changed memory as it was before and after the change."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -13,14 +11,14 @@ from audit.models import ActorKind, AuditEntry, Operation
 from memory.api.base.bodies import Choice, FreeForm, Page
 from memory.api.base.views import AgentView, describe_list, listed
 from memory.time_machine import trail_view
-from memory.time_machine.trail_view import Filters, State, Step
+from memory.time_machine.trail_view import State, Step
 
 
 class TrailQuery(Page):
     operation = Choice(Operation.values, required=False)
     memory = serializers.IntegerField(min_value=1, max_value=2**53, required=False)
     session = serializers.IntegerField(min_value=1, max_value=2**53, required=False)
-    since = serializers.DateTimeField(required=False)
+    since = serializers.DateTimeField(required=False, source="at__gte")
 
 
 class EntryOut(serializers.Serializer[Any]):
@@ -68,7 +66,7 @@ class Trail(AgentView):
         """List the entries of the audit trail, without content. The oldest is first."""
         query = self.query(TrailQuery)
         after, limit = query.pop("cursor"), query.pop("limit")
-        found = trail_view.page(self.agent, Filters(**query), after=after, limit=limit + 1)
+        found = trail_view.page(self.agent, after=after, limit=limit + 1, **query)
         return listed(found, limit, "seq", lambda page: EntryOut(page, many=True).data)
 
 
@@ -78,7 +76,8 @@ class OneEntry(AgentView):
         """Read an audit entry, with each changed memory before and after the change."""
         query = self.query(Page)
         entry: AuditEntry = trail_view.entry(self.agent, seq)
-        found = trail_view.steps(self.agent, seq, after=query["cursor"], limit=query["limit"] + 1)
+        touched = trail_view.touched(self.agent, seq, after=query["cursor"], limit=query["limit"] + 1)
+        found = trail_view.opened(self.agent, touched)
         response = listed(found, query["limit"], "number", lambda page: map(_as_json, page))
         response.data |= EntryOut(entry).data | {"note": trail_view.note(self.agent, entry)}
         return response

@@ -1,7 +1,5 @@
 """URLs of the audit trail under /api/v1/."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from audit.api import trail

@@ -4,6 +4,7 @@ import audit.models
 from django.db import migrations, models
 
 from audit import guards
+from config.reversing import keep_rows
 
 
 class Migration(migrations.Migration):
@@ -96,4 +97,5 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.RunPython(guards.install, migrations.RunPython.noop),
+        keep_rows("audit"),
     ]

@@ -1,7 +1,5 @@
 """The base of all commands. Results go to standard output; errors and remarks go to standard error."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -75,10 +73,8 @@ class Task(BaseCommand):
             self.fail(str(error), error.exit_code)
         except ImproperlyConfigured as error:  # an invalid option of DATABASE_URL
             self.fail(str(error), USAGE)
-        except SystemCheckError as error:
-            error.returncode = USAGE
-            raise
-        except CommandError:
+        except CommandError as error:
+            error.returncode = USAGE if isinstance(error, SystemCheckError) else error.returncode
             raise
         except BrokenPipeError:  # the reader of the output is gone
             drop_output()
@@ -101,7 +97,7 @@ class Task(BaseCommand):
             if isinstance(error, ProgrammingError) or "no such" in str(error):  # table or column
                 advice = "run 'manage.py migrate', and check DATABASE_URL."
             self.fail(f"The database cannot be used ({kind}): {advice}", USAGE)
-        log.error("command failed", exc_info=(type(error), error, error.__traceback__))
+        log.error("command failed", exc_info=error)
         what = "The database refused a statement" if isinstance(error, AnyDatabaseError) else "An error in the program"
         self.fail(f"{what} ({kind}). The line above shows the place in the code.", FAILED)
 

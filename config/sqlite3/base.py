@@ -5,8 +5,6 @@ later can take the lock first. Under load, one write in a hundred takes twenty t
 writer waits in the same short steps, with the same timeout.
 """
 
-from __future__ import annotations
-
 import base64
 import time
 from typing import Any

@@ -5,23 +5,21 @@ A request checks its key when it begins. It may then wait long for its body or f
 revoke the key during this time. So the request checks its key again before it reads or changes anything.
 """
 
-from __future__ import annotations
-
-import hmac
 import secrets
 import string
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from audit.bulk import Prepared
-from config.keyring import keyring
-from memory.errors import Invalid, KeyRejected, NotFound
+from config.keyring import is_proven, macs
+from memory.access import authority
+from memory.errors import Invalid, KeyRejected, KeySuspended, NotFound
 from memory.models import Agent, AgentKey, TenantKey
 
 _ALPHABET = string.ascii_lowercase + string.digits
@@ -64,9 +62,9 @@ def agent_key(key: str) -> AgentKey:
     return row
 
 
-def either_key(key: str) -> AgentKey | TenantKey:
+def either_key(key: str, *, exchanges: bool = False) -> AgentKey | TenantKey:
     """The row of an agent's or a tenant's key. Records the key's last use. Raises KeyRejected, with the same message
-    for each reason."""
+    for each reason, and KeySuspended. `exchanges`: the request may exchange the key."""
     form, _, rest = key.partition("_")
     prefix, _, secret = rest.partition("_")
     kind = _KINDS.get(form)
@@ -74,16 +72,30 @@ def either_key(key: str) -> AgentKey | TenantKey:
         raise KeyRejected("The key is not valid.")
     rows: list[AgentKey | TenantKey] = _WITH_PREFIX[kind](prefix)
     row = rows[0] if rows else None
-    expected = bytes(row.mac) if row else b"\0" * 32
     owner_id = getattr(row, _OWNERS[kind], 0)
-    is_right = is_proven(expected, f"{_PURPOSES[kind]}/{owner_id}/{prefix}/{secret}")
+    is_right = is_proven(row.mac if row else None, f"{_PURPOSES[kind]}/{owner_id}/{prefix}/{secret}")
     if not is_right or row is None or row.revoked_at is not None:
         raise KeyRejected("The key is not valid.")
+    if isinstance(row, AgentKey):
+        authority.require(row.agent)
+        if row.prefix not in row.agent.live_keys.split():  # inserted or put back with SQL
+            raise KeyRejected("The key is not valid.")
+        if row.agent.keys_suspended:
+            require_not_suspended(row.agent, exchanges=exchanges)
     now = timezone.now()
-    if row.last_used_at is None or now - row.last_used_at > TOUCH_EVERY:
-        with transaction.atomic():  # on SQLite a transaction waits for the lock when it begins
+    if row.last_used_at is None or abs(now - row.last_used_at) > TOUCH_EVERY:
+        # A key is valid even if its last use cannot be written, for example because the disk is full. On SQLite, a
+        # transaction waits for the lock when it begins.
+        with suppress(OperationalError), transaction.atomic():
             kind._default_manager.filter(pk=row.pk).update(last_used_at=now)
     return row
+
+
+def require_not_suspended(agent: Agent, *, exchanges: bool = False) -> None:
+    """Raise KeySuspended if the agent's keys are suspended. After an owner has lifted the suspension, a key still opens
+    nothing. If the silo was never claimed, the key can be exchanged."""
+    if agent.keys_suspended and (agent.claimed_at or not (exchanges and agent.keys_lifted_at)):
+        raise KeySuspended
 
 
 def prefix_of(key: str) -> str:
@@ -115,18 +127,6 @@ def new_prefix() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(PREFIX_CHARACTERS))
 
 
-def macs(text: str) -> list[bytes]:
-    """The MACs of a text with each pepper of the keyring, newest first. So a key or link stays valid after a newer
-    pepper is added."""
-    return [hmac.digest(pepper.secret, text.encode(), "sha256") for pepper in keyring().pepper]
-
-
-def is_proven(expected: bytes, text: str) -> bool:
-    """Whether `expected` is a MAC of the text. The comparison takes constant time."""
-    matches = [hmac.compare_digest(expected, mac) for mac in macs(text)]
-    return any(matches)
-
-
 # --- the key of the current request
 
 request_key: ContextVar[AgentKey | TenantKey | None] = ContextVar("request_key", default=None)
@@ -143,14 +143,17 @@ def new_request() -> Iterator[None]:
 
 
 def require_valid_key(row: Agent | None = None) -> None:
-    """Raise KeyRejected if the key was revoked after the request began. The write path passes the agent's locked `row`.
+    """Raise KeyRejected if the key was revoked or suspended after the request began. The write path passes the agent's
+    locked `row`.
 
-    If somebody revokes an agent's key, the agent's trail grows. So the key is still valid if the trail has not grown.
+    If somebody revokes or suspends an agent's key, the agent's trail grows. So the key is still valid if the trail has
+    not grown.
     """
     key = request_key.get()
     if key is None:
         return
     if row is not None and isinstance(key, AgentKey) and (key.agent_id, key.agent.audit_seq) == (row.pk, row.audit_seq):
         return
-    if not type(key)._default_manager.filter(pk=key.pk, revoked_at__isnull=True).exists():
+    is_open = {"agent__keys_suspended": False} if isinstance(key, AgentKey) else {}
+    if not type(key)._default_manager.filter(pk=key.pk, revoked_at__isnull=True, **is_open).exists():
         raise KeyRejected("The key is not valid.")

@@ -1,9 +1,21 @@
-"""What people may do in a tenant, by their role. No action shows the content of a memory."""
+"""What people may do in a tenant, by their role. No action shows the content of a memory.
 
-from __future__ import annotations
+Each membership has a MAC under the pepper. Each tenant counts the changes of its memberships, and has a MAC of this
+number and of all memberships together. So a membership that somebody inserts, changes or puts back with SQL gives
+nothing. The same is true of a person's row.
+"""
 
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
+from django.db.models import QuerySet
+
+from audit.verify import ILL_FORMED, Problem, is_ill_formed
+from config.keyring import is_proven, macs
 from memory.models import Membership, Person, Role, Tenant
 
 
@@ -11,9 +23,9 @@ class Action(Enum):
     SEE = auto()  # see metadata, sessions and the trail; verify the trail
     STEER = auto()  # protect, remove protection, restore, roll back, refine now, pause, resume
     ASK = auto()  # request access; read under one's own grant
-    CONFIGURE = auto()  # create and set up agents, revoke keys
+    CONFIGURE = auto()  # create and set up agents, revoke or suspend keys
     STAFF = auto()  # manage people and their roles
-    REMOVE = auto()  # request redaction or erasure
+    REMOVE = auto()  # request redaction or erasure; lift a suspension of keys
     TENANTS = auto()  # create and delete tenants
 
 
@@ -25,19 +37,92 @@ ACTIONS_OF_SUPERUSER = frozenset(Action) - {Action.REMOVE}
 
 def may(person: Person, action: Action, tenant: Tenant) -> bool:
     """Whether the person may carry out `action` in this tenant."""
-    if not person.is_active:
-        return False
-    if person.is_superuser and action in ACTIONS_OF_SUPERUSER:
+    if manages(person) and action in ACTIONS_OF_SUPERUSER:
         return True
-    roles = [role for role, actions in ACTIONS_OF_ROLE.items() if action in actions]
-    return Membership.objects.filter(person=person, tenant=tenant, role__in=roles).exists()
+    role = roles_in(tenant).get(person.pk) if _counts(person) else None
+    return role is not None and action in ACTIONS_OF_ROLE[Role(role)]
 
 
-def grantable(person: Person, tenant: Tenant) -> frozenset[str]:
-    """The roles that the person may give to others in this tenant."""
-    return frozenset(Role.values) if may(person, Action.STAFF, tenant) else frozenset()
+def tenant_ids(person: Person) -> dict[Action, list[int]]:
+    """For each action, the ids of the tenants in which the person may carry it out. This makes at most two queries."""
+    found: dict[Action, list[int]] = {action: [] for action in Action}
+    if not _counts(person):
+        return found
+    for tenant_id, roles in _by_tenant(Membership.objects.filter(tenant__memberships__person=person)).items():
+        for action in ACTIONS_OF_ROLE[Role(roles[person.pk])] if person.pk in roles else ():
+            found[action].append(tenant_id)
+    if person.is_superuser:
+        every = list(Tenant.objects.values_list("pk", flat=True))
+        found |= dict.fromkeys(ACTIONS_OF_SUPERUSER, every)
+    return found
 
 
 def manages(person: Person) -> bool:
     """Whether the person may manage all tenants and people."""
-    return person.is_active and person.is_superuser
+    return _counts(person) and person.is_superuser
+
+
+def _counts(person: Person) -> bool:
+    return person.is_active and person.is_proven()
+
+
+# --- signed memberships
+
+
+def roles_in(tenant: Tenant) -> dict[int, str]:
+    """The roles that count in the tenant, by the person's id."""
+    return _by_tenant(Membership.objects.filter(tenant=tenant)).get(tenant.pk, {})
+
+
+def _by_tenant(memberships: QuerySet[Membership]) -> dict[int, dict[int, str]]:
+    """The roles that count, by tenant and person. The queryset must contain all memberships of a tenant, or none."""
+    try:
+        rows = groupby(memberships.select_related("tenant").order_by("tenant_id"), attrgetter("tenant"))
+        signed = [(tenant, _signed(tenant, group)) for tenant, group in rows]
+        return {tenant.pk: roles for tenant, roles in signed if is_proven(tenant.members_mac, _text(tenant, roles))}
+    except ILL_FORMED as error:
+        if not is_ill_formed(error):
+            raise
+        return {}
+
+
+def _signed(tenant: Tenant, rows: Iterable[Membership]) -> dict[int, str]:
+    """The roles of the memberships whose own MAC is right."""
+    return {row.person_id: row.role for row in rows if is_proven(row.mac, _text(tenant, [row.person_id, row.role]))}
+
+
+def _text(tenant: Tenant, signed: Mapping[int, str] | list[Any]) -> str:
+    """The text for the MAC of one membership (a list), or of all roles in the tenant."""
+    return f"memberships/{json.dumps([tenant.pk, tenant.members_seq, signed], default=repr, sort_keys=True)}"
+
+
+def sign_roles(tenant: Tenant, roles: Mapping[int, str]) -> None:
+    """Make these the only roles that count in the tenant. The caller must have locked the tenant's row."""
+    seq: Any = tenant.members_seq  # by SQL, SQLite stores any type
+    tenant.members_seq = seq + 1 if isinstance(seq, int) else 1
+    tenant.members_mac = macs(_text(tenant, roles))[0]
+    tenant.save(update_fields=["members_seq", "members_mac"])
+    rows = [
+        tenant.memberships.model(tenant=tenant, person_id=person, role=role, mac=macs(_text(tenant, [person, role]))[0])
+        for person, role in roles.items()
+    ]
+    tenant.memberships.bulk_create(
+        rows, update_conflicts=True, unique_fields=["person", "tenant"], update_fields=["role", "mac"]
+    )
+
+
+def problems() -> Iterator[Problem]:
+    """Yield each person and membership that does not count, and each tenant whose memberships do not count."""
+    for person in Person.objects.order_by("pk"):
+        if not person.is_proven():
+            yield Problem("", 0, f"person {person.pk} {_CHANGED}: a superuser must deactivate and reactivate them")
+    for tenant in Tenant.objects.prefetch_related("memberships").order_by("pk"):
+        roles = _signed(tenant, tenant.memberships.all())
+        for row in tenant.memberships.all():
+            if row.person_id not in roles:
+                yield Problem(tenant.slug, 0, f"the membership of person {row.person_id} {_CHANGED}")
+        if not is_proven(tenant.members_mac, _text(tenant, roles)):
+            yield Problem(tenant.slug, 0, f"a membership {_CHANGED}: a superuser must set or remove each role here")
+
+
+_CHANGED = "was changed outside the service, so it gives no access"

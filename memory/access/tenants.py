@@ -1,8 +1,6 @@
 """Tenants and their keys. A tenant's key is for programs that set up and monitor agents. It gives no access to
 silos."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -10,6 +8,7 @@ from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 
 from memory.access.authentication import new_key
+from memory.access.roles import sign_roles
 from memory.errors import AlreadyExists, Invalid, NotFound
 from memory.models import Tenant, TenantKey
 
@@ -21,6 +20,7 @@ def create(slug: str, *, name: str = "") -> Tenant:
     try:
         with transaction.atomic():
             tenant.save()
+            sign_roles(tenant, {})
     except IntegrityError:
         raise AlreadyExists("A tenant with this name already exists.") from None
     return tenant

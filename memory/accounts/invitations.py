@@ -5,8 +5,6 @@ valid. A link is valid only while its creator may invite people. Opening a link 
 joins, one transaction creates the person, the password, the second factor and the membership.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 from dataclasses import dataclass
@@ -17,8 +15,9 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from memory.access import roles
-from memory.access.authentication import is_proven, macs, new_prefix
+from config.keyring import is_proven, macs
+from memory.access.authentication import new_prefix
+from memory.access.roles import Action, may
 from memory.accounts import memberships, people
 from memory.errors import AlreadyExists, Invalid, InvalidLink, NotAllowed
 from memory.mail import letters
@@ -39,11 +38,6 @@ class Opened:
     address: str
     person: Person | None
 
-    @property
-    def is_enrolled(self) -> bool:
-        """Whether the person has a second factor. If so, they only need to sign in to join."""
-        return self.person is not None and _has_factor(self.person)
-
 
 def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
     """Create an invitation, and return its token, which is not stored. Earlier tokens for the address become invalid.
@@ -55,8 +49,6 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
         raise Invalid("role", f"must be one of: {', '.join(Role.values)}")
     with transaction.atomic():
         row = memberships.require_tenant(tenant.pk, by)
-        if role not in roles.grantable(by, row):
-            raise NotAllowed("You cannot give a role above your own.")
         if Membership.objects.filter(tenant=row, person__email=email).exists():
             raise AlreadyExists("A member of the tenant has this address. Change their role instead.")
         Invitation.objects.filter(tenant=row, address=email, used_at=None).delete()
@@ -104,7 +96,7 @@ def accept(token: str, person: Person) -> Opened:
     with transaction.atomic():
         row = _proven(token, is_locked=True)
         opened = _opened(row)
-        if opened.person is None or opened.person.pk != person.pk or not opened.is_enrolled:
+        if opened.person is None or opened.person.pk != person.pk:
             raise NotAllowed("This invitation is for somebody else.")
         _use(row, person)
         return opened
@@ -119,9 +111,9 @@ def join(token: str, nonce: str, *, name: str, password: str, code: str) -> Pers
         with transaction.atomic():
             row = _proven(token, is_locked=True)
             opened = _opened(row)
-            if opened.is_enrolled:
+            if opened.person is not None:
                 raise NotAllowed("Sign in, then open the link again.")
-            person = opened.person or Person.objects.create_user(opened.address, name=name)
+            person = Person.objects.create_user(opened.address, name=name)
             people.set_password(person, password)
             people.install(people.candidate(person, f"joining/{token}/{nonce}"), code)
             _use(row, person)
@@ -133,7 +125,7 @@ def join(token: str, nonce: str, *, name: str, password: str, code: str) -> Pers
 def _use(row: Invitation, person: Person) -> None:
     if Membership.objects.filter(tenant=row.tenant, person=person).exists():
         raise AlreadyExists("You are already a member of this tenant.")
-    Membership.objects.create(tenant=row.tenant, person=person, role=row.role)
+    memberships.set_role(row.tenant_id, person.pk, row.role)
     Invitation.objects.filter(pk=row.pk).update(used_at=timezone.now())
 
 
@@ -142,29 +134,26 @@ def _opened(row: Invitation) -> Opened:
     person = Person.objects.filter(email=row.address).first()
     if person is not None and not person.is_active:
         raise InvalidLink("The person with this address is deactivated. A superuser must reactivate them first.")
-    if person is not None and not _has_factor(person) and (person.is_superuser or person.memberships.exists()):
+    if person is not None and not Authenticator.objects.filter(user=person, confirmed=True).exists():
         raise InvalidLink("The person with this address has no second factor. Ask the operator for help.")
     return Opened(row.tenant, row.role, row.address, person)
-
-
-def _has_factor(person: Person) -> bool:
-    return bool(Authenticator.objects.filter(user=person, confirmed=True).exists())
 
 
 def _proven(token: str, *, is_locked: bool = False) -> Invitation:
     """The valid invitation of a token. Raises InvalidLink. The message gives a reason only if the MAC is right."""
     prefix, _, secret = token[:_MAX_TOKEN].partition("_")
     rows = Invitation.objects.select_related("tenant", "invited_by")
-    rows = rows.select_for_update(of=("self",)) if is_locked else rows
+    if is_locked and prefix.isalnum():  # first the tenant, as in `invite`
+        Tenant.objects.select_for_update(no_key=True, of=("self",)).filter(invitations__prefix=prefix).first()
+        rows = rows.select_for_update(of=("self",))
     row = rows.filter(prefix=prefix).first() if prefix.isalnum() and secret.isascii() else None
-    expected = bytes(row.mac) if row else b"\0" * 32
-    if not is_proven(expected, _text(row or _NONE, secret)) or row is None:
+    if not is_proven(row.mac if row else None, _text(row or _NONE, secret)) or row is None:
         raise InvalidLink("This link is not valid.")
     if row.used_at is not None:
         raise InvalidLink("This invitation was already used.")
     if timezone.now() >= row.made_at + VALID:
         raise InvalidLink("This invitation has expired. Ask for a new one.")
-    if row.role not in roles.grantable(row.invited_by, row.tenant):
+    if not may(row.invited_by, Action.STAFF, row.tenant):
         raise InvalidLink("The person who sent this invitation may no longer invite people. Ask for a new invitation.")
     return row
 

@@ -4,15 +4,13 @@ A tenant keeps at least one owner, unless a superuser confirms that it may have 
 person's requests and grants in the tenant end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.db import transaction
 
-from memory.access.roles import Action, may
-from memory.consent import grants
+from memory.access.roles import Action, manages, may, roles_in, sign_roles
+from memory.consent import requests
 from memory.errors import Invalid, LastOwner, NotAllowed, NotFound
 from memory.models import Membership, Person, Role, Tenant
 
@@ -26,21 +24,38 @@ def change_role(membership: Membership, role: str, by: Person, *, even_the_last_
             raise NotAllowed("You cannot change your own role. Ask another owner or a superuser.")
         if role != Role.OWNER:
             _require_another_owner(row, by, even_the_last_owner)
-        Membership.objects.filter(pk=row.pk).update(role=role)
+        set_role(row.tenant_id, row.person_id, role)
 
 
 def remove(membership: Membership, by: Person, *, even_the_last_owner: bool = False) -> None:
     """Remove a membership, and end the person's requests and grants in the tenant. Raises NotFound, LastOwner."""
     with _locked(membership, by) as row:
         _require_another_owner(row, by, even_the_last_owner)
-        row.delete()
-        grants.withdraw_all(row.person_id, "left", tenant_id=row.tenant_id)
+        set_role(row.tenant_id, row.person_id, None)
+        requests.withdraw_all(row.person_id, "left", tenant_id=row.tenant_id)
 
 
-def is_last_owner(membership: Membership) -> bool:
-    """Whether this is the tenant's only owner who can sign in."""
-    owners = Membership.objects.filter(tenant_id=membership.tenant_id, role=Role.OWNER, person__is_active=True)
-    return membership.role == Role.OWNER and not owners.exclude(pk=membership.pk).exists()
+def set_role(tenant_id: int, person_id: int, role: str | None) -> None:
+    """Give the person this role in the tenant. With None, remove the membership.
+
+    This signs the roles that count. A membership that somebody changed with SQL stays without effect.
+    """
+    with transaction.atomic():
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant_id)
+        roles = roles_in(tenant) | {person_id: role}
+        if role is None:
+            Membership.objects.filter(tenant=tenant, person_id=person_id).delete()
+        sign_roles(tenant, {person: role for person, role in roles.items() if role is not None})
+
+
+def sign_again(person_id: int) -> None:
+    """Sign the person and their tenants' memberships with the newest pepper. This signs only what counts now."""
+    for person in Person.objects.select_for_update().filter(pk=person_id):
+        if person.is_proven():
+            person.sign()
+    for tenant in Tenant.objects.filter(memberships__person=person_id).order_by("pk"):
+        if role := roles_in(tenant).get(person_id):
+            set_role(tenant.pk, person_id, role)
 
 
 def require_tenant(tenant_id: int, by: Person) -> Tenant:
@@ -65,5 +80,8 @@ def _locked(membership: Membership, by: Person) -> Iterator[Membership]:
 
 
 def _require_another_owner(membership: Membership, by: Person, even_the_last: bool) -> None:
-    if is_last_owner(membership) and not (by.is_superuser and even_the_last):
+    owners = [person for person, role in roles_in(membership.tenant).items() if role == Role.OWNER]
+    others = Person.objects.filter(pk__in=owners, is_active=True).exclude(pk=membership.person_id)
+    is_last = membership.person_id in owners and not others.exists()
+    if is_last and not (manages(by) and even_the_last):
         raise LastOwner("A tenant needs an owner who can sign in. Make somebody else an owner first.")

@@ -1,7 +1,5 @@
 """Passwords and second factors. When a password or second factor changes, the person's requests and grants end."""
 
-from __future__ import annotations
-
 import hmac
 import secrets
 import time
@@ -12,14 +10,15 @@ from urllib.parse import quote, urlencode
 
 from django.contrib.auth.password_validation import validate_password
 from django.db import transaction
-from django.db.models import F, Q
-from django.utils import timezone
+from django.db.models import Q
 from django_otp.oath import TOTP
 
-from audit.consent import LAPSES
-from audit.models import AccessRequest, AccessState
+from audit.consent import open_and_active
+from audit.models import AccessRequest
 from config.keyring import keyring
-from memory.consent import grants
+from memory.access.roles import manages
+from memory.accounts import memberships
+from memory.consent import requests
 from memory.errors import Invalid, NotAllowed
 from memory.models import Authenticator, Person
 
@@ -35,42 +34,35 @@ def set_password(person: Person, password: str) -> None:
     with transaction.atomic():
         person.set_password(password)
         person.save(update_fields=["password"])
-        grants.withdraw_all(person.pk, "password")
+        requests.withdraw_all(person.pk, "password")
 
 
-def deactivate(person: Person, by: Person) -> None:
-    """Deactivate a person, and end their sessions, requests and grants. Raises NotAllowed."""
-    with transaction.atomic():
-        _require_superuser(by)
-        if person.pk == by.pk:
-            raise NotAllowed("You cannot deactivate yourself. Ask another superuser.")
-        Person.objects.filter(pk=person.pk).update(is_active=False, generation=F("generation") + 1)
-        grants.withdraw_all(person.pk, "deactivated")
+@transaction.atomic
+def set_active(person: Person, by: Person, *, is_active: bool) -> None:
+    """Deactivate a person, and end their sessions, requests and grants. Or let a person sign in again: their grants do
+    not come back. Raises NotAllowed unless `by` is an active superuser, who cannot deactivate themselves.
 
-
-def reactivate(person: Person, by: Person) -> None:
-    """Let a person sign in again. Their grants do not come back. Raises NotAllowed."""
-    with transaction.atomic():
-        _require_superuser(by)
-        Person.objects.filter(pk=person.pk).update(is_active=True, generation=F("generation") + 1)
-
-
-def _require_superuser(by: Person) -> None:
-    """Raise NotAllowed unless `by` is an active superuser. This locks the rows of the superusers, so that two
-    superusers cannot deactivate each other."""
+    This locks the rows of the superusers, so that two superusers cannot deactivate each other. A person whose row was
+    changed by SQL becomes no superuser."""
+    if not is_active and person.pk == by.pk:
+        raise NotAllowed("You cannot deactivate yourself. Ask another superuser.")
     superusers = Person.objects.select_for_update().filter(is_superuser=True).order_by("pk")
-    if not any(each.pk == by.pk and each.is_active for each in superusers):
+    if not any(each.pk == by.pk and manages(each) for each in superusers):
         raise NotAllowed("Only superusers can do this.")
+    row = Person.objects.select_for_update().get(pk=person.pk)
+    row.is_superuser = row.is_superuser and row.is_proven()
+    row.is_active, row.generation = is_active, row.generation + 1
+    row.save(update_fields=["is_active", "is_superuser", "generation"])
+    row.sign()
+    if not is_active:
+        requests.withdraw_all(person.pk, "deactivated")
 
 
 def ending_summary(*filters: Q) -> str:
     """A text with the number of grants and requests that will end. It counts the grants and requests that match one of
     the filters."""
-    rows = AccessRequest.objects.filter(reduce(or_, filters))
-    now = timezone.now()
-    active = rows.filter(state=AccessState.ACTIVE, until__gt=now).count()
-    requests = rows.filter(state=AccessState.REQUESTED, asked_at__gt=now - LAPSES).count()
-    return f"Active grants that will end: {active}. Open requests that will end: {requests}."
+    opened, active = open_and_active(AccessRequest.objects.filter(reduce(or_, filters)))
+    return f"Active grants that will end: {active}. Open requests that will end: {opened}."
 
 
 def candidate(person: Person, text: str) -> Authenticator:
@@ -83,11 +75,15 @@ def candidate(person: Person, text: str) -> Authenticator:
 
 
 def install(factor: Authenticator, code: str) -> None:
-    """Replace the person's second factor with a candidate, if the code is right. Raises Invalid."""
+    """Replace the person's second factor with a candidate, if the code is right. Raises Invalid.
+
+    The newest pepper then signs the person and their memberships, so that an older pepper can be removed.
+    """
     with transaction.atomic():
+        memberships.sign_again(factor.user.pk)
         Authenticator.objects.filter(user=factor.user).delete()
-        grants.withdraw_all(factor.user.pk, "second factor")
-        factor.proof = _proof(factor, _pepper(factor))
+        requests.withdraw_all(factor.user.pk, "second factor")
+        factor.proof = _proof(factor)
         factor.save()
         if not consume_code(factor, code):
             raise Invalid("code", "is not the current code of the authenticator app")
@@ -157,9 +153,9 @@ def _pepper(factor: Authenticator) -> bytes:
 def _is_proven(factor: Authenticator) -> bool:
     """Return whether the row was created for this person. Return False if somebody used SQL to move it from
     another person."""
-    return hmac.compare_digest(bytes(factor.proof), _proof(factor, _pepper(factor)))
+    return hmac.compare_digest(bytes(factor.proof), _proof(factor))
 
 
-def _proof(factor: Authenticator, pepper: bytes) -> bytes:
+def _proof(factor: Authenticator) -> bytes:
     text = f"palimpsest/authenticator-of/{factor.user.pk}/{factor.user.email}/{bytes(factor.seed).hex()}"
-    return hmac.digest(pepper, text.encode(), "sha256")
+    return hmac.digest(_pepper(factor), text.encode(), "sha256")

@@ -1,8 +1,6 @@
 """The admin page of access requests and grants. People can revoke grants on this page."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from django.contrib.admin import register
@@ -11,14 +9,14 @@ from django.utils import timezone
 from django.utils.formats import localize
 from unfold.decorators import display
 
-from audit.consent import LAPSES, Scope
-from audit.models import AccessRequest, AccessState
+from audit.consent import LAPSES, Scope, state_at
+from audit.models import AccessRequest, State
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin.base.actions import AdminAction, Result
+from memory.admin.base.actions import AdminAction
 from memory.admin.base.page import AgentFilter, ScopedAdmin, TenantFilter, actor_of, who_decides
 from memory.admin.plain_pages import reading
-from memory.consent import grants
+from memory.consent import requests
 from memory.mail import wording
 from memory.models import Agent
 
@@ -26,19 +24,14 @@ from memory.models import Agent
 def state_now(row: AccessRequest) -> str:
     """The current state of a request. The state in the database can be outdated, because only the next access updates
     it."""
-    now = timezone.now()
-    if row.state == AccessState.ACTIVE and row.until and row.until <= now:
-        return AccessState.EXPIRED
-    if row.state == AccessState.REQUESTED and row.asked_at + LAPSES <= now:
-        return AccessState.LAPSED
-    return row.state
+    return state_at(row, timezone.now())
 
 
 class Revoke(AdminAction):
     name, label, needs, is_destructive = "revoke", "Revoke", Action.SEE, True
 
     def is_offered(self, row: AccessRequest) -> bool:
-        return state_now(row) == AccessState.ACTIVE
+        return state_now(row) == State.ACTIVE
 
     def may(self, page: Any, request: HttpRequest, row: AccessRequest) -> bool:
         """Whether the person may revoke this grant. The grant must be their own, or they must have the permission STEER
@@ -52,12 +45,9 @@ class Revoke(AdminAction):
         if rest := len(rows) - running:
             yield f"Skips {several(rest, 'request')} without an active grant."
 
-    def run(self, page: Any, rows: Sequence[AccessRequest], by: Any, values: dict[str, Any]) -> Iterator[Result]:
-        agents = Agent.objects.select_related("tenant").in_bulk([row.agent_id for row in rows])
-        return super().run(page, rows, by, {"agents": agents})
-
     def do(self, row: AccessRequest, by: Any, values: dict[str, Any]) -> str:
-        grants.revoke(values["agents"][row.agent_id], row.number, actor_of(by))
+        agent = Agent.objects.select_related("tenant").get(pk=row.agent_id)
+        requests.revoke(agent, row.number, actor_of(by))
         return "grant revoked."
 
 
@@ -76,7 +66,7 @@ class AccessPage(ScopedAdmin):
     @display(description="decided by")
     def deciding(self, row: AccessRequest) -> str:
         """A text that says who decided. For an open request, it says who can decide, how, and until when."""
-        if state_now(row) != AccessState.REQUESTED:
+        if state_now(row) != State.REQUESTED:
             return row.decided_by or "nobody"
         path = f"access-requests/{row.number}/approve or /deny"
         return (
@@ -88,7 +78,7 @@ class AccessPage(ScopedAdmin):
         return f"access request {row.number} to {row.agent_label}"
 
     def related_pages(self, request: HttpRequest, row: AccessRequest) -> list[tuple[str, str]]:
-        is_own = row.person_id == request.user.pk and state_now(row) == AccessState.ACTIVE
+        is_own = row.person_id == request.user.pk and state_now(row) == State.ACTIVE
         return [("Read", reading.grant_url(row.agent_label, row.number))] if is_own else []
 
     @display(
@@ -97,8 +87,7 @@ class AccessPage(ScopedAdmin):
         label={"waiting": "info", "active": "success", "denied": "danger", "revoked": "warning"},
     )
     def current_state(self, row: AccessRequest) -> str:
-        state = state_now(row)
-        return {"requested": "waiting"}.get(state, state)
+        return "waiting" if state_now(row) == State.REQUESTED else state_now(row)
 
     @display(description="scope")
     def covers(self, row: AccessRequest) -> str:

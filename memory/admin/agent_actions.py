@@ -1,6 +1,4 @@
-"""Admin actions on agents: refine, pause, resume, verify, switch memory on and off, withdraw a proposal."""
-
-from __future__ import annotations
+"""Admin actions on agents, such as: refine now, pause, suspend keys, switch memory off, withdraw a proposal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,12 +11,12 @@ from memory.access.roles import Action
 from memory.admin.base.actions import MAX_LISTED, AdminAction, Result
 from memory.admin.base.page import actor_of
 from memory.agents import lifecycle, rule_changes
-from memory.consent import proposals
+from memory.consent import requests
 from memory.errors import NotOpen
-from memory.mail import wording
+from memory.mail import letters, wording
 from memory.models import Agent
 from memory.time_machine import replay
-from refinement import backlog, schedule
+from refinement import backlog, probe, schedule
 
 MAX_VERIFIED = 20_000  # entries; verifying them takes about one second. Longer trails need the command
 MAX_PROBLEMS = 5  # the message lists at most this many problems of an audit trail
@@ -36,6 +34,8 @@ class RefineNow(AdminAction):
         yield "A session may merge, rewrite and discard memories, except protected ones. You can roll the session back."
         if paused := sum(row.paused for row in rows):
             yield f"{several(paused, 'agent is', 'agents are')} paused. The session starts anyway."
+        for problem in set(probe.problems(row.model for row in rows).values()):
+            yield f"A session cannot start: {problem}"
         if why := unattended():
             yield f"The sessions do not start until a worker runs: {why}."
 
@@ -78,6 +78,45 @@ class Resume(AdminAction):
             return "no longer paused."
         backlog.add(row)
         return "no longer paused. A refinement is due and waits for a worker."
+
+
+class SuspendKeys(AdminAction):
+    name, label, needs, is_destructive = "suspend_keys", "Suspend keys", Action.CONFIGURE, True
+
+    def is_offered(self, row: Agent) -> bool:
+        return bool(row.wrapped_key) and not (row.keys_suspended and row.keys_lifted_at is None)
+
+    def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
+        yield f"Suspends the keys of {several(len(rows), 'agent')}. All requests with these keys fail at once."
+        yield "Only an owner can lift the suspension. After that, each agent needs a new key."
+        yield from map(_way_back, rows[:MAX_LISTED])
+
+    def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
+        lifecycle.suspend_keys(row, actor_of(by))
+        return "keys suspended."
+
+
+class LiftSuspension(AdminAction):
+    name, label, needs, is_destructive = "lift_suspension", "Lift suspension of keys", Action.REMOVE, True
+
+    def is_offered(self, row: Agent) -> bool:
+        return row.keys_suspended
+
+    def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
+        yield f"Lets {several(len(rows), 'agent')} get a new key. The suspended keys still open no memories."
+        yield from map(_way_back, rows[:MAX_LISTED])
+
+    def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
+        lifecycle.lift_suspension(row, actor_of(by))
+        return "the suspension is lifted."
+
+
+def _way_back(row: Agent) -> str:
+    """How the agent gets a new key after its keys were suspended, and what is lost otherwise."""
+    way = "with its recovery code" if row.claimed_at else "by an exchange of one of its keys"
+    if row.steward and not letters.are_printed():
+        way += f", or with a code that its steward, {row.steward}, receives by mail"
+    return f"{row.label} can then get a new key {way}. Otherwise, nobody can ever use its memory again."
 
 
 class SwitchOff(AdminAction):
@@ -146,23 +185,23 @@ class WithdrawProposal(AdminAction):
     name, label, needs = "withdraw_proposal", "Withdraw the proposal", Action.CONFIGURE
 
     def is_offered(self, row: Agent) -> bool:
-        return bool(row.wrapped_key) and proposals.open_one(row) is not None
+        return bool(row.wrapped_key) and requests.open_proposal(row) is not None
 
     def may(self, page: Any, request: HttpRequest, row: Agent) -> bool:
         """Whether the person may withdraw the open proposal. Only its proposer may withdraw it."""
-        proposal = proposals.open_one(row)
-        is_others = proposal is not None and not proposals.is_own(proposal, actor_of(request.user))
+        proposal = requests.open_proposal(row)
+        is_others = proposal is not None and not requests.is_own(proposal, actor_of(request.user))
         return super().may(page, request, row) and not is_others
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
-        found = [(row, proposal) for row in rows if (proposal := proposals.open_one(row))]
+        found = [(row, proposal) for row in rows if (proposal := requests.open_proposal(row))]
         yield f"Withdraws {several(len(found), 'proposal')}. Nobody can accept a withdrawn proposal."
         for row, proposal in found[:MAX_LISTED]:
             yield f"{row.label}: {'; '.join(wording.proposed(proposal.proposed))}."
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
-        proposal = proposals.open_one(row)
+        proposal = requests.open_proposal(row)
         if proposal is None:
             raise NotOpen("The agent has no open proposal.")
-        proposals.decline(row, proposal.number, actor_of(by))
+        requests.deny(row, proposal.number, actor_of(by))
         return f"proposal {proposal.number} withdrawn."

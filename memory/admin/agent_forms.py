@@ -1,8 +1,6 @@
 """Forms to add an agent, to change its settings, to propose a change that the agent's side must accept, and to create
 the agent's first key."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms
@@ -15,13 +13,7 @@ from memory.agents import lifecycle
 from memory.search.words import LANGUAGES
 
 TENANT_SETS = (
-    "budget_tokens",
-    "target_tokens",
-    "refine_every",
-    "paused",
-    "last_n",
-    "max_entries",
-    "context_tokens",
+    *("budget_tokens", "target_tokens", "refine_every", "paused", "last_n", "max_entries", "context_tokens"),
     *LIMITS,
 )
 
@@ -92,7 +84,9 @@ class ProposalForm(AdminForm):
         "proposal replaces an earlier open proposal.",
     )
     model = forms.CharField(
-        max_length=200, help_text="provider/model-name; the provider can read memories when they are refined"
+        max_length=200,
+        required=False,
+        help_text="provider/model-name; the provider can read memories when they are refined",
     )
     steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
     is_steward_only = forms.BooleanField(

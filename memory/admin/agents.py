@@ -3,8 +3,6 @@
 Only the agent's side can change the settings that decide who can read. A tenant can only propose such a change.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from django.contrib.admin import SimpleListFilter, register
@@ -19,8 +17,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
-from audit.consent import LAPSES
-from audit.proposals import PROPOSABLE
+from audit.consent import PROPOSABLE
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin import agent_actions, ask_access, removal
@@ -42,14 +39,16 @@ from memory.admin.base.page import (
 )
 from memory.admin.time_machine import TimeMachinePage
 from memory.agents import lifecycle
-from memory.consent import proposals
+from memory.consent import requests
 from memory.errors import Invalid
 from memory.mail import letters, wording
 from memory.models import Agent, DueReason, Vault, VaultFile
-from refinement import allowance, providers, schedule, scheduling, undone_sessions
+from refinement import allowance, probe, providers, schedule, scheduling, undone_sessions
 from refinement.llm.base import ModelNotConfigured
 from refinement.llm.catalog import parse as parse_model
 from refinement.models import Outcome, RefinementSession, Waiting
+
+_STATES = {"erased": "danger", "keys suspended": "danger", "paused": "warning", "memory off": "warning"}
 
 
 class AttentionFilter(SimpleListFilter):
@@ -73,6 +72,8 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         agent_actions.RefineNow(),
         agent_actions.Pause(),
         agent_actions.Resume(),
+        agent_actions.SuspendKeys(),
+        agent_actions.LiftSuspension(),
         agent_actions.Verify(),
         agent_actions.SwitchOn(),
         agent_actions.SwitchOff(),
@@ -82,7 +83,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     )
     actions_list = ("add_agent",)
     actions_detail = ("change_settings", "propose", "keys", "create_first_key", "time_machine", "ask")
-    list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "model")
+    list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "called_model")
     list_select_related = ("tenant",)
     list_filter = (AttentionFilter, "paused", "memory_enabled", TenantFilter)
     search_fields = ("slug", "tenant__slug")
@@ -90,17 +91,9 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     ordering = ("tenant__slug", "slug")
     sections: ClassVar[Any] = {
         "": ["weight", "state", "due_or_not", "due_at", "refine_every", "last_refined_at", "last_session", "links"],
-        "Tokens": ["core_tokens", "target_tokens", "budget_tokens", "high_water_tokens", "retention"],
-        "Memories": ["core_count", "journal_count", "constitutional_count", "constitutional_tokens"],
-        "Agent's side": [
-            "model",
-            "language",
-            "steward",
-            "is_steward_only",
-            "proposed",
-            "removal_requests",
-            "refine_every",
-        ],
+        "Tokens": ["core_tokens", "instruction_tokens", "target_tokens", "budget_tokens", "high_water_tokens"],
+        "Memories": ["core_count", "journal_count", "constitutional_count", "constitutional_tokens", "retention"],
+        "Agent's side": ["model", "language", "steward", "is_steward_only", "proposed", "removal_requests", "claimed"],
         "Log of runs": ["logged_in", "last_n", "max_entries", "context_tokens"],
         "Vault": ["files_in"],
         "Trail": ["audit_seq", "audit_at", "created_at"],
@@ -127,7 +120,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
 
     def has_first_key_permission(self, request: HttpRequest, object_id: str) -> bool:
         agent = self.row_or_404(request, object_id)
-        is_empty = bool(agent.wrapped_key) and not agent.core_count + agent.journal_count
+        is_empty = bool(agent.wrapped_key) and agent.next_number == 1 and not agent.claimed_at
         return is_empty and self.may(request, Action.CONFIGURE, agent)
 
     @action(description="Add an agent", url_path="new", permissions=["configure"])
@@ -156,8 +149,9 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         agent = self.row_or_404(request, object_id)
 
         def save(values: dict[str, Any]) -> str:
-            _require_model(values["model"])
-            proposals.propose(agent, actor_of(request.user), **values)
+            if values["model"]:
+                _require_model(values["model"])
+            requests.propose(agent, actor_of(request.user), **values)
             return "Proposal sent to the agent's side. You can withdraw it here until the agent's side decides."
 
         initial, warning = model_to_dict(agent, PROPOSABLE), ask_access.mail_warning(agent) or _mail_warning()
@@ -184,7 +178,18 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def ask(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return ask_access.page(self, request, self.row_or_404(request, object_id))
 
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        found = super().get_changelist_instance(request)
+        problems = probe.problems(agent.model for agent in found.result_list)
+        for agent in found.result_list:
+            agent.model_problem = problems.get(agent.model, "")
+        return found
+
     name = column("label", "agent", ordering="slug")
+
+    @display(description="model", ordering="model")
+    def called_model(self, agent: Any) -> str:
+        return ": ".join(filter(None, (agent.model, agent.model_problem)))
 
     @display(description="core tokens / budget", ordering="core_tokens")
     def weight(self, agent: Agent) -> SafeString:
@@ -204,25 +209,33 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         due = self.due(agent)
         if RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists():
             return f"{due or 'not due'}; a session is open"
+        if problem := probe.problems([agent.model]):
+            return f"{due or 'not due'}; {problem[agent.model]}"
         if due and agent.due_reason != DueReason.MANUAL and allowance.is_used_up(agent.tenant):
             first = f"{allowance.next_month(timezone.now()):%Y-%m-%d}"
             return f"{due}; waits until {first}, because the tenant's model tokens for this month are used up"
         return f"{due}; {_queue_state(agent)}" if due else _cooldown(agent)
 
-    @display(description="state", label={"erased": "danger", "paused": "warning", "memory off": "warning"})
+    @display(description="state", label=_STATES)
     def state(self, agent: Agent) -> str | None:
         if not agent.wrapped_key:
             return "erased"
+        if agent.keys_suspended:
+            return "keys suspended"
         return "memory off" if not agent.memory_enabled else "paused" if agent.paused else None
+
+    @display(description="claimed")
+    def claimed(self, agent: Agent) -> str | None:
+        return f"{localize(agent.claimed_at)} with {agent.claimed_by}" if agent.claimed_at else None
 
     @display(description="open proposal")
     def proposed(self, agent: Agent) -> str | None:
-        proposal = proposals.open_one(agent)
+        proposal = requests.open_proposal(agent)
         if proposal is None:
             return None
         what = "; ".join(wording.proposed(proposal.proposed))
         return (
-            f"{what}. Until {localize(proposal.asked_at + LAPSES)}, "
+            f"{what}. Until {localize(proposal.decide_until)}, "
             f"{who_decides(agent, f'proposals/{proposal.number}/accept')} can accept the proposal."
         )
 
@@ -275,8 +288,8 @@ def _first_key_page(request: HttpRequest, agent: Agent, key: str, back: str) -> 
         secret=key,
         lines=[
             "The agent's runtime sends this key with every request, in the header Authorization: Bearer KEY",
-            "First, the runtime should exchange this key for a new key that nobody else knows: "
-            'POST /api/v1/agent/keys with the body {"exchange": true}. After that, this key no longer works.',
+            "First, the runtime should exchange this key for a new key that nobody else knows: POST /api/v1/agent/keys "
+            'with the body {"exchange": true, "keep": ["model"]}. After that, this key no longer works.',
         ],
         back=back,
     )
@@ -314,7 +327,7 @@ def _queue_state(agent: Agent) -> str:
 def _blocked_by(row: Waiting) -> str:
     """The reason why no worker may start the agent's session now. It is "" if a worker may start the session."""
     closed = scheduling.closed()
-    if {row.model, row.provider} & closed.shut:
+    if {row.model, row.provider, str(row.pk)} & set(providers.closed()):
         return f"; starts when {row.model} answers again"
     if row.tenant_id in closed.tenants:
         return "; the tenant has reached its limit of open sessions"

@@ -1,6 +1,4 @@
-"""The form to request access to an agent's memories. The agent's side decides (`memory.consent.grants`)."""
-
-from __future__ import annotations
+"""The form to request access to an agent's memories. The agent's side decides (`memory.consent.requests`)."""
 
 import re
 from typing import Any
@@ -15,17 +13,14 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 from audit.consent import LEAST_PURPOSE, MOST_NUMBERS, MOST_PURPOSE, Person, Scope, same_address
 from audit.models import AccessRequest
 from memory.admin.base.page import AdminForm, form_page
-from memory.consent import grants
+from memory.admin.tenants import whole_number
+from memory.consent import requests
 from memory.errors import MailNotSent
 from memory.mail import letters
 from memory.models import Agent
 
 MAX_NUMBER = 2**53
 SCOPE_FIELDS = {"silo": (), "memories": ("numbers",), "session": ("session",), "entries": ("first", "last")}
-
-
-def number_field(label: str = "") -> forms.IntegerField:
-    return forms.IntegerField(required=False, min_value=1, max_value=MAX_NUMBER, label=label or None)
 
 
 class AskForm(AdminForm):
@@ -54,9 +49,9 @@ class AskForm(AdminForm):
     numbers = forms.CharField(
         required=False, max_length=20_000, help_text="numbers of the selected memories, for example 3, 17, 20-25"
     )
-    session = number_field()
-    first = number_field("First entry")
-    last = number_field("Last entry")
+    session = whole_number(least=1, most=MAX_NUMBER)
+    first = whole_number(least=1, most=MAX_NUMBER, label="First entry")
+    last = whole_number(least=1, most=MAX_NUMBER, label="Last entry")
     seconds = forms.TypedChoiceField(
         label="For how long",
         coerce=int,
@@ -105,7 +100,7 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
 
     def save(values: dict[str, Any]) -> HttpResponse:
         fields = {name: values[name] for name in ("purpose", "scope", "seconds")}
-        number = grants.ask(agent, Person(person.pk, person.email), **fields).number
+        number = requests.ask_to_read(agent, Person(person.pk, person.email), **fields).number
         messages.success(request, f"Request {number} sent. {who}")
         row = AccessRequest.objects.get(agent_id=agent.pk, number=number)
         return redirect("admin:audit_accessrequest_change", row.pk)

@@ -1,7 +1,5 @@
 """The pages of agent keys and tenant keys. They show only the prefix of a key. A new tenant key is shown once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -48,6 +46,8 @@ class Revoke(AdminAction):
 
     def preview(self, rows: Sequence[ApiKey]) -> Iterable[str]:
         yield "Requests with a revoked key fail at once. You cannot undo a revocation."
+        if isinstance(rows[0], AgentKey):
+            yield "Only the agent's side can end the last key of an agent. You can suspend the agent's keys instead."
         for row in rows[:MAX_LISTED]:
             used = f"was last used at {localize(row.last_used_at)}" if row.last_used_at else "was never used"
             yield f"{row}{f', {Truncator(row.label).chars(40)},' if row.label else ''} {used}."

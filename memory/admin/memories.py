@@ -1,7 +1,5 @@
 """The page of memories, with actions to protect and restore them. It shows only metadata, never content."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -105,16 +103,8 @@ class MemoryPage(ScopedAdmin):
     deferred = ("sealed", "digest")
     row_actions = (Protect(), RemoveProtection(), Restore(), AskToRead(), AskRedaction())
     list_display = (
-        "number",
-        "owner",
-        "kind",
-        "category",
-        "project",
-        "tokens",
-        "origin",
-        "recalled",
-        "state",
-        "version",
+        *("number", "owner", "kind", "category", "project"),
+        *("tokens", "origin", "recalled", "state", "version"),
     )
     list_select_related = ("agent__tenant",)
     list_filter = ("kind", "category", "scope", "source", "constitutional", TenantFilter, AgentFilter)

@@ -3,8 +3,6 @@
 Superusers see all people. Only `manage.py create_superuser` creates superusers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -18,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from unfold.decorators import action, display
 
-from memory.access.roles import Action
+from memory.access.roles import Action, manages
 from memory.accounts import invitations, memberships, people
 from memory.admin.base.actions import MAX_LISTED, AdminAction
 from memory.admin.base.page import (
@@ -71,7 +69,7 @@ class LastRoleForm(RoleForm, LastOwnerForm):
 def _may_leave_no_owner(request: HttpRequest, rows: Sequence[Membership]) -> bool:
     """Whether the form has the field of `LastOwnerForm`."""
     person: Any = request.user
-    return bool(person.is_superuser) and any(row.role == Role.OWNER for row in rows)
+    return manages(person) and any(row.role == Role.OWNER for row in rows)
 
 
 @action(description="Invite somebody", url_path="invite", permissions=["view"])
@@ -176,7 +174,7 @@ class Deactivate(AdminAction):
             yield f"After this, these tenants have no owner who can sign in: {', '.join(left)}."
 
     def do(self, row: Person, by: Any, values: dict[str, Any]) -> str:
-        people.deactivate(row, by)
+        people.set_active(row, by, is_active=False)
         return "deactivated."
 
 
@@ -190,7 +188,7 @@ class Reactivate(AdminAction):
         yield "These people can sign in again, with the roles that they still have. Grants that have ended stay ended."
 
     def do(self, row: Person, by: Any, values: dict[str, Any]) -> str:
-        people.reactivate(row, by)
+        people.set_active(row, by, is_active=True)
         return "can sign in again."
 
 

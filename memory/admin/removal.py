@@ -1,22 +1,21 @@
 """Admin actions to request that content is deleted permanently. A tenant's owner asks, and the agent's side decides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 from django import forms
 from django.utils.formats import localize
 
-from audit.models import ActorKind
-from audit.removals import Removal, RemovalState, removals
+from audit.consent import REMOVALS, Request
+from audit.models import ActorKind, State
 from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base.actions import MAX_LISTED, AdminAction, MemoryAction, by_agent
 from memory.admin.base.page import AdminForm, actor_of, who_decides
-from memory.consent import erasure, redaction, removal_requests
-from memory.consent.removal_requests import MAX_REASON
+from memory.consent import erasure, redaction, requests
+from memory.consent.requests import MAX_REASON
 from memory.mail import wording
 from memory.models import Agent, Memory
 
@@ -45,7 +44,7 @@ class AskRedaction(MemoryAction):
         yield _NOTHING_YET
 
     def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
-        return _filed(agent, removal_requests.ask_redaction(agent, numbers, by, reason=values["reason"]))
+        return _filed(agent, requests.ask_redaction(agent, numbers, by, reason=values["reason"]))
 
 
 def _preview(agent: Agent, numbers: list[int]) -> Iterator[str]:
@@ -92,51 +91,50 @@ class AskErasure(AdminAction):
         yield _NOTHING_YET
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
-        return _filed(row, removal_requests.ask_erasure(row, actor_of(by), reason=values["reason"]))
+        return _filed(row, requests.ask_erasure(row, actor_of(by), reason=values["reason"]))
 
 
 class Withdraw(AdminAction):
     name, label, needs = "withdraw_removals", "Withdraw removal requests", Action.REMOVE
 
     def is_offered(self, row: Agent) -> bool:
-        return bool(removal_requests.waiting(row))
+        return bool(requests.waiting(row, *REMOVALS))
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         for row in rows:
-            requests = removal_requests.waiting(row)
-            yield f"{row.label}: {several(len(requests), 'open removal request')}. This withdraws only your requests."
-            for request in requests[:MAX_LISTED]:
+            waiting = requests.waiting(row, *REMOVALS)
+            yield f"{row.label}: {several(len(waiting), 'open removal request')}. This withdraws only your requests."
+            for request in waiting[:MAX_LISTED]:
                 what = _description(request, len(request.left))
                 yield f"{row.label}: request {request.number}, {what}, on {localize(request.asked_at)}."
-            if len(requests) > MAX_LISTED:
-                yield f"{row.label}: and {len(requests) - MAX_LISTED:,} more."
+            if len(waiting) > MAX_LISTED:
+                yield f"{row.label}: and {len(waiting) - MAX_LISTED:,} more."
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         actor = actor_of(by)
-        waiting = removal_requests.waiting(row)
-        own = [each for each in waiting if (each.asker_kind, each.asker) == (actor.kind, actor.label)]
+        own = [each for each in requests.waiting(row, *REMOVALS) if requests.is_own(each, actor)]
         for request in own:
-            removal_requests.decline(row, request.number, actor)
+            requests.deny(row, request.number, actor)
         return f"{several(len(own), 'request')} withdrawn." if own else "none of the open requests is yours."
 
 
 _NOTHING_YET = "Nothing is deleted now: the agent's side decides first. Nobody can restore deleted content."
 
 
-def _filed(agent: Agent, request: Removal) -> str:
+def _filed(agent: Agent, request: Request) -> str:
     return f"requested, as entry {request.number} of the audit trail. {_who_decides(agent, request)}"
 
 
-def _who_decides(agent: Agent, request: Removal) -> str:
+def _who_decides(agent: Agent, request: Request) -> str:
     return f"Next, {who_decides(agent, f'removal-requests/{request.number}/agree')} decides."
 
 
 def status(agent: Agent) -> str | None:
     """One line about the open removal requests. If no request is open, the line is about the last decided request."""
-    requests = removals(agent.pk).values()
-    opened = [each for each in requests if each.state == RemovalState.OPEN]
+    found = requests.present(agent, *REMOVALS)
+    opened = [each for each in found if each.state == State.OPEN]
     if not opened:
-        return _last_settled(requests)
+        return _last_settled(found)
     lines = [
         f"{_description(each, len(each.left))} (entry {each.number}). {_who_decides(agent, each)}"
         for each in opened[:MAX_LISTED]
@@ -146,23 +144,22 @@ def status(agent: Agent) -> str | None:
     return " ".join(lines)
 
 
-def _description(request: Removal, memories: int) -> str:
+def _description(request: Request, memories: int) -> str:
     what = "erasure" if request.is_erasure else several(memories, "memory", "memories")
     return f"{what}, requested by {request.asked_by}"
 
 
-def _last_settled(requests: Iterable[Removal]) -> str | None:
+def _last_settled(found: Iterable[Request]) -> str | None:
     """One line about the last decided request. Skips requests whose content was deleted by another request."""
-    settled = [(each.decided_at, each.number, each) for each in requests if each.state in _RESULTS and each.decided_at]
-    if not settled:
+    last = max((each for each in found if each.state in _RESULTS), key=attrgetter("settled_by"), default=None)
+    if last is None:
         return None
-    when, _, last = max(settled)
     result, by = _RESULTS[last.state], _SIDES.get(last.decided_by)
-    if last.state == RemovalState.DECLINED and not by:
+    if last.state == State.DECLINED and not by:
         result = "withdrawn"
-    end = f"{result} on {localize(when)}" + (f" by its {by}" if by else "")
+    end = f"{result} on {localize(last.decided_at)}" + (f" by its {by}" if by else "")
     return f"{_description(last, len(last.memories))} (entry {last.number}): {end}."
 
 
-_RESULTS = {RemovalState.CARRIED_OUT: "carried out", RemovalState.DECLINED: "denied"}
+_RESULTS = {State.CARRIED_OUT: "carried out", State.DECLINED: "denied"}
 _SIDES = {ActorKind.AGENT.value: "runtime", ActorKind.STEWARD.value: "steward"}

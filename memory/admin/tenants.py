@@ -1,7 +1,5 @@
 """The page of tenants, for superusers. Tenants cannot be deleted, because the audit trails of agents refer to them."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from django import forms
@@ -39,32 +37,29 @@ class LimitsForm(AdminForm):
     """
 
     default_text: ClassVar[str] = "{}"
-    max_changes = whole_number()
-    max_steps = whole_number()
-    max_searches = whole_number()
-    max_failed_calls = whole_number()
-    max_seconds = whole_number()
-    max_model_tokens = whole_number(most=2**53)
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        limits = self.limits().items()
+        most = {name: 2**53 if name.endswith("_tokens") else MAX_INTEGER for name, _ in limits}
+        fields = {name: whole_number(help_text, most=most[name]) for name, help_text in limits}
+        self.base_fields = self.base_fields | fields  # type: ignore[misc]  # Django copies them
         super().__init__(*args, **options)
-        for name, (what, usual) in LIMITS.items():
-            self.fields[name].help_text = f"{what}; default: {self.default_text.format(usual)}"
+
+    def limits(self) -> dict[str, str]:
+        """The limits, and the help text of each."""
+        usual = self.default_text.format
+        return {name: f"{what}; default: {usual(default)}" for name, (what, default) in LIMITS.items()}
 
 
 class TenantForm(LimitsForm):
     title = "Settings of {row.slug}"
     field_order = ("name", *WORK)
     name = forms.CharField(max_length=200, required=False, help_text="display name")
-    sessions_at_once = whole_number()
-    month_tokens = whole_number(most=2**53)
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        month_tokens = f"{settings.MONTH_TOKENS:,}" if settings.MONTH_TOKENS else "no limit"
-        for name, (what, default) in WORK.items():
-            usual = default.format(f"{settings.TENANT_SESSIONS:,}", month_tokens)
-            self.fields[name].help_text = f"{what}; default: {usual}"
+    def limits(self) -> dict[str, str]:
+        usual = f"{settings.TENANT_SESSIONS:,}", f"{settings.MONTH_TOKENS:,}" if settings.MONTH_TOKENS else "no limit"
+        work = {name: f"{what}; default: {default.format(*usual)}" for name, (what, default) in WORK.items()}
+        return work | super().limits()
 
 
 class NewTenantForm(AdminForm):

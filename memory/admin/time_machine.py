@@ -4,8 +4,6 @@ The choice is in the URL, so that a person can open the preview again. The rollb
 audit trail has grown since the preview.
 """
 
-from __future__ import annotations
-
 from datetime import UTC
 from typing import Any
 
@@ -25,8 +23,7 @@ from memory.admin.base.page import AdminForm, actor_of, permission
 from memory.errors import Conflict, Constitutional
 from memory.models import Agent
 from memory.time_machine import rollback
-from memory.time_machine.rollback import What
-from memory.time_machine.selection import Undone
+from memory.time_machine.selection import Undone, What
 from refinement import session as sessions
 from refinement import undone_sessions
 from refinement.models import Outcome, RefinementSession
@@ -69,7 +66,7 @@ class ChooseForm(AdminForm):
         try:
             if kind == "moment" and at:
                 moment = forms.DateTimeField(input_formats=FORMATS).clean(at.strip().removesuffix(" UTC"))
-                cleaned["what"] = What.moment(moment.astimezone(UTC))
+                cleaned["what"] = What("moment", moment.astimezone(UTC))
             elif kind and at:
                 cleaned["what"] = What(kind, forms.IntegerField(min_value=0, max_value=MAX_NUMBER).clean(at))
         except forms.ValidationError as wrong:

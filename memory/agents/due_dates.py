@@ -1,7 +1,5 @@
 """When an agent's next scheduled refinement is due. The dates differ, so that the agents start at different times."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import datetime, timedelta
 

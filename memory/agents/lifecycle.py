@@ -1,7 +1,5 @@
 """Creates agents, changes their settings, and issues or revokes their keys. Each change is an entry in the trail."""
 
-from __future__ import annotations
-
 import os
 import unicodedata
 from collections.abc import Collection, Iterable
@@ -12,14 +10,15 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from django.utils import timezone
 
-from audit.models import AuditEntry, Change, Operation
+from audit.models import ActorKind, AuditEntry, Change, Operation
 from audit.trail import Actor
 from audit.waiting import advisory_lock
 from memory.access import tenants
 from memory.access.authentication import new_key
-from memory.agents import due_dates
-from memory.errors import AgentConsentRequired, AlreadyExists, FileFault, Invalid, NotFound
+from memory.agents import due_dates, prompts
+from memory.errors import AgentConsentRequired, AlreadyExists, FileFault, Invalid, NotFound, NotOpen
 from memory.mail import letters
 from memory.models import Agent, AgentKey, DueReason, Tenant
 from memory.run_log import runs
@@ -50,7 +49,7 @@ def create(tenant_slug: str, slug: str, *, model: str, actor: Actor, **settings:
             edit.finish(always=True)
         if agent.vault_path:
             _require_unused(agent)
-        return agent, _issue_key(agent, actor, is_handed_out=True)
+        return agent, _issue_key(agent, actor)
 
 
 def _tenant(slug: str) -> Tenant:
@@ -67,7 +66,7 @@ def _tenant(slug: str) -> Tenant:
 
 def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> Agent:
     agent = Agent(tenant=tenant, slug=slug, model=model, **settings)
-    _clean(agent, (*TOKENS, "language", "steward", "memory_path", "vault_path", "context_tokens"))
+    _clean(agent, (*TOKENS, "model", "language", "steward", "memory_path", "vault_path", "context_tokens"))
     try:
         with transaction.atomic():
             agent.save()
@@ -138,7 +137,7 @@ def _wrong_changed_field(agent: Agent, changed: Collection[str]) -> str:
             return name
         if name == "context_tokens" and value is not None and not 0 < value <= MAX_CONTEXT:
             return name
-        if name == "steward" and value and not letters.is_plain(value):
+        if (name == "steward" and value and not letters.is_plain(value)) or (name == "model" and not value):
             return name
     return ""
 
@@ -154,7 +153,7 @@ _ADVICE = {
     "steward": letters.ADVICE,
     "memory_path": "must have at most 1,000 characters",
     "vault_path": "must have at most 1,000 characters",
-    "model": "must have at most 200 characters, no control characters, and no spaces at the start or end",
+    "model": "must have 1 to 200 characters, no control characters, and no spaces at the start or end",
     "refine_every": "must be from one hour to ten years, or null for never",
     "retention": "must be a number from 0.50 to 1.00",
 }
@@ -167,23 +166,6 @@ def issue_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
         return _issue_key(row, actor, label)
 
 
-def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
-    """Issue a new key and revoke every earlier key. After that, the agent's creator has no valid key any more.
-
-    The first exchange also removes the steward. The agent's creator may have chosen this steward, and such a steward
-    could approve the creator's own requests. After the exchange, the runtime can set a new steward.
-    """
-    with edits.locked(present.agent) as row:
-        before = AgentKey.objects.filter(agent_id=row.pk, revoked_at=None).order_by("pk")
-        earlier = list(before.values_list("prefix", flat=True))
-        key = issue_key(row, actor, label=label)
-        for prefix in earlier:
-            revoke_key(row, prefix, actor)
-        if present.is_handed_out and row.steward:
-            change(row, actor, steward="", is_steward_only=False)
-        return key
-
-
 def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     """Issue a key for an agent whose silo is not in use yet. The tenant gives this key to the runtime.
 
@@ -193,34 +175,59 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     with edits.locked(agent) as row:
         # This reads the trail, because SQL can change the rows of AgentKey.
         issued = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.KEY_ISSUED)
-        is_its_own = any(not detail.get("handed_out") for detail in issued.values_list("detail", flat=True))
-        if is_its_own or Change.objects.filter(agent_id=row.pk).exists():
+        its_own = issued.filter(actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD))
+        if its_own.exists() or Change.objects.filter(agent_id=row.pk).exists():
             raise AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
-        return _issue_key(row, actor, label, is_handed_out=True)
+        return _issue_key(row, actor, label)
 
 
 def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
-    """Revoke a key. A key that is already revoked does not change. Raises NotFound."""
+    """Revoke a key, except the last one. A key that is already revoked does not change. Raises NotFound,
+    AgentConsentRequired."""
     with edits.locked(agent) as row:
         key = AgentKey.objects.filter(agent_id=row.pk, prefix=prefix).first()
         if key is None:
             raise NotFound("The agent has no key with this prefix.")
         if key.revoked_at is None:
+            if row.live_keys == prefix:
+                raise AgentConsentRequired("This is the agent's last key. Only its side can end it: suspend its keys.")
             with edits.begin(row, Operation.KEY_REVOKED, actor, is_notice=True) as edit:
-                AgentKey.objects.filter(pk=key.pk).update(revoked_at=edit.at)
+                # Without its MAC, the row cannot be put back into use.
+                AgentKey.objects.filter(pk=key.pk).update(revoked_at=edit.at, mac=b"")
+                _save_live_keys(edit.agent, without=prefix)
                 edit.detail = {"prefix": prefix}
                 edit.finish(always=True)
                 letters.notify_key(row, edit.seq)
 
 
-def _issue_key(agent: Agent, actor: Actor, label: str = "", *, is_handed_out: bool = False) -> str:
+def _issue_key(agent: Agent, actor: Actor, label: str = "") -> str:
     prefix, mac, key = new_key(AgentKey, agent.pk)
-    AgentKey.objects.create(agent_id=agent.pk, prefix=prefix, mac=mac, label=label, is_handed_out=is_handed_out)
+    AgentKey.objects.create(agent_id=agent.pk, prefix=prefix, mac=mac, label=label)
     with edits.begin(agent, Operation.KEY_ISSUED, actor, is_notice=True) as edit:
-        edit.detail = {"prefix": prefix} | ({"handed_out": True} if is_handed_out else {})
+        _save_live_keys(edit.agent, prefix)
+        edit.detail = {"prefix": prefix}
         edit.finish(always=True)
         letters.notify_key(edit.agent, edit.seq)
     return key
+
+
+def suspend_keys(agent: Agent, actor: Actor) -> Agent:
+    """Suspend all keys of the agent. They open nothing."""
+    return change(agent, actor, keys_suspended=True, keys_lifted_at=None)
+
+
+def lift_suspension(agent: Agent, actor: Actor) -> Agent:
+    """Lift the suspension, so that the agent's side can get a new key (`memory/consent/claims.py`). The steward gets a
+    code by mail, also if the suspension is lifted again. Raises NotOpen."""
+    with edits.locked(agent) as row:
+        if not row.keys_suspended:
+            raise NotOpen("The keys of this agent are not suspended.")
+        return change(row, actor, keys_lifted_at=timezone.now())
+
+
+def _save_live_keys(agent: Agent, *new: str, without: str = "") -> None:
+    agent.live_keys = " ".join(sorted({*agent.live_keys.split(), *new} - {without}))
+    agent.save(update_fields=["live_keys"])
 
 
 def check(agent: Agent, **settings: Any) -> None:
@@ -232,7 +239,7 @@ def check(agent: Agent, **settings: Any) -> None:
 
 
 def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) -> Agent:
-    """Set fields of an agent. The trail records their names and values. For a prompt, it records only the length.
+    """Set fields of an agent; prompts as texts. The trail records names and values, for a prompt only the length.
 
     The caller checks permissions. `proposal` is the number of the accepted proposal, if there is one. Raises Invalid.
     """
@@ -240,6 +247,8 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
         before = copy(row)
         if "vault_path" in settings:
             settings["vault_path"] = _resolved(settings["vault_path"], is_agreed=bool(proposal))
+        recorded = {name: _recorded(name, value) for name, value in settings.items()}
+        settings |= {name: prompts.sealed(row, name, settings[name]) for name in prompts.NAMES if name in settings}
         changed = {name: value for name, value in settings.items() if getattr(row, name) != value}
         if not changed and not proposal:
             return row
@@ -255,9 +264,8 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
                 _require_nothing_pending(before)
                 writer.forget(row)
             _save(row, changed)
-            edit.detail = {"changed": {name: _recorded(name, value) for name, value in sorted(changed.items())}}
+            edit.detail = {"changed": {name: recorded[name] for name in sorted(changed)}}
             edit.detail |= {"proposal": proposal} if proposal else {}
-            edit.note = before.steward if "steward" in changed and row.wrapped_key else ""
             edit.finish(always=True)
             letters.notify_change(before, edit.seq, changed)
         return row
@@ -291,12 +299,9 @@ def _require_nothing_pending(agent: Agent) -> None:
         raise Invalid("vault_path", why)
 
 
-_PROMPTS = ("system_prompt", "refinement_prompt")
-
-
 def _recorded(name: str, value: Any) -> Any:
     """The value that the trail records for a field. For a prompt, this is only the length."""
-    if name in _PROMPTS:
+    if name in prompts.NAMES:
         return {"characters": len(value)}
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
@@ -331,7 +336,7 @@ def _file_overlaps(agent: Agent) -> bool:
     clash = Q(memory_path__in=[path, *above]) | Q(memory_path__startswith=path.rstrip(os.sep) + os.sep)
     # A vault's path has no symlinks; a file's path may have some.
     vaults = [path, *above, *(str(each) for each in Path(os.path.realpath(path)).parents)]
-    if agent.vault_path in vaults[1:] or agent.vault_path.startswith(path.rstrip(os.sep) + os.sep):
+    if agent.vault_path in vaults or agent.vault_path.startswith(path.rstrip(os.sep) + os.sep):
         return True
     others = Agent.objects.exclude(pk=agent.pk)
     return others.filter(clash | _vault_in(vaults, below=path)).exists()
@@ -342,9 +347,9 @@ def _vault_in(paths: list[str], *, below: str) -> Q:
 
 
 def _vault_overlaps(agent: Agent) -> bool:
-    """Whether the agent's vault overlaps with another agent's vault, or contains a memory file of any agent.
+    """Whether the agent's vault overlaps with another agent's vault, or with the memory file of any agent.
 
-    Two vaults overlap if they are equal, or if one contains the other.
+    Two paths overlap if they are equal, or if one contains the other.
     """
     path = agent.vault_path
     if not path:
@@ -352,7 +357,8 @@ def _vault_overlaps(agent: Agent) -> bool:
     below = path.rstrip(os.sep) + os.sep
     above = [str(each) for each in PurePath(path).parents]
     files = [agent.memory_path, os.path.realpath(agent.memory_path)] if agent.memory_path else []
-    if any(file == path or file.startswith(below) for file in files):
+    if any(file in (path, *above) or file.startswith(below) for file in files):
         return True
     others = Agent.objects.exclude(pk=agent.pk)
-    return others.filter(_vault_in([path, *above], below=path) | Q(memory_path__startswith=below)).exists()
+    in_files = Q(memory_path__in=[path, *above]) | Q(memory_path__startswith=below)
+    return others.filter(_vault_in([path, *above], below=path) | in_files).exists()

@@ -5,8 +5,6 @@ during a change, so that the change applies to the current rules. A change is re
 without the person's agreement. This can happen if somebody else has just turned off this switch.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """API of memories: store, read, revise, discard, restore, search."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -55,23 +53,21 @@ class RevisionIn(Body):
     tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
 
 
-class SearchIn(Body):
-    q = Text(max_length=MAX_QUERY, allow_blank=True, default="", help_text=QUERY)
+class FiltersIn(Body):
     kind = Choice(Kind.values, required=False)
     category = Choice(CATEGORIES, required=False)
     project = Text(max_length=100, required=False)
-    tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
     since = serializers.DateTimeField(required=False, help_text="earliest origin date")
     until = serializers.DateTimeField(required=False, help_text="latest origin date")
+
+
+class SearchIn(FiltersIn):
+    q = Text(max_length=MAX_QUERY, allow_blank=True, default="", help_text=QUERY)
+    tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
     limit = Whole(min_value=1, max_value=MAX_FOUND, default=10)
 
 
-class ListQuery(Page):
-    kind = Choice(Kind.values, required=False)
-    category = Choice(CATEGORIES, required=False)
-    project = serializers.CharField(max_length=100, required=False)
-    since = serializers.DateTimeField(required=False, help_text="earliest origin date")
-    until = serializers.DateTimeField(required=False, help_text="latest origin date")
+class ListQuery(FiltersIn, Page):
     constitutional = serializers.BooleanField(required=False, allow_null=True, default=None)
     discarded = serializers.BooleanField(required=False, default=False)
 

@@ -3,8 +3,6 @@
 No response repeats a recorded prompt or response.
 """
 
-from __future__ import annotations
-
 from functools import cache, partial
 from typing import Any
 
@@ -14,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.access.authentication import require_valid_key
-from memory.api.base.bodies import OPTIONAL_TEXT, Body, Choice, List, Numbers, Text, Whole
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Choice, List, Numbers, Text, Whole
 from memory.api.base.memory_out import CATEGORIES, WithFile
 from memory.api.base.views import IDEMPOTENCY_KEY, AgentView
 from memory.api.memories import MAX_FOUND, MAX_QUERY, QUERY, FoundOut
@@ -46,7 +44,7 @@ class RecordingIn(Body):
     response_seconds = serializers.FloatField(**_OPTIONAL, min_value=0, max_value=10**7)
     tools = List(child=Text(max_length=64), max_length=20, required=False, default=list)
     metrics = Text(**_NOTE)
-    requested = serializers.BooleanField(
+    requested = Boolean(
         default=False,
         help_text="true if a person requested this recording. The interaction is then recorded even if automatic "
         "recording is off or the interaction's significance is below the threshold",
@@ -153,6 +151,7 @@ class End(AgentView):
 class RetrieveIn(Body):
     query = Text(max_length=MAX_QUERY, allow_blank=True, help_text=QUERY)
     project = Text(max_length=100, required=False, allow_blank=True, help_text="the current project; default: none")
+    category = Choice(CATEGORIES, required=False, help_text="only this one; required for credentials, keys, sensitive")
     limit = Whole(
         min_value=1,
         max_value=MAX_FOUND,
@@ -249,9 +248,7 @@ class CleanupOut(serializers.Serializer[Any]):
 class DecidedOut(serializers.Serializer[Any]):
     kept = Numbers()
     discarded = Numbers()
-    entry = serializers.IntegerField(
-        source="seq", allow_null=True, help_text="audit entry; null if nothing was discarded"
-    )
+    entry = serializers.IntegerField(allow_null=True, help_text="audit entry; null if nothing was discarded")
 
 
 class Cleanup(AgentView):
@@ -275,5 +272,5 @@ class Cleanup(AgentView):
         payload = self.payload(DecisionIn)
         expect = {each["id"]: each["version"] for each in payload.get("expect", ())}
         keep, discard = payload.get("keep", ()), payload.get("discard", ())
-        done = cleanup.decide(self.agent, keep, discard, self.actor, expect=expect)
-        return Response(DecidedOut(done).data)
+        entry = cleanup.decide(self.agent, keep, discard, self.actor, expect=expect)
+        return Response({"kept": keep, "discarded": discard, "entry": entry})

@@ -1,7 +1,5 @@
 """API of an agent's memory rules and of its vault. The API cannot change the rules: only a person can."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -80,9 +78,7 @@ class OneVault(AgentView):
     def get(self, request: Request) -> Response:
         """Compare the vault's files with the silo, page by page. Nothing is changed or locked."""
         query, has_vault = self.query(VaultQuery), bool(self.agent.vault_path)
-        found = Compared()
-        if has_vault:
-            found = comparing.page(self.agent, after=query["cursor"], limit=query["limit"])
+        found = comparing.page(self.agent, after=query["cursor"], limit=query["limit"]) if has_vault else Compared()
         is_last = found.after is None
         return Response(
             {

@@ -1,8 +1,7 @@
-"""API to export and import memories. An export is streamed. An import is read completely before it is stored."""
+"""API to export and import memories. An export is streamed. An import is read completely before it is stored. A large
+import is a job of a worker."""
 
-from __future__ import annotations
-
-import io
+import select
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import chain
@@ -13,12 +12,14 @@ from django.http import HttpResponseBase, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
+from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, BodyParser, Choice, Text
+from memory.api.base.schema import ErrorOut
 from memory.api.base.views import AgentView
-from memory.transfer import exporting, importing
+from memory.transfer import exporting, import_jobs, importing
 from memory.transfer.export_formats import EXPORTS, HELP, Export, writer
 from memory.transfer.exporting import Losses, Writer
 from memory.transfer.importing import IMPORTS
@@ -83,6 +84,15 @@ class ImportedOut(serializers.Serializer[Any]):
     )
 
 
+class JobOut(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    state = serializers.ChoiceField([*import_jobs.OPEN, import_jobs.DONE, import_jobs.FAILED])
+    entry = serializers.IntegerField(allow_null=True, help_text="number for a rollback; null: nothing is stored yet")
+    imported = serializers.IntegerField(help_text="number of memories that are stored")
+    result = ImportedOut(allow_null=True, help_text="null until the state is done")
+    error = ErrorOut(allow_null=True, help_text="null unless the state is failed")
+
+
 def _media_types(formats: Iterable[Export | importing.Import], json: OpenApiTypes) -> dict[str, OpenApiTypes]:
     """Map each media type to the schema of its body. `json` is the schema of a JSON document."""
     kinds = [each.media_type.partition(";")[0] for each in formats]
@@ -140,25 +150,39 @@ class Import(AgentView):
         operation_id="import",
         parameters=[ImportQuery],
         request=_media_types(IMPORTS.values(), OpenApiTypes.ANY),
-        responses={201: ImportedOut},
+        responses={201: ImportedOut, 202: JobOut},
     )
     def post(self, request: Request) -> Response:
         """Import the memories of a file, all or none. In JSON Lines, each line is a memory, and an error gives the
         number of the first wrong line. In other formats, parts that are not memories are left out, and the response
-        says why."""
+        says why. A file with more than 500 entries or 1 MB becomes a job of a worker. Then the response is a 202, and
+        its header `Location` has the address of the job's state."""
         query = self.query(ImportQuery)
-        body = io.BytesIO(cast(bytes, request.data or b""))  # without a body the framework gives an empty object
-        found = importing.check_file(body, query["format"], project=query["project"])
-        done = found.store(self.agent, self.actor)
-        result: dict[str, Any] = {
-            "imported": done.imported,
-            "tokens": done.tokens,
-            "constitutional": done.constitutional,
-        }
-        if query["format"] == "jsonl":
-            result |= {"discarded": done.discarded, "ignored": sorted(done.names)}
-        else:
-            transformed = [{"what": what, "memories": count} for what, count in done.transformed.most_common()]
-            result |= {"left_out": done.left_out, "transformed": transformed}
-            result |= {"named": LeftOutOut(done.named, many=True).data}
-        return Response(result, status.HTTP_201_CREATED)
+        import_jobs.require_none(self.agent)
+        body = cast(bytes, request.data or b"")  # without a body the framework gives an empty object
+        _require_client(request)
+        found = import_jobs.check_small(body, **query)
+        _require_client(request)
+        if found is not None:
+            done = found.store(self.agent, self.actor)
+            return Response(done.figures(query["format"]), status.HTTP_201_CREATED)
+        number = import_jobs.add(self.agent, self.key, body, **query)
+        state = import_jobs.describe(self.agent, number)
+        return Response(state, status.HTTP_202_ACCEPTED, headers={"Location": f"{request.path}/{number}"})
+
+
+class ImportState(AgentView):
+    @extend_schema(operation_id="import_state", responses=JobOut)
+    def get(self, request: Request, number: int) -> Response:
+        """Get the state of the agent's newest import job."""
+        return Response(import_jobs.describe(self.agent, number))
+
+
+def _require_client(request: Request) -> None:
+    """Raise ParseError if the client has closed the connection. Then nobody waits for the work of this request."""
+    connection = request.META.get("gunicorn.socket")
+    if connection is not None:
+        poll = select.poll()
+        poll.register(connection, getattr(select, "POLLRDHUP", 0))  # only Linux has POLLRDHUP
+        if poll.poll(0):
+            raise ParseError("The client closed the connection. Nothing was imported.")

@@ -1,7 +1,5 @@
 """URLs of memories, recording, consent and transfer under /api/v1/, and of the schema. Any other path is a 404."""
 
-from __future__ import annotations
-
 from django.urls import path, re_path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
@@ -50,6 +48,7 @@ urlpatterns = [
     path("removal-requests/<int:number>/decline", consent.DeclineRemoval.as_view()),
     path("export", transfer.ExportView.as_view()),
     path("import", transfer.Import.as_view()),
+    path("import/<int:number>", transfer.ImportState.as_view()),
     path("schema", RedirectView.as_view(pattern_name="schema")),
     path("docs", RedirectView.as_view(pattern_name="docs")),
     path("schema/", SpectacularAPIView.as_view(**_OPEN), name="schema"),

@@ -2,19 +2,18 @@
 
 The rows and the audit trail stay, and the trail can still be verified. Older backups contain the
 wrapped key. Such a backup can be decrypted until the backup is deleted or the key-encryption key is retired.
-`memory/consent/removal_requests.py` handles the requests.
+`memory/consent/requests.py` handles the requests.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from functools import partial
 
 from django.db import transaction
 
 from audit import disk
 from audit.models import AuditEntry, Operation
 from audit.trail import Actor
-from memory.consent import removal_requests, signals
+from memory.consent import requests
 from memory.models import Agent, CleanupDecision, Creation, HistoryAnalysis, Memory, Recall, RecordedSession
 from memory.search import cache
 from memory.silo import keys
@@ -53,14 +52,14 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
     """
     with edits.locked(agent) as row:
         edits.require_key(row)
-        removal_requests.require_decidable(row, request, actor, Operation.ERASURE_REQUESTED)
-        signals.removing.send(Agent, agent=row, why="erasure")
-        transaction.on_commit(lambda: _forget(row.pk))  # before the files are deleted, which takes longer
+        requests.require_decidable(row, request, actor, Operation.ERASURE_REQUESTED)
+        requests.removing.send(Agent, agent=row, why="erasure")
+        for forget in (cache.forget, forget_unwrapped):  # before the files are deleted, which takes longer
+            transaction.on_commit(partial(forget, row.pk))
         with edits.begin(row, Operation.ERASED, actor, is_notice=True) as edit:
             figures = _figures(edit.agent, request, edit.seq)
-            edit.detail = {"request": request, "silo_key": figures.silo_key}
-            edit.detail |= {"memory_path": figures.file} if figures.file else {}
-            edit.detail |= {"vault_path": figures.vault} if figures.vault else {}
+            paths = {"memory_path": figures.file, "vault_path": figures.vault}
+            edit.detail = {"request": request, "silo_key": figures.silo_key} | {k: v for k, v in paths.items() if v}
             disk.empty_log_on_commit()
             for rows in (Creation, Recall, RecordedSession, CleanupDecision, HistoryAnalysis):
                 rows.objects.filter(agent_id=row.pk).delete()
@@ -69,11 +68,6 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
             edit.agent.save(update_fields=["wrapped_key", "memory_path"])
             edit.finish(always=True)
     return figures
-
-
-def _forget(agent_id: int) -> None:
-    cache.forget(agent_id)
-    forget_unwrapped(agent_id)
 
 
 def _figures(agent: Agent, request: int | None, entry: int | None) -> Figures:

@@ -4,13 +4,11 @@ Each read is checked against the audit trail, and recorded there before the cont
 grant adds a notice to the agent's journal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
-from audit.consent import Person, Standing
-from audit.models import AuditEntry, Operation
+from audit.consent import Person, Request
+from audit.models import Operation
 from audit.trail import Actor
 from memory import errors
 from memory.consent import grants, notices
@@ -31,8 +29,7 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
     """
     if not 0 < len(numbers) <= MAX_READ:
         raise errors.Invalid("numbers", f"must have 1 to {MAX_READ} numbers")
-    with grants.record_expiry(agent), edits.locked(agent) as row:
-        grant = grants.in_force(row, number, person)
+    with grants.in_force(agent, number, person) as (row, grant):
         if not grant.scope.covers_memories(numbers):
             raise errors.NotGranted("The grant does not cover all of these memories.")
         found = [memory for memory in edits.fetch(row, numbers) if memory.redacted_at is None]
@@ -46,10 +43,9 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
 
     Raises NotGranted, UnknownEntry.
     """
-    with grants.record_expiry(agent), edits.locked(agent) as row:
-        grant = grants.in_force(row, number, person)
-        change_entry: AuditEntry = trail_view.entry(row, seq)
-        if not grant.scope.covers_entry(change_entry):
+    with grants.in_force(agent, number, person) as (row, grant):
+        trail_view.entry(row, seq)
+        if not grants.readable_entries(row, grant.scope).filter(seq=seq).exists():
             raise errors.NotGranted("The grant does not cover this entry.")
         only = grant.scope.numbers if grant.scope.kind == "memories" else None
         touched = trail_view.touched(row, seq, after=after, limit=MAX_READ, only=only)
@@ -61,21 +57,18 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
 
 def gc_report(agent: Agent, number: int, person: Person, report: int, numbers: Sequence[int]) -> None:
     """Record that a gc report about these memories was read. Raises NotGranted unless the grant covers all of these."""
-    with grants.record_expiry(agent), edits.locked(agent) as row:
-        grant = grants.in_force(row, number, person)
+    with grants.in_force(agent, number, person) as (row, grant):
         if not grant.scope.covers_memories(numbers):
             raise errors.NotGranted("The grant does not cover all memories that the report may quote.")
         _record(row, grant, person, {"gc_report": report})
 
 
-def _record(agent: Agent, grant: Standing, person: Person, what: dict[str, Any]) -> None:
+def _record(agent: Agent, grant: Request, person: Person, what: dict[str, Any]) -> None:
     """Record the read. The first read under a grant also adds a notice for the agent."""
-    actor, detail = Actor.person(person.address), {"request": grant.number} | what
+    operation, actor, detail = Operation.CONTENT_READ, Actor.person(person.address), {"request": grant.number} | what
     if not notices.reads(agent, grant.number).exists():
-        operations.notify(
-            agent, notices.first_text(grant), operation=Operation.CONTENT_READ, actor=actor, detail=detail
-        )
+        operations.notify(agent, notices.first_text(grant), operation=operation, actor=actor, detail=detail)
         return
-    with edits.begin(agent, Operation.CONTENT_READ, actor, is_notice=True) as edit:
+    with edits.begin(agent, operation, actor, is_notice=True) as edit:
         edit.detail = detail
         edit.finish(always=True)

@@ -5,26 +5,22 @@ the steward who received it. Opening a link decides nothing. After the decision,
 the steward can revoke an active grant on this page.
 """
 
-from __future__ import annotations
-
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from django.utils import timezone
 
-from audit.consent import LAPSES, Standing, standings
-from audit.models import AccessState, ConsentLink
-from audit.proposals import Proposal, ProposalState
-from audit.proposals import proposals as proposed
-from audit.removals import Removal, RemovalState, removals
+from audit.consent import LAPSES, Request
+from audit.models import ConsentLink, State
 from audit.trail import Actor
 from config.errors import DomainError
+from config.keyring import is_proven, macs
 from memory import errors
-from memory.access.authentication import PREFIX_CHARACTERS, is_proven, macs, new_prefix
-from memory.consent import grants, proposals, removal, removal_requests, steps
+from memory.access.authentication import PREFIX_CHARACTERS, new_prefix
+from memory.consent import approval, requests
 from memory.mail import letters
 from memory.models import Agent
 from memory.writing import edits
@@ -33,17 +29,11 @@ _SECRET = 32  # bytes
 _MAX_TOKEN = 200  # characters
 
 
-Request = Standing | Proposal | Removal
-_OPEN = (AccessState.REQUESTED, ProposalState.OPEN, RemovalState.OPEN)
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The request that a link is about, and the present state of the request."""
+class Opened(NamedTuple):
+    """The request that a link is about, in its present state."""
 
     agent: Agent
     request: Request
-    state: AccessState | ProposalState | RemovalState
     until: datetime  # after this time, the link cannot be used to decide
 
 
@@ -56,13 +46,8 @@ def make(agent: Agent, number: int) -> str:
         edits.require_key(row)
         if not row.steward:
             raise errors.ConsentRequired("This agent has no steward.")
-        request = find_request(row, number)
-        if request is None or request.at(steps.clock(row)) not in _OPEN:
-            raise errors.NotOpen(f"There is no open request {number}.")
-        prefix, secret = (
-            new_prefix(),
-            secrets.token_hex(_SECRET),
-        )  # hexadecimal, so that mail programs do not cut the URL
+        requests.require_open(row, number)
+        prefix, secret = new_prefix(), secrets.token_hex(_SECRET)  # hexadecimal: mail programs do not cut such a URL
         link = ConsentLink(agent_id=row.pk, number=number, prefix=prefix, made_at=timezone.now())
         link.mac = macs(_text(link, secret))[0]
         link.steward_mac = macs(f"steward/{row.pk}/{row.steward}")[0]
@@ -70,23 +55,14 @@ def make(agent: Agent, number: int) -> str:
         return f"{prefix}_{secret}"
 
 
-def find_request(agent: Agent, number: int) -> Request | None:
-    """The access request, proposal or removal request with this number, or None."""
-    finders: tuple[Callable[[int, int], Mapping[int, Request]], ...] = (standings, proposed, removals)
-    for find in finders:
-        if number in (found := find(agent.pk, number)):
-            return found[number]
-    return None
-
-
 def look(token: str) -> Opened:
-    """The request of a link, and the state of the request. This function makes no decision. Raises InvalidLink."""
+    """The request of a link, in its present state. This function makes no decision. Raises InvalidLink."""
     agent, link = _proven(token)
-    request = find_request(agent, link.number)
+    request = requests.get(agent, link.number)
     if request is None or not (_is_mailed_to(link, agent.steward) or _is_former_steward(agent, link, request)):
         raise errors.InvalidLink(_BROKEN)
-    state = grants.current_state(agent, request) if isinstance(request, Standing) else request.at(steps.clock(agent))
-    return Opened(agent, request, state, _until(link))
+    requests.expire(agent)
+    return Opened(agent, request.at(requests.clock(agent)), _until(link))
 
 
 def decide(token: str, *, approve: bool) -> Request:
@@ -95,24 +71,19 @@ def decide(token: str, *, approve: bool) -> Request:
     with _by_steward(token) as (row, link, actor):
         if timezone.now() >= _until(link):
             raise errors.InvalidLink("This link has expired.")
-        request = find_request(row, link.number)
-        if isinstance(request, Removal) and approve:  # the page has listed the constitutional memories
-            return removal.agree(row, request, actor, include_constitutional=True)
-        if isinstance(request, Removal):
-            return removal_requests.decline(row, request.number, actor)
-        if isinstance(request, Proposal):
-            return (proposals.accept if approve else proposals.decline)(row, link.number, actor)
-        return (grants.approve if approve else grants.deny)(row, link.number, actor)
+        if approve:  # the page has listed the constitutional memories
+            return approval.approve(row, link.number, actor, include_constitutional=True)
+        return requests.deny(row, link.number, actor)
 
 
 def _until(link: ConsentLink) -> datetime:
     return link.made_at + LAPSES
 
 
-def revoke(token: str) -> Standing:
+def revoke(token: str) -> Request:
     """End the grant now. Raises InvalidLink, NotOpen."""
     with _by_steward(token) as (row, link, actor):
-        return grants.revoke(row, link.number, actor)
+        return requests.revoke(row, link.number, actor)
 
 
 def _proven(token: str) -> tuple[Agent, ConsentLink]:
@@ -120,11 +91,9 @@ def _proven(token: str) -> tuple[Agent, ConsentLink]:
     prefix, _, secret = token[:_MAX_TOKEN].partition("_")
     is_formed = len(prefix) == PREFIX_CHARACTERS and prefix.isalnum() and secret.isascii()
     link = ConsentLink.objects.filter(prefix=prefix).first() if is_formed else None
-    expected = bytes(link.mac) if link else b"\0" * 32
-    if not is_proven(expected, _text(link, secret) if link else "") or link is None:
-        raise errors.InvalidLink(_BROKEN)
-    agent = Agent.objects.select_related("tenant").filter(pk=link.agent_id).first()
-    if agent is None:
+    expected, text = (bytes(link.mac), _text(link, secret)) if link else (b"\0" * 32, "")
+    agent = Agent.objects.select_related("tenant").filter(pk=link.agent_id).first() if link else None
+    if not is_proven(expected, text) or link is None or agent is None:
         raise errors.InvalidLink(_BROKEN)
     return agent, link
 
@@ -136,7 +105,8 @@ _BROKEN = "This link is not valid."
 def _by_steward(token: str) -> Iterator[tuple[Agent, ConsentLink, Actor]]:
     """Lock the agent's row. Raises InvalidLink unless the link was mailed to the present steward."""
     agent, link = _proven(token)
-    with grants.record_expiry(agent), edits.locked(agent) as row:
+    requests.expire(agent)
+    with edits.locked(agent) as row:
         if not _is_mailed_to(link, row.steward):
             raise errors.InvalidLink(_BROKEN)
         yield row, link, Actor.steward(row.steward)
@@ -149,9 +119,7 @@ def _is_mailed_to(link: ConsentLink, steward: str) -> bool:
 def _is_former_steward(agent: Agent, link: ConsentLink, request: Request) -> bool:
     """Whether the agent has a new steward because the proposal of this link was accepted. The former steward, who
     received the link, may still see the result."""
-    if not isinstance(request, Proposal) or request.state != ProposalState.ACCEPTED:
-        return False
-    if "steward" not in request.proposed:
+    if request.state != State.ACCEPTED or "steward" not in request.proposed:
         return False
     with suppress(DomainError):  # the former address is encrypted, and lost if the agent is erased
         return _is_mailed_to(link, letters.steward_at(agent, request.settled_by, letters.BEFORE))

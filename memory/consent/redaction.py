@@ -3,10 +3,8 @@
 It is for people who want their personal data deleted. A redaction deletes content, tags and keyed digests. With a
 keyed digest, somebody could test a guess of the content. Rows, actors, times and plain digests stay, so that the audit
 trail can still be verified. Nothing can restore a redacted memory, and the Time Machine skips it.
-`memory/consent/removal_requests.py` handles the requests.
+`memory/consent/requests.py` handles the requests.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,9 +18,10 @@ from audit.bulk import streamed
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
 from memory import errors
-from memory.consent import removal_requests, signals
+from memory.consent import requests
 from memory.models import Agent, Creation, HistoryAnalysis, Kind, Memory, RecordedSession
 from memory.search import cache
+from memory.transfer import migration
 from memory.vault import removing
 from memory.writing import edits
 from memory.writing.edits import KeyedDigest
@@ -78,8 +77,8 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
     Raises ConsentRequired, RequestNotFound, Redacted, Constitutional.
     """
     with edits.locked(agent) as row:
-        request_row = removal_requests.require_decidable(row, request, actor, Operation.REDACTION_REQUESTED)
-        signals.removing.send(Agent, agent=row, why="redaction")
+        request_row = requests.require_decidable(row, request, actor, Operation.REDACTION_REQUESTED)
+        requests.removing.send(Agent, agent=row, why="redaction")
         transaction.on_commit(lambda: cache.forget(row.pk))  # before the files are deleted, which takes longer
         with edits.begin(row, Operation.REDACTED, actor, is_notice=True) as edit:
             memories = _memories(edit.agent, request_row.memories)
@@ -93,6 +92,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
                 values = {"sealed": b"", "digest": b"", "constitutional": False}
                 edit.change(memory, discarded_at=discarded_at, redacted_at=edit.at, **values)
             disk.empty_log_on_commit()
+            migration.redact(row, figures.memories)
             Creation.objects.filter(agent_id=row.pk).delete()  # somebody could test a guess with their keyed digests
             _rename_sessions(row, figures.memories)
             HistoryAnalysis.objects.filter(agent_id=row.pk, memory__in=figures.memories).delete()
@@ -143,7 +143,7 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
         changes=_edits_of(agent, numbers).count(),
         notes=len(_notes(agent, numbers)),
         tokens_before=agent.core_tokens,
-        tokens_after=agent.core_tokens - sum(memory.tokens for memory in active if memory.kind == Kind.CORE),
+        tokens_after=agent.core_tokens - sum(m.tokens for m in active if m.kind == Kind.CORE and not m.is_instruction),
         related=tuple(_related(agent, numbers)),
         former_vaults=removing.former_paths(agent),
     )

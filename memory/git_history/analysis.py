@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime
 from itertools import islice
@@ -48,15 +49,9 @@ def significant(commits: Sequence[Commit], most: int) -> list[tuple[Commit, str]
     """Return the most important commits, the most important first. With each commit, return the reasons for its
     importance, but not the reasons that the commit's subject already shows. Leave out reverted commits. Leave out
     commits that are only releases, dependency updates, tests or documentation, unless they are breaking changes."""
-    scored = [(_reasons(commit), commit) for commit in _kept(commits)]
-    ranked = sorted(
-        (
-            (sum(found.values()), commit.at, commit, ", ".join(why for why in found if why not in _OBVIOUS))
-            for found, commit in scored
-        ),
-        key=lambda each: (-each[0], -each[1]),
-    )
-    return [(commit, reasons) for score, _, commit, reasons in ranked[:most] if score]
+    scored = [(commit, found) for commit in _kept(commits) if (found := _reasons(commit))]
+    scored.sort(key=lambda each: (-sum(each[1].values()), -each[0].at))
+    return [(commit, ", ".join(why for why in found if why not in _OBVIOUS)) for commit, found in scored[:most]]
 
 
 def _is_about_code(commit: Commit) -> bool:
@@ -277,7 +272,7 @@ class Analysis:
 
     @property
     def oldest(self) -> Commit:
-        return min((fact for fact in self.facts), key=lambda commit: commit.at)
+        return min(self.facts, key=lambda commit: commit.at)
 
 
 def analyze(
@@ -338,8 +333,6 @@ def _description(repository: Repository, head: Commit, readme: str) -> str:
 
 def _shape(repository: Repository, commit: Commit) -> stack.Shape | None:
     """Return the figures about a commit's tree. Return None if the tree is not in this clone."""
-    try:
-        with readable():
-            return stack.shape(repository, commit)
-    except KeyError:
-        return None
+    with suppress(KeyError), readable():
+        return stack.shape(repository, commit)
+    return None

@@ -3,8 +3,6 @@
 A message in the Conventional Commits format begins with its type. Other messages are classified by their first words.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ more than 800 tokens. Three bytes count as at least one token, because ids and p
 Fields without a value are left out. A line about a commit shows the id of the commit.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sized

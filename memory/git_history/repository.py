@@ -87,11 +87,9 @@ class Repository:
     @property
     def head(self) -> str | None:
         """The id of the commit that is checked out. None if the repository has no commits."""
-        with readable():
-            try:
-                return self._repo.head().decode()
-            except KeyError:
-                return None
+        with readable(), suppress(KeyError):
+            return self._repo.head().decode()
+        return None
 
     @property
     def branch(self) -> str:
@@ -102,12 +100,10 @@ class Repository:
 
     def commit(self, name: str) -> Commit | None:
         """Return the commit with this id. Return None if the commit is not in this clone."""
-        with readable():
-            try:
-                raw = self._repo[name.encode()]
-            except KeyError:
-                return None
+        with readable(), suppress(KeyError):
+            raw = self._repo[name.encode()]
             return self._parsed(raw) if isinstance(raw, RawCommit) else None
+        return None
 
     def walk(self, start: str, since: int | None, *, reads_files: bool) -> Iterator[Commit]:
         """Yield a commit and its ancestors in the order of `git log`. Commits before the time `since` are left out."""
@@ -118,12 +114,10 @@ class Repository:
     def times_not_in(self, tip: str, other: str) -> list[int]:
         """Return the times of the commits that are in the history of `tip` but not in the history of `other`."""
         names = [ObjectID(name.encode()) for name in (tip, other)]
-        with readable():
-            try:
-                found = self._repo.get_walker(include=names[:1], exclude=names[1:])
-                return [entry.commit.commit_time for entry in found]
-            except KeyError:
-                return []
+        with readable(), suppress(KeyError):
+            found = self._repo.get_walker(include=names[:1], exclude=names[1:])
+            return [entry.commit.commit_time for entry in found]
+        return []
 
     def _parsed(self, raw: RawCommit, changes: Mapping[str, str] | None = None) -> Commit:
         head, _, body = _text(raw.message or b"", raw.encoding).strip("\n").partition("\n\n")
@@ -145,11 +139,10 @@ class Repository:
     def _changes(self, entry: WalkEntry) -> dict[str, str] | None:
         if entry.commit.id in self._shallow or len(entry.commit.parents) > 1:
             return None
-        try:
+        with suppress(KeyError):
             found = [(each.new or each.old, each.type) for each in entry.changes()]  # type: ignore[union-attr]
             return {os.fsdecode(file.path): kind for file, kind in found if file}
-        except KeyError:
-            return None
+        return None
 
     def tree(self, commit: Commit) -> dict[str, bool]:
         """Return each path of a commit, and whether it is a folder. Submodules are left out. Raises KeyError if a tree
@@ -160,25 +153,22 @@ class Repository:
 
     def content(self, commit: Commit, path: str) -> str:
         """Return the first megabyte of a file's text. Return "" if there is no such file."""
-        try:
+        with suppress(KeyError, ValueError):
             _, name = tree_lookup_path(self._store.__getitem__, commit.tree, os.fsencode(path))
             found = self._store[name]
-        except (KeyError, ValueError):
-            return ""
-        return _text(found.data[:_LARGEST]) if isinstance(found, Blob) else ""
+            return _text(found.data[:_LARGEST]) if isinstance(found, Blob) else ""
+        return ""
 
     def tags(self) -> list[Tag]:
         """Return the tags whose commits are in this clone, oldest first."""
         found = []
         with readable():
             for ref, name in self._refs(_TAGS).items():
-                try:
+                with suppress(KeyError):
                     tag, target = peel_sha(self._store, name)
-                except KeyError:
-                    continue
-                if isinstance(target, RawCommit):
-                    at = tag.tag_time if isinstance(tag, RawTag) else None
-                    found.append(Tag(at or target.commit_time, ref, target.id.decode()))
+                    if isinstance(target, RawCommit):
+                        at = tag.tag_time if isinstance(tag, RawTag) else None
+                        found.append(Tag(at or target.commit_time, ref, target.id.decode()))
         return sorted(found)
 
     def branches(self) -> Mapping[str, str]:
@@ -210,7 +200,6 @@ def damaged() -> Invalid:
 
 
 def _text(data: bytes, encoding: bytes | None = None) -> str:
-    try:
+    with suppress(LookupError):
         return data.decode((encoding or b"utf-8").decode("ascii", "replace"), "replace")
-    except LookupError:
-        return data.decode("utf-8", "replace")
+    return data.decode("utf-8", "replace")

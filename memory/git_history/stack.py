@@ -1,8 +1,6 @@
 """Describe the tree of a commit: the numbers of files and folders, the languages, and the tools. The names of the files
 show which tools the project uses."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -4,11 +4,8 @@ If somebody discarded, protected or changed the memory, the next analysis stores
 unchanged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
@@ -21,19 +18,16 @@ from memory.policy import settings_document
 from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.validation import Draft
 from memory.writing import edits, operations
-from memory.writing.edits import Edited
 
 CATEGORY = "git_history"
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The result of `store`: the number of the memory, and whether the memory is new. `entry` is the number of the
-    audit entry, or None if the memory already had this text."""
+    """The result of `store`: the number of the memory, and whether the memory is new."""
 
     number: int
     is_new: bool
-    entry: int | None
 
 
 def last(agent: Agent, project: str) -> HistoryAnalysis | None:
@@ -58,7 +52,11 @@ def store(agent: Agent, project: str, analysis: Analysis, actor: Actor) -> Store
     with edits.locked(agent) as row:
         done = last(row, project)
         existing = _unchanged(row, done) if done else None
-        edited = _write(row, existing, project, text, tags, origin, actor)
+        if existing is not None:
+            edited = operations.revise(row, existing.number, actor, content=text, tags=tags, origin=origin)
+        else:
+            draft = Draft(text, kind=Kind.JOURNAL, category=CATEGORY, project=project, tags=tags, origin=origin)
+            edited = operations.remember(row, [draft], actor)
         memory = existing if existing is not None and not edited.memories else edited.memory
         HistoryAnalysis.objects.update_or_create(
             agent_id=row.pk,
@@ -71,16 +69,7 @@ def store(agent: Agent, project: str, analysis: Analysis, actor: Actor) -> Store
                 "version": memory.version,
             },
         )
-    return Stored(memory.number, existing is None, edited.seq)
-
-
-def _write(
-    row: Agent, existing: Memory | None, project: str, text: str, tags: list[str], origin: datetime, actor: Actor
-) -> Edited:
-    if existing is not None:
-        return operations.revise(row, existing.number, actor, content=text, tags=tags, origin=origin)
-    draft = Draft(text, kind=Kind.JOURNAL, category=CATEGORY, project=project, tags=tags, origin=origin)
-    return operations.remember(row, [draft], actor)
+    return Stored(memory.number, existing is None)
 
 
 def _request(limits: Limits, parts: Parts) -> dict[str, Any]:

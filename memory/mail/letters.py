@@ -5,8 +5,6 @@ sent. The text says what changed, when, and what kind of actor made the change. 
 keys.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,11 +13,10 @@ import structlog
 from django.conf import settings
 from django.core.mail import send_mail
 
-from audit.consent import standings
-from audit.models import AccessState, ActorKind, AuditEntry, Operation
-from audit.proposals import ProposalState, proposals
-from audit.removals import RemovalState, removals
+from audit.consent import LAPSES, OPEN, requests, same_address
+from audit.models import ActorKind, AuditEntry, Operation
 from config.queue import ASK_STEWARD, TELL_STEWARD, put, put_later
+from memory.access import authority, recovery
 from memory.errors import MailNotSent
 from memory.models import Agent
 from memory.time_machine import trail_view
@@ -36,20 +33,13 @@ def is_plain(address: str) -> bool:
     return _PLAIN.fullmatch(address) is not None
 
 
-def addresses_in(text: str) -> list[str]:
-    """Return the text itself and the addresses in it, such as `jo@acme.example` in `Jo <jo@acme.example>`."""
-    found = _ADDRESS.findall(text)
-    return [text, *found, *(each.lstrip("'") for each in found)]
+def requesters(asker: str, asked_by: str) -> list[str]:
+    """Return the possible requesters: the label of the actor, the free text `asked_by`, and the addresses in this text,
+    such as `jo@acme.example` in `Jo <jo@acme.example>`."""
+    found = _ADDRESS.findall(asked_by)
+    return [asker, *filter(None, [asked_by, *found, *(each.lstrip("'") for each in found)])]
 
 
-def requesters(label: str, asked_by: str) -> tuple[str, ...]:
-    """Return the possible requesters of a removal: the label of the actor, the free text `asked_by`, and the addresses
-    in this text."""
-    return (label, *addresses_in(asked_by))
-
-
-_CONSOLE = "django.core.mail.backends.console.EmailBackend"
-REPORTED = ("model", "steward", "is_steward_only", "memory_path", "vault_path")
 BEFORE, AFTER = 0, 1  # which steward to write to: the one before the entry, or the one after it
 
 
@@ -63,27 +53,21 @@ def notify_key(agent: Agent, seq: int) -> None:
 def notify_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
     """Queue mail about changed settings. Both the old steward and the new steward get the mail. `agent` still has the
     values from before the change."""
-    if not changed.keys() & set(REPORTED):
+    if not changed.keys() & _SETTINGS.keys():
         return
     if agent.steward:
         put(TELL_STEWARD, agent.pk, seq, BEFORE)
     if changed.get("steward"):
         put(TELL_STEWARD, agent.pk, seq, AFTER)
-        for number in _open_requests(agent):  # the new steward needs links to the open requests
-            put(ASK_STEWARD, agent.pk, number)
-
-
-def _open_requests(agent: Agent) -> list[int]:
-    access = (each.number for each in standings(agent.pk).values() if each.state == AccessState.REQUESTED)
-    proposed = (each.number for each in proposals(agent.pk).values() if each.state == ProposalState.OPEN)
-    removal = (each.number for each in removals(agent.pk).values() if each.state == RemovalState.OPEN)
-    return [*access, *proposed, *removal]
+        for request in requests(agent.pk).values():
+            if request.state in OPEN:  # the new steward needs links to the open requests
+                put(ASK_STEWARD, agent.pk, request.number)
 
 
 def are_printed() -> bool:
     """Whether mail goes to the console, where the operator can read it. In that case, no link may be mailed to a
     steward, because the operator could use the link."""
-    return settings.EMAIL_BACKEND == _CONSOLE and not settings.DEBUG
+    return settings.EMAIL_BACKEND == "django.core.mail.backends.console.EmailBackend" and not settings.DEBUG
 
 
 def require_mail(agent: Agent) -> None:
@@ -96,17 +80,18 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     """Mail the steward about an entry. An entry can change the steward: `whose` says whether to write to the old or the
     new one. Return a result code. The code is "no_steward" if the agent had no steward. Raises OSError."""
     agent = Agent.objects.select_related("tenant").get(pk=agent_id)
+    authority.require(agent)
     entry = trail_view.entry(agent, seq)
     address = steward_at(agent, seq, whose)
     if not address:
         return "no_steward"
-    changes = _changes(entry)
+    changes, code = _changes(entry), _recovery(agent, entry, address)
     body = (
         f"You receive this mail because you are the steward of the agent {agent.label}. This has changed:\n\n"
         + "".join(f"- {line}\n" for line in changes)
         + (_NEW if whose == AFTER else "")
         + f"\n{_ACTORS[ActorKind(entry.actor_kind)]} made this change on {entry.at:%d %B %Y at %H:%M} UTC. It is entry "
-        f"{entry.seq} of the agent's audit trail.\n"
+        f"{entry.seq} of the agent's audit trail.\n{code}"
     )
     subject = " ".join(f"{agent.label}: {changes[0]}".split())  # a mail header must be one line
     send_mail(subject, body, None, [address])
@@ -114,11 +99,30 @@ def send(agent_id: int, seq: int, whose: int) -> str:
 
 
 def steward_at(agent: Agent, seq: int, whose: int) -> str:
-    """Return the steward's address before or after an entry. The next entry that changes the steward contains this
-    address, encrypted. If no such entry exists, the address is the present one."""
-    changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED)
-    later = changes.filter(seq__gte=seq + whose, detail__changed__has_key="steward").order_by("seq").first()
-    return trail_view.note(agent, later) if later else agent.steward
+    """Return the steward's address before or after an entry. A former address is encrypted."""
+    later = AuditEntry.objects.filter(agent_id=agent.pk, operation__in=_CHANGES, seq__gte=seq + whose)
+    if not later.filter(detail__changed__has_key="steward").exists():
+        return agent.steward
+    return str(trail_view.authority_before(agent, seq + whose)["steward"])
+
+
+_CHANGES = (Operation.AGENT_CHANGED, Operation.CLAIMED)
+
+
+def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:
+    """The code for a new key, if the entry lifts the suspension of the keys. Nobody gets the code by their own act."""
+    if agent.keys_lifted_at is None or not entry.detail.get("changed", {}).get("keys_lifted_at"):
+        return ""
+    if address != agent.steward or same_address(address, entry.actor_label) or are_printed():
+        return ""
+    return _RECOVERY.format(recovery.steward_code(agent), agent.keys_lifted_at + LAPSES)
+
+
+_RECOVERY = (
+    "\nWith this code, the agent gets a new key:\n\n    {}\n\nGive it only to the person who runs the agent. The agent "
+    "exchanges it like a key. It works once, until {:%d %B %Y at %H:%M} UTC, and ends all other keys. "
+    "Anybody who has the code can read the agent's memories.\n"
+)
 
 
 def _changes(entry: AuditEntry) -> list[str]:
@@ -127,9 +131,9 @@ def _changes(entry: AuditEntry) -> list[str]:
         return [f"a key to its memory was created ({prefix}…)"]
     if entry.operation == Operation.KEY_REVOKED:
         return [f"a key to its memory was revoked ({prefix}…)"]
-    changed = entry.detail["changed"]
-    texts = {name: (_SETTINGS if changed[name] else _EMPTIED)[name] for name in REPORTED if name in changed}
-    return [text.format(changed[name]) for name, text in texts.items()]
+    changed, claimed = entry.detail["changed"], ["its silo was claimed"] if entry.operation == Operation.CLAIMED else []
+    texts = {name: (_SETTINGS if changed[name] else _EMPTIED)[name] for name in _SETTINGS if name in changed}
+    return [*claimed, *(text.format(changed[name]) for name, text in texts.items())]
 
 
 _NEW = (
@@ -143,8 +147,12 @@ _SETTINGS = {
     "is_steward_only": "only its steward can consent now",
     "memory_path": "its log of runs is now in this file, in clear text: {}",
     "vault_path": "the folder with files of its memories is now: {}",
+    "keys_suspended": "its keys are suspended: it cannot use its memory until an owner lifts the suspension",
+    "keys_lifted_at": "the suspension of its keys was lifted, so that it can get a new key",
 }
 _EMPTIED = _SETTINGS | {
+    "model": "it has no model any more",
+    "keys_lifted_at": "its keys are suspended again",
     "is_steward_only": "its runtime (a program) can consent, too",
     "memory_path": "its log of runs is now encrypted in its memory",
     "vault_path": "it has no folder with files of its memories any more",

@@ -1,14 +1,12 @@
 """Texts about requests and proposals, for the steward's mail and page."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from audit.consent import Scope
+from audit.consent import PROPOSAL, Request, Scope
 from audit.models import ActorKind
-from audit.removals import Removal
+from config.wording import several
 from memory.models import Agent
 from memory.policy.categories import PRIVATE, SCOPES
 
@@ -34,12 +32,7 @@ def numbered(memories: Sequence[int]) -> str:
     return ", ".join(map(str, memories[:_MAX_LISTED])) + (f" and {more:,} more" if more > 0 else "")
 
 
-def all_numbers(memories: Sequence[int]) -> str:
-    """List all numbers of the memories. Nobody should approve a number that is not shown."""
-    return ", ".join(map(str, memories))
-
-
-def removed(request: Removal) -> str:
+def removed(request: Request) -> str:
     """Return a text that says what is deleted if the agent's side agrees."""
     if request.is_erasure:
         return "all its memories, present and past, by destroying their key"
@@ -48,12 +41,14 @@ def removed(request: Removal) -> str:
     return f"the content of {what}, including {whose}"
 
 
-def requester(kind: str, label: str, asked_by: str) -> str:
-    """Describe the requester: a person by the address, an operator as "an operator". If the operator asks for another
-    person, add the quoted name of this person."""
-    if kind == ActorKind.PERSON:
-        return label
-    return "an operator" if asked_by == label else f"an operator, for {quoted(asked_by)}"
+def requester(request: Request) -> str:
+    """Describe the requester: a person by the address, an operator as "an operator". For a proposal, add the label. If
+    the operator of a removal asks for another person, add the quoted name of this person."""
+    if request.asker_kind == ActorKind.PERSON:
+        return request.asker
+    if request.operation == PROPOSAL:
+        return f"an operator or a program of its tenant ({request.asker})"
+    return "an operator" if request.asked_by == request.asker else f"an operator, for {quoted(request.asked_by)}"
 
 
 _UNQUOTED = dict.fromkeys(map(ord, "\u201c\u201d"), "'")
@@ -68,22 +63,12 @@ def quoted(text: str) -> str:
 
 def duration(seconds: int) -> str:
     hours, minutes = divmod(seconds // 60, 60)
-    parts = [_counted(hours, "hour"), _counted(minutes, "minute")]
-    return " and ".join(part for part in parts if part)
-
-
-def _counted(many: int, what: str) -> str:
-    return "" if not many else f"{many} {what}" + ("s" if many > 1 else "")
-
-
-def proposer(kind: str, label: str) -> str:
-    """Describe the proposer: the address of a person, or the label of an operator or program."""
-    return label if kind == ActorKind.PERSON else f"an operator or a program of its tenant ({label})"
+    return " and ".join(several(many, what) for many, what in ((hours, "hour"), (minutes, "minute")) if many)
 
 
 def changes(agent: Agent, proposed: dict[str, Any]) -> list[str]:
     """Describe the effect of each proposed value, compared with the present value."""
-    return [_CHANGES[name](agent, value) for name, value in sorted(proposed.items())]
+    return [_change(agent, name, value) for name, value in sorted(proposed.items())]
 
 
 def proposed(values: dict[str, Any]) -> list[str]:
@@ -98,48 +83,27 @@ def proposed(values: dict[str, Any]) -> list[str]:
     return [texts[name] for name in sorted(values)]
 
 
-def _model(agent: Agent, model: str) -> str:
-    return (
-        f"its model changes from {agent.model} to {model}: during refinement, the provider of {model} can read memories"
-    )
-
-
-def _steward(agent: Agent, steward: str) -> str:
-    now = agent.steward or "nobody"
-    if not steward:
-        return f"its steward changes from {now} to nobody: only its runtime then decides who can read"
-    return (
-        f"its steward changes from {now} to {steward}: {steward} then decides who can read, and {now} no longer decides"
-    )
-
-
-def _steward_only(_: Agent, alone: bool) -> str:
-    if alone:
-        return "only its steward can consent, and its runtime no longer can"
-    return "both its steward and its runtime (a program) can consent"
-
-
-def _memory_path(agent: Agent, path: str) -> str:
-    if not path:
-        return f"its log of runs moves from the file {agent.memory_path} to its memory, encrypted"
-    existing = " (the file exists, and its content becomes part of the log)" if Path(path).exists() else ""
-    return f"its log of runs moves to the file {path}{existing}, where it is in clear text and no longer encrypted"
-
-
-def _vault_path(agent: Agent, path: str) -> str:
-    if not path:
-        return f"its memories are no longer written to files in {agent.vault_path}; existing files stay"
-    return (
-        f"its memories are written to files in {path}, in clear text; private memories ({', '.join(_PRIVATE)}) stay "
-        "encrypted in the files"
-    )
-
-
-_PRIVATE = [name for name, scope in SCOPES.items() if scope == PRIVATE]
-_CHANGES: dict[str, Callable[[Agent, Any], str]] = {
-    "model": _model,
-    "steward": _steward,
-    "is_steward_only": _steward_only,
-    "memory_path": _memory_path,
-    "vault_path": _vault_path,
-}
+def _change(agent: Agent, name: str, new: Any) -> str:
+    now = getattr(agent, name) or ("nobody" if name == "steward" else "none")
+    match name, new:
+        case "model", _:
+            return f"its model changes from {now} to {new}: during refinement, the provider of {new} can read memories"
+        case "steward", "":
+            return f"its steward changes from {now} to nobody: only its runtime then decides who can read"
+        case "steward", _:
+            then = f"{new} then decides who can read, and {now} no longer decides"
+            return f"its steward changes from {now} to {new}: {then}"
+        case "is_steward_only", True:
+            return "only its steward can consent, and its runtime no longer can"
+        case "is_steward_only", _:
+            return "both its steward and its runtime (a program) can consent"
+        case "memory_path", "":
+            return f"its log of runs moves from the file {now} to its memory, encrypted"
+        case "memory_path", _:
+            file = f"{new} (the file exists, and its content becomes part of the log)" if Path(new).exists() else new
+            return f"its log of runs moves to the file {file}, where it is in clear text and no longer encrypted"
+        case _, "":
+            return f"its memories are no longer written to files in {now}; existing files stay"
+    private = ", ".join(category for category, scope in SCOPES.items() if scope == PRIVATE)
+    where = f"in clear text; private memories ({private}) stay encrypted in the files"
+    return f"its memories are written to files in {new}, {where}"

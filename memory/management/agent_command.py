@@ -4,8 +4,6 @@ It runs the actions of a command, and asks questions at the terminal. This modul
 agent's key in the environment, and finds the project of the folder in which a command runs.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +21,9 @@ from memory.agents.rule_changes import Wanted
 from memory.errors import CategoryDisabled, Invalid, KeyRejected, MemoryDisabled
 from memory.models import Agent
 from memory.policy import settings_document, switches
-from memory.policy.categories import PROJECT
 from memory.policy.paths import INDEX
-from memory.policy.projects import VARIABLE, Surroundings, identify
-from memory.policy.validation import checked_project, scope_of
+from memory.policy.projects import VARIABLE, identify
+from memory.policy.validation import checked_project
 from memory.vault import writer
 from memory.writing import edits
 
@@ -35,17 +32,9 @@ _GIT_TIMEOUT = 10  # seconds
 
 def project_of(folder: Path, rules: Mapping[str, Any]) -> str:
     """Return the id of the folder's project. Raises Invalid."""
-    return identify(surroundings(folder), rules)
-
-
-def surroundings(folder: Path) -> Surroundings:
-    """Return the values that identify the folder's project: the environment variable, the git remote and the folder."""
     root = repository(folder)
-    return Surroundings(
-        override=os.environ.get(VARIABLE, ""),
-        remote=_remote(root / ".git") if root else "",
-        directory=str(root or folder.absolute()),
-    )
+    remote = _remote(root / ".git") if root else ""
+    return identify(rules, os.environ.get(VARIABLE, ""), remote, str(root or folder.absolute()))
 
 
 def repository(folder: Path) -> Path | None:
@@ -201,12 +190,6 @@ class AgentCommand(Task):
             return checked_project(option)
         return project_of(folder or Path.cwd(), switches.rules_of(agent))
 
-    def project_for(self, category: str, agent: Agent, option: str | None) -> str:
-        """Return the project for a memory of this category. If the option is given, return the project that it names.
-        Without the option, return the folder's project if memories of this category belong to projects. In all other
-        cases, return "". Raises Invalid."""
-        return self.project(agent, option) if option is not None or scope_of(category) == PROJECT else ""
-
     def stored(self, agent: Agent, number: int | None, **more: Any) -> None:
         """Print the number of a memory that was stored, and the path of its file."""
         self.result({"id": number} | more | {"file": self.file_of(agent, number)})
@@ -215,11 +198,11 @@ class AgentCommand(Task):
         """Return the path of a memory's file. If the memory has no file, print the reason and return None."""
         if number is None:
             return None
-        path = writer.file_of(agent, number)
-        if path is None:
-            reason = writer.why_no_file(Agent.objects.select_related("tenant").get(pk=agent.pk))
-            self.say(f"The memory is stored, but has no file: {reason}.")
-        return path
+        row = Agent.objects.select_related("tenant").get(pk=agent.pk)
+        found = writer.files_or_reasons(row, [number])[0]
+        if found["no_file"]:
+            self.say(f"The memory is stored, but has no file: {found['no_file']}.")
+        return found["file"]
 
 
 def wanted_value(path: str, value: str) -> Wanted:

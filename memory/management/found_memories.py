@@ -3,11 +3,9 @@
 The commands `project detect`, `project migrate` and `project init` use this module.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,19 @@ from django.utils import timezone
 
 from config.commandline.progress import progress
 from config.wording import several
+from memory.agents import lifecycle
 from memory.errors import Invalid
 from memory.management.agent_command import AgentCommand, has_agents_key, repository
 from memory.masking.scanner import masked
-from memory.models import Agent
-from memory.policy import settings_document, switches
+from memory.models import Agent, Memory
+from memory.policy import settings_document, switches, tokens
 from memory.policy.categories import PRIVATE, SCOPES
 from memory.policy.validation import parse_moment
 from memory.transfer import migration
 from memory.transfer.planning import SETTINGS, Choice, Plan, State, Step, make_plan
 from memory.transfer.reading import Source, detect, unique
 from memory.transfer.systems import SYSTEMS
+from memory.writing import operations
 
 _EXCERPT = 60  # characters of each memory in a preview
 _LISTED = 20  # number of left-out files that are listed without --all
@@ -41,6 +41,7 @@ class Found:
     sources: list[Source]  # the files that were found
     plan: Plan
     may_read: bool  # true if the caller has the agent's key
+    agent: Agent
 
     @property
     def new(self) -> list[Step]:
@@ -91,7 +92,7 @@ def find(
         )
         sources = [source for source in look.sources if SYSTEMS[source.system].group in supported]
         plan.left_out = [*look.left_out, *plan.left_out]
-    return Found(folder.absolute(), project, sources, plan, may_read)
+    return Found(folder.absolute(), project, sources, plan, may_read, agent)
 
 
 # --- in words
@@ -140,6 +141,11 @@ def left_out(found: Found, *, all_of_them: bool) -> Iterator[str]:
 def preview(found: Found, steps: Sequence[Step]) -> Iterator[str]:
     """Yield lines about each memory: its source, its category, and how the import changes the text. If the caller may
     read the memory, also yield the beginning of its text."""
+    if weight := _instruction_tokens(steps):
+        yield (
+            f"instructions: {weight:,} tokens. The budget is {found.agent.budget_tokens:,} tokens, and core memory has "
+            f"{found.agent.core_tokens:,}. With --instructions aside, they do not start a refinement."
+        )
     for n, step in enumerate(steps, 1):
         draft = step.draft
         place = f"{draft.category} of {draft.project}" if draft.project else draft.category
@@ -154,6 +160,10 @@ def preview(found: Found, steps: Sequence[Step]) -> Iterator[str]:
         if found.may_read and SCOPES[draft.category] != PRIVATE:
             text = " ".join(_masked(draft.content[: _EXCERPT * 10]).split())
             yield f"      “{text if len(text) <= _EXCERPT else f'{text[:_EXCERPT]}…'}”"
+
+
+def _instruction_tokens(steps: Sequence[Step]) -> int:
+    return sum(tokens.count(step.draft.content) for step in steps if step.draft.is_instruction)
 
 
 def _masked(text: str) -> str:
@@ -194,7 +204,11 @@ HOWS = {
     "alongside": "leave the memories where they are, and do not ask again",
     "skip": "import nothing now",
 }
-_NOTHING = migration.Figures(None)
+INSTRUCTIONS = {
+    "aside": "keep instructions out of refinement and out of the budget (the default)",
+    "raise-budget": "refine instructions like other memories, and raise the budget by their tokens",
+    "protect": "as aside, and protect instructions: no agent can change them",
+}
 
 
 def is_selective(agent: Agent) -> bool:
@@ -208,9 +222,14 @@ def ask_how(command: AgentCommand, agent: Agent) -> str:
         command.say(f"The input is not a terminal: choose with --how {'|'.join(HOWS)}.")
         return "skip"
     choices = {name: summary for name, summary in HOWS.items() if name != "select" or is_selective(agent)}
+    return _chosen(command, choices, "What to do?", "skip")
+
+
+def _chosen(command: AgentCommand, choices: Mapping[str, str], question: str, default: str) -> str:
+    """Ask until the answer is one of the choices."""
     for name, summary in choices.items():
-        command.say(f"  {name:10} {summary}")
-    while (answer := command.answer("What to do? [skip]") or "skip") not in choices:
+        command.say(f"  {name:12} {summary}")
+    while (answer := command.answer(f"{question} [{default}]") or default) not in choices:
         command.say(f"Answer with one of {', '.join(choices)}.")
     return answer
 
@@ -241,8 +260,11 @@ def numbered(steps: list[Step], numbers: str) -> list[Step]:
     return [step for n, step in enumerate(steps, 1) if n in wanted]
 
 
-def take_in(command: AgentCommand, agent: Agent, steps: list[Step], how: str, *, yes: bool) -> migration.Figures:
-    """Ask a person to agree. Then do what `how` says: store the memories, or record that they are not imported."""
+def take_in(
+    command: AgentCommand, agent: Agent, steps: list[Step], how: str, *, yes: bool, instructions: str | None = None
+) -> migration.Figures:
+    """Ask a person to agree. Then do what `how` says: store the memories, or record that they are not imported.
+    `instructions` is one of INSTRUCTIONS. If it is None, a person at the terminal is asked."""
     many = several(len(steps), "memory", "memories")
     if how == "skip" or not steps:
         command.say("Nothing was stored.")
@@ -255,9 +277,19 @@ def take_in(command: AgentCommand, agent: Agent, steps: list[Step], how: str, *,
     elif not command.confirms(f"Store {many}? (y/n)", yes=yes):
         command.say("Nothing was stored.")
     else:
+        if weight := _instruction_tokens(steps):
+            if instructions is None and not yes:
+                instructions = _chosen(command, INSTRUCTIONS, "What to do with instructions?", "aside")
+            if instructions == "raise-budget":
+                agent = lifecycle.change(agent, command.operator, budget_tokens=agent.budget_tokens + weight)
+                steps = [replace(step, draft=replace(step.draft, is_instruction=False)) for step in steps]
         with progress("Storing", unit="memories", total=len(steps)) as advance:
-            return migration.migrate(agent, steps, command.operator, advance=advance)
-    return _NOTHING
+            done = migration.migrate(agent, steps, command.operator, advance=advance)
+        if instructions == "protect":
+            stored = Memory.objects.of(agent).active().filter(is_instruction=True, version__gte=done.entry)
+            operations.protect(agent, list(stored.values_list("number", flat=True)), command.operator)
+        return done
+    return migration.Figures(None)
 
 
 def in_words(done: migration.Figures) -> list[str]:

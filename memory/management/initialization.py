@@ -1,7 +1,5 @@
 """The twelve steps of `project init`, which set up memory for a project."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -13,7 +11,7 @@ from django.db.models import Count
 from config.commandline.progress import progress
 from config.wording import several
 from memory.agents import lifecycle, rule_changes
-from memory.consent import proposals
+from memory.consent import requests
 from memory.errors import FileFault, Invalid
 from memory.git_history import report, storage
 from memory.git_history.analysis import Analysis, Limits, Parts, analyze, limits_of
@@ -91,8 +89,7 @@ class Initialization:
         master = settings_document.MASTER
         if not self.command.agrees_to_enable([master], yes=self.options["yes"], question=QUESTION):
             return "memory stays off; nothing was done"
-        self.command.enable(self.agent, master)
-        self._refresh()
+        self.agent = self.command.enable(self.agent, master)
         return "memory is on now"
 
     # --- the vault
@@ -101,8 +98,8 @@ class Initialization:
         if self.options["readable_names"]:
             names = settings_document.READABLE_NAMES
             wanted, side = rule_changes.Wanted(key=names, value="true"), agents_side(self.agent)
-            rule_changes.make(self.agent, self.command.operator, wanted, agreed=[names], side=side)
-            self._refresh()
+            changed = rule_changes.make(self.agent, self.command.operator, wanted, agreed=[names], side=side)
+            self.agent = changed.agent
         try:
             return self._vault() if self.options["vault"] is None else self._new_vault()
         except Invalid as wrong:
@@ -134,22 +131,22 @@ class Initialization:
                 f"{self.agent.label} has a vault for all of its projects: {before}. A new vault gets a file for every "
                 "memory. The files of the old vault stay, but they are not updated any more."
             )
-            question = f"Leave the old vault, and create one in {path}? (y/n)"
-            if not self.command.confirms(question, yes=self.options["yes"]):
-                return f"{before}, as before; no vault was created in {path}"
+        question = f"This writes every memory in clear to {path}. Continue? (y/n)"
+        if not self.command.confirms(question, yes=self.options["yes"]):
+            return f"{before or 'none'}, as before; no vault was created in {path}"
         if not os.environ.get(KEY):
             return self._propose(path)
         side = agents_side(self.agent)
-        proposals.require_side(self.agent, side)
+        requests.require_side(self.agent, side)
         lifecycle.change(self.agent, side, vault_path=path)
         self._refresh()
         return f"{path}, because the agent's side agreed (entry {self.agent.audit_seq})"
 
     def _propose(self, path: str) -> str:
-        there = proposals.open_one(self.agent)
+        there = requests.open_proposal(self.agent)
         already = " already"
         if there is None or there.proposed != {"vault_path": path}:
-            there, already = proposals.propose(self.agent, self.command.operator, vault_path=path), ""
+            there, already = requests.propose(self.agent, self.command.operator, vault_path=path), ""
         return (
             f"{path} is{already} proposed to the agent's side: the runtime accepts with "
             f"POST /api/v1/proposals/{there.number}/accept, or the steward by a link in a mail. With the agent's key "
@@ -244,7 +241,14 @@ class Initialization:
         steps = self.found.new
         if self.how == "select":
             steps = found_memories.ask_which(self.command, steps)
-        done = found_memories.take_in(self.command, self.agent, steps, self.how, yes=self.options["yes"])
+        done = found_memories.take_in(
+            self.command,
+            self.agent,
+            steps,
+            self.how,
+            yes=self.options["yes"],
+            instructions=self.options["instructions"],
+        )
         self._refresh()
         return "; ".join(found_memories.in_words(done)) or "nothing"
 

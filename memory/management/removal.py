@@ -1,8 +1,6 @@
 """The base class of the commands `redact` and `erase_agent`. Somebody requests a removal, and the agent's side agrees
 or declines."""
 
-from __future__ import annotations
-
 import os
 from abc import abstractmethod
 from typing import Any
@@ -10,14 +8,13 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from audit import disk
-from audit.removals import Removal
+from audit.consent import REMOVALS, Request
 from audit.trail import Actor
 from config.commandline import Task, is_attended
 from config.errors import FAILED, USAGE
-from memory.access.authentication import agent_named
-from memory.consent import removal_requests
-from memory.errors import KeyRejected
-from memory.management.agent_command import KEY, has_agents_key
+from memory.access.authentication import agent_named, new_request
+from memory.consent import requests
+from memory.management.agent_command import KEY, agents_side
 from memory.models import Agent
 from memory.writing import edits
 
@@ -28,6 +25,7 @@ class RemovalCommand(Task):
     and carries it out at once."""
 
     def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
         parser.add_argument("--reason", default="", metavar="TEXT", help="reason; kept permanently; quote no content")
         parser.add_argument("--asked-by", default="", metavar="WHO", help="the tenant's owner who requests the removal")
         parser.add_argument("--preview", action="store_true", help="show what would be removed, and change nothing")
@@ -44,7 +42,7 @@ class RemovalCommand(Task):
         figures of this request."""
 
     @abstractmethod
-    def request(self, agent: Agent, options: dict[str, Any]) -> Removal: ...
+    def request(self, agent: Agent, options: dict[str, Any]) -> Request: ...
 
     @abstractmethod
     def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Any: ...
@@ -62,10 +60,12 @@ class RemovalCommand(Task):
         if options["waiting"]:
             self._list(target, as_json=options["json"])
         elif options["decline"] is not None:
-            declined = removal_requests.decline(target, options["decline"], self._agents_side(target))
+            declined = requests.deny(target, options["decline"], agents_side(target))
             self._tell(f"request {declined.number} was declined", {"declined": declined.number}, options)
         elif options["preview"]:
             self.show(self.preview(target, options), as_json=options["json"])
+        elif options["agree"] is None and not options["reason"].strip():
+            self.fail("--reason is required", USAGE)
         elif options["agree"] is not None or os.environ.get(KEY):
             return self.carry_out(target, options)
         else:
@@ -73,7 +73,8 @@ class RemovalCommand(Task):
         return None
 
     def handle(self, *args: Any, **options: Any) -> None:
-        super().handle(*args, **options)
+        with new_request():
+            super().handle(*args, **options)
         if not disk.empty_log():
             self.say(
                 "The database's write-ahead log still has the (sealed) removed content, because another process reads "
@@ -81,16 +82,13 @@ class RemovalCommand(Task):
             )
 
     def _request(self, agent: Agent, options: dict[str, Any]) -> None:
-        self._require_reason(options)
         number = self.request(agent, options).number
         command = f"manage.py {self.__module__.rpartition('.')[2]} {agent.label} --agree {number}"
         waits = f"request {number} waits for the agent's side: {KEY}=… {command}"
         self._tell(waits, {"request": number, "entry": None}, options)
 
     def carry_out(self, agent: Agent, options: dict[str, Any]) -> int | None:
-        actor, number = self._agents_side(agent), options["agree"]
-        if number is None:
-            self._require_reason(options)
+        actor, number = agents_side(agent), options["agree"]
         if not (options["yes"] or (is_attended() and not options["json"])):
             self.fail("this cannot be undone: confirm it with --yes", USAGE)
         figures = self.preview(agent, options)
@@ -106,17 +104,8 @@ class RemovalCommand(Task):
         self.stdout.flush()
         return None
 
-    def _agents_side(self, agent: Agent) -> Actor:
-        if not has_agents_key(agent):
-            raise KeyRejected(f"Only the agent's side can agree or decline: set {KEY} to the agent's valid key.")
-        return Actor.agent()
-
-    def _require_reason(self, options: dict[str, Any]) -> None:
-        if not options["reason"].strip():
-            self.fail("--reason is required", USAGE)
-
     def _list(self, agent: Agent, *, as_json: bool) -> None:
-        waiting = removal_requests.waiting(agent)
+        waiting = requests.waiting(agent, *REMOVALS)
         if as_json:
             self.result([_record(request) for request in waiting])
             return
@@ -134,12 +123,6 @@ class RemovalCommand(Task):
             self.tell(line)
 
 
-def _record(request: Removal) -> dict[str, Any]:
-    return {
-        "request": request.number,
-        "operation": request.operation,
-        "at": request.asked_at.isoformat(),
-        "asked_by": request.asked_by,
-        "reason": request.reason,
-        "memories": list(request.memories),
-    }
+def _record(request: Request) -> dict[str, Any]:
+    record = {"request": request.number, "operation": request.operation, "at": request.asked_at.isoformat()}
+    return record | {"asked_by": request.asked_by, "reason": request.reason, "memories": list(request.memories)}

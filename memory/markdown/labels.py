@@ -1,30 +1,22 @@
 """Convert the fields of a memory between the memory's text and its file. The file also lists fields that have no
 value."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 
 from memory.markdown import sections, templates
 from memory.markdown.sections import ABSENT, fact
 
-_ALL = {category: templates.fields(category) for category in templates.OF}
 _BOLD = "git_history"  # the template of this category shows the fields in bold
 _FIELD = re.compile(r"^- ([A-Z][A-Za-z -]{1,40}):(?= |$)", re.MULTILINE)
-_IN_BOLD = re.compile(rf"^- \*\*({'|'.join(sorted(_ALL[_BOLD]))})\*\*:", re.MULTILINE)
-_ANY = f"(?:{'|'.join(sorted(frozenset().union(*_ALL.values())))})"
+_IN_BOLD = re.compile(rf"^- \*\*({'|'.join(sorted(templates.fields(_BOLD)))})\*\*:", re.MULTILINE)
+_ANY = f"(?:{'|'.join(sorted(frozenset().union(*map(templates.fields, templates.OF))))})"
 _ADDED = re.compile(rf"\n- {ABSENT}: {_ANY}(?:, {_ANY})*\Z")
 
 
 def _missing(fields: Iterable[str]) -> list[str]:
     named = ", ".join(fields)
     return [f"- {ABSENT}: {named}"] if named else []
-
-
-def all_of(category: str) -> frozenset[str]:
-    """Return the names of all fields of a category. A category with free text has no fields."""
-    return _ALL.get(category, frozenset())
 
 
 def absent(category: str, section: str) -> str:
@@ -47,10 +39,10 @@ def completed(text: str, category: str, section: str) -> str:
     """Return the text of a section as the file shows it. The names of fields are bold if they are bold in the template.
     A last line lists the fields without a value."""
     found = set(_FIELD.findall(text))
-    if not found & all_of(category):
+    if not found & templates.fields(category):
         return text
     if category == _BOLD:
-        text = _FIELD.sub(lambda line: f"- **{line[1]}**:" if line[1] in all_of(category) else line[0], text)
+        text = _FIELD.sub(lambda line: f"- **{line[1]}**:" if line[1] in templates.fields(category) else line[0], text)
     missing = [] if f"\n- {ABSENT}" in text else templates.required(category, section)
     return "\n".join([text, *_missing(field for field in missing if field not in found)])
 

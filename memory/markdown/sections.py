@@ -5,8 +5,6 @@ Each category has a template with its sections. The text of a memory that was st
 section. A line inside a code fence (``` or ~~~) is never a heading.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,28 +14,19 @@ _MARKS = "`~"
 _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}(?=[^`]*\Z)|~{3,})(?P<after>[^\n]*)", re.DOTALL)
 
 
-def is_mark(line: str) -> bool:
-    """Return whether a line can open a code fence."""
-    return _FENCE.match(line) is not None
-
-
-def fenced(lines: Sequence[str]) -> list[bool]:
-    """For each line, return whether it is part of a code fence. The opening and closing lines are part of it. A line
+def _with_fences(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield each line, and whether it is part of a code fence. The opening and closing lines are part of it. A line
     opens a fence only if a later line closes the fence."""
-    marks = [_FENCE.match(line) for line in lines]
-    if not any(marks):
-        return [False] * len(lines)
-    closing = _closing_after(marks)
-    is_fenced, until = [], ""
-    for at, found in enumerate(marks):
+    marks = [(line, _FENCE.match(line)) for line in lines(text)]
+    until = ""
+    for (line, found), closing in zip(marks, _closing_after([found for _, found in marks]), strict=True):
         if until:
-            is_fenced.append(True)
+            yield line, True
             until = "" if found and _closes(found) and found["mark"].startswith(until) else until
         else:
-            is_open = found is not None and closing[at][found["mark"][0]] >= len(found["mark"])
+            is_open = found is not None and closing[found["mark"][0]] >= len(found["mark"])
             until = found["mark"] if found and is_open else ""
-            is_fenced.append(is_open)
-    return is_fenced
+            yield line, is_open
 
 
 def _closes(found: re.Match[str]) -> bool:
@@ -87,7 +76,7 @@ def split(text: str, category: str) -> dict[str, str]:
     known = set(names(category))
     found: dict[str, list[str]] = {}
     name = main_section(category)
-    for line, begun in headed(text):
+    for line, begun, _ in parsed(text):
         if begun in known and not "".join(found.get(begun, ())).strip():
             name = begun
             found.setdefault(name, [])
@@ -100,7 +89,7 @@ def split(text: str, category: str) -> dict[str, str]:
 def is_plain(text: str, category: str) -> bool:
     """Return whether a text has no section heading of its category."""
     known = names(category)
-    return not any(begun in known for _, begun in headed(text))
+    return not any(begun in known for _, begun, _ in parsed(text))
 
 
 # --- the fields of a section
@@ -129,14 +118,9 @@ def fact_in(text: str, category: str, section: str, label: str) -> str:
 # --- lines that look like headings
 
 
-def headed(text: str) -> Iterator[tuple[str, str]]:
-    """For each line, yield the line and the name of the section that begins there. The name is "" if no section begins
-    there."""
-    yield from ((line, begun) for line, begun, _ in parsed(text))
-
-
 def parsed(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield three values for each line: the line, the name as in `headed`, and whether the line is in a code fence."""
+    """Yield three values for each line: the line, the name of the section that begins there, and whether the line is in
+    a code fence. The name is "" if no section begins there."""
     for line, is_fenced in _with_fences(text):
         yield line, "" if is_fenced else _named(line), is_fenced
 
@@ -152,11 +136,6 @@ def lines(text: str) -> list[str]:
     return re.split(r"(?<=\n)", text)
 
 
-def _with_fences(text: str) -> Iterator[tuple[str, bool]]:
-    parts = lines(text)
-    return zip(parts, fenced(parts), strict=True)
-
-
 def escaped(text: str) -> str:
     """Return the text with a backslash before two kinds of lines: lines that look like a section heading, and lines
     that open a code fence that is never closed. Inside a code fence, only lines that already look escaped get a
@@ -167,7 +146,7 @@ def escaped(text: str) -> str:
 def _is_to_escape(line: str, is_fenced: bool) -> bool:
     if is_fenced:
         return _LIKE_AN_ESCAPED.match(line) is not None
-    return _LIKE_A_HEADING.match(line) is not None or is_mark(line.lstrip("\\"))
+    return bool(_LIKE_A_HEADING.match(line) or _FENCE.match(line.lstrip("\\")))
 
 
 def unescaped(text: str) -> str:
@@ -175,6 +154,5 @@ def unescaped(text: str) -> str:
 
 
 def _is_escaped(line: str, is_fenced: bool) -> bool:
-    if _LIKE_AN_ESCAPED.match(line):
-        return True
-    return line.startswith("\\") and not is_fenced and is_mark(line.lstrip("\\"))
+    is_mark = line.startswith("\\") and not is_fenced and _FENCE.match(line.lstrip("\\"))
+    return bool(is_mark or _LIKE_AN_ESCAPED.match(line))

@@ -1,7 +1,7 @@
 """The templates of structured memories. A template maps each section to its fields, in order. A section without fields
 is free text."""
 
-from __future__ import annotations
+from functools import cache
 
 Fields = dict[str, tuple[str, ...]]
 
@@ -60,6 +60,7 @@ AROUND = ("Metadata", "Migration Information", "Tags", "Sealed")  # sections tha
 SECTIONS = frozenset({*STANDARD, *AROUND}.union(*OF.values()))
 
 
+@cache
 def fields(category: str) -> frozenset[str]:
     """Return the names of all fields of a category. A category with free text has no fields."""
     return frozenset[str]().union(*OF.get(category, {}).values())

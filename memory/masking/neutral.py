@@ -4,8 +4,6 @@ Only the notice is removed from a line. Other text in the line stays. Ordinary s
 person also stay.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import groupby
 

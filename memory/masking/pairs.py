@@ -4,8 +4,6 @@ and "my password is …".
 Placeholders, types, variables, code and descriptions ("password: required") are not secrets.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The module `tokens` finds secrets by their form. The module `pairs` finds secret
 is found in one place, it is masked in all places.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,11 +39,6 @@ def masked_together(texts: Sequence[str]) -> tuple[list[str], int]:
         count += sum(map(len, found))
         done = [_replace(text, spans) for text, spans in zip(done, found, strict=True)]
     return done, count
-
-
-def holds_token(text: str) -> bool:
-    """Return whether the text contains a secret. A name that contains a secret must not be stored unencrypted."""
-    return masked(text)[1] > 0
 
 
 def _replace(text: str, spans: Iterable[Span]) -> str:

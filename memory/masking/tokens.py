@@ -5,8 +5,6 @@ Many patterns come from the plugins of detect-secrets. No other part of this lib
 network. Every pattern matches only a limited number of characters, so the time is linear.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain

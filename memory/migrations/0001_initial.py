@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import migrations, models
 
 from audit import guards
+from config.reversing import keep_rows
 
 
 class Migration(migrations.Migration):
@@ -408,4 +409,5 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(condition=models.Q(('state__in', ['there', 'set_aside'])), name='vault_file_known_state'),
         ),
         migrations.RunPython(guards.install, migrations.RunPython.noop),
+        keep_rows("memory"),
     ]

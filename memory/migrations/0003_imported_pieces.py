@@ -3,6 +3,8 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
+from config.reversing import keep_rows
+
 
 class Migration(migrations.Migration):
 
@@ -44,4 +46,5 @@ class Migration(migrations.Migration):
             model_name='importedpiece',
             constraint=models.UniqueConstraint(fields=('agent', 'source_digest'), name='imported_piece_once'),
         ),
+        keep_rows("memory", "ImportedPiece"),
     ]

@@ -1,9 +1,9 @@
 """All Django models of the app. Rows hold metadata and sealed bytes, never plain text."""
 
 from memory.models.agents import Agent, AgentKey, ApiKey, DueReason, TenantKey
-from memory.models.imports import HistoryAnalysis, ImportedPiece
+from memory.models.imports import HistoryAnalysis, ImportBody, ImportedPiece, ImportJob
 from memory.models.memories import CleanupDecision, Creation, Kind, Memory, Recall, Scope, Source
-from memory.models.people import Authenticator, Invitation, Membership, People, Person, Role
+from memory.models.people import Authenticator, Invitation, Membership, People, Pepper, Person, Role
 from memory.models.sessions import RecordedSession
 from memory.models.tenants import RefinementLimits, Tenant
 from memory.models.vault import Vault, VaultFile

@@ -1,7 +1,5 @@
 """Agents, and the keys of agents and tenants."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from decimal import Decimal
 
@@ -36,9 +34,9 @@ class Agent(RefinementLimits):
     created_at = models.DateTimeField(auto_now_add=True)
 
     # Set by the agent's side.
-    model = models.CharField(max_length=200, help_text="provider/model-name")
-    system_prompt = models.TextField(blank=True)
-    refinement_prompt = models.TextField(blank=True, help_text="added to the prompt, after the safety rules")
+    model = models.CharField(max_length=200, blank=True, help_text="provider/model-name; empty: call no model")
+    system_prompt = models.BinaryField(default=b"")  # sealed (memory/agents/prompts.py)
+    refinement_prompt = models.BinaryField(default=b"")  # sealed; added to the prompt, after the safety rules
     language = models.CharField(max_length=32, default="english", help_text="the language of its memories, for search")
     steward = models.EmailField(blank=True, help_text="the person who decides for the agent")
     is_steward_only = models.BooleanField(default=False, help_text="only the steward, not the runtime, can consent")
@@ -94,6 +92,9 @@ class Agent(RefinementLimits):
     journal_count = models.PositiveBigIntegerField(default=0, editable=False)
     constitutional_count = models.PositiveBigIntegerField(default=0, editable=False)
     constitutional_tokens = models.PositiveBigIntegerField(default=0, editable=False)
+    # Core memories that are imported instructions. The other counters of core memory do not include them.
+    instruction_count = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
+    instruction_tokens = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
     # The tokens of exact duplicates in core memory, and the largest size that core memory ever had without duplicates.
     duplicate_tokens = models.PositiveBigIntegerField(default=0, editable=False)
     high_water_tokens = models.PositiveBigIntegerField(default=0, editable=False)
@@ -103,8 +104,21 @@ class Agent(RefinementLimits):
     audit_mac = models.BinaryField(default=b"", max_length=32, editable=False)
     audit_at = models.DateTimeField(null=True, editable=False)
 
+    # The prefixes of the keys that open the silo, its last claim (memory/consent/claims.py), whether its keys are
+    # suspended, and the signature of this row (memory/access/authority.py).
+    live_keys = models.TextField(default="", db_default="", editable=False)
+    claimed_at = models.DateTimeField(null=True, editable=False)
+    claimed_by = models.CharField(max_length=320, default="", db_default="", editable=False)
+    recovery_mac = models.BinaryField(default=b"", max_length=32, editable=False)
+    keys_suspended = models.BooleanField(default=False, db_default=False, editable=False)
+    keys_lifted_at = models.DateTimeField(null=True, editable=False)
+    authority_key_id = models.CharField(max_length=8, default="", db_default="", editable=False)
+    authority_mac = models.BinaryField(default=b"", max_length=32, editable=False)
+
     # True on the object that `edits.locked` yields, while the agent's row is locked.
     is_locked = False
+    # Whether the signature of this object was checked.
+    is_proven = False
 
     class Meta:
         constraints = [
@@ -155,9 +169,6 @@ class AgentKey(ApiKey):
     """A runtime's key to the silo of one agent."""
 
     agent = models.ForeignKey(Agent, models.PROTECT, related_name="keys")
-    # Whether an operator or a tenant issued the key, and may still have a copy. After the agent's side has issued a
-    # key, a tenant can issue no more keys.
-    is_handed_out = models.BooleanField(default=False)
 
 
 class TenantKey(ApiKey):

@@ -1,6 +1,4 @@
-"""Records about imports from other systems, and about analyses of git repositories."""
-
-from __future__ import annotations
+"""Import jobs, records about imports from other systems, and records about analyses of git repositories."""
 
 from django.db import models
 
@@ -27,13 +25,14 @@ class HistoryAnalysis(models.Model):
 class ImportedPiece(models.Model):
     """A part of another system's memory that was imported, or that a person decided not to import.
 
-    Keyed digests identify each part. With these digests, a later migration does not import a part twice, and does not
-    import a redacted part again.
+    Keyed digests identify each part. With these digests, a later migration does not import a part twice. After a
+    redaction, only the digests of the place are left. So a later migration does not import the part again from there.
     """
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     source_digest = models.BinaryField(max_length=32, help_text="a keyed digest of project, file and place in the file")
     file_digest = models.BinaryField(max_length=32, help_text="a keyed digest of the project and the file")
+    has_id = models.BooleanField(default=False, db_default=False, help_text="the place has an id; it is not the text")
     text_digest = models.BinaryField(max_length=32, help_text="a keyed digest of the text in the file")
     number = models.PositiveBigIntegerField(
         null=True, help_text="the number of the imported memory; null if nothing was imported"
@@ -49,3 +48,35 @@ class ImportedPiece(models.Model):
 
     def __str__(self) -> str:
         return f"imported piece, memory {self.number}" if self.number else "piece that was not imported"
+
+
+class ImportJob(models.Model):
+    """An import over the API that a worker carries out. Each agent has at most one row: a new job replaces the last
+    job, which has ended."""
+
+    agent = models.OneToOneField("memory.Agent", models.PROTECT, primary_key=True, related_name="+")
+    number = models.PositiveBigIntegerField()
+    key = models.ForeignKey("memory.AgentKey", models.PROTECT, related_name="+", help_text="the key of the request")
+    format = models.CharField(max_length=20)
+    project = models.CharField(max_length=100)
+    state = models.CharField(max_length=7, default="queued", help_text="queued, running, done or failed")
+    entry = models.PositiveBigIntegerField(null=True, help_text="its first audit entry; null: nothing is stored yet")
+    imported = models.PositiveBigIntegerField(default=0, help_text="number of memories that are stored")
+    attempts = models.PositiveSmallIntegerField(default=0, help_text="how often a worker began since the last progress")
+    moved_at = models.DateTimeField(help_text="the last progress")
+    result = models.BinaryField(null=True, help_text="the sealed figures; null until the job is done")
+    error = models.JSONField(null=True, help_text="why the job failed, without content")
+
+    def __str__(self) -> str:
+        return f"import {self.number}, {self.state}"
+
+
+class ImportBody(models.Model):
+    """The sealed body of an import job, until the job ends. It has a table of its own, because SQLite writes a whole
+    row again when one of its columns changes."""
+
+    agent = models.OneToOneField("memory.Agent", models.PROTECT, primary_key=True, related_name="+")
+    sealed = models.BinaryField()
+
+    def __str__(self) -> str:
+        return f"body of an import of agent {self.agent_id}"

@@ -1,7 +1,5 @@
 """Memories, and records about them. Rows hold metadata and sealed bytes, never plain text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Self
 
@@ -32,6 +30,9 @@ class Source(models.TextChoices):
     AGENT = "agent"
     RUN = "run"
     SYSTEM = "system"
+
+
+_ACTIVE = Q(discarded_at__isnull=True)
 
 
 class MemoryQuerySet(models.QuerySet["Memory"]):
@@ -73,6 +74,7 @@ class Memory(models.Model):
     sealed = models.BinaryField()
     digest = models.BinaryField(max_length=32)
     constitutional = models.BooleanField(default=False)
+    is_instruction = models.BooleanField(default=False, db_default=False, help_text="imported: it is not refined")
     discarded_at = models.DateTimeField(null=True)
     superseded_by = models.PositiveBigIntegerField(null=True)
     redacted_at = models.DateTimeField(null=True, help_text="when its content was removed permanently")
@@ -102,10 +104,16 @@ class Memory(models.Model):
             models.CheckConstraint(condition=Q(number__gt=0), name="memory_number_positive"),
         ]
         indexes = [
-            models.Index(
-                fields=["agent", "digest"], condition=Q(discarded_at__isnull=True), name="memory_active_digest"
-            ),
+            models.Index(fields=["agent", "digest"], condition=_ACTIVE, name="memory_active_digest"),
             models.Index(fields=["agent", "version"], name="memory_by_version"),
+            models.Index(fields=["agent", "kind", "origin", "number"], condition=_ACTIVE, name="memory_active_origin"),
+            # These are all columns that `search.context` needs to count memories that are hidden.
+            models.Index(
+                fields=["agent", "kind", "category", "project", "tokens", "discarded_at"],
+                condition=_ACTIVE,
+                name="memory_active_category",
+            ),
+            models.Index(fields=["agent"], condition=Q(constitutional=True), name="memory_constitutional"),
         ]
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from operator import attrgetter
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.db.models.functions import Lower
 from django.utils.crypto import salted_hmac
 from django_otp.models import Device, ThrottlingMixin
 
+from config.keyring import is_proven, macs
 from memory.models.tenants import Tenant
 
 
@@ -28,10 +30,8 @@ class People(BaseUserManager["Person"]):
         person.set_password(password)
         person.clean_fields()
         person.save(using=self._db)
+        person.sign()
         return person
-
-    def create_superuser(self, email: str, password: str | None = None, **values: Any) -> Person:
-        return self.create_user(email, password, is_superuser=True, **values)
 
 
 class Person(AbstractBaseUser):
@@ -47,6 +47,7 @@ class Person(AbstractBaseUser):
     is_superuser = models.BooleanField(default=False, help_text="manages tenants and people; cannot read memories")
     joined_at = models.DateTimeField(auto_now_add=True)
     generation = models.PositiveIntegerField(default=0, help_text="a change ends all sessions of the person")
+    mac = models.BinaryField(max_length=32, null=True, help_text="a MAC that the service made")
 
     USERNAME_FIELD = "email"
     objects = People()
@@ -57,6 +58,19 @@ class Person(AbstractBaseUser):
 
     def __str__(self) -> str:
         return self.email
+
+    def sign(self) -> None:
+        """Store a MAC of the values that decide what the person may do."""
+        self.mac = macs(self._signed_text())[0]
+        self.save(update_fields=["mac"])
+
+    def is_proven(self) -> bool:
+        """Whether the service itself stored the present values. After a change by SQL, the answer is no."""
+        return is_proven(self.mac, self._signed_text())
+
+    def _signed_text(self) -> str:
+        values = [self.pk, self.email, self.is_active, self.is_superuser, self.generation]
+        return f"person/{json.dumps(values, default=repr)}"
 
     # Every active person may open the admin. It shows only what the person's roles allow.
     is_staff = property(attrgetter("is_active"))
@@ -92,11 +106,14 @@ class Role(models.TextChoices):
 
 
 class Membership(models.Model):
-    """A person's role in a tenant. Superusers can see and change the role. Owners of the tenant can do this, too."""
+    """A person's role in a tenant. Superusers can see and change the role. Owners of the tenant can do this, too.
+
+    A membership counts only with its MAC (`memory.access.roles`)."""
 
     person = models.ForeignKey(Person, models.CASCADE, related_name="memberships")
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=8, choices=Role.choices)
+    mac = models.BinaryField(max_length=32, null=True)
 
     class Meta:
         constraints = [
@@ -127,3 +144,12 @@ class Invitation(models.Model):
 
     def __str__(self) -> str:
         return f"invitation of {self.address} to {self.tenant}"
+
+
+class Pepper(models.Model):
+    """The pepper with which the newest MACs were made. The table has one row."""
+
+    key_id = models.CharField(max_length=8)
+
+    def __str__(self) -> str:
+        return self.key_id

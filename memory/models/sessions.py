@@ -1,7 +1,5 @@
 """Recorded sessions: conversations between a person and an agent."""
 
-from __future__ import annotations
-
 from django.db import models
 
 

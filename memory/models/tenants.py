@@ -1,7 +1,5 @@
 """Tenants, and the limits of refinement sessions that a tenant or an agent can set."""
 
-from __future__ import annotations
-
 from django.core.validators import RegexValidator
 from django.db import models
 
@@ -38,6 +36,10 @@ class Tenant(RefinementLimits):
     month_tokens = models.PositiveBigIntegerField(
         "model tokens a month", null=True, blank=True, help_text="maximum number of tokens in a calendar month (UTC)"
     )
+
+    # Changed and signed together with the memberships (memory/access/roles.py).
+    members_seq = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
+    members_mac = models.BinaryField(max_length=32, null=True)
 
     def __str__(self) -> str:
         return self.slug

@@ -1,7 +1,5 @@
 """Vaults: the files of an agent's memories."""
 
-from __future__ import annotations
-
 from django.db import models
 
 

@@ -1,7 +1,5 @@
 """The categories of memories, and the scope of each category."""
 
-from __future__ import annotations
-
 COMMON, PRIVATE, PROJECT = "common", "private", "project"
 
 SCOPES: dict[str, str] = {

@@ -1,7 +1,5 @@
 """A system check: the token counter in TOKEN_COUNTER must be available."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.checks import CheckMessage, Error, register

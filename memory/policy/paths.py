@@ -4,8 +4,6 @@ A part of a path never contains a separator, is never `.` or `..`, and is never 
 different parts differ in more than upper and lower case or the Unicode form.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import unicodedata

@@ -1,11 +1,8 @@
 """Identifies the project of a folder, and decides which memories are visible from a project."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -20,29 +17,20 @@ _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/@\s]+):(?P<path>[^\s]+)\Z")  # gi
 _UNFIT = re.compile(r"[^A-Za-z0-9._/@-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The values that can identify a project: an environment variable, the git remote, and the folder."""
-
-    override: str = ""
-    remote: str = ""
-    directory: str = ""
-
-
-def identify(around: Surroundings, rules: Mapping[str, Any] | None = None) -> str:
-    """Return the id of the current project. These can give the id, in this order: the environment variable, the
-    setting, the git remote, the folder. The first id is used. Raises Invalid if the id in the environment variable or
-    in the setting is invalid."""
-    rules = rules or {}
-    explicit = {VARIABLE: around.override, settings_document.PROJECT_ID: settings_document.project_id(rules)}
+def identify(rules: Mapping[str, Any], override: str, remote: str, directory: str) -> str:
+    """Return the id of the current project. These can give the id, in this order: the environment variable
+    (`override`), the setting, the git remote, the folder. The first id is used. Raises Invalid if the id in the
+    environment variable or in the setting is invalid."""
+    path = settings_document.PROJECT_ID
+    explicit = {VARIABLE: override, path: settings_document.value(rules, path)}
     for field, name in explicit.items():
         if name.strip():
             return checked_project(name.strip(), field)
     if not settings_document.is_on(rules, "project_support", "auto_detect_projects"):
         return DEFAULT_PROJECT
     method = settings_document.value(rules, "memory_rules.project_support.project_identification_method")
-    found = [of_remote(around.remote)] if method != "directory_name" else []
-    found += [of_directory(around.directory)] if method != "git_remote" else []
+    found = [of_remote(remote)] if method != "directory_name" else []
+    found += [of_directory(directory)] if method != "git_remote" else []
     return next(filter(None, found), DEFAULT_PROJECT)
 
 

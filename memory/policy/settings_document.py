@@ -4,8 +4,6 @@ The database stores only unknown keys, and values that differ from the defaults.
 complete document. The master switch is a column of the agent's row, because every edit checks it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -115,12 +113,6 @@ def closed_categories(kept: Mapping[str, Any]) -> frozenset[str]:
     if "memory_rules" not in kept:  # the common case
         return frozenset()
     return frozenset(name for name in SCOPES if not is_on(kept, "categories", name, "enabled"))
-
-
-def project_id(kept: Mapping[str, Any]) -> str:
-    """Return the project id in the settings, or "" if it is not set."""
-    found: str = value(kept, PROJECT_ID)
-    return found
 
 
 # --- parsing and validation
@@ -258,31 +250,25 @@ _CHOICES = {
     "index_update_frequency": ("realtime", "manual"),
 }
 _SEMANTIC = re.compile(r"(0|[1-9]\d{0,5})(\.(0|[1-9]\d{0,5})){2}\Z")
-_FIXED = {
-    f"memory_rules.categories.{category}.{name}"
-    for category, scope in SCOPES.items()
-    if scope == PRIVATE
-    for name in ("storage_location", "encryption_required")
-}
+_SEALED = "|".join(name for name, scope in SCOPES.items() if scope == PRIVATE)
+_FIXED = re.compile(rf"memory_rules\.categories\.({_SEALED})\.(storage_location|encryption_required)\Z")
 
 
 def _check_value(value: object, default: object, path: str) -> None:
     is_texts = not isinstance(value, list) or all(isinstance(each, str) for each in value)
     if type(value) is not type(default) or not is_texts:
         raise Invalid(path, f"must be {_TYPES[type(default)]}")
-    if problem := _number_problem(value) if isinstance(value, int) else _text_problem(value, path):
+    if problem := _problem(value, path):
         raise Invalid(path, problem)
-    if path in _FIXED and value != default:
+    if _FIXED.match(path) and value != default:
         raise Invalid(path, "cannot be changed: private memories are always sealed and stored separately")
     if path == PROJECT_ID:
         checked_project(value, path)
 
 
-def _number_problem(value: int) -> str:
-    return "" if 0 <= value <= 1_000_000 else "must be from 0 to 1,000,000"
-
-
-def _text_problem(value: object, path: str) -> str:
+def _problem(value: object, path: str) -> str:
+    if isinstance(value, int):
+        return "" if 0 <= value <= 1_000_000 else "must be from 0 to 1,000,000"
     choices = _CHOICES.get(path.rpartition(".")[2], (value,))
     if value not in choices:
         return f"must be one of: {', '.join(map(str, choices))}"

@@ -1,7 +1,5 @@
 """Suggests a setting for an unknown key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice

@@ -4,8 +4,6 @@ The master switch is a column of the agent's row. The switches of the categories
 function of this module turns a switch on.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -17,8 +15,6 @@ from memory.errors import CategoryDisabled, MemoryDisabled
 from memory.models import Agent, Memory, Source
 from memory.policy import settings_document
 
-_NONE: frozenset[str] = frozenset()
-
 
 def rules_of(agent: Agent) -> Mapping[str, Any]:
     """Return the agent's settings that differ from the defaults."""
@@ -27,7 +23,7 @@ def rules_of(agent: Agent) -> Mapping[str, Any]:
 
 def closed(agent: Agent) -> frozenset[str]:
     """Return the categories that are off for this agent."""
-    return _read(agent.rules)[1] if agent.rules else _NONE
+    return _read(agent.rules)[1] if agent.rules else frozenset()
 
 
 @lru_cache(maxsize=256)
@@ -50,14 +46,12 @@ def hidden(agent: Agent) -> Q:
 
 def require_readable(agent: Agent, memories: Iterable[Memory]) -> None:
     """Raise CategoryDisabled if one of these memories cannot be read."""
-    if closed(agent):
-        require_open(agent, (memory.category for memory in memories if memory.source != Source.SYSTEM))
+    require_open(agent, (memory.category for memory in memories if memory.source != Source.SYSTEM))
 
 
 def require_open(agent: Agent, categories: Iterable[str]) -> None:
     """Raise CategoryDisabled if one of these categories is off."""
-    off = closed(agent)
-    if off:
+    if off := closed(agent):
         for category in categories:
             if category in off:
                 raise CategoryDisabled(category)
@@ -66,6 +60,5 @@ def require_open(agent: Agent, categories: Iterable[str]) -> None:
 def require(agent: Agent, category: str) -> None:
     """Raise MemoryDisabled or CategoryDisabled if no memory of this category can be stored. Call this before expensive
     work. The write path checks the switches again."""
-    if not agent.memory_enabled:
-        raise MemoryDisabled
+    require_on(agent)
     require_open(agent, [category])

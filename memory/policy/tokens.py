@@ -1,7 +1,5 @@
 """Counts tokens. The default is a heuristic: four characters per token, rounded up."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import lru_cache

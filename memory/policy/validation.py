@@ -37,6 +37,7 @@ class Draft:
     tags: Sequence[str] = ()
     origin: datetime | None = None
     source: str = Source.AGENT
+    is_instruction: bool = False  # the memory is kept out of refinement and out of the budget
     is_project_known: bool = False  # the project exists already, so its name was checked earlier
     is_checked: bool = False
 
@@ -58,7 +59,9 @@ class Draft:
             require_names(tags)
         content = checked_content(self.content)
         origin = None if self.origin is None else checked_origin(self.origin)
-        return Draft(content, self.kind, category, project, tags, origin, self.source, is_checked=True)
+        return Draft(
+            content, self.kind, category, project, tags, origin, self.source, self.is_instruction, is_checked=True
+        )
 
 
 def scope_of(category: object) -> str:
@@ -147,9 +150,9 @@ def checked_project(project: object, field: str = "project", *, is_known: bool =
 def looks_secret(name: str) -> bool:
     """Return whether masking finds a secret in the name. The result is cached, because the same names are checked
     often."""
-    from memory.masking.scanner import holds_token  # slow to import
+    from memory.masking.scanner import masked  # slow to import
 
-    return holds_token(name)
+    return masked(name)[1] > 0
 
 
 def checked_origin(origin: object) -> datetime:

@@ -5,8 +5,6 @@ memory. Work that is switched off is skipped silently. No task waits long for th
 agent does not stop the work for other agents.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -22,7 +20,6 @@ from audit.models import AuditEntry, Operation
 from audit.trail import Actor
 from audit.waiting import wait_at_most
 from config.errors import DomainError
-from config.queue import STALE_MINUTES
 from memory.models import Agent, CleanupDecision, Memory, RecordedSession, Source
 from memory.policy import settings_document, switches
 from memory.policy.categories import SCOPES
@@ -87,6 +84,7 @@ def _ended(found: RecordedSession) -> bool:
 SYSTEM = Actor.system("cleanup")
 AT_ONCE = 500  # agents in one run
 _DAY = 24 * 60  # minutes
+TURN_MINUTES = 5
 _MOST_DAYS = 700_000  # about the length of the calendar
 Days = Mapping[str, int]
 
@@ -154,8 +152,8 @@ def notify_overdue(agent: Agent, actor: Actor, now: datetime | None = None) -> i
 
 
 def send_notices(now: datetime | None = None) -> int:
-    """Send notices to agents with overdue memories, and return how many were sent. A task calls this every
-    STALE_MINUTES.
+    """Send notices to agents with overdue memories, and return how many were sent. A task calls this
+    often: each agent has a turn of TURN_MINUTES every day.
 
     Each agent is checked once a day, at a time that depends on its id. So each run checks only a few agents. A run
     reads no content. If a run is missed, the agents of this run are checked the next day.
@@ -171,8 +169,8 @@ def send_notices(now: datetime | None = None) -> int:
 
 def _in_turn(now: datetime) -> QuerySet[Agent]:
     """Return the agents that are checked at this time of the day."""
-    turns, then = _DAY // STALE_MINUTES, now.astimezone(UTC)
-    turn = (then.hour * 60 + then.minute) // STALE_MINUTES % turns
+    turns, then = _DAY // TURN_MINUTES, now.astimezone(UTC)
+    turn = (then.hour * 60 + then.minute) // TURN_MINUTES % turns
     agents = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
     return agents.annotate(turn=F("pk") % turns).filter(turn=turn).order_by("pk")
 

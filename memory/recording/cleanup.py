@@ -4,8 +4,6 @@ Nothing is discarded automatically. The agent's side passes the numbers of memor
 memories that are suggested at that moment. A discarded memory can be restored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -101,15 +99,6 @@ class Review:
     kept_back: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """The result of `decide`. `seq` is the number of the audit entry, or None if nothing was discarded."""
-
-    kept: tuple[int, ...]
-    discarded: tuple[int, ...]
-    seq: int | None
-
-
 def review(agent: Agent, *, now: datetime | None = None, category: str | None = None, is_read: bool = False) -> Review:
     """Return at most `batch_cleanup_limit` suggestions. Less important memories come first. Of equally important
     memories, older ones come first. The memories of a category come last if the category has at least ENOUGH decisions
@@ -131,9 +120,10 @@ def decide(
     *,
     expect: Mapping[int, int],
     now: datetime | None = None,
-) -> Decided:
+) -> int | None:
     """Apply all decisions of the agent's side, or none of them. Each memory must be a current suggestion. One call can
-    decide about at most `batch_cleanup_limit` memories.
+    decide about at most `batch_cleanup_limit` memories. Return the number of the audit entry, or None if nothing was
+    discarded.
 
     For each memory to discard, `expect` has the version that was listed. If such a memory has changed since then, no
     decision is applied and Stale is raised. Raises AgentConsentRequired, Invalid, MemoryDisabled, DiscardShare, Stale.
@@ -142,7 +132,7 @@ def decide(
         raise AgentConsentRequired("Only the agent or its steward can decide what to clean up.")
     now = now or timezone.now()
     with edits.locked(agent) as row:
-        found, _ = _found(row, now, None, is_read=True)
+        found, _ = _found(row, now, None, is_read=True, numbers=[*keep, *discard])  # all of them would take seconds
         _check({"keep": keep, "discard": discard}, {each.number for each in found}, expect, _limit(row))
         changed = [each.number for each in found if expect.get(each.number, each.version) != each.version]
         if changed:
@@ -150,7 +140,7 @@ def decide(
         category_of = {each.number: each.category for each in found}
         seq = operations.discard(row, discard, actor).seq if discard else None
         _remember(row, {**dict.fromkeys(keep, True), **dict.fromkeys(discard, False)}, category_of, now)
-    return Decided(tuple(keep), tuple(discard), seq)
+        return seq
 
 
 def _check(by_field: Mapping[str, Sequence[int]], suggested: set[int], expect: Mapping[int, int], limit: int) -> None:
@@ -188,9 +178,11 @@ def _limit(agent: Agent) -> int:
     return limit
 
 
-def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) -> tuple[list[Suggestion], int]:
-    """Return all suggestions in order, and the number of old memories that are not suggested because they are
-    important. The number of database queries does not depend on the number of memories."""
+def _found(
+    agent: Agent, now: datetime, category: str | None, *, is_read: bool, numbers: Sequence[int] | None = None
+) -> tuple[list[Suggestion], int]:
+    """Return the suggestions (all, or those with these numbers) in order, and the number of old memories that are not
+    suggested because they are important. The number of database queries does not depend on the number of memories."""
     switches.require_on(agent)
     if category is not None:
         scope_of(category)
@@ -198,7 +190,7 @@ def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) 
     days = {name: each for name, each in automatic.retention(agent).items() if category in (None, name)}
     if not (days and automatic.is_on(rules, "suggest_cleanup_actions")):
         return [], 0
-    found = list(_overdue(agent, days, now, is_read=is_read))
+    found = list(_overdue(agent, days, now, is_read=is_read, numbers=numbers))
     offered = [each for each in found if each.importance != Importance.HIGH]
     if not automatic.is_on(rules, "preserve_important_memories"):
         offered = found
@@ -207,9 +199,12 @@ def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) 
     return offered, len(found) - len(offered)
 
 
-def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: bool) -> Iterator[Suggestion]:
+def _overdue(
+    agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: bool, numbers: Sequence[int] | None
+) -> Iterator[Suggestion]:
     recall = Recall.objects.filter(agent_id=agent.pk, number=OuterRef("number"))
     rows = automatic.memories(days, now).filter(agent_id=agent.pk).order_by("origin", "number").defer("digest")
+    rows = rows if numbers is None else rows.filter(number__among=[each for each in numbers if 0 < each < 2**63])
     rows = rows.annotate(recalls=Subquery(recall.values("times")), recalled_at=Subquery(recall.values("last_at")))
     merged = Memory.objects.of(agent).filter(superseded_by__isnull=False)
     sources = set(merged.values_list("superseded_by", flat=True).distinct())
@@ -225,23 +220,19 @@ def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: b
             was_kept=known["kept_at"] is not None,
             decides=opened is not None and DECIDES.search(opened.content) is not None,
         )
-        yield _suggestion(memory, facts, days, now)
-
-
-def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: datetime) -> Suggestion:
-    age, suggested = (now - memory.origin).days, days[memory.category]
-    return Suggestion(
-        memory.number,
-        memory.version,
-        memory.category,
-        memory.project,
-        age,
-        suggested,
-        facts.importance(now),
-        memory.tokens,
-        facts.recalled,
-        f"{several(age, 'day')} old, suggested retention {several(suggested, 'day')}; {facts.words()}",
-    )
+        age, suggested = (now - memory.origin).days, days[memory.category]
+        yield Suggestion(
+            memory.number,
+            memory.version,
+            memory.category,
+            memory.project,
+            age,
+            suggested,
+            facts.importance(now),
+            memory.tokens,
+            facts.recalled,
+            f"{several(age, 'day')} old, suggested retention {several(suggested, 'day')}; {facts.words()}",
+        )
 
 
 def _mostly_kept(agent: Agent) -> frozenset[str]:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from memory.errors import Invalid
-from memory.markdown import labels, sections
+from memory.markdown import sections
 from memory.masking.neutral import neutral, neutral_whole
 from memory.masking.scanner import masked_together
 from memory.policy import settings_document
@@ -251,11 +251,6 @@ def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[
             values |= {"Continued In": parts_at(place + 1)}
         found.append(sections.join(part | sections.filled(CATEGORY, values)))
     return found
-
-
-def with_follow_up(text: str, reference: str) -> str:
-    """Return the text of an interaction's memory with a reference to the next interaction."""
-    return labels.with_fact(text, CATEGORY, "Related Interactions", "Follow-up", reference)
 
 
 def _values(kept: Captured, session: str) -> dict[str, str]:

@@ -4,8 +4,6 @@ raises an error if a switch is off.
 One transaction writes the memories of an interaction, the memory of its topic, and the memory of a session that ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime

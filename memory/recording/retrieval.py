@@ -5,8 +5,7 @@ private memories. A common or private memory of another project is visible only 
 of its category is on. If the caller gives no project, the default project is used.
 """
 
-from __future__ import annotations
-
+import calendar
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from django.utils import timezone
 from memory.errors import Invalid
 from memory.models import Agent, Kind
 from memory.policy import settings_document, switches
-from memory.policy.categories import COMMON, PRIVATE, SCOPES
+from memory.policy.categories import COMMON, PRIVATE, SCOPES, UNREFINED
 from memory.policy.projects import seen_from
 from memory.policy.tokens import count
 from memory.policy.validation import checked_project
@@ -35,10 +34,7 @@ from memory.silo.silo import Read
 
 Period = tuple[datetime, datetime]  # the start, and the end (not included)
 
-_MONTHS = [
-    *("january", "february", "march", "april", "may", "june"),
-    *("july", "august", "september", "october", "november", "december"),
-]
+_MONTHS = [name.lower() for name in calendar.month_name[1:]]
 _YEAR = r"(?P<year>(?:19|20)\d\d)(?!\d)"
 _DAY = r"[0-3]?\d(?:st|nd|rd|th)?"
 # "may" and "march" are also verbs.
@@ -135,13 +131,15 @@ def retrieve(
     query: str,
     *,
     project: str = "",
+    category: str = "",
     limit: int | None = None,
     tags: Sequence[str] = (),
     max_tokens: int | None = None,
     now: datetime | None = None,
 ) -> Retrieved:
     """Search the memories that the agent sees in a project. Return the best results first, and count each returned
-    memory as recalled. Only the agent's side may call this.
+    memory as recalled. Only the agent's side may call this. With `category`, only its memories are found. Memories of
+    the categories credentials, keys and sensitive are found only in this way.
 
     The setting `search.max_results` is the maximum and the default of `limit`. `max_tokens` is the maximum number of
     tokens of all returned memories together. A memory that does not fit is left out. Smaller memories after it can
@@ -156,7 +154,8 @@ def retrieve(
         raise Invalid("max_tokens", "must be 0 or more")
     filters = Filters(
         tags=tags,
-        without=left_out(rules),
+        category=category or None,
+        without=left_out(rules) | UNREFINED - {category},
         projects=seen_from(rules, checked_project(project, is_known=True)),
         with_notices=False,
     )
@@ -209,19 +208,15 @@ def left_out(rules: Mapping[str, Any]) -> frozenset[str]:
 def _allowed_query(rules: Mapping[str, Any], query: str, tags: Sequence[str]) -> Query | None:
     """Return the query without the kinds of search that are off in the settings. Return None if text search is off and
     there are no tags to search for. Raises Invalid."""
-    parsed, by_text, by_tag = parse(query), *(_is_searched(rules, what) for what in ("full_text", "tag_search"))
-    if not by_tag:
+    parsed, is_on = parse(query), partial(settings_document.is_on, rules, "search")
+    if not is_on("enable_tag_search"):
         if tags:
             raise Invalid("tags", "cannot be used: memory_rules.search.enable_tag_search is off")
         parsed = replace(parsed, text=" ".join([parsed.text, *parsed.tags]).strip(), tags=(), without_tags=())
-    if not by_text:
+    if not is_on("enable_full_text"):
         parsed = Query("", (), (), parsed.tags, parsed.without_tags)
         return parsed if tags or parsed.tags else None
     return parsed
-
-
-def _is_searched(rules: Mapping[str, Any], what: str) -> bool:
-    return settings_document.is_on(rules, "search", f"enable_{what}")
 
 
 def _most(rules: Mapping[str, Any], limit: int | None) -> int:

@@ -26,9 +26,9 @@ from memory.models import Agent, Kind, Memory, RecordedSession
 from memory.policy import paths, settings_document, switches
 from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.validation import MAX_TAG, Draft, checked_project
-from memory.recording import interactions, topics
+from memory.recording import topics
 from memory.recording.interactions import DECIDES, unfenced
-from memory.recording.texts import checked_name, cleaned, cut, reference
+from memory.recording.texts import checked_name, cleaned, reference
 from memory.recording.topics import folded
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
@@ -38,7 +38,7 @@ CATEGORY = "session"
 Recordings = Sequence[Mapping[str, str]]  # for each interaction, in order, its sections
 NEXT = ("Session Overview", "Next Session")
 _MOST = 500  # characters of an outcome
-_QUOTED, _SEVERAL = 160, 5  # characters of one quotation, and number of quotations in one field
+_SEVERAL = 5  # quotations in one field
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _OPEN = re.compile(
     r"\b(?:todo|still (?:need|have) to|open question|unresolved|not sure yet|next time|later on|follow up)\b", re.I
@@ -137,7 +137,7 @@ def _of_exchanges(recordings: Recordings) -> dict[str, str]:
     prompts = [unfenced(each.get("User Prompt", "")) for each in recordings]
     texts = [*prompts, *(unfenced(each.get("Agent Response", "")) for each in recordings)]
     return {
-        "Opening Prompt": _quoted(prompts[0]) if prompts else "",
+        "Opening Prompt": topics.short(prompts[0]) if prompts else "",
         "Closing Exchange": _exchange(recordings),
         "Critical Decisions": _joined(_sentences(texts, DECIDES)),
         "Unresolved Items": _joined(_sentences(texts, _OPEN)),
@@ -181,11 +181,7 @@ def _each(recordings: Recordings, section: str, label: str) -> list[str]:
 
 
 def _joined(texts: Iterable[str]) -> str:
-    return "; ".join(_quoted(text) for text in list(dict.fromkeys(texts))[:_SEVERAL])
-
-
-def _quoted(text: str) -> str:
-    return cut(" ".join(text[: 4 * _QUOTED].split()), _QUOTED)
+    return "; ".join(topics.short(text) for text in list(dict.fromkeys(texts))[:_SEVERAL])
 
 
 def _exchange(recordings: Recordings) -> str:
@@ -193,7 +189,7 @@ def _exchange(recordings: Recordings) -> str:
     begins = next((at for at in reversed(range(len(recordings))) if "Analysis" in recordings[at]), 0)
     parts = recordings[begins:]
     texts = [
-        _quoted(unfenced(next((each[section] for each in parts if section in each), "")))
+        topics.short(unfenced(next((each[section] for each in parts if section in each), "")))
         for section in ("User Prompt", "Agent Response")
     ]
     return " / ".join(text or "no answer" for text in texts) if any(texts) else ""
@@ -283,8 +279,9 @@ def note(session: RecordedSession, numbers: list[int], now: datetime) -> None:
 
 
 def with_follow_up(row: Agent, memory: Memory, reference: str) -> dict[int, str]:
-    """Map the number of this memory to the memory's text. The text has a reference to the next interaction."""
-    return {memory.number: interactions.with_follow_up(Silo.for_agent(row).open(memory).content, reference)}
+    """Return the number of an interaction's memory, and its text with a reference to the next interaction."""
+    text = Silo.for_agent(row).open(memory).content
+    return {memory.number: labels.with_fact(text, memory.category, "Related Interactions", "Follow-up", reference)}
 
 
 def tag_of(name: str) -> str:

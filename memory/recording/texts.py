@@ -1,8 +1,6 @@
 """Clean the texts that describe a conversation. A cleaned text is on one line, and has no secrets, brands or
 licences."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Mapping
@@ -10,10 +8,10 @@ from typing import Any
 
 from memory.errors import Invalid
 from memory.masking.neutral import neutral
-from memory.masking.scanner import holds_token, masked_together
+from memory.masking.scanner import masked_together
 from memory.models import Agent
 from memory.policy import paths, switches
-from memory.policy.validation import checked_content
+from memory.policy.validation import checked_content, looks_secret
 
 
 def one_line(text: object, field: str, most: int) -> str:
@@ -32,7 +30,7 @@ def checked_name(name: object) -> str:
         return ""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
         raise Invalid("session", "must be 1 to 64 characters: letters, digits and . _ -")
-    if holds_token(name):
+    if looks_secret(name):
         raise Invalid("session", "looks like a secret. Session names are not encrypted: choose another name")
     return name
 

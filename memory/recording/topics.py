@@ -197,7 +197,7 @@ def _line(field: str, texts: list[str]) -> str:
 # --- storing topics
 
 
-_SHORT = 160  # characters of a prompt that is added as a list item
+_SHORT = 160  # characters of a quotation
 _CONNECTED = 5  # number of topics that one session connects with a topic
 
 

@@ -1,8 +1,6 @@
 """Count how often a search returned each memory. The counts are stored with the memories' numbers and with dates, but
 without content."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 

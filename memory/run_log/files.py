@@ -21,20 +21,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from memory.errors import FileFault, FileOutsideRoots
+from memory.errors import FileFault, FileOutsideRoots, NotAFile
 
 PATIENCE = 10.0  # seconds to wait for a lock
 PLAIN = os.O_CLOEXEC | os.O_NONBLOCK  # without O_NONBLOCK, opening a pipe would block
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_FILE = (errno.ELOOP, errno.ENXIO)  # the path is a symlink, or a socket
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """A path, and the folders (`bases`) in which this path is allowed. After all symlinks in the path are resolved, the
-    path must be inside one of these folders. Without `bases`, every path is allowed."""
+    path must be inside one of these folders."""
 
     path: Path
-    bases: tuple[Path, ...] = ()
+    bases: tuple[Path, ...]
 
     def __str__(self) -> str:
         return str(self.path)
@@ -43,11 +44,9 @@ class Place:
         """Resolve the symlinks in the path. Return the trusted folder, and the path relative to this folder. Raises
         FileOutsideRoots."""
         real = Path(os.path.realpath(self.path))
-        if not self.bases:
-            return real.parent, Path(real.name)
         for base in self.bases:
             trusted = Path(os.path.realpath(base))
-            if real.is_relative_to(trusted) and real != trusted:
+            if trusted in real.parents:
                 return trusted, real.relative_to(trusted)
         where = f"is not under {' or '.join(map(str, self.bases))} (VAULT_ROOTS)"
         raise FileOutsideRoots(f"{self.path}: {where}", where)
@@ -66,12 +65,9 @@ class Folder:
 
     def has(self, name: str, number: int) -> bool:
         """Return whether the file with this name is the file that is open with the descriptor `number`."""
-        try:
-            named = os.stat(name, dir_fd=self.number, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        opened = os.fstat(number)
-        return (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino)
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.stat(name, dir_fd=self.number, follow_symlinks=False), os.fstat(number))
+        return False
 
     def replace(self, name: str, by: str) -> None:
         os.replace(by, name, src_dir_fd=self.number, dst_dir_fd=self.number)
@@ -84,11 +80,10 @@ class Folder:
         os.rename(name, as_, src_dir_fd=self.number, dst_dir_fd=to.number)
 
     def exists(self, name: str) -> bool:
-        try:
+        with suppress(FileNotFoundError):
             os.stat(name, dir_fd=self.number, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
+            return True
+        return False
 
     def link(self, name: str, as_: str) -> None:
         """Give a file a second name (a hard link). Raises FileExistsError."""
@@ -105,32 +100,14 @@ class Folder:
         os.close(self.number)
 
 
-@contextmanager
-def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
-    """Open the folder that contains the file of a place. If the folder does not exist, yield None. With `create`,
-    create the folder instead. Only the owner can access a created folder. Raises FileFault, FileOutsideRoots."""
-    with file_errors("open", place):
-        base, below = place.real()
-        folder = opened_below(base, below, create=create)
-    if folder is None:
-        yield None
-        return
-    try:
-        yield folder
-    finally:
-        folder.close()
-
-
-def opened_below(base: Path, below: Path, *, create: bool = False) -> Folder | None:
-    """`below` is the path of a file, relative to `base`. Open the folder of this file. Return None if the folder does
-    not exist. With `create`, create the folder instead. Raises OSError, also if one of the folders is a symlink."""
-    try:
-        if create and not base.exists():
-            for above in (*reversed(base.parents), base):
-                above.mkdir(mode=0o700, exist_ok=True)
-        number = walked(os.open(base, _FOLDER), below.parent.parts, create=create)
-    except FileNotFoundError:
-        return None
+def opened_below(base: Path, below: Path, *, create: bool = False) -> Folder:
+    """`below` is the path of a file, relative to `base`. Open the folder of this file. With `create`, create the folder
+    if it does not exist. Only the owner can access a created folder. Raises OSError, also if one of the folders is a
+    symlink."""
+    if create and not base.exists():
+        for above in (*reversed(base.parents), base):
+            above.mkdir(mode=0o700, exist_ok=True)
+    number = walked(os.open(base, _FOLDER), below.parent.parts, create=create)
     return Folder(base / below.parent, number, below.name)
 
 
@@ -153,25 +130,22 @@ def walked(number: int, parts: tuple[str, ...], *, create: bool) -> int:
 # --- files
 
 
-def open_file(folder: Folder, flags: int, place: Place) -> BinaryIO | None:
-    """Open the file of a place. Return None if the file does not exist. Raises FileFault if the path is not a regular
-    file. Raises OSError."""
+def open_file(folder: Folder, name: str, what: object, flags: int = os.O_RDONLY) -> BinaryIO:
+    """Open a file for reading. Raises OSError. Raises NotAFile if the name belongs to something that is not a
+    regular file. The error says `what` was opened."""
+    mode = 0
     try:
-        number = folder.open(folder.name, flags)
-    except FileNotFoundError:
-        return None
-    mode = os.fstat(number).st_mode
-    if stat.S_ISREG(mode):
-        return os.fdopen(number, "rb")
-    os.close(number)
-    raise FileFault(f"read {place}: {'is a directory' if stat.S_ISDIR(mode) else 'is not a file'}")
-
-
-def is_file(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except FileNotFoundError:
-        return False
+        number = folder.open(name, flags)
+    except OSError as problem:
+        if problem.errno not in _NO_FILE:
+            raise
+    else:
+        mode = os.fstat(number).st_mode
+        if stat.S_ISREG(mode):
+            return os.fdopen(number, "rb")
+        os.close(number)
+    reason = "is a directory" if stat.S_ISDIR(mode) else "is not a file"
+    raise NotAFile(f"read {what}: {reason}", reason)
 
 
 def lock(number: int, patience: float | None = None) -> None:
@@ -266,102 +240,53 @@ def clear(folder: Folder) -> None:
         folder.remove(name_beside(folder.name))
 
 
-def _nameable(number: int) -> int:
-    """Check that an open file can get a name later. Return its descriptor `number`. Raises OSError if this process
-    cannot use /proc."""
+@contextmanager
+def replacement(folder: Folder) -> Iterator[int]:
+    """Create a new, locked file in the folder of the old file. Yield its descriptor. Until `put` is called, the new
+    file has a temporary name."""
+    name = name_beside(folder.name)
+    with file_errors("failed to create temp file: open", folder.path / name):
+        number = folder.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
     try:
-        Path(f"/proc/self/fd/{number}").stat()
-    except OSError:
+        lock(number)  # other writers of this service wait until late writes are copied
+        yield number
+    finally:
+        clear(folder)  # before the lock ends, because the next trim uses the same name
         os.close(number)
-        raise
-    return number
 
 
-class Replacement:
-    """A new, locked file in the folder of the old file. Until `put` is called, the new file has no name or a temporary
-    name."""
+def put(folder: Folder) -> None:
+    """Replace the old file with the new file. Sync the new file and the folder afterwards."""
+    folder.replace(folder.name, by=name_beside(folder.name))
 
-    def __init__(self, folder: Folder) -> None:
-        self.folder = folder
-        self.name = name_beside(folder.name)
-        self.is_named = False
 
-    def __enter__(self) -> Replacement:
-        with file_errors("failed to create temp file: open", self.folder.path / self.name):
-            self.number = self._open()
-        lock(self.number)  # other writers of this service wait until late writes are copied
-        return self
-
-    def _open(self) -> int:
-        unnamed, flags = getattr(os, "O_TMPFILE", None), os.O_RDWR | os.O_APPEND
-        if unnamed is not None:
-            with suppress(OSError):  # if the cause is not a missing O_TMPFILE, the error occurs again below
-                return _nameable(self.folder.open(".", unnamed | flags))
-        number = self.folder.open(self.name, flags | os.O_CREAT | os.O_EXCL)
-        self.is_named = True
-        return number
-
-    def write(self, data: bytes) -> None:
-        write(self.number, data)
-
-    def size(self) -> int:
-        return os.fstat(self.number).st_size
-
-    def cut(self, size: int) -> None:
-        os.ftruncate(self.number, size)
-
-    def be_like(self, old: BinaryIO) -> None:
-        """Copy the owner, the mode and the extended attributes of the old file. Then sync the new file."""
-        self._take_owner(old)
-        os.fchmod(self.number, stat.S_IMODE(os.fstat(old.fileno()).st_mode))
-        self._take_attributes(old.fileno())
-        os.fsync(self.number)
-
-    def _take_owner(self, old: BinaryIO) -> None:
-        kept, mine = os.fstat(old.fileno()), os.fstat(self.number)
-        if (mine.st_uid, mine.st_gid) == (kept.st_uid, kept.st_gid):
-            return
+def be_like(new: int, old: int, path: Path) -> None:
+    """Copy the owner, the mode and the extended attributes of the old file. Then sync the new file."""
+    kept, mine = os.fstat(old), os.fstat(new)
+    if (mine.st_uid, mine.st_gid) != (kept.st_uid, kept.st_gid):
         try:
-            os.fchown(self.number, kept.st_uid, kept.st_gid)
+            os.fchown(new, kept.st_uid, kept.st_gid)
         except PermissionError:
             lost = "belongs to another user or group, and the new file cannot get the same owner and group"
-            raise FileFault(f"{self.folder.path / self.folder.name} {lost}") from None
+            raise FileFault(f"{path} {lost}") from None
+    os.fchmod(new, stat.S_IMODE(kept.st_mode))
+    _take_attributes(new, old)
+    os.fsync(new)
 
-    def _take_attributes(self, old: int) -> None:
-        """Copy the extended attributes of the old file. Remove all other attributes of the new file, because a default
-        ACL could let other users read the new file."""
-        theirs = _attributes(old)
-        for name in set(_attributes(self.number)) - set(theirs):
-            with suppress(OSError):  # some attributes can be set only by the system
-                os.removexattr(self.number, name)
-        for name in theirs:
-            with suppress(OSError):
-                os.setxattr(self.number, name, os.getxattr(old, name))
 
-    def put(self) -> None:
-        """Replace the old file with the new file. Call `sync` afterwards."""
-        if not self.is_named:
-            # Without the folder arguments, Python would create a link to the symlink in /proc.
-            target = f"/proc/self/fd/{self.number}"
-            os.link(target, self.name, src_dir_fd=self.folder.number, dst_dir_fd=self.folder.number)
-            self.is_named = True
-        self.folder.replace(self.folder.name, by=self.name)
-        self.is_named = False
-
-    def sync(self) -> None:
-        """Sync the file and its folder, so that the content and the name survive a power failure."""
-        os.fsync(self.number)
-        self.folder.sync()
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.number)
-        if self.is_named:
-            clear(self.folder)
+def _take_attributes(new: int, old: int) -> None:
+    """Copy the extended attributes of the old file. Remove all other attributes of the new file, because a default ACL
+    could let other users read the new file."""
+    theirs = _attributes(old)
+    for name in set(_attributes(new)) - set(theirs):
+        with suppress(OSError):  # some attributes can be set only by the system
+            os.removexattr(new, name)
+    for name in theirs:
+        with suppress(OSError):
+            os.setxattr(new, name, os.getxattr(old, name))
 
 
 def _attributes(number: int) -> list[str]:
-    if not hasattr(os, "listxattr"):
-        return []
-    with suppress(OSError):
+    with suppress(OSError, AttributeError):  # not every system has extended attributes
         return os.listxattr(number)
     return []

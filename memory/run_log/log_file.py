@@ -11,7 +11,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -67,29 +67,22 @@ class _Counter:
 
 def state_of(place: files.Place) -> FileState | None:
     """Return the state of the file, or None if there is no file. Raises FileFault."""
-    with files.file_errors("open", place), _opened(place) as opened:
-        return None if opened is None else _state(opened.file)
+    with files.file_errors("open", place), suppress(FileNotFoundError), _opened(place) as opened:
+        return _state(opened.file)
+    return None
 
 
 def read(place: files.Place, state: FileState, start: int = 0) -> Iterator[bytes]:
     """Yield the bytes of the file in pieces, from `start` to the size in `state`. Raises FileFault, also if somebody
     removed or shortened the file."""
-    with files.file_errors("read", place), _required(place) as file:
-        yield from _between(file, start, state.size)
+    with files.file_errors("read", place), _opened(place) as opened:
+        yield from _between(opened.file, start, state.size)
 
 
 def start_of_last(place: files.Place, state: FileState, entries: int) -> int:
     """Return the offset at which the last N entries begin. N is `entries`. Raises FileFault."""
-    with files.file_errors("read", place), _required(place) as file:
-        return _start_of_last(file, state.size, entries)
-
-
-@contextmanager
-def _required(place: files.Place) -> Iterator[BinaryIO]:
-    with _opened(place) as opened:
-        if opened is None:
-            raise FileFault(f"{place} was removed in the meantime.")
-        yield opened.file
+    with files.file_errors("read", place), _opened(place) as opened:
+        return _start_of_last(opened.file, state.size, entries)
 
 
 def _state(file: BinaryIO, size: int | None = None) -> FileState:
@@ -157,17 +150,16 @@ def trim_entries(
     """
     if keep_n < 0:
         raise FileFault("keepN must be non-negative")
-    with files.file_errors("open", place), _locked(place) as opened:
-        if opened is None:
-            if since is not None:
-                raise FileFault(f"{place} was removed in the meantime. Nothing was trimmed.")
-            return Trimmed(0, 0, _Counter().state())
+    with files.file_errors("open", place), suppress(FileNotFoundError), _locked(place) as opened:
         files.clear(opened.folder)
         now = _state_now(opened, since)
         keep = keep_n if since is None else max(keep_n, now.entries - since.entries)
         if keep_n == 0 or now.entries <= keep:
             return Trimmed(0, now.entries, now)
         return _replace(opened, now, keep, before_replace)
+    if since is not None:
+        raise FileFault(f"{place} was removed in the meantime. Nothing was trimmed.")
+    return Trimmed(0, 0, _Counter().state())
 
 
 def _state_now(opened: Opened, since: FileState | None) -> FileState:
@@ -195,19 +187,20 @@ def _replace(opened: Opened, now: FileState, keep: int, before_replace: Callable
     wrote to the old file in the meantime."""
     old, written = opened.file, _Counter()
     _require_one_name(opened)
-    with files.file_errors("failed to write temp file in", opened.folder.path), files.Replacement(opened.folder) as new:
+    with files.file_errors("failed to write temp file in", opened.folder.path), files.replacement(opened.folder) as new:
         for piece in _between(old, _start_of_last(old, now.size, keep), now.size):
-            new.write(written.add(piece))
-        new.be_like(old)
+            files.write(new, written.add(piece))
+        files.be_like(new, old.fileno(), opened.folder.path / opened.folder.name)
         if before_replace is not None:
             before_replace(Trimmed(now.entries - keep, keep, now, written.state()))
         with files.uninterrupted():
             with _writers_kept_out(opened):
                 _require_unchanged(opened, now)
-                new.put()
+                files.put(opened.folder)
             _copy_late_writes(opened, now.size, new, written)
             with files.file_errors(f"{opened.place} was trimmed, but", "may not be on the disk yet"):
-                new.sync()
+                os.fsync(new)
+                opened.folder.sync()
     return Trimmed(now.entries - keep, written.entries, now, written.state())
 
 
@@ -238,8 +231,8 @@ def _require_unchanged(opened: Opened, now: FileState) -> None:
         _require_begins_with(opened, now)
 
 
-def _copy_late_writes(opened: Opened, copied: int, new: files.Replacement, written: _Counter) -> None:
-    """Other programs may still write to the old file. Copy these bytes to the new file. The old file has no name any
+def _copy_late_writes(opened: Opened, copied: int, new: int, written: _Counter) -> None:
+    """Copy to the new file all bytes that other programs still write to the old file. The old file has no name any
     more, so only a program that already has this file open can write to it. If the system does not report whether such
     a program exists, wait for a moment before copying."""
     until = time.monotonic() + WRITER_SECONDS
@@ -261,26 +254,19 @@ def _copy_late_writes(opened: Opened, copied: int, new: files.Replacement, writt
             )
 
 
-def _copy(opened: Opened, start: int, end: int, new: files.Replacement, written: _Counter) -> None:
-    whole = new.size()
+def _copy(opened: Opened, start: int, end: int, new: int, written: _Counter) -> None:
+    whole = os.fstat(new).st_size
     lost = f"{end - start:,} bytes that another program appended in the meantime could not be copied"
     with files.file_errors(f"{opened.place} was trimmed, but", lost):
         try:
             for piece in _between(opened.file, start, end):
-                new.write(written.add(piece))
+                files.write(new, written.add(piece))
         except OSError:
-            new.cut(whole)
+            os.ftruncate(new, whole)
             raise
 
 
 # --- appending
-
-
-def append(place: files.Place, entry: bytes) -> None:
-    """Add an entry at the end of the file, completely or not at all. If the file does not exist, create it. Raises
-    FileFault."""
-    with locked_to_append(place) as file:
-        file.add(entry)
 
 
 @contextmanager
@@ -291,14 +277,8 @@ def locked_to_append(place: files.Place) -> Iterator[Opened]:
     Callers must lock the file before they begin a transaction. `gc` uses the same order: first it locks the file, then
     it writes to the trail.
     """
-    with files.file_errors("open", place), _locked(place, create=True) as opened:
-        if opened is None:
-            raise FileFault(f"{place} cannot be created.")
+    with files.file_errors("open", place), _locked(place, os.O_RDONLY | os.O_CREAT) as opened:
         yield opened
-
-
-def _ends_a_line(file: BinaryIO, size: int) -> bool:
-    return size == 0 or b"".join(_between(file, size - 1, size)) == b"\n"
 
 
 # --- opening and locking
@@ -317,7 +297,8 @@ class Opened:
         return self.folder.has(self.folder.name, self.file.fileno())
 
     def add(self, entry: bytes) -> None:
-        """Write an entry at the end of the file. The entry begins on a new line. Raises FileFault."""
+        """Write an entry at the end of the file, completely or not at all. The entry begins on a new line. Raises
+        FileFault."""
         with files.file_errors("write", self.place):
             number = self.folder.open(self.folder.name, os.O_WRONLY | os.O_APPEND)
             try:
@@ -329,7 +310,8 @@ class Opened:
 
     def _write(self, number: int, entry: bytes) -> None:
         before = os.fstat(number).st_size
-        data = (b"" if _ends_a_line(self.file, before) else b"\n") + entry
+        is_in_line = before > 0 and os.pread(self.file.fileno(), 1, before - 1) != b"\n"
+        data = b"\n" * is_in_line + entry
         written = 0
         try:
             while written < len(data):
@@ -344,26 +326,21 @@ class Opened:
 
 
 @contextmanager
-def _opened(place: files.Place, *, create: bool = False) -> Iterator[Opened | None]:
-    """Open the file. Yield None if the file does not exist."""
-    with files.folder_of(place, create=create) as folder:
-        file = None if folder is None else files.open_file(folder, os.O_RDONLY | (os.O_CREAT if create else 0), place)
-        if folder is None or file is None:
-            yield None
-            return
-        with file:
-            yield Opened(place, folder, file)
+def _opened(place: files.Place, flags: int = os.O_RDONLY) -> Iterator[Opened]:
+    """Open the file. If the flags have O_CREAT, create the file and its folder if they do not exist. Raises OSError,
+    FileFault."""
+    folder = files.opened_below(*place.real(), create=bool(flags & os.O_CREAT))
+    with closing(folder), files.open_file(folder, folder.name, place, flags) as file:
+        yield Opened(place, folder, file)
 
 
 @contextmanager
-def _locked(place: files.Place, *, create: bool = False) -> Iterator[Opened | None]:
-    """Open the file and lock it. Yield None if the file does not exist. The file is opened only for reading, so that
-    this process does not count as a writer while it waits for the lock. If the file is replaced during this time, open
-    and lock the new file."""
+def _locked(place: files.Place, flags: int = os.O_RDONLY) -> Iterator[Opened]:
+    """Open the file and lock it. The file is opened only for reading, so that this process does not count as a writer
+    while it waits for the lock. If the file is replaced during this time, open and lock the new file."""
     while True:
-        with _opened(place, create=create) as opened:
-            if opened is not None:
-                files.lock(opened.file.fileno())
-            if opened is None or opened.is_in_place():
+        with _opened(place, flags) as opened:
+            files.lock(opened.file.fileno())
+            if opened.is_in_place():
                 yield opened
                 return

@@ -4,8 +4,6 @@ If the agent has a memory file, an entry is added to this file. Otherwise the en
 a memory with the source "run".
 """
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import AbstractContextManager, nullcontext
@@ -41,10 +39,8 @@ def log_run(agent: Agent, task: str, result: str, actor: Actor, file: Opened | N
         return operations.remember(agent, [Draft(text, kind=Kind.JOURNAL, source=Source.RUN)], actor).memory.number
     _require_current(agent)
     data = entry(timezone.now(), text).encode()
-    if file is None:
-        log_file.append(place_of(agent), data)
-    else:
-        file.add(data)
+    with nullcontext(file) if file else log_file.locked_to_append(place_of(agent)) as opened:
+        opened.add(data)
     return None
 
 

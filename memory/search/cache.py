@@ -5,10 +5,8 @@ index is never stored. The cache key contains the agent's wrapped key. So after 
 the old index is not used.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,7 +18,8 @@ from django.db import transaction
 
 from audit.bulk import streamed
 from memory.models import Agent, Memory, Source
-from memory.search import Document, Index
+from memory.search.holdings import Document
+from memory.search.index import Index
 from memory.search.own_words import own_text
 from memory.silo.silo import Silo
 
@@ -116,31 +115,28 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
         return True
     silo = Silo.for_agent(agent)
     seen = held.seen
-    with streamed(changed.order_by("version").values_list(*_COLUMNS), _ROWS) as rows:
+    with streamed(changed.order_by("version").values_list(*_COLUMNS, named=True), _ROWS) as rows:
         while batch := list(islice(rows, _ROWS)):
-            if held.seen and any(row[_REDACTED_AT] is not None for row in batch):
+            if held.seen and any(row.redacted_at is not None for row in batch):
                 return False
             for row in batch:
-                if row[_DISCARDED_AT] is not None:
-                    held.index.remove(row[_NUMBER])
-            held.index.extend(_document(silo, row) for row in batch if row[_DISCARDED_AT] is None)
-            seen = batch[-1][_VERSION]
+                if row.discarded_at is not None:
+                    held.index.remove(row.number)
+            held.index.extend(_document(silo, row) for row in batch if row.discarded_at is None)
+            seen = batch[-1].version
     # `seen` changes only here. All memories of one edit have the same version, so after an error all are read again.
     held.seen = seen
     return True
 
 
-def _document(silo: Silo, row: Sequence[Any]) -> Document:
-    number, sealed, origin, kind, category, project, *_, source = row
-    opened = silo.open_sealed(number, bytes(sealed))
-    is_notice = source == Source.SYSTEM
-    text = own_text(opened.content, category)
-    return Document(number, text, opened.tags, origin, kind, category, project, is_notice)
+def _document(silo: Silo, row: Any) -> Document:
+    opened = silo.open(row)
+    text, where = own_text(opened.content, row.category), (row.kind, row.category, row.project)
+    return Document(row.number, text, opened.tags, row.origin, *where, row.source == Source.SYSTEM)
 
 
 _WHERE = ("kind", "category", "project")
 _COLUMNS = ("number", "sealed", "origin", *_WHERE, "discarded_at", "version", "redacted_at", "source")
-_NUMBER, _DISCARDED_AT, _VERSION, _REDACTED_AT = 0, 6, 7, 8
 _ROWS = 2_000  # the rows that are loaded at the same time
 
 

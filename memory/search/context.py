@@ -3,28 +3,31 @@ last days.
 
 If the block exceeds `max_tokens`, the oldest journal memories are left out first, and then the oldest core memories.
 Constitutional memories are never left out. The last line of the block says how many memories and tokens are left out.
+Memories of the categories credentials, keys and sensitive are never in the block.
 """
 
-from __future__ import annotations
-
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
 
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Count, Q, Sum
 from django.utils import timezone
 
 from config.wording import several
 from memory.errors import MemoryDisabled
 from memory.models import Agent, Kind, Memory
+from memory.models.memories import MemoryQuerySet
 from memory.policy import switches
+from memory.policy.categories import UNREFINED
 from memory.policy.projects import seen_from
 from memory.policy.validation import checked_project
 from memory.silo.silo import Opened, Silo
+
+PAGE = 64  # memories of the first page that is read
 
 Line = tuple[Memory, Opened]
 
@@ -63,20 +66,16 @@ def left_out(memories: int, tokens: int) -> str:
     return f"({several(memories, 'memory', 'memories')} of {tokens:,} tokens {verb} left out here.)"
 
 
-def etag(
-    agent: Agent, *, max_tokens: int | None, form: str, project: str | None = None, now: datetime | None = None
-) -> str:
+def etag(agent: Agent, *, max_tokens: int | None, form: str, project: str | None = None) -> str:
     """Return the ETag of a block. The ETag changes with each audit entry of the agent, and when the journal of the
     block begins on another day. No database query is needed."""
-    since = _journal_since(now or timezone.now()).date()
+    since = _journal_since().date()
     state = f"{agent.pk}/{agent.audit_seq}/{agent.memory_enabled}/{since}/{max_tokens}/{form}"
     state += "" if project is None else f"/{project}"
     return f'"{hashlib.sha256(state.encode()).hexdigest()[:32]}"'
 
 
-def read(
-    agent: Agent, *, max_tokens: int | None = None, project: str | None = None, now: datetime | None = None
-) -> Context:
+def read(agent: Agent, *, max_tokens: int | None = None, project: str | None = None) -> Context:
     """Return the block of memories for a prompt. Only the agent's side may read it. With `project`, the block has only
     memories that are visible from that project.
 
@@ -84,21 +83,24 @@ def read(
     """
     if not agent.memory_enabled:
         raise MemoryDisabled
-    memories = Memory.objects.of(agent).active()
-    recent = Q(kind=Kind.JOURNAL) & (Q(origin__gte=_journal_since(now or timezone.now())) | Q(constitutional=True))
-    visible = memories.exclude(switches.hidden(agent)) if switches.closed(agent) else memories
-    visible = visible.exclude(_of_others(agent, project)) if project is not None else visible
-    found = list(visible.filter(Q(kind=Kind.CORE) | recent).order_by("origin", "number"))
-    kept = _within(found, max_tokens)
+    hidden = Q(category__in=UNREFINED) | switches.hidden(agent)
+    hidden = hidden if project is None else hidden | _of_others(agent, project)
+    memories = Memory.objects.of(agent).active().order_by("-origin", "-number")
+    visible, days = memories.exclude(hidden), Q(kind=Kind.JOURNAL, origin__gte=_journal_since())
+    if max_tokens is None:
+        kept, gone = list(visible.filter(Q(kind=Kind.CORE) | Q(constitutional=True) | days)), (0, 0)
+    else:
+        others = visible.filter(constitutional=False)
+        constitutional = visible.filter(constitutional=True) if agent.constitutional_count else ()
+        kept = _within(constitutional, (others.core(), others.filter(days)), max_tokens)
+        gone = _left_out(agent, memories.core().filter(hidden), others.filter(days), kept)
     silo = Silo.for_agent(agent)
-    lines = [(memory, silo.open(memory)) for memory in kept]
-    gone = sum(memory.tokens for memory in found) - sum(memory.tokens for memory in kept)
+    lines = [(memory, silo.open(memory)) for memory in sorted(kept, key=lambda memory: (memory.origin, memory.number))]
     return Context(
-        core=tuple(line for line in lines if line[0].kind == Kind.CORE),
-        journal=tuple(line for line in lines if line[0].kind == Kind.JOURNAL),
-        tokens=sum(memory.tokens for memory in kept),
-        left_out=len(found) - len(kept),
-        left_out_tokens=gone,
+        tuple(line for line in lines if line[0].kind == Kind.CORE),
+        tuple(line for line in lines if line[0].kind == Kind.JOURNAL),
+        sum(memory.tokens for memory in kept),
+        *gone,
     )
 
 
@@ -109,28 +111,39 @@ def _of_others(agent: Agent, project: str) -> Q:
     return reduce(or_, others, Q(pk__in=[]))
 
 
-def _journal_since(now: datetime) -> datetime:
+def _journal_since() -> datetime:
     """Return the moment at which the journal of a block begins. This moment is always midnight, so it changes only once
     a day."""
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
     return today - timedelta(days=settings.CONTEXT_JOURNAL_DAYS)
 
 
-def _within(memories: Sequence[Memory], max_tokens: int | None) -> list[Memory]:
-    """Return the memories that fit into `max_tokens`. The order of the memories does not change.
+def _within(constitutional: Iterable[Memory], others: Iterable[MemoryQuerySet], max_tokens: int) -> list[Memory]:
+    """Return all constitutional memories, and the first of the other memories that fit into the remaining tokens.
 
-    All constitutional memories are returned. The remaining tokens are used for the newest core memories, then for the
-    newest journal memories.
+    The rows are read in pages, so the cost depends on the result, not on the number of stored memories.
     """
-    if max_tokens is None:
-        return list(memories)
-    room = max_tokens - sum(memory.tokens for memory in memories if memory.constitutional)
-    kept = {memory.number for memory in memories if memory.constitutional}
-    for kind in (Kind.CORE, Kind.JOURNAL):
-        for memory in reversed(memories):
-            if memory.kind == kind and not memory.constitutional:
+    kept = list(constitutional)
+    room = max_tokens - sum(memory.tokens for memory in kept)
+    for rows in others:
+        start, end = 0, PAGE
+        while page := list(rows[start:end]):
+            for memory in page:
                 if memory.tokens > room:
-                    return [each for each in memories if each.number in kept]
+                    return kept
                 room -= memory.tokens
-                kept.add(memory.number)
-    return [memory for memory in memories if memory.number in kept]
+                kept.append(memory)
+            start, end = end, 3 * end
+    return kept
+
+
+def _left_out(agent: Agent, hidden: MemoryQuerySet, journal: MemoryQuerySet, kept: Sequence[Memory]) -> tuple[int, int]:
+    """Return the number of memories that are left out, and of their tokens. The agent's counters have all core
+    memories. `hidden` has the core memories that cannot be in the block."""
+    size = {"count": Count("pk"), "tokens": Sum("tokens", default=0)}
+    without, days = hidden.aggregate(**size), journal.aggregate(**size)
+    counted = [memory for memory in kept if memory.kind == Kind.CORE or not memory.constitutional]
+    memories = agent.core_count + agent.instruction_count - without["count"] + days["count"] - len(counted)
+    tokens = agent.core_tokens + agent.instruction_tokens - without["tokens"] + days["tokens"]
+    tokens -= sum(memory.tokens for memory in counted)
+    return max(0, memories), max(0, tokens)  # another process may have stored a memory since `agent` was read

@@ -1,11 +1,11 @@
 """The search index of one silo's active memories."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import nsmallest
 
-from memory.search.holdings import Document, Holdings
+from memory.search.holdings import Holdings
 from memory.search.query import Query, parse
 from memory.search.ranking import RELATIVE_WEIGHT, Ranking, Terms, best_first
 from memory.search.selection import EVERYTHING, Filters, readings, select
@@ -26,41 +26,17 @@ class Hit:
     score: float
 
 
-class Index:
+class Index(Holdings):
     """A full-text index of numbered documents.
 
     The stems in an index are unencrypted content. So an index is never stored or pickled. The words of a removed
-    document do not stay in the index. `language` is the name of a Snowball stemmer. A word of another language matches
-    only its exact form.
+    document do not stay in the index.
 
     Searches may run concurrently. `extend` and `remove` need exclusive access.
     """
 
-    def __init__(self, language: str = "english") -> None:
-        self._holdings = Holdings(language)
-
-    def __len__(self) -> int:
-        return len(self._holdings)
-
     def __reduce__(self) -> str:
         raise TypeError("A search index contains unencrypted content, so it cannot be pickled")
-
-    @property
-    def bytes_used(self) -> int:
-        """Return an estimate of the RAM that the index uses, in bytes. The estimate is computed in constant time. Its
-        error is at most about 25 %."""
-        return self._holdings.bytes_used
-
-    def extend(self, documents: Iterable[Document]) -> None:
-        """Add documents. A document replaces an earlier document with the same number.
-
-        This is fastest if the documents are in ascending order of their numbers.
-        """
-        self._holdings.extend(documents)
-
-    def remove(self, number: int) -> None:
-        """Remove a document. An unknown number is ignored."""
-        self._holdings.remove(number)
 
     def search(
         self,
@@ -90,8 +66,8 @@ class Index:
         return self._listed(parsed, filters, limit)
 
     def _listed(self, query: Query, filters: Filters, limit: int) -> list[Hit]:
-        by_number = self._holdings.by_number
-        allowed = select(self._holdings, query, filters, None)
+        by_number = self.by_number
+        allowed = select(self, query, filters, None)
         numbers = sorted(by_number if allowed is None else allowed)
         # The sort is stable, so memories with equal dates stay sorted by number.
         numbers.sort(key=lambda number: by_number[number].origin, reverse=True)
@@ -104,13 +80,13 @@ class Index:
         terms = self._terms(words)
         if not terms:
             return []
-        ranking = Ranking(self._holdings, terms)
+        ranking = Ranking(self, terms)
         looked_at = max(limit, _FIRST_LOOK) if boost is None else max(3 * limit, _BOOSTED)
         ranked = self._best(ranking, query, filters, looked_at)
         exact = [term for found in words.values() if len(found) == 1 for term in found]
         ordered = ranking.nearest_first(ranked, exact)
         if boost is not None:
-            by_number = self._holdings.by_number
+            by_number = self.by_number
             boosted = [(score * boost(by_number[number].origin), number) for score, number in ordered]
             ordered = nsmallest(limit, boosted, key=best_first)
         return [Hit(number, score) for score, number in ordered[:limit]]
@@ -125,15 +101,15 @@ class Index:
         if filters.any() and not query.restricts:
             most = wanted + max(_SPARE, wanted // 2)
             best = ranking.best(most)
-            allowed = [(score, number) for score, number in best if filters.allow(self._holdings.by_number[number])]
+            allowed = [(score, number) for score, number in best if filters.allow(self.by_number[number])]
             if len(allowed) >= wanted or len(best) < most:
                 return allowed
-        return ranking.best(wanted, select(self._holdings, query, filters, ranking.terms))
+        return ranking.best(wanted, select(self, query, filters, ranking.scales))
 
     def _words(self, query: Query) -> dict[str, set[int]]:
         """Return the words that are used for ranking, and the terms of each word. Stop words are used only if the query
         has no other words."""
-        vocabulary = self._holdings.vocabulary
+        vocabulary = self.vocabulary
         words = dict.fromkeys(word for part in (query.text, *query.phrases) for word in without_tails(split(part)))
         telling = [word for word in words if not vocabulary.is_stop(word)]
         by_word = {word: readings(vocabulary, word) for word in telling or words}
@@ -145,10 +121,10 @@ class Index:
     def _commonness(self, terms: set[int]) -> tuple[bool, int]:
         """Return a sort key for a word that has these terms. Rare words come first. Words that are in no document come
         last."""
-        return not terms, sum(len(self._holdings.vocabulary.postings[term]) for term in terms)
+        return not terms, sum(len(self.vocabulary.postings[term]) for term in terms)
 
     def _terms(self, words: dict[str, set[int]]) -> Terms:
-        vocabulary = self._holdings.vocabulary
+        vocabulary = self.vocabulary
         relatives = (term for word in words if not vocabulary.is_stop(word) for term in vocabulary.relatives(word))
         terms: Terms = dict.fromkeys(relatives, RELATIVE_WEIGHT)
         terms.update((term, 1.0) for found in words.values() for term in found)

@@ -1,12 +1,10 @@
 """Remove parts of templates from the texts of memories. A text for search loses its headings, labels and empty fields.
 A text for a prompt loses its empty fields, and the sections that have only empty fields."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
-from memory.markdown import labels, sections, templates
+from memory.markdown import sections, templates
 from memory.markdown.sections import ABSENT
 
 _LABEL = re.compile(r"- (?:\*\*)?([A-Z][A-Za-z -]{1,40}?)(?:\*\*)?:(?=\s|\Z)")
@@ -17,7 +15,7 @@ def own_text(text: str, category: str) -> str:
     """Return the text of a memory without its template. Search uses only this text."""
     if category not in templates.OF and "## " not in text:
         return text
-    known, headings = labels.all_of(category), sections.names(category)
+    known, headings = templates.fields(category), sections.names(category)
     return "".join(_own(text, known, frozenset(headings)))
 
 

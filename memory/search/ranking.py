@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 from heapq import nlargest
 from itertools import pairwise
 from math import inf, log
@@ -36,18 +37,14 @@ class Ranking:
     def __init__(self, holdings: Holdings, terms: Terms) -> None:
         self._holdings = holdings
         self._numbers = holdings.numbers_with(terms)
-        self._mean = max(holdings.total_length / max(len(holdings), 1), 1.0)
-        self._once = _ByLength(self._mean)
+        self._mean = mean = max(holdings.total_length / max(len(holdings), 1), 1.0)
+        self._once = cache(lambda length: _saturated(1, length / mean))  # the part of a term that occurs once
         order = sorted(terms, key=lambda term: (len(self._numbers[term]), holdings.vocabulary.stems[term]))
-        self._scales = {term: terms[term] * self._rarity(term) for term in order}
+        self.scales = {term: terms[term] * self._rarity(term) for term in order}
 
     def _rarity(self, term: int) -> float:
         frequency = len(self._numbers[term])
         return log(1 + (len(self._holdings) - frequency + 0.5) / (frequency + 0.5))
-
-    @property
-    def terms(self) -> Collection[int]:
-        return self._scales
 
     def best(self, wanted: int, allowed: Collection[int] | None = None) -> list[tuple[float, int]]:
         """Return the best allowed memories as pairs (score, number), best first. The result has at least `wanted`
@@ -64,8 +61,8 @@ class Ranking:
     def _scores(self, wanted: int, allowed: Collection[int] | None) -> dict[int, float]:
         scores: dict[int, float] = {}
         among = allowed
-        left = sum(self._bound(term) for term in self._scales)
-        for term, scale in self._scales.items():
+        left = sum(self._bound(term) for term in self.scales)
+        for term, scale in self.scales.items():
             numbers = self._numbers[term]
             # If the remaining terms cannot bring a new memory among the best, only the best are scored for these terms.
             if wanted <= len(scores) < 2 * len(numbers):
@@ -83,14 +80,14 @@ class Ranking:
             if number in repeats:
                 part = _saturated(repeats[number], lengths[number] / self._mean)
             else:
-                part = once[lengths[number]]
+                part = once(lengths[number])
             scores[number] = known(number, 0.0) + scale * part
 
     def _bound(self, term: int) -> float:
         """Return an upper limit: no memory gets a higher score for this term. The limit includes a margin for rounding
         errors."""
         most = max(self._holdings.repeats.get(term, {0: 1}).values())
-        return self._scales[term] * _saturated(most, 0.0) * 1.000001
+        return self.scales[term] * _saturated(most, 0.0) * 1.000001
 
     def nearest_first(self, ranked: list[tuple[float, int]], words: list[int]) -> list[tuple[float, int]]:
         """Reorder the best of the ranked memories. A memory moves up if neighbouring words of the query are near each
@@ -108,19 +105,6 @@ class Ranking:
             for one, other in pairs
             if (gap := _gap(places.get(one, ()), places.get(other, ()))) <= NEAR_WORDS
         )
-
-
-class _ByLength(dict[int, float]):
-    """Maps the length of a memory to a factor. If the memory contains a term once, the term's scale is multiplied by
-    this factor."""
-
-    def __init__(self, mean: float) -> None:
-        super().__init__()
-        self._mean = mean
-
-    def __missing__(self, length: int) -> float:
-        part = self[length] = _saturated(1, length / self._mean)
-        return part
 
 
 def _saturated(times: int, relative_length: float) -> float:

@@ -3,8 +3,6 @@
 While memory is off, nothing can be read. While a category is off, the memories of this category cannot be read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime

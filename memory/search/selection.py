@@ -133,14 +133,7 @@ def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int]) -> l
 
 
 def _contains(terms: "array[int]", phrase: Phrase) -> bool:
-    return any(_stands_at(terms, place, phrase) for term in phrase[0] for place in _places(terms, term))
-
-
-def _places(terms: "array[int]", term: int) -> Iterable[int]:
-    place = -1
-    for _ in range(terms.count(term)):
-        place = terms.index(term, place + 1)
-        yield place
+    return any(_stands_at(terms, place, phrase) for place, term in enumerate(terms) if term in phrase[0])
 
 
 def _stands_at(terms: "array[int]", place: int, phrase: Phrase) -> bool:

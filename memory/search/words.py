@@ -89,10 +89,8 @@ def name_key(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).split())
 
 
-OTHER = "other"  # a language without a stemmer
-LANGUAGES = (frozenset(Stemmer.algorithms()) - {"porter", "dutch_porter"}) | {
-    OTHER
-}  # these two are older versions of other stemmers
+# "porter" and "dutch_porter" are older versions of other stemmers. "other" is a language without a stemmer.
+LANGUAGES = (frozenset(Stemmer.algorithms()) - {"porter", "dutch_porter"}) | {"other"}
 
 
 @cache

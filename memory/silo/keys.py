@@ -4,8 +4,6 @@ encrypted with a key-encryption key from the keyring.
 The format of a wrapped key: version byte | id of the key-encryption key (8 bytes, ASCII) | nonce, ciphertext and tag.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import struct

@@ -24,6 +24,7 @@ from typing import Any
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from memory.access import authority
 from memory.errors import SealBroken
 from memory.models import Agent, Memory
 from memory.silo.keys import NONCE_BYTES, VERSION, derive, unwrap
@@ -89,6 +90,7 @@ class Silo:
         The cache key contains the wrapped key. So after a key is rotated or erased, no process uses the old silo from
         its cache. Raises SiloKeyMissing, SealBroken and Erased, as `unwrap` does.
         """
+        authority.require(agent)
         place = (agent.pk, bytes(agent.wrapped_key))
         with _lock:
             if place in _silos:
@@ -101,10 +103,10 @@ class Silo:
                 _silos.popitem(last=False)
         return silo
 
-    def digest(self, content: str) -> bytes:
-        """Return a keyed digest of a memory's content. With these digests, memories with equal content can be found
-        without decryption."""
-        return hmac.digest(self._digest_key, content.encode(), "sha256")
+    def digest(self, content: str, use: str = "memory") -> bytes:
+        """Return a keyed digest of a memory's content, or of another text with another `use`. With these digests,
+        memories with equal content can be found without decryption."""
+        return hmac.digest(self._digest_key, f"{use}\0{content}".encode(), "sha256")
 
     def digest_of_file(self, data: bytes) -> bytes:
         """Return a keyed digest of a file in the vault. Without the key, nobody can use the digest to check a guess

@@ -1,8 +1,6 @@
 """Verify an agent. A replay of the agent's audit entries from the start must give the agent's current memories and
 counters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
@@ -12,8 +10,7 @@ from django.db.models import Max
 
 from audit import trail
 from audit.bulk import streamed
-from audit.consent import columns, standings
-from audit.consistency import consistent_reads
+from audit.consent import columns, requests
 from audit.models import AccessRequest, AuditEntry, Change, Operation
 from audit.verify import (
     ILL_FORMED_ROW,
@@ -24,8 +21,11 @@ from audit.verify import (
     first_unreadable,
     ill_formed,
     tolerant,
-    whole,
+    typed,
 )
+from audit.waiting import consistent_reads
+from config.keyring import keyring
+from memory.access import authority
 from memory.models import Agent, AgentKey, Memory
 from memory.writing.counters import recount
 from memory.writing.edits import snapshot
@@ -54,7 +54,7 @@ def _problems_of(agent_id: int) -> Iterator[Problem]:
 def problems(agent: Agent) -> Iterator[Problem]:
     """Yield the problems that are found in the agent's chain, entries, memories, counters, keys and access requests."""
     yield from chain(agent.pk, agent.label)
-    for check in (_tail, _names, _states, _counters, _high_water, _keys, _data_key, _access):
+    for check in (_signature, _tail, _names, _states, _counters, _high_water, _keys, _data_key, _access):
         yield from tolerant(agent.label, check(agent))
 
 
@@ -66,12 +66,21 @@ def _label(agent_id: int) -> str:
     return f"agent {agent_id}"
 
 
+def _signature(agent: Agent) -> Iterator[Problem]:
+    """Check that the service wrote the values that decide who can read the silo."""
+    if not authority.is_signed(agent):
+        yield Problem(agent.label, 0, "altered: the settings in the agent's row are not as the service wrote them")
+    elif agent.audit_seq and agent.authority_key_id != keyring().audit[0].id:
+        advice = "run 'manage.py rotate_audit_key'"
+        yield Problem(agent.label, 0, f"the agent's row is signed with an older audit key: {advice}")
+
+
 def _tail(agent: Agent) -> Iterator[Problem]:
     """Compare the last entry in the trail with the last entry that the agent's row records. This check finds entries
     that were removed from the end of the trail, and entries that were inserted there."""
     last = AuditEntry.objects.filter(agent_id=agent.pk).order_by("-seq").values_list("seq", "mac", "at").first()
-    seq, mac, at = (whole(last[0]), binary(last[1]), last[2]) if last else (0, b"", None)
-    if seq < whole(agent.audit_seq):
+    seq, mac, at = (typed(int, last[0]), binary(last[1]), last[2]) if last else (0, b"", None)
+    if seq < typed(int, agent.audit_seq):
         yield Problem(agent.label, seq + 1, f"truncated: the last entry must be {agent.audit_seq}")
     elif seq > agent.audit_seq:
         problem = f"inserted: the last entry must be {agent.audit_seq}, as in the agent's row"
@@ -85,7 +94,7 @@ def _names(agent: Agent) -> Iterator[Problem]:
     entries = AuditEntry.objects.filter(agent_id=agent.pk)
     others = entries.exclude(tenant_id=agent.tenant_id, agent_label=agent.label).order_by("seq")
     for seq in others.values_list("seq", flat=True)[:1]:
-        yield Problem(agent.label, whole(seq), "the tenant or the agent's name in this entry is wrong")
+        yield Problem(agent.label, typed(int, seq), "the tenant or the agent's name in this entry is wrong")
 
 
 def _states(agent: Agent) -> Iterator[Problem]:
@@ -111,7 +120,7 @@ def _side_by_side(agent: Agent, rows: Iterator[Memory], histories: Iterator[Hist
     time."""
     row = next(rows, None)
     for number, history in histories:
-        while row is not None and row.number < whole(number):
+        while row is not None and row.number < typed(int, number):
             yield Problem(agent.label, 0, f"memory {row.number} is not in the trail")
             row = next(rows, None)
         seq, left = 0, None  # the last change, and the digest of the memory after that change
@@ -145,7 +154,7 @@ def _is_left(agent: Agent, row: Memory, digest: bytes | None) -> bool:
 
 def _counters(agent: Agent) -> Iterator[Problem]:
     for name, value in recount(agent).items():
-        kept = whole(getattr(agent, name))
+        kept = typed(int, getattr(agent, name))
         if kept != value:
             yield Problem(agent.label, 0, f"the counter {name} is {kept}, but the memories give {value}")
 
@@ -153,8 +162,8 @@ def _counters(agent: Agent) -> Iterator[Problem]:
 def _high_water(agent: Agent) -> Iterator[Problem]:
     """Check that the agent's high-water mark is the highest `distinct_tokens` in the agent's audit entries."""
     entries = AuditEntry.objects.filter(agent_id=agent.pk)
-    highest = whole(entries.aggregate(highest=Max("distinct_tokens", default=0))["highest"])
-    if whole(agent.high_water_tokens) != highest:
+    highest = typed(int, entries.aggregate(highest=Max("distinct_tokens", default=0))["highest"])
+    if typed(int, agent.high_water_tokens) != highest:
         kept = agent.high_water_tokens
         yield Problem(agent.label, 0, f"the high-water mark is {kept}, but the trail gives {highest}")
 
@@ -167,18 +176,17 @@ def _keys(agent: Agent) -> Iterator[Problem]:
     """
     operations = (Operation.KEY_ISSUED, Operation.KEY_REVOKED)
     entries = AuditEntry.objects.filter(agent_id=agent.pk, operation__in=operations).order_by("seq")
-    in_trail: dict[str, tuple[int, bool, Any]] = {}  # prefix → issuing entry, whether handed out, when revoked
+    in_trail: dict[str, tuple[int, Any]] = {}  # prefix → issuing entry, when revoked
     for seq, operation, at, detail in entries.values_list("seq", "operation", "at", "detail"):
-        issued, handed_out, _ = in_trail.get(detail["prefix"], (whole(seq), bool(detail.get("handed_out")), None))
-        in_trail[detail["prefix"]] = issued, handed_out, at if operation == Operation.KEY_REVOKED else None
-    keys = AgentKey.objects.filter(agent_id=agent.pk).order_by("prefix")
-    rows = {prefix: values for prefix, *values in keys.values_list("prefix", "is_handed_out", "revoked_at")}
+        issued, _ = in_trail.get(detail["prefix"], (typed(int, seq), None))
+        in_trail[detail["prefix"]] = issued, at if operation == Operation.KEY_REVOKED else None
+    rows = dict(AgentKey.objects.filter(agent_id=agent.pk).values_list("prefix", "revoked_at"))
     for prefix in sorted(rows.keys() | in_trail.keys()):
         if prefix not in in_trail:
             yield Problem(agent.label, 0, f"inserted: the agent key {prefix} is not in the trail")
         elif prefix not in rows:
             yield Problem(agent.label, in_trail[prefix][0], f"missing: the agent key {prefix} of this entry")
-        elif tuple(rows[prefix]) != in_trail[prefix][1:]:
+        elif rows[prefix] != in_trail[prefix][1]:
             yield Problem(agent.label, in_trail[prefix][0], f"altered: the agent key {prefix} differs from the trail")
 
 
@@ -187,23 +195,20 @@ def _data_key(agent: Agent) -> Iterator[Problem]:
     erased = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.ERASED).order_by("-seq")
     by = next(iter(erased.values_list("seq", flat=True)[:1]), None)
     if by is not None and agent.wrapped_key:
-        yield Problem(agent.label, whole(by), "inserted: the data key exists again, but this entry destroyed it")
+        yield Problem(agent.label, typed(int, by), "inserted: the data key exists again, but this entry destroyed it")
     if by is None and not agent.wrapped_key:
         yield Problem(agent.label, 0, "missing: the data key does not exist, but no entry destroyed it")
 
 
 def _access(agent: Agent) -> Iterator[Problem]:
     """Check that the rows of access requests agree with the trail."""
-    in_trail = {
-        number: columns(standing, agent.tenant_id, agent.label) for number, standing in standings(agent.pk).items()
-    }
-    rows: dict[int, dict[str, Any]] = {
-        row["number"]: {**row} for row in AccessRequest.objects.filter(agent_id=agent.pk).values()
-    }
+    asked = (each for each in requests(agent.pk).values() if each.operation == Operation.ACCESS_REQUESTED)
+    in_trail = {each.number: columns(each, agent.tenant_id, agent.label) for each in asked}
+    rows: dict[int, Any] = {row["number"]: row for row in AccessRequest.objects.filter(agent_id=agent.pk).values()}
     for number in sorted(in_trail.keys() | rows.keys()):
         if number not in rows:
             yield Problem(agent.label, number, "missing: the access request that this entry created")
         elif number not in in_trail:
-            yield Problem(agent.label, 0, f"inserted: the access request {whole(number)} is not in the trail")
+            yield Problem(agent.label, 0, f"inserted: the access request {typed(int, number)} is not in the trail")
         elif any(rows[number][name] != value for name, value in in_trail[number].items()):
             yield Problem(agent.label, number, "altered: the access request differs from the trail")

@@ -7,8 +7,6 @@ A memory that the undone entries changed gets the state that it had before the f
 entries created a memory, it is discarded. Redacted memories and notices about reads do not change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,19 +21,17 @@ from audit.trail import Actor
 from memory import errors
 from memory.models import Agent, Kind, Memory
 from memory.policy.validation import checked_content
-from memory.time_machine.selection import What, entries_of, runs_of
+from memory.time_machine.selection import Part, What, entries_of, runs_of
 from memory.writing import cooldown, edits
 from memory.writing.counters import recount
 from memory.writing.edits import fields_of, snapshot
-
-__all__ = ["What", "preview", "roll_back"]
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The figures of a rollback, or of its preview. All token figures are about core memory."""
 
-    undid: dict[str, Any]
+    undid: dict[Part, Any]
     head: int  # the agent's last entry before the rollback
     entry: int | None  # None for a preview
     restored: int
@@ -247,8 +243,9 @@ def _figures(agent: Agent, what: What, plan: _Plan, entry: int | None = None) ->
         elif bytes(before["sealed"]) != bytes(after["sealed"]) or before["kind"] != after["kind"]:
             counts["rewritten"] += 1
         counts["protection_changed"] += before["constitutional"] != after["constitutional"]
-        tokens -= before["tokens"] if before["kind"] == Kind.CORE and not was_gone else 0
-        tokens += after["tokens"] if after["kind"] == Kind.CORE and not is_gone else 0
+        if not before["is_instruction"]:
+            tokens -= before["tokens"] if before["kind"] == Kind.CORE and not was_gone else 0
+            tokens += after["tokens"] if after["kind"] == Kind.CORE and not is_gone else 0
     return Figures(
         undid={what.kind: what.at.isoformat() if isinstance(what.at, datetime) else what.at},
         head=agent.audit_seq,

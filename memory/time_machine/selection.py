@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
+from typing import Literal
 
 from django.db.models import Max, Q
 
@@ -20,36 +21,20 @@ from audit.models import AuditEntry, Operation
 from memory import errors
 from memory.models import Agent
 
+Part = Literal["entry", "session", "import", "since_entry", "moment"]
+
 
 @dataclass(frozen=True, slots=True)
 class What:
-    """The part of the trail that a rollback undoes."""
+    """The part of the trail that a rollback undoes.
 
-    kind: str  # entry | session | import | since_entry | moment
+    `at` is the number of the entry or session, or a moment. An import or a migration has the number of its first entry.
+    `since_entry` selects all entries after entry `at`. With 0, all entries are selected. `moment` selects all entries
+    after this moment.
+    """
+
+    kind: Part
     at: int | datetime
-
-    @classmethod
-    def entry(cls, seq: int) -> What:
-        return cls("entry", seq)
-
-    @classmethod
-    def session(cls, number: int) -> What:
-        return cls("session", number)
-
-    @classmethod
-    def imported(cls, first: int) -> What:
-        """Select an import or a migration. `first` is the number of the first entry."""
-        return cls("import", first)
-
-    @classmethod
-    def since_entry(cls, seq: int) -> What:
-        """Select all entries after entry `seq`. With 0, all entries are selected."""
-        return cls("since_entry", seq)
-
-    @classmethod
-    def moment(cls, at: datetime) -> What:
-        """Select all entries after this moment."""
-        return cls("moment", at)
 
 
 def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:

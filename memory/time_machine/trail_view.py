@@ -3,27 +3,18 @@ read."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from audit import trail
-from audit.models import AuditEntry, Change
+from audit.models import CONSENT, AuditEntry, Change, Operation
+from memory.access import authority
 from memory.errors import UnknownEntry
 from memory.models import Agent
 from memory.silo.silo import Opened, Silo
 from memory.writing.edits import fields_of
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """Filters for a list of entries. A filter that is None allows all entries."""
-
-    operation: str | None = None
-    memory: int | None = None
-    session: int | None = None
-    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -43,14 +34,12 @@ class Step:
     after: State | None
 
 
-def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[AuditEntry]:
-    """Return at most `limit` entries with numbers above `after`, sorted by number."""
-    rows = AuditEntry.objects.filter(agent_id=agent.pk, seq__gt=after)
-    wanted = {"operation": filters.operation, "session": filters.session, "at__gte": filters.since}
-    rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
-    if filters.memory is not None:
-        touched = Change.objects.filter(agent_id=agent.pk, number=filters.memory)
-        rows = rows.filter(seq__in=touched.values("seq"))
+def page(agent: Agent, *, after: int, limit: int, memory: int | None = None, **filters: Any) -> list[AuditEntry]:
+    """Return at most `limit` entries with numbers above `after`, sorted by number. With `memory`, only the entries
+    that changed this memory are returned. `filters` are lookups of entries, such as `operation` or `at__gte`."""
+    rows = AuditEntry.objects.filter(agent_id=agent.pk, seq__gt=after, **filters)
+    if memory is not None:
+        rows = rows.filter(seq__in=Change.objects.filter(agent_id=agent.pk, number=memory).values("seq"))
     return list(rows.order_by("seq")[:limit])
 
 
@@ -63,14 +52,27 @@ def entry(agent: Agent, seq: int) -> AuditEntry:
 
 
 def note(agent: Agent, entry: AuditEntry) -> str:
-    """Return the note of an entry, or "". A note is the agent's text about facts that an edit left out, or the address
-    of the previous steward."""
-    return "" if entry.sealed is None else Silo.for_agent(agent).open_text("note", entry.seq, bytes(entry.sealed))
+    """Return the note of an entry, or "". A note is the agent's text about facts that an edit left out."""
+    if entry.sealed is None or entry.operation in authority.OPERATIONS:
+        return ""
+    return Silo.for_agent(agent).open_text("note", entry.seq, bytes(entry.sealed))
 
 
-def steps(agent: Agent, seq: int, *, after: int, limit: int) -> list[Step]:
-    """Return the decrypted changes of an entry, in order of the memories' numbers."""
-    return opened(agent, touched(agent, seq, after=after, limit=limit))
+def authority_before(agent: Agent, seq: int) -> dict[str, Any]:
+    """Return the values of `memory.access.authority` that were in force before entry `seq`. It is empty if no entry has
+    them."""
+    entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__lt=seq, operation__in=authority.OPERATIONS)
+    found = entries.exclude(sealed=None).order_by("-seq").values_list("seq", "sealed").first()
+    text = Silo.for_agent(agent).open_text(authority.FIELD, found[0], bytes(found[1] or b"")) if found else "{}"
+    values: dict[str, Any] = json.loads(text)
+    return values
+
+
+def set_by(agent: Agent, name: str) -> str:
+    """Return the kind of the actor who last set this field of the agent."""
+    changes = AuditEntry.objects.filter(CONSENT, agent_id=agent.pk, operation=Operation.AGENT_CHANGED)
+    last = changes.filter(detail__changed__has_key=name).order_by("-seq").values_list("actor_kind", flat=True).first()
+    return last or entry(agent, 1).actor_kind
 
 
 def touched(agent: Agent, seq: int, *, after: int, limit: int, only: Sequence[int] | None = None) -> list[Change]:

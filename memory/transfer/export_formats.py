@@ -1,7 +1,5 @@
 """The export formats."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Code for all export formats. It reads the memories, and counts the values that a format cannot store."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import datetime

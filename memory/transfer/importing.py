@@ -1,12 +1,10 @@
 """Import files with memories. Either all memories of a file are imported, or none."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
-from typing import IO
+from typing import IO, Any
 
 from audit.models import Operation
 from audit.trail import Actor
@@ -35,22 +33,18 @@ _STRANGE = frozenset({NO_TEXT, axe.BEFORE, tree.NO_MARKDOWN, "is not an object"}
 class Import:
     """An import format."""
 
-    name: str  # in --format and ?format=
     media_type: str
     what: str  # for help texts
     read: Reader  # if it gets the path "", the keys have no path
 
 
 IMPORTS = {
-    each.name: each
-    for each in (
-        Import("jsonl", "application/x-ndjson", "Palimpsest's JSON Lines export, one memory per line", jsonl.parts),
-        Import("markdown", "application/gzip", "Palimpsest's packed folder of Markdown (.tar.gz)", tree.parts),
-        Import("axe", "text/markdown", "an axe run log", axe.parts),
-        Import("mem0", "application/json", "JSON from mem0's API, or an OpenMemory export", mem0.parts),
-        Import("letta", "application/json", "a Letta agent file, or archive passages from Letta's API", letta.parts),
-        Import("memory-store", "application/json", "the memory list of an Anthropic memory store", memory_store.parts),
-    )
+    "jsonl": Import("application/x-ndjson", "Palimpsest's JSON Lines export, one memory per line", jsonl.parts),
+    "markdown": Import("application/gzip", "Palimpsest's packed folder of Markdown (.tar.gz)", tree.parts),
+    "axe": Import("text/markdown", "an axe run log", axe.parts),
+    "mem0": Import("application/json", "JSON from mem0's API, or an OpenMemory export", mem0.parts),
+    "letta": Import("application/json", "a Letta agent file, or archive passages from Letta's API", letta.parts),
+    "memory-store": Import("application/json", "the memory list of an Anthropic memory store", memory_store.parts),
 }
 
 
@@ -88,6 +82,15 @@ class Imported:
             is_known = what in self.transformed or len(self.transformed) < NAMED
             self.transformed[one_line(what, KEY) if is_known else _OTHER] += 1
         self.constitutional = self.transformed[WAS_CONSTITUTIONAL]
+
+    def figures(self, format: str) -> dict[str, Any]:
+        """Return the figures for a response of the API."""
+        figures = {"imported": self.imported, "tokens": self.tokens, "constitutional": self.constitutional}
+        if format == "jsonl":
+            return figures | {"discarded": self.discarded, "ignored": sorted(self.names)}
+        transformed = [{"what": what, "memories": count} for what, count in self.transformed.most_common()]
+        named = [asdict(part) for part in self.named]
+        return figures | {"left_out": self.left_out, "named": named, "transformed": transformed}
 
     def warnings(self) -> Iterator[str]:
         """Yield the warnings for people. Each warning is one line."""
@@ -137,16 +140,11 @@ def check_file(file: IO[bytes], format: str, *, project: str = "") -> CheckedFil
         if project:
             raise Invalid("project", "cannot be set for JSON Lines: each line has its own project")
         return check_lines(jsonl.lines_of("the file", file))
-    return check_parts(IMPORTS[format].read(file, ""), project=project, expected=IMPORTS[format].what)
-
-
-def check_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memories") -> CheckedFile:
-    """Check the parts that a reader found in a file. Raises Invalid if no part has the expected format."""
-    done = Imported()
-    drafts = _drafts(parts, checked_project(project) or DEFAULT_PROJECT, done)
+    done, known = Imported(), IMPORTS[format]
+    drafts = _drafts(known.read(file, ""), checked_project(project) or DEFAULT_PROJECT, done)
     first = list(islice(drafts, BATCH))
     if not first and done.strange and done.strange == done.left_out:
-        raise Invalid("file", f"has no entry in the expected format: {expected}. Nothing was imported")
+        raise Invalid("file", f"has no entry in the expected format: {known.what}. Nothing was imported")
     return CheckedFile(chain(first, drafts), done)
 
 

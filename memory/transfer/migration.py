@@ -1,8 +1,7 @@
 """Carry out a migration in one transaction. Each audit entry of a migration also stores the number of the migration's
 first entry. So a rollback undoes all these entries together."""
 
-from __future__ import annotations
-
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,7 @@ from audit.bulk import ROWS_AT_ONCE
 from audit.models import Operation
 from audit.trail import Actor
 from memory import errors
-from memory.models import Agent, ImportedPiece, Memory
+from memory.models import Agent, ImportBody, ImportedPiece, ImportJob, Memory
 from memory.silo.silo import Silo
 from memory.transfer.planning import State, Step
 from memory.writing import edits, operations
@@ -121,6 +120,7 @@ def _note(row: Agent, steps: Sequence[Step]) -> None:
         ImportedPiece(
             agent_id=row.pk,
             source_digest=step.source,
+            has_id=step.has_id,
             file_digest=step.file,
             text_digest=step.text,
             number=step.number,
@@ -131,6 +131,16 @@ def _note(row: Agent, steps: Sequence[Step]) -> None:
     ImportedPiece.objects.bulk_create(pieces, batch_size=ROWS_AT_ONCE)
 
 
+def redact(agent: Agent, numbers: Sequence[int]) -> None:
+    """Remove the digests of the texts that became these memories: somebody could test a guess with them."""
+    for piece in ImportedPiece.objects.filter(agent_id=agent.pk, number__among=list(numbers)):
+        piece.text_digest = b""
+        if not piece.has_id:  # the digest of the place may include the text
+            piece.source_digest = secrets.token_bytes(32)
+        piece.save(update_fields=["source_digest", "text_digest"])
+
+
 def forget(agent: Agent) -> None:
-    """Delete the digests of the agent's imported pieces. This is called when the agent is erased."""
-    ImportedPiece.objects.filter(agent_id=agent.pk).delete()
+    """Delete the records about the agent's imports. This is called when the agent is erased."""
+    for rows in (ImportedPiece, ImportBody, ImportJob):
+        rows.objects.filter(agent_id=agent.pk).delete()

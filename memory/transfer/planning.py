@@ -5,8 +5,6 @@ This module stores nothing. A plan contains the texts of memories, so only peopl
 it. Pieces of earlier migrations are recognized by keyed digests (`memory.models.ImportedPiece`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +17,7 @@ from typing import Any
 from memory.errors import Invalid
 from memory.masking.neutral import neutral_whole
 from memory.masking.scanner import masked
-from memory.models import Agent, ImportedPiece, Memory
+from memory.models import Agent, ImportedPiece, Kind, Memory
 from memory.policy import settings_document, switches
 from memory.policy.categories import PRIVATE, SCOPES
 from memory.policy.validation import MAX_TAG, MAX_TAGS, Draft, checked_project
@@ -27,6 +25,8 @@ from memory.silo.silo import Silo
 from memory.time_machine.selection import Undone
 from memory.transfer.formats.parts import HERE, Found, LeftOut
 from memory.transfer.reading import Item
+from memory.transfer.systems import is_instruction
+from memory.vault.rendering import MASKING
 
 # --- the plan
 
@@ -51,7 +51,7 @@ class Step:
     source: bytes  # digest of the path, the id, the part and, with `by_words`, the text
     file: bytes  # digest of the file's path
     text: bytes  # digest of the original text
-    has_id: bool
+    has_id: bool  # the place has an id of its own
     state: State = State.NEW
     number: int | None = None  # number of the memory from an earlier migration
     version: int = 0  # the memory version that the earlier migration wrote
@@ -110,7 +110,6 @@ def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compare
     alike = list(pieces.filter(text_digest__among={step.text for step in plan.steps})) if compares else []
     past = _Past(agent, digest, {piece.number for piece in (*of_files, *alike) if piece.number is not None})
     redacted_files = {bytes(piece.file_digest) for piece in of_files if past.is_redacted(piece)}
-    redacted_texts = {bytes(piece.text_digest) for piece in alike if past.is_redacted(piece)}
     known = {bytes(piece.source_digest): piece for piece in of_files}
     migrated_files = {bytes(piece.file_digest) for piece in of_files if past.stands(piece)}
     closed = switches.closed(agent)
@@ -126,7 +125,7 @@ def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compare
             step = found
         if step.state is State.SAME:
             return step
-        if step.text in redacted_texts or (step.file in redacted_files and not step.has_id):
+        if step.file in redacted_files and not step.has_id:
             return _REDACTED
         return _CATEGORY_OFF.format(step.draft.category) if step.draft.category in closed else step
 
@@ -252,7 +251,9 @@ def make_plan(
     silo, plan = Silo.for_agent(agent), Plan()
     # Masking takes most of the time of a plan, and the same tag belongs to many pieces. So masked tags are cached.
     masked_tag = lru_cache(_MAX_TAGS_KNOWN)(lambda tag: _cut(masked(tag)[0]))
-    shaping = _Shaping(switches.rules_of(agent), silo, project, now, masks, where, masked_tag)
+    rules = switches.rules_of(agent)
+    masks = settings_document.is_on(rules, *MASKING) if masks is None else masks
+    shaping = _Shaping(rules, silo, project, now, masks, where, masked_tag)
     for item in items:
         if isinstance(item.part, LeftOut):
             plan.left_out.append(item.part)
@@ -271,7 +272,7 @@ class _Shaping:
     silo: Silo
     project: str
     now: datetime
-    masks: bool | None
+    masks: bool
     where: str
     masked_tag: Callable[[str], str]
     _seen: Counter[str] = field(default_factory=Counter)
@@ -288,15 +289,17 @@ class _Shaping:
         done = (*found.transformed, *done, *(() if found.date else ("dated by its file",)))
         project = checked_project(self.project if found.project == HERE else found.project)
         tags, origin = self._tags(item, found, done), found.date or item.source.modified
-        draft = Draft(content, found.kind, found.category, project, tags, origin).checked()
+        kept_apart = found.kind == Kind.CORE and is_instruction(item.source.system, item.source.path)
+        draft = Draft(content, found.kind, found.category, project, tags, origin, is_instruction=kept_apart).checked()
         text = self.silo.digest(found.content)
-        file = f"piece\0{self.project}\0{self.at_home(item.source.path)}"
+        file = f"{self.project}\0{self.at_home(item.source.path)}"
         source = f"{file}\0{found.id}\0{found.part}\0{text.hex() if found.by_words else ''}"
         self._seen[source] += 1
         # Two pieces may have the same source. Then a number is added.
         numbered = source if self._seen[source] == 1 else f"{source}\0{self._seen[source]}"
-        digests = (self.silo.digest(numbered), self.silo.digest(file), text)
-        return Step(item.source.system, found.key, draft, draft.origin or origin, done, *digests, bool(found.id))
+        digests = (self.silo.digest(numbered, "piece"), self.silo.digest(file, "piece"), text)
+        has_id = bool(found.id) and numbered == source
+        return Step(item.source.system, found.key, draft, draft.origin or origin, done, *digests, has_id)
 
     def _content(self, found: Found) -> tuple[str, tuple[str, ...]]:
         """Remove brands and licences from the text. Mask secrets too, unless the memory is private or masking is off.
@@ -322,10 +325,7 @@ class _Shaping:
         return tuple(map(self.masked_tag, tags)) if self._is_masked(found) else tags
 
     def _is_masked(self, found: Found) -> bool:
-        if SCOPES.get(found.category) == PRIVATE:
-            return False
-        masks = settings_document.is_on(self.rules, "capture_settings", "sensitive_data_masking")
-        return masks if self.masks is None else self.masks
+        return self.masks and SCOPES.get(found.category) != PRIVATE
 
 
 def _in_tags(before: str, text: str) -> list[str]:

@@ -4,8 +4,6 @@ The whole folder is listed before any file is read. The date of a file in a git 
 commit that changed it. The time of the file itself is not used, because a checkout changes it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import heapq
 import os
@@ -47,44 +45,40 @@ def last_changes(root: Path, paths: Collection[str]) -> dict[str, datetime]:
     If the search takes more than MAX_SECONDS, it stops. Each remaining path gets the date of the commit at which its
     search stopped. A file that is not in git has no date. No file has a date if the repository cannot be read.
     """
-    try:
-        with Repo(str(root)) as repository:
-            return _History(repository).last_changes(paths)
-    except (NotGitRepository, KeyError, OSError, ValueError, AssertionError):  # damaged, or has no commits
-        return {}
+    damaged = (NotGitRepository, KeyError, OSError, ValueError, AssertionError)  # a KeyError also means: no commits
+    with suppress(*damaged), Repo(str(root)) as repository:
+        return _last_changes(repository, paths)
+    return {}
 
 
-class _History:
-    def __init__(self, repository: Repo) -> None:
-        self._parents = repository.get_parents
-        self._head = repository.head()
-        self._object: Any = lru_cache(_CACHED)(repository.__getitem__)
+def _last_changes(repository: Repo, paths: Collection[str]) -> dict[str, datetime]:
+    """Follow all paths from commit to commit. Each path is followed to a parent commit that has the same file. If no
+    parent has the same file, this commit changed the file."""
+    head = repository.head()
+    load: Any = lru_cache(_CACHED)(repository.__getitem__)
 
-    def last_changes(self, paths: Collection[str]) -> dict[str, datetime]:
-        """Follow all paths from commit to commit. Each path is followed to a parent commit that has the same file. If
-        no parent has the same file, this commit changed the file."""
-        found: dict[str, datetime] = {}
-        there = {path: file for path in paths if (file := self._file(self._head, path))}
-        waiting, ordered = {self._head: there}, [(0, self._head)]  # the newest commit comes first
-        until = time.monotonic() + MAX_SECONDS
-        while ordered:
-            _, number = heapq.heappop(ordered)
-            files = waiting.pop(number, {})
-            for parent in self._parents(number) if time.monotonic() < until else ():
-                same = {path: file for path, file in files.items() if self._file(parent, path) == file}
-                files = {path: file for path, file in files.items() if path not in same}
-                if same and parent not in waiting:
-                    heapq.heappush(ordered, (-self._object(parent).commit_time, parent))
-                if same:
-                    waiting[parent] = waiting.get(parent, {}) | same
-            found |= dict.fromkeys(files, datetime.fromtimestamp(self._object(number).commit_time, UTC))
-        return found
-
-    def _file(self, commit: ObjectID, path: str) -> ObjectID | None:
-        tree = self._object(commit).tree
+    def file_at(commit: ObjectID, path: str) -> ObjectID | None:
+        tree = load(commit).tree
         with suppress(KeyError, NotTreeError, SubmoduleEncountered):
-            return tree_lookup_path(self._object, tree, os.fsencode(path))[1]
+            return tree_lookup_path(load, tree, os.fsencode(path))[1]
         return None
+
+    found: dict[str, datetime] = {}
+    there = {path: file for path in paths if (file := file_at(head, path))}
+    waiting, ordered = {head: there}, [(0, head)]  # the newest commit comes first
+    until = time.monotonic() + MAX_SECONDS
+    while ordered:
+        _, number = heapq.heappop(ordered)
+        files = waiting.pop(number, {})
+        for parent in repository.get_parents(number) if time.monotonic() < until else ():
+            same = {path: file for path, file in files.items() if file_at(parent, path) == file}
+            files = {path: file for path, file in files.items() if path not in same}
+            if same and parent not in waiting:
+                heapq.heappush(ordered, (-load(parent).commit_time, parent))
+            if same:
+                waiting[parent] = waiting.get(parent, {}) | same
+        found |= dict.fromkeys(files, datetime.fromtimestamp(load(number).commit_time, UTC))
+    return found
 
 
 # --- finding and reading memories
@@ -232,11 +226,9 @@ class Detection:
     def _data(self, path: str, size: int) -> bytes:
         """Return the first `size` bytes of a file. Return no bytes if the file cannot be read. `_sources` reports the
         reason."""
-        try:
-            with self.tree.open(path) as file:
-                return file.read(size)
-        except (OSError, FileFault):
-            return b""
+        with suppress(OSError, FileFault), self.tree.open(path) as file:
+            return file.read(size)
+        return b""
 
     def _plain(self, folder: str) -> None:
         name = "/".join(part for part in folder.split("/") if part not in ("", "."))
@@ -258,10 +250,9 @@ class Detection:
             self._tags.setdefault(path, []).extend(f"imported-by:{each}" for each in by)
 
     def _text(self, path: str) -> str:
-        try:
+        with suppress(Unfit):
             return decoded(self._data(path, LARGEST)).text
-        except Unfit:
-            return ""
+        return ""
 
     def _sources(self, repository: Path | None) -> Iterator[Source]:
         """Yield the files that can be read, in the order of their paths."""

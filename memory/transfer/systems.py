@@ -4,14 +4,13 @@
 A file is recognized by its path, by its content, or by its place in a memory tree.
 """
 
-from __future__ import annotations
-
 import io
 import posixpath
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import PurePosixPath
 from typing import IO
 
@@ -20,7 +19,7 @@ import ijson
 from memory.errors import FileFault
 from memory.transfer.formats import axe, jsonl, letta, mem0, memory_store, pages, tree_files
 from memory.transfer.formats.json_file import has_long_number
-from memory.transfer.formats.pages import LARGEST, page, reader
+from memory.transfer.formats.pages import LARGEST, page
 from memory.transfer.formats.parts import LeftOut, Part, Reader, parsed
 from memory.transfer.walk import UNREADABLE, Kind, Tree
 from memory.vault.disk import ASIDE
@@ -40,12 +39,10 @@ def outline(head: bytes) -> Outline:
     found: set[str] = set()
     if has_long_number(head):
         return frozenset()
-    try:
+    with suppress(ijson.JSONError, ValueError, ArithmeticError):  # the text is incomplete, or is not JSON
         for prefix, event, value in ijson.parse(io.BytesIO(head.removeprefix(b"\xef\xbb\xbf")), buf_size=2**10):
             if event == "map_key" and prefix.count(".") < _MAX_DEPTH:
                 found.add(f"{prefix}.{value}".removeprefix(".").replace(".item", "[]").replace("item.", "[]."))
-    except (ijson.JSONError, ValueError, ArithmeticError):  # the text is incomplete, or is not JSON
-        pass
     return frozenset(found)
 
 
@@ -195,6 +192,20 @@ class System:
     form: Form | None = None
 
 
+# --- instructions
+
+
+_INSTRUCTING = frozenset(
+    {"cursor", "copilot", "claude", "agents-md", "gemini", "windsurf", "cline", "roo", "continue", "kiro"}
+)
+_MEMORIES = re.compile(r"(?:^|/)(?:memory|agent-memory|agent-memory-local|memory-bank)/")
+
+
+def is_instruction(system: str, path: str) -> bool:
+    """Return whether a file has instructions for agents, such as rules. Otherwise, it has memories."""
+    return system in _INSTRUCTING and not _MEMORIES.search(path)
+
+
 # --- the systems
 
 
@@ -238,7 +249,7 @@ _COPILOT = (
     Rule(".github/instructions/**", None, "is not an instruction file", hidden=False),
 )
 _CLAUDE = (
-    Rule("**/CLAUDE.local.md", reader("local")),
+    Rule("**/CLAUDE.local.md", partial(page, tags=("local",))),
     Rule("**/CLAUDE.md **/.claude/rules/**/*.md **/.claude/memory/**/*.md **/.claude/projects/*/memory/**/*.md"),
     Rule("**/.claude/agent-memory/*/**/*.md **/.claude/agent-memory-local/*/**/*.md"),
 )

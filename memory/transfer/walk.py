@@ -5,9 +5,6 @@ Symlinks are not followed: each folder of a path is opened relative to its paren
 files and folders are opened. The number of entries and the depth are limited.
 """
 
-from __future__ import annotations
-
-import errno
 import os
 import posixpath
 import re
@@ -19,7 +16,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
-from memory.run_log.files import Folder, Place, file_errors, open_file, walked
+from memory.run_log.files import Folder, file_errors, open_file, walked
 from memory.transfer.formats.parts import LeftOut, unfenced
 from memory.vault.disk import LOCK
 
@@ -30,6 +27,7 @@ _NOT_ENTERED = frozenset(
     | {"__pycache__", ".tox", ".nox", ".git", ".hg", ".svn", "fixtures", "__fixtures__", "testdata"}
 )
 _SKILLS = ("/.agents/skills", "/.claude/skills")
+_OWN_SOURCE = frozenset({"manage.py", "audit", "memory", "refinement"})  # names in Palimpsest's own source tree
 _ENVIRONMENT = "pyvenv.cfg"  # this file is in the folder of a virtual environment
 NO_FILE, UNREADABLE, NO_TEXT_NAME = "is not a file", "cannot be read", "has a name that is not valid text"
 OUTSIDE, NOWHERE = "is a symlink that points outside the folder", "is a symlink whose target is missing or skipped"
@@ -57,10 +55,7 @@ class Tree:
         """Open a file of the folder. Raises OSError. Raises FileFault if the path is not a regular file."""
         *folders, name = path.split("/")
         with closing(Folder(self.root, walked(os.dup(self.number), tuple(folders), create=False), name)) as folder:
-            file = open_file(folder, os.O_RDONLY, Place(Path(path)))
-        if file is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        return file
+            return open_file(folder, name, path)
 
     def target(self, path: str) -> tuple[str, str]:
         """Resolve the symlinks of a path. Return the target as a path in the folder. If there is no target in the
@@ -108,6 +103,9 @@ def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
             tree.left_out.append(LeftOut(".", f"has more than {MAX_ENTRIES:,} entries; the others are skipped"))
             return
         if path and _ENVIRONMENT in found:
+            continue
+        if found.keys() >= _OWN_SOURCE:
+            tree.left_out.append(LeftOut(as_text(path) or ".", "is the source tree of Palimpsest itself"))
             continue
         if LOCK in found:
             tree.vaults.append(path)

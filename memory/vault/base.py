@@ -1,24 +1,21 @@
 """Check the path of a vault's folder, open the folder, and lock it. So only one process at a time writes to the
 folder."""
 
-from __future__ import annotations
-
-import errno
 import os
 import shutil
-import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 from django.conf import settings
 
 from audit.models import AuditEntry
-from memory.errors import FileFault, FileOutsideRoots, Invalid, VaultBusy
+from memory.errors import FileFault, FileOutsideRoots, Invalid, NotAFile, VaultBusy
 from memory.models import Agent
-from memory.run_log.files import Folder, Place, file_errors, lock, opened_below
+from memory.run_log.files import Folder, Place, file_errors, lock, open_file, opened_below
 from memory.vault.disk import LOCK, Disk
 
 ROOM = 10_000_000  # free bytes that a new vault needs
@@ -50,16 +47,11 @@ def resolve_path(path: str, beside: Path | None = None, allowed: Sequence[Path] 
         raise Invalid(FIELD, f"must have at most {LONGEST:,} bytes")
     if ".git" in real.parts:
         raise Invalid(FIELD, "must not be inside a .git folder; choose a folder next to it")
-    if not any(_is_below(real, root) for root in allowed):
+    if not any(Path(os.path.realpath(root)) in real.parents for root in allowed):
         raise Invalid(FIELD, f"must be inside {' or '.join(map(str, allowed))} (setting VAULT_ROOTS)")
     if is_file:
         raise Invalid(FIELD, "is a file, or has a parent that is a file; choose a folder")
     return str(real)
-
-
-def _is_below(real: Path, root: Path) -> bool:
-    trusted = Path(os.path.realpath(root))
-    return real.is_relative_to(trusted) and real != trusted
 
 
 def mark_of(agent: Agent) -> str:
@@ -79,7 +71,7 @@ def require_usable(path: str, agent: Agent) -> None:
     must be writable, have enough free space, and not have the mark of another agent. This check removes everything that
     it creates. Raises FileFault, FileOutsideRoots."""
     folder = Path(path)
-    missing = [each for each in (folder / LOCK, folder, *folder.parents) if not each.exists()]
+    missing = [each for each in (folder / LOCK, folder, *folder.parents) if not os.path.lexists(each)]
     try:
         with locked(folder) as disk:  # creates the folder, and writes to it
             disk.require_no_other_owner(mark_of(agent))
@@ -96,8 +88,7 @@ def require_no_other_owner(path: str, agent: Agent) -> None:
     """Check that the folder does not have the mark of another agent. A folder that does not exist is accepted. Changes
     nothing. Raises FileFault, FileOutsideRoots."""
     with unlocked(Path(path)) as disk:
-        if disk is not None:
-            disk.require_no_other_owner(mark_of(agent))
+        disk.require_no_other_owner(mark_of(agent))
 
 
 def alternatives(agent: Agent) -> list[str]:
@@ -105,11 +96,9 @@ def alternatives(agent: Agent) -> list[str]:
     found = []
     for root in roots():
         path = str(root / agent.tenant.slug / agent.slug)
-        try:
+        with suppress(FileFault):
             require_usable(path, agent)
-        except FileFault:
-            continue
-        found.append(path)
+            found.append(path)
     return found
 
 
@@ -124,21 +113,21 @@ def locked(base: Path) -> Iterator[Disk]:
         if folder is None:
             raise FileFault(f"open {base}: the folder does not exist", "the folder does not exist")
         with file_errors("lock", base):
-            number = _lock_descriptor(folder)
-        disk = Disk(folder, number)
-        try:
-            yield disk
-        finally:
-            disk.drop_staged()
-            os.close(number)
+            mark = _locked_mark(folder)
+        with mark:
+            disk = Disk(folder, mark.fileno())
+            try:
+                yield disk
+            finally:
+                disk.drop_staged()
 
 
 @contextmanager
-def unlocked(base: Path) -> Iterator[Disk | None]:
-    """Open a vault's folder for reading, without the lock. Yields None if the folder does not exist. Raises FileFault,
+def unlocked(base: Path) -> Iterator[Disk]:
+    """Open a vault's folder for reading, without the lock. The folder does not need to exist. Raises FileFault,
     FileOutsideRoots."""
     with _folder_at(base) as folder:
-        yield None if folder is None else Disk(folder, -1)
+        yield Disk(folder or Folder(base, -1, ""), -1)
 
 
 @contextmanager
@@ -148,43 +137,32 @@ def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
     if os.path.realpath(base) != str(base):
         raise FileOutsideRoots(f"{base}: a symlink in the path now points elsewhere", "a symlink points elsewhere")
     trusted, below = Place(base, roots()).real()
-    with file_errors("open", base):
+    folder = None
+    with file_errors("open", base), suppress(FileNotFoundError):
         folder = opened_below(trusted, below / LOCK, create=create)
-    try:
+    with closing(folder) if folder else nullcontext():
         yield folder
-    finally:
-        if folder is not None:
-            folder.close()
 
 
-def _lock_descriptor(folder: Folder) -> int:
-    """Lock the lock file, and return its descriptor. While this function waits for the lock, somebody may remove the
-    file. Other writers would not notice the lock of a removed file. So a new file is created and locked."""
+def _locked_mark(folder: Folder) -> BinaryIO:
+    """Open and lock the lock file. While this function waits for the lock, somebody may remove the file. Other writers
+    would not notice the lock of a removed file. So a new file is created and locked."""
     while True:
-        number = _lock_file(folder)
+        try:
+            file = open_file(folder, LOCK, folder.path, os.O_RDWR | os.O_CREAT)
+        except NotAFile:
+            raise FileFault(f"{folder.path}: its {LOCK} is not a file", "its mark is not a file") from None
         is_held = False
         try:
-            there = os.fstat(number)
-            if not stat.S_ISREG(there.st_mode):
-                raise FileFault(f"{folder.path}: its {LOCK} is not a file", "its mark is not a file")
-            if there.st_nlink > 1:  # a write would also change the other file
+            if os.fstat(file.fileno()).st_nlink > 1:  # a write would also change the other file
                 raise FileFault(f"{folder.path}: its {LOCK} has a second hard link", "its mark has a second hard link")
-            lock(number, PATIENCE)
-            is_held = folder.has(LOCK, number)
+            lock(file.fileno(), PATIENCE)
+            is_held = folder.has(LOCK, file.fileno())
         except BlockingIOError:
             reason = "is locked by another program"
             raise VaultBusy(f"{folder.path}: {reason}. Try again.", reason) from None
         finally:
             if not is_held:
-                os.close(number)
+                file.close()
         if is_held:
-            return number
-
-
-def _lock_file(folder: Folder) -> int:
-    try:
-        return folder.open(LOCK, os.O_RDWR | os.O_CREAT)
-    except OSError as problem:
-        if problem.errno != errno.ELOOP:
-            raise
-    raise FileOutsideRoots(f"{folder.path}: its {LOCK} is a symlink", "its mark is a symlink")
+            return file

@@ -5,8 +5,6 @@ the file at the same moment. A repair takes the content from the silo, and rewri
 changed a file, the repair first moves this file to .discarded/.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -17,10 +15,9 @@ from memory.access.authentication import require_valid_key
 from memory.errors import FileFault, NotAFile
 from memory.models import Agent, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
-from memory.run_log.files import Folder
 from memory.vault import base, layout, rendering, writer
 from memory.vault.base import unlocked
-from memory.vault.disk import LARGEST, NEW, Disk
+from memory.vault.disk import NEW
 from memory.vault.files import Files
 from memory.vault.layout import Line
 
@@ -70,18 +67,9 @@ def page(agent: Agent, *, after: int = 0, limit: int = _ROWS) -> Compared:
 def _files(agent: Agent) -> Iterator[Files]:
     """Open the files of the agent's vault without taking the lock."""
     switches.require_on(agent)
-    path = Path(agent.vault_path)
-    with unlocked(path) as there:
-        disk = _Gone(Folder(path, -1, ""), -1) if there is None else there
+    with unlocked(Path(agent.vault_path)) as disk:
         disk.require_no_other_owner(base.mark_of(agent))
         yield Files(Agent.objects.select_related("tenant").get(pk=agent.pk), disk)
-
-
-class _Gone(Disk):
-    """Is used instead of a `Disk` if the vault's folder does not exist. It has no files."""
-
-    def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:  # noqa: ARG002  as a Disk does
-        return None
 
 
 def all_of(now: Files, progress: Progress = lambda _: None) -> Compared:

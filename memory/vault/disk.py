@@ -4,23 +4,20 @@ All paths are relative to the vault's folder. Each folder of a path is opened re
 are not followed.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os
 import re
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from memory.errors import FileFault, NotAFile
-from memory.run_log.files import Folder, file_errors, is_file, is_written, walked, write
+from memory.errors import FileFault
+from memory.run_log.files import Folder, file_errors, is_written, open_file, walked, write
 
 LOCK = ".palimpsest"
 ASIDE = ".discarded"
@@ -28,11 +25,9 @@ NEW = ".palimpsest-new-"
 ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is not the mark of a vault"
 LARGEST = 4_000_000  # bytes of a file that are read at most; files of memories have at most about 200,000
 _SYNCED_AT_ONCE = 16  # several syncs in parallel take as long as one sync
-_BLOCK = 4_096  # bytes
 _MARK = re.compile(r"[0-9a-f]{32}")
 _MOST_OF_MARK = 1_000  # bytes
 _OPEN = 64  # files that are open at the same time
-_NO_FILE = (errno.ELOOP, errno.ENXIO)  # the path is a symlink, or a socket
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 _PATIENCE = 1.0  # seconds to wait for a program that still writes to a replaced file
 
@@ -47,7 +42,7 @@ class _Staged:
 
 class Disk:
     """An open vault folder. `lock` is the descriptor of the locked lock file, or -1 if the folder is opened only for
-    reading.
+    reading. A folder with the number -1 does not exist, so it has no files.
 
     The methods raise FileFault if the system refuses an operation. The error names the folder but not the file, because
     a file's name contains words of the memory.
@@ -62,11 +57,7 @@ class Disk:
 
     def whose(self) -> str:
         """Return the vault's mark, or "" if the vault has no mark."""
-        if self._lock < 0:
-            data = self.read(PurePosixPath(LOCK), _MOST_OF_MARK) or b""
-        else:
-            with file_errors("read", self.path):
-                data = os.pread(self._lock, _MOST_OF_MARK, 0)
+        data = self.read(PurePosixPath(LOCK), _MOST_OF_MARK) or b""
         return data.decode("ascii", "replace").strip()  # an editor may have added a line end
 
     def require_no_other_owner(self, mark: str) -> bool:
@@ -96,38 +87,28 @@ class Disk:
     def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:
         """Return up to `most` bytes of a file. Return None if the file does not exist. Raises NotAFile if the path is
         not a file."""
-        with file_errors("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
-            number = _opened(folder, path.name)
-            try:
-                return None if number is None else _read_all(number, most)
-            finally:
-                if number is not None:
-                    os.close(number)
+        with self._errors("read", path), suppress(FileNotFoundError), self._file(path) as (file, _):
+            return file.read(min(most, os.fstat(file.fileno()).st_size + 1))
         return None
 
     def is_free(self, path: PurePosixPath) -> bool:
         """Return whether the path is free: there is no file, folder or symlink with this name."""
-        with file_errors("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
+        with self._errors("read", path), suppress(FileNotFoundError), self._in(path) as folder:
             return not folder.exists(path.name)
         return True
 
     def is_written(self, path: PurePosixPath) -> bool:
         """Return whether another program has the file open for writing. Return False if the system does not know
         this."""
-        with file_errors("read", self._folder_of(path)), self._in(path) as folder:
-            number = _opened(folder, path.name)
-            if number is None:
-                return False
-            try:
-                return bool(is_written(number))
-            finally:
-                os.close(number)
+        with self._errors("read", path), suppress(FileNotFoundError), self._file(path) as (file, _):
+            return bool(is_written(file.fileno()))
+        return False
 
     def stage(self, path: PurePosixPath, data: bytes, *, expected: bytes | None, replaces_all: bool = False) -> None:
         """Write a temporary file in the folder of the path. Later, `publish` moves this file to the path, but only if
         the file there still has the `expected` content. If `expected` is None, there must be no file at the path. If
         `replaces_all` is true, the temporary file replaces any file."""
-        with file_errors("write", self._folder_of(path)), self._in(path, create=True) as folder:
+        with self._errors("write", path), self._in(path, create=True) as folder:
             temporary = NEW + hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
             number = _created(folder, temporary)
             self._staged.append(_Staged(path, temporary, expected, replaces_all))
@@ -177,14 +158,15 @@ class Disk:
                 return _linked(folder, each.temporary, name) or (
                     not folder.exists(name) and self._replaced(folder, each)  # the file system has no hard links
                 )
-            old = _opened(folder, name)
-            if old is None:
+            try:
+                old = _opened(folder, name)
+            except FileNotFoundError:
                 return self._replaced(folder, each)
-            with os.fdopen(old, "rb") as file:
-                if is_written(old) or file.read(LARGEST) != each.expected:
+            with old:
+                if is_written(old.fileno()) or old.read(LARGEST) != each.expected:
                     return False
                 self._replaced(folder, each)
-                self._keep_what_came_last(each.path, each.expected, file)
+                self._keep_what_came_last(each.path, each.expected, old)
         return True
 
     def _replaced(self, folder: Folder, each: _Staged) -> bool:
@@ -223,42 +205,37 @@ class Disk:
 
     def move(self, path: PurePosixPath, to: PurePosixPath) -> None:
         """Move a file to another folder or name in the vault. Raises FileFault if the target exists."""
-        with file_errors("move", self._folder_of(path)), self._in(path) as folder, self._in(to, create=True) as target:
+        with self._errors("move", path), self._in(path) as folder, self._in(to, create=True) as target:
             folder.move(path.name, target, to.name)
             target.sync()
             folder.sync()
 
     def remove(self, path: PurePosixPath) -> None:
         """Remove a file if it exists."""
-        with file_errors("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
+        with self._errors("remove", path), suppress(FileNotFoundError), self._in(path) as folder:
             folder.remove(path.name)
             folder.sync()
 
     def retire(self, path: PurePosixPath, expected: bytes) -> bool:
         """Remove a file if it has the expected content. If somebody changed the file, or has it open for writing, keep
         the file and return False."""
-        with file_errors("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
-            number = _opened(folder, path.name)
-            if number is None:
-                return True
-            with os.fdopen(number, "rb") as file:
-                if is_written(number) or file.read(LARGEST) != expected or not folder.has(path.name, number):
-                    return False
-                folder.remove(path.name)
-                folder.sync()
-                self._keep_what_came_last(path, expected, file)
+        with self._errors("remove", path), suppress(FileNotFoundError), self._file(path) as (old, folder):
+            if is_written(old.fileno()) or old.read(LARGEST) != expected or not folder.has(path.name, old.fileno()):
+                return False
+            folder.remove(path.name)
+            folder.sync()
+            self._keep_what_came_last(path, expected, old)
         return True
 
     def append(self, path: PurePosixPath, data: bytes) -> None:
         """Append data to a file, such as an index page. If the last line of the file has no line end, add a line end
         first. The file is not synced to the disk, because an index page can be rebuilt."""
-        with file_errors("write", self._folder_of(path)), self._in(path, create=True) as folder:
+        with self._errors("write", path), self._in(path, create=True) as folder:
             number = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
                 size = os.fstat(number).st_size
-                if size:
-                    os.lseek(number, size - 1, os.SEEK_SET)
-                    data = data if os.read(number, 1) == b"\n" else b"\n" + data
+                if size and os.pread(number, 1, size - 1) != b"\n":
+                    data = b"\n" + data
                 write(number, data)
             finally:
                 os.close(number)
@@ -278,15 +255,26 @@ class Disk:
             for above, folders, names in os.walk(self.path, onerror=unless_gone, followlinks=False):
                 here = PurePosixPath(Path(above).relative_to(self.path).as_posix())
                 folders.sort()
-                yield from (here / name for name in sorted(names) if name != LOCK and is_file(Path(above, name)))
+                for name in sorted(names):
+                    file = Path(above, name)
+                    if name != LOCK and not file.is_symlink() and file.is_file():
+                        yield here / name
 
-    def _folder_of(self, path: PurePosixPath) -> Path:
-        return self.path / path.parent
+    def _errors(self, doing: str, path: PurePosixPath) -> AbstractContextManager[None]:
+        return file_errors(doing, self.path / path.parent)
 
     def _in(self, path: PurePosixPath, *, create: bool = False) -> closing[Folder]:
         """Open the folder of a file. Raises OSError."""
+        if self._base.number < 0:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         number = walked(os.dup(self._base.number), path.parent.parts, create=create)
-        return closing(Folder(self._folder_of(path), number, ""))
+        return closing(Folder(self.path / path.parent, number, ""))
+
+    @contextmanager
+    def _file(self, path: PurePosixPath) -> Iterator[tuple[BinaryIO, Folder]]:
+        """Open a file and its folder. Raises OSError, NotAFile."""
+        with self._in(path) as folder, _opened(folder, path.name) as file:
+            yield file, folder
 
     def drop_staged(self) -> None:
         """Remove the temporary files that were not published."""
@@ -299,29 +287,9 @@ class Disk:
                 folder.remove(staged.temporary)
 
 
-def _opened(folder: Folder, name: str) -> int | None:
-    """Open a file for reading, and return its descriptor. Return None if the file does not exist. Raises NotAFile if
-    the name belongs to something that is not a regular file."""
-    try:
-        number = folder.open(name, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    except OSError as problem:
-        if problem.errno not in _NO_FILE:
-            raise
-    else:
-        if stat.S_ISREG(os.fstat(number).st_mode):
-            return number
-        os.close(number)
-    raise NotAFile(f"read {folder.path}: something that is not a file has the name of a vault file", "is not a file")
-
-
-def _read_all(number: int, most: int) -> bytes:
-    """Read the rest of an open file, up to `most` bytes. The file may grow at the same time."""
-    found = [os.read(number, min(most, os.fstat(number).st_size + 1))]
-    while found[-1] and (most := most - len(found[-1])) > 0:
-        found.append(os.read(number, min(most, _BLOCK)))
-    return b"".join(found)
+def _opened(folder: Folder, name: str) -> BinaryIO:
+    """Open a file for reading. Raises OSError, NotAFile. The errors do not contain the name."""
+    return open_file(folder, name, f"a file in {folder.path}")
 
 
 def _created(folder: Folder, name: str) -> int:

@@ -6,9 +6,8 @@ written nor moved. But the files of a redacted memory are always removed. If a m
 unencrypted file is always removed, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
@@ -139,8 +138,7 @@ class Files:
     def _times(self, memories: Iterable[Memory]) -> dict[int, datetime]:
         """Return the time of the last change of each topic memory. The memory's file shows this time."""
         versions = [memory.version for memory in memories if memory.category == "topic"]
-        entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=versions) if versions else None
-        return dict(entries.values_list("seq", "at")) if entries is not None else {}
+        return dict(AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=versions).values_list("seq", "at"))
 
     def _take_one(self, memory: Memory, file: VaultFile | None, changed_at: datetime) -> None:
         before = Line.open(self.silo, file) if file is not None else None
@@ -165,7 +163,8 @@ class Files:
         is_private = paths.is_private(memory.category, self.rules)
         data = rendering.render(memory, None if is_private else opened, self.version, changed_at)
         self.disk.stage(path, data, expected=expected)
-        line = Line.of(memory, path, layout.title_in_index(memory, opened, path, self.rules))
+        title = layout.title_in_index(memory, opened, path, self.rules)
+        line = Line(path, f"{memory.origin:%Y-%m-%d} {memory.category}", title)
         replaces = old if there is not None and old != path else None
         listed = before if file and file.state == There else None
         self._writes.append(_Write(memory, line, data, file, listed, replaces, there))
@@ -311,10 +310,9 @@ class Files:
 
     def read(self, path: PurePosixPath) -> bytes | None:
         """Return a file's content. Return None if the file does not exist, or if the path is not a file."""
-        try:
+        with suppress(NotAFile):
             return self.disk.read(path)
-        except NotAFile:
-            return None
+        return None
 
     def is_in_clear(self, memory: Memory, path: PurePosixPath) -> bool:
         """Return True if the memory is private now and its file is still outside private/."""

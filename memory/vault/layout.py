@@ -109,10 +109,6 @@ class Line:
     title: str
 
     @classmethod
-    def of(cls, memory: Memory, path: PurePosixPath, title: str) -> Line:
-        return cls(path, f"{memory.origin:%Y-%m-%d} {memory.category}", title)
-
-    @classmethod
     def open(cls, silo: Silo, file: VaultFile) -> Line:
         path, _, rest = silo.open_text("vault", file.number, bytes(file.sealed_path)).partition("\n")
         about, _, title = rest.partition("\n")

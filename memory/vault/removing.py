@@ -1,8 +1,6 @@
 """Remove every file of erased or redacted memories from the vault. Copies of these files are removed, too. Files that
 people created for other purposes stay."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import re
@@ -121,10 +119,9 @@ def _has_name_of(path: PurePosixPath, paths: Paths) -> bool:
 
 
 def _is_own(disk: Disk, path: PurePosixPath) -> bool:
-    try:
+    with suppress(FileFault):  # not readable by this process
         return _number_inside(disk, path) is not None or layout.is_page(path, disk.read(path) or b"")
-    except FileFault:  # not readable by this process
-        return False
+    return False
 
 
 def _number_inside(disk: Disk, path: PurePosixPath) -> int | None:

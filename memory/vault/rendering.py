@@ -8,12 +8,11 @@ hide text. A file shows these characters as `\\u{202E}`. If a backslash comes be
 like `u{202E}`, the file has two backslashes.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
@@ -66,7 +65,7 @@ def _is_escaped(code: str) -> bool:
 
 MASKING = "capture_settings", "sensitive_data_masking"
 _PLACEHOLDER = re.compile(r"\{\{ ([^{}]+) \}\}")
-_FIELD = re.compile(r"^- \*\*(Version|Memory ID|Interaction ID|Topic ID|Category)\*\*: ")
+_FIELD = re.compile(r"- \*\*([A-Za-z ]{1,40})\*\*:[ \t]")
 _LABEL = re.compile(r"- \*\*(.+?)\*\*: ")
 _BLOCK = re.compile(r"^```\s*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _ENDS_TAG = re.compile(r"(?<!\\)(\\*+)(,|\Z)")
@@ -222,14 +221,13 @@ def _lines(template: str) -> list[str]:
 def read_file(data: bytes) -> FileInfo | None:
     """Return the metadata of a file. Return None if the file is not text, or if it has no memory number."""
     try:
-        text = data.decode()
+        found = blocks(data.decode())
     except UnicodeDecodeError:
         return None
-    number = number_in(text)
+    number = number_of(found.get("Metadata", ""))
     if number is None:
         return None
-    found = blocks(text)
-    return FileInfo(number, _fields(found.get("Metadata", "")).get("Version", ""), _sealed(found.get("Sealed", "")))
+    return FileInfo(number, fields(found.get("Metadata", "")).get("Version", ""), _sealed(found.get("Sealed", "")))
 
 
 def number_in(text: str) -> int | None:
@@ -239,14 +237,15 @@ def number_in(text: str) -> int | None:
 
 def number_of(metadata: str) -> int | None:
     """Return the memory's number in a metadata section, or None."""
-    fields = _fields(metadata)
-    number = next((fields[name] for name in ("Memory ID", "Interaction ID", "Topic ID") if name in fields), "")
+    found = fields(metadata)
+    number = next((found[name] for name in ("Memory ID", "Interaction ID", "Topic ID") if name in found), "")
     return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else None
 
 
-def _fields(metadata: str) -> dict[str, str]:
-    lines = ((line, _FIELD.match(line)) for line in sections.lines(metadata))
-    return {found[1]: line[found.end() :].rstrip() for line, found in lines if found}
+def fields(block: str) -> dict[str, str]:
+    """Return the fields of a section, each with its value."""
+    lines = ((line, _FIELD.match(line)) for line in sections.lines(block))
+    return {found[1]: line[found.end() :].strip() for line, found in lines if found}
 
 
 def blocks(text: str) -> dict[str, str]:
@@ -254,7 +253,7 @@ def blocks(text: str) -> dict[str, str]:
     is_bold = text.startswith("# Git History")
     found: dict[str, list[str]] = {}
     name = ""
-    for line, begun in sections.headed(text):
+    for line, begun, _ in sections.parsed(text):
         if begun and begun not in found:
             name = begun
             found[name] = []
@@ -268,7 +267,6 @@ def blocks(text: str) -> dict[str, str]:
 
 def _sealed(section: str) -> bytes | None:
     found = _BLOCK.search(section)
-    try:
+    with suppress(ValueError):
         return base64.b64decode("".join(found[1].split()), validate=True) if found else None
-    except ValueError:
-        return b""
+    return b""

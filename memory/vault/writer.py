@@ -5,8 +5,6 @@ version of the memory that was written. After an error, the number of the last s
 edit or a worker retries all changes after this entry. Files that are up to date are skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -21,6 +19,7 @@ from django.utils import timezone
 
 from audit.models import Change
 from audit.waiting import without_disk_sync
+from memory.access import authority
 from memory.errors import FileFault
 from memory.models import Agent, Memory, Vault, VaultFile
 from memory.silo.silo import Silo
@@ -61,7 +60,7 @@ def faults_noted(agent_id: int) -> Iterator[None]:
     except FileFault as fault:
         _note_fault(agent_id, fault.reason)
     except Exception as fault:  # such as a missing key; the log has only the error's class and traceback
-        log.error("vault not followed", agent=agent_id, exc_info=(type(fault), fault, fault.__traceback__))
+        log.error("vault not followed", agent=agent_id, exc_info=fault)
         _note_fault(agent_id, type(fault).__name__)
 
 
@@ -103,7 +102,7 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
         return
     files = Files(now, disk)
     state = Vault.objects.get_or_create(agent_id=now.pk, defaults={"seq": 0})[0]
-    is_soon = bool(edited) and state.fault_at is not None and timezone.now() - state.fault_at < RETRY_AFTER
+    is_soon = bool(edited) and state.fault_at is not None and abs(timezone.now() - state.fault_at) < RETRY_AFTER
     if is_soon:
         files.sync(edited)
     else:
@@ -132,7 +131,10 @@ def _remove_erased(disk: Disk, agent: Agent) -> None:
     disk.give_up()
     with transaction.atomic():
         forget(agent)
-        Agent.objects.filter(pk=agent.pk, wrapped_key=b"").update(vault_path="")
+        for row in Agent.objects.select_for_update().filter(pk=agent.pk, wrapped_key=b""):
+            row.vault_path = ""
+            authority.sign(row)
+            row.save(update_fields=["vault_path", *authority.SIGNATURE])
 
 
 def _changed_since(agent: Agent, seq: int) -> Iterator[int]:
@@ -162,22 +164,14 @@ def is_behind(agent: Agent) -> bool:
 
 
 def _is_marked(agent: Agent) -> bool:
-    try:
-        with unlocked(Path(agent.vault_path)) as disk:
-            return disk is not None and disk.whose() == base.mark_of(agent)
-    except FileFault:
-        return False
+    with suppress(FileFault), unlocked(Path(agent.vault_path)) as disk:
+        return disk.whose() == base.mark_of(agent)
+    return False
 
 
 def is_there(agent: Agent) -> bool:
     """Return whether the vault's folder exists."""
     return bool(agent.vault_path) and Path(agent.vault_path).is_dir()
-
-
-def file_of(agent: Agent, number: int) -> str | None:
-    """Return the path of a memory's file. Return None if the memory has no file, or only a file of an earlier
-    version."""
-    return files_of(agent, [number]).get(number) if agent.vault_path else None
 
 
 def files_of(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
@@ -199,11 +193,11 @@ def files_or_reasons(agent: Agent, numbers: Sequence[int]) -> list[dict[str, str
     """Return a dict for each memory. `file` is the path of its file. If there is no file, `no_file` is the reason, and
     says what to do."""
     files = files_of(agent, numbers) if agent.vault_path else {}
-    why = why_no_file(agent) if len(files) < len(set(numbers)) else None
+    why = _why_no_file(agent) if len(files) < len(set(numbers)) else None
     return [{"file": files.get(number), "no_file": None if number in files else why} for number in numbers]
 
 
-def why_no_file(agent: Agent) -> str:
+def _why_no_file(agent: Agent) -> str:
     """Return the reason why a memory has no file, and what to do."""
     if not agent.vault_path:
         return f"no vault: run manage.py project init {agent.label} --vault"

@@ -1,8 +1,6 @@
 """The cool-down lasts 24 hours after a session or a rollback. During this time, no refinement starts only because core
 memory is still over its budget. The cool-down ends earlier if core memory grows by GROWTH_PERCENT."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from memory.models import Agent, DueReason

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from django.db.models import Count, F, Max, Q, Sum
+from django.utils import timezone
 
-from audit.bulk import Prepared, parameter, update_many
-from audit.trail import Head
+from audit.bulk import update_many
+from audit.models import AuditEntry
+from memory.access import authority
 from memory.models import Agent, DueReason, Kind, Memory
 from memory.writing.signals import over_budget
 
@@ -25,8 +27,11 @@ class Group(NamedTuple):
     project: str
 
 
+_INSTRUCTION = "instruction"
+
+
 class Weight(NamedTuple):
-    """What an active memory adds to the counters."""
+    """What an active memory adds to the counters. `kind` is the memory's kind, or `_INSTRUCTION`."""
 
     kind: str
     tokens: int
@@ -40,7 +45,7 @@ class Weight(NamedTuple):
         if memory.discarded_at is not None:
             return None
         group = Group(bytes(memory.digest), memory.category, memory.scope, memory.project)
-        return cls(memory.kind, memory.tokens, memory.constitutional, group)
+        return cls(_INSTRUCTION if memory.is_instruction else memory.kind, memory.tokens, memory.constitutional, group)
 
 
 Pair = tuple[Weight | None, Weight | None]
@@ -59,27 +64,32 @@ def apply(agent: Agent, pairs: Sequence[Pair]) -> None:
             if weight.kind == Kind.CORE:
                 agent.core_count += sign
                 agent.core_tokens += sign * weight.tokens
-            else:
+            elif weight.kind == Kind.JOURNAL:
                 agent.journal_count += sign
+            else:
+                agent.instruction_count += sign
+                agent.instruction_tokens += sign * weight.tokens
             if weight.constitutional:
                 agent.constitutional_count += sign
                 agent.constitutional_tokens += sign * weight.tokens
     agent.high_water_tokens = max(agent.high_water_tokens, agent.core_tokens - agent.duplicate_tokens)
 
 
-def save(agent: Agent, head: Head) -> None:
-    """Save the agent's row: its counters, the head of its trail, and its due date.
+def save(agent: Agent, entry: AuditEntry) -> None:
+    """Save the agent's row: its counters, the last entry of its trail, and its due date.
 
     If core memory is over the budget after this edit, refinement becomes due. An erased agent is never refined.
     """
-    agent.audit_seq, agent.audit_mac, agent.audit_at = head.seq, head.mac, head.at
-    if head.at is not None and agent.core_tokens > agent.budget_tokens and agent.wrapped_key:
-        quiet = agent.quiet_until is not None and head.at < agent.quiet_until
+    agent.audit_seq, agent.audit_mac, agent.audit_at = entry.seq, entry.mac, entry.at
+    authority.sign(agent)
+    if agent.core_tokens > agent.budget_tokens and agent.wrapped_key:
+        now = timezone.now()  # the trail's time can be ahead, if the clock was
+        quiet = agent.quiet_until is not None and now < agent.quiet_until
         grown = agent.quiet_below_tokens is not None and agent.core_tokens >= agent.quiet_below_tokens
-        when = agent.quiet_until if quiet and not grown else head.at
+        when = agent.quiet_until if quiet and not grown else now
         if when is not None and (agent.due_at is None or when < agent.due_at):
             agent.due_at, agent.due_reason = when, DueReason.OVER_BUDGET
-            if when <= head.at:
+            if when <= now:
                 over_budget.send(Agent, agent=agent)
     update_many([agent], _SAVED)
 
@@ -99,25 +109,18 @@ def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
     return sum(map(_repeated, sizes.values())) - repeated
 
 
-_core = Memory.objects.active().core().defer("sealed")
-_equal_to_one = Prepared(lambda: _core.filter(agent_id=0, digest=b""))
-_equal_to_any = Prepared(lambda: _core.filter(agent_id=0, digest__among=[b""]))
-
-
 def duplicates(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
     """Find the active core memories with these digests. A group has memories with the same digest, category, scope and
     project. For each group and each number of tokens, count the memories.
 
-    Equal texts can have different numbers of tokens if they were stored with different token counters.
+    Equal texts can have different numbers of tokens if they were stored with different token counters. The database
+    counts, because an agent may have thousands of equal memories.
     """
     sizes: dict[Group, Counter[int]] = defaultdict(Counter)
-    if len(digests) == 1:
-        equal = _equal_to_one(Kind.CORE, agent.pk, *digests)
-    else:
-        equal = _equal_to_any(Kind.CORE, agent.pk, parameter(digests))
-    for memory in equal:
-        group = Group(bytes(memory.digest), memory.category, memory.scope, memory.project)
-        sizes[group][memory.tokens] += 1
+    wanted = Q(digest__among=digests) if len(digests) != 1 else Q(digest=next(iter(digests)))
+    equal = Memory.objects.active().core().filter(wanted, agent_id=agent.pk, is_instruction=False)
+    for digest, *place, tokens, count in equal.values_list(*_GROUP, "tokens").annotate(Count("pk")).order_by():
+        sizes[Group(bytes(digest), *place)][tokens] = count
     return sizes
 
 
@@ -128,26 +131,18 @@ def _repeated(sizes: Counter[int]) -> int:
 
 
 _SAVED = (
-    "next_number",
-    "core_count",
-    "core_tokens",
-    "journal_count",
-    "constitutional_count",
-    "constitutional_tokens",
-    "duplicate_tokens",
-    "high_water_tokens",
-    "due_at",
-    "due_reason",
-    "audit_seq",
-    "audit_mac",
-    "audit_at",
+    *("next_number", "core_count", "core_tokens", "journal_count", "instruction_count", "instruction_tokens"),
+    *("constitutional_count", "constitutional_tokens", "duplicate_tokens", "high_water_tokens"),
+    *("due_at", "due_reason", "audit_seq", "audit_mac", "audit_at"),
+    *authority.SIGNATURE,
 )
 
 
 def recount(agent: Agent) -> dict[str, int]:
     """Compute the counters from the rows of memories."""
     active = Q(discarded_at__isnull=True)
-    core, constitutional = active & Q(kind=Kind.CORE), active & Q(constitutional=True)
+    core, constitutional = active & Q(kind=Kind.CORE, is_instruction=False), active & Q(constitutional=True)
+    instructions = active & Q(is_instruction=True)
     groups = (
         Memory.objects.of(agent)
         .values(*_GROUP)
@@ -156,6 +151,8 @@ def recount(agent: Agent) -> dict[str, int]:
             weight=Sum("tokens", filter=core, default=0),
             largest=Max("tokens", filter=core, default=0),
             journals=Count("id", filter=active & Q(kind=Kind.JOURNAL)),
+            instructions=Count("id", filter=instructions),
+            instruction_weight=Sum("tokens", filter=instructions, default=0),
             protected=Count("id", filter=constitutional),
             protected_weight=Sum("tokens", filter=constitutional, default=0),
             last=Max("number"),
@@ -166,6 +163,8 @@ def recount(agent: Agent) -> dict[str, int]:
         core_tokens=Sum("weight", default=0),
         duplicate_tokens=Sum(F("weight") - F("largest"), default=0),
         journal_count=Sum("journals", default=0),
+        instruction_count=Sum("instructions", default=0),
+        instruction_tokens=Sum("instruction_weight", default=0),
         constitutional_count=Sum("protected", default=0),
         constitutional_tokens=Sum("protected_weight", default=0),
         next_number=Max("last", default=0) + 1,

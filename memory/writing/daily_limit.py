@@ -5,8 +5,6 @@ The limit is computed from the trail while the agent's row is locked. Memories t
 24 hours do not count, so an agent cannot raise its limit by adding memories.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any

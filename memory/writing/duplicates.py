@@ -1,9 +1,7 @@
 """Find and remove exact duplicates. The keyed digests of memories are compared, so no content is decrypted."""
 
-from __future__ import annotations
-
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from django.db.models import Count, Q, Window
 
@@ -32,7 +30,7 @@ def find(agent: Agent) -> list[Memory]:
 
 def removable(agent: Agent) -> list[Memory]:
     """Return the memories that `remove` would discard."""
-    return [memory for group in _groups(find(agent)) for memory in _extra(group)]
+    return [memory for _, extra in _groups(agent) for memory in extra]
 
 
 def remove(agent: Agent, *, session: int | None = None) -> edits.Edited:
@@ -42,45 +40,30 @@ def remove(agent: Agent, *, session: int | None = None) -> edits.Edited:
     Constitutional memories always stay, and never change.
     """
     with edits.begin(agent, Operation.DEDUPLICATED, Actor.system("duplicates"), session=session) as edit:
-        silo = Silo.for_agent(edit.agent)
-        removed = 0
-        for group in _groups(find(edit.agent)):
-            removed += _unite(edit, group, silo)
-        edit.detail["removed"] = removed
+        silo, edit.detail["removed"] = Silo.for_agent(edit.agent), 0
+        for survivor, extra in _groups(edit.agent):
+            if not survivor.constitutional:
+                _inherit(edit, survivor, extra, silo)
+            for memory in extra:
+                edit.change(memory, discarded_at=edit.at, superseded_by=survivor.number)
+            edit.detail["removed"] += len(extra)
         return edit.finish()
 
 
-def _unite(edit: edits.Edit, group: list[Memory], silo: Silo) -> int:
-    survivor, extra = _survivor(group), _extra(group)
-    if not extra:
-        return 0
-    _inherit(edit, survivor, group, silo)
-    for memory in extra:
-        edit.change(memory, discarded_at=edit.at, superseded_by=survivor.number)
-    return len(extra)
-
-
-def _inherit(edit: edits.Edit, survivor: Memory, group: list[Memory], silo: Silo) -> None:
-    if survivor.constitutional:  # a constitutional memory never changes
-        return
+def _inherit(edit: edits.Edit, survivor: Memory, extra: list[Memory], silo: Silo) -> None:
     tags = silo.open_tags(survivor)
-    united = tuple(dict.fromkeys([*tags, *(tag for memory in group for tag in silo.open_tags(memory))]))
-    edit.change(survivor, origin=min(memory.origin for memory in group))
+    united = tuple(dict.fromkeys([*tags, *(tag for memory in extra for tag in silo.open_tags(memory))]))
+    edit.change(survivor, origin=min(memory.origin for memory in (survivor, *extra)))
     if united != tags:
         edit.change(survivor, sealed=silo.retag(survivor.number, bytes(survivor.sealed), united))
 
 
-def _survivor(group: list[Memory]) -> Memory:
-    return min(group, key=lambda memory: (not memory.constitutional, memory.origin, memory.number))
-
-
-def _extra(group: list[Memory]) -> list[Memory]:
-    survivor = _survivor(group)
-    return [memory for memory in group if memory is not survivor and not memory.constitutional]
-
-
-def _groups(memories: Iterable[Memory]) -> list[list[Memory]]:
+def _groups(agent: Agent) -> Iterator[tuple[Memory, list[Memory]]]:
+    """For each group of duplicates, yield the memory that stays, and the memories to discard."""
     groups: dict[tuple[object, ...], list[Memory]] = defaultdict(list)
-    for memory in memories:
+    for memory in find(agent):
         groups[tuple(bytes(v) if isinstance(v := getattr(memory, f), memoryview) else v for f in _GROUP)].append(memory)
-    return list(groups.values())
+    for group in groups.values():
+        survivor = min(group, key=lambda memory: (not memory.constitutional, memory.origin, memory.number))
+        if extra := [memory for memory in group if memory is not survivor and not memory.constitutional]:
+            yield survivor, extra

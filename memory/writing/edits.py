@@ -5,8 +5,6 @@ counters and one audit entry. The entry has a snapshot of each memory before and
 edit writes nothing.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,9 +19,11 @@ from django.db import models, transaction
 from django.utils import timezone
 
 from audit import bulk, trail
+from audit.models import AuditEntry, Change
 from audit.trail import Actor, SnapshotPart
 from audit.waiting import wait_at_most
 from memory import errors
+from memory.access import authority
 from memory.access.authentication import request_key, require_valid_key
 from memory.models import Agent, Memory
 from memory.policy import switches, tokens
@@ -63,15 +63,13 @@ class Edit:
     actor: Actor
     operation: str
     session: int | None
-    head: trail.Head
     seq: int  # the number of the audit entry that this edit appends
     at: datetime
     detail: dict[str, Any] = field(default_factory=dict)
     note: str = ""
     ignores_switches: bool = False  # True for a notice of the service, and for a rollback
-    _before: dict[int, bytes | None] = field(default_factory=dict)
-    _weights: dict[int, Weight | None] = field(default_factory=dict)
-    _touched: dict[int, Memory] = field(default_factory=dict)
+    # Number → the memory, its snapshot before this edit, and its weight before this edit.
+    _touched: dict[int, tuple[Memory, bytes | None, Weight | None]] = field(default_factory=dict)
     _added: list[Memory] = field(default_factory=list)
     _changed: set[str] = field(default_factory=lambda: {"version"})  # the fields of memories that this edit sets
 
@@ -92,21 +90,24 @@ class Edit:
         if any(getattr(memory, name) != value for name, value in values.items()):
             if not self.ignores_switches:
                 switches.require_open(self.agent, (memory.category,))
-            self.put(memory, None if memory.number in self._before else snapshot(memory), values)
+            self.put(memory, None if memory.number in self._touched else snapshot(memory), values)
+
+    def rewrite(self, memory: Memory, content: str, tags: Sequence[str], silo: Silo) -> None:
+        """Set the content and the tags of a memory. Raises CategoryDisabled."""
+        sealed, size = silo.seal(memory.number, content, tags), tokens.count(content)
+        self.change(memory, sealed=sealed, digest=silo.digest(content), tokens=size)
 
     def put(self, memory: Memory, now: bytes | None, values: Mapping[str, Any]) -> None:
         """Set fields of a memory without checking the switches.
 
         `now` is the memory's current snapshot. `now` is used only if this edit has not changed the memory before.
         """
-        if memory.number not in self._before:
-            self._before[memory.number] = now
-            self._weights[memory.number] = Weight.of(memory)
+        _, before, weight = self._touched.get(memory.number) or (memory, now, Weight.of(memory))
         for name, value in values.items():
             setattr(memory, name, value)
         memory.version = self.seq
         self._changed |= values.keys()
-        self._touched[memory.number] = memory
+        self._touched[memory.number] = memory, before, weight
 
     def add(self, draft: Draft, silo: Silo) -> Memory:
         """Add a memory from a checked draft. The memory gets the agent's next free number. Raises CategoryDisabled."""
@@ -121,6 +122,7 @@ class Edit:
             scope=SCOPES[draft.category],
             project=draft.project,
             source=draft.source,
+            is_instruction=draft.is_instruction,
             origin=draft.origin or self.at,
             created_at=self.at,
             tokens=tokens.count(draft.content),
@@ -128,29 +130,44 @@ class Edit:
             digest=silo.digest(draft.content),
             version=self.seq,
         )
-        self._before[number] = self._weights[number] = None
-        self._touched[number] = memory
+        self._touched[number] = memory, None, None
         self._added.append(memory)
         return memory
 
     def finish(self, *, always: bool = False) -> Edited:
         """Write the memories, the counters and the audit entry. If no memory changed, nothing is written. If `always`
         is true, the audit entry is written even then."""
-        memories = tuple(self._touched.values())
+        touched = list(self._touched.values())
+        memories = tuple(memory for memory, *_ in touched)
         if not memories and not always:
             return Edited(None, (), self.agent)
         edited.send(Edit, agent=self.agent, seq=self.seq, memories=memories, are_new=len(self._added) == len(memories))
-        sealed = Silo.for_agent(self.agent).seal_text("note", self.seq, self.note) if self.note else None
-        counters.apply(self.agent, [(self._weights[m.number], Weight.of(m)) for m in memories])
-        touches = [trail.Touch(m.number, self._before[m.number], snapshot(m)) for m in memories]
+        field, text = "note", self.note
+        if self.operation in authority.OPERATIONS and self.agent.wrapped_key:
+            field, text = authority.FIELD, authority.as_text(self.agent)
+        sealed = Silo.for_agent(self.agent).seal_text(field, self.seq, text) if text else None
+        counters.apply(self.agent, [(weight, Weight.of(memory)) for memory, _, weight in touched])
+        touches = [(memory.number, before, snapshot(memory)) for memory, before, _ in touched]
         self.agent.next_number += len(self._added)
-        subject = trail.Subject(self.agent.pk, self.agent.tenant_id, self.agent.label)
-        distinct = self.agent.core_tokens - self.agent.duplicate_tokens
-        draft = trail.Draft(self.actor, self.operation, self.at, self.session, self.detail, sealed, distinct)
+        draft = trail.Draft(
+            agent_id=self.agent.pk,
+            tenant_id=self.agent.tenant_id,
+            agent_label=self.agent.label,
+            seq=self.seq,
+            at=self.at,
+            actor_kind=str(self.actor.kind),
+            actor_label=self.actor.label,
+            operation=str(self.operation),
+            session=self.session,
+            detail=self.detail,
+            sealed=sealed,
+            distinct_tokens=self.agent.core_tokens - self.agent.duplicate_tokens,
+        )
         with bulk.pipelined():
             bulk.insert_many(self._added)
-            bulk.update_many([m for m in memories if self._before[m.number] is not None], self._changed)
-            counters.save(self.agent, trail.append(subject, self.head, draft, touches))
+            bulk.update_many([memory for memory, before, _ in touched if before is not None], self._changed)
+            counters.save(self.agent, trail.append(draft, bytes(self.agent.audit_mac), touches))
+        bulk.analyze(len(memories), Memory, AuditEntry, Change)
         return Edited(self.seq, memories, self.agent)
 
 
@@ -182,6 +199,7 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
         [row] = rows
         if row.tenant_id == agent.tenant_id:  # the label needs the tenant, which is already loaded
             row.tenant = agent.tenant
+        authority.require(row, agent)
         if request_key.get():
             require_valid_key(row)
         token = _locked_here.set(_locked_here.get() | {row.pk})
@@ -207,10 +225,9 @@ def begin(
             require_key(row)
         if not (row.memory_enabled or is_notice):
             raise errors.MemoryDisabled
-        head = trail.Head(row.audit_seq, bytes(row.audit_mac), row.audit_at)
         now = timezone.now()
-        at = max(now, head.at) if head.at else now  # never earlier than the previous entry
-        yield Edit(row, actor, operation, session, head, head.seq + 1, at, ignores_switches=is_notice)
+        at = max(now, row.audit_at) if row.audit_at else now  # never earlier than the previous entry
+        yield Edit(row, actor, operation, session, row.audit_seq + 1, at, ignores_switches=is_notice)
 
 
 def require_key(row: Agent) -> None:
@@ -249,7 +266,7 @@ def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
 DIGEST_BYTES = 32  # the length of a content's keyed digest
 _TIMES = ("created_at", "discarded_at", "origin", "redacted_at")
 _NAMES = ("category", "kind", "scope", "source", "superseded_by", "tokens", *_TIMES)
-_LEFT_OUT: dict[str, Any] = dict.fromkeys(_NAMES) | {"project": "", "constitutional": False}
+_LEFT_OUT: dict[str, Any] = dict.fromkeys(_NAMES) | {"project": "", "constitutional": False, "is_instruction": False}
 
 
 def snapshot(memory: Memory) -> bytes:
@@ -264,7 +281,8 @@ def snapshot(memory: Memory) -> bytes:
 
 # The result is the same as that of `json` with sorted names, but this is faster. A rollback of 10,000 memories takes
 # 30,000 snapshots.
-_FORMS: dict[str, Callable[[Any], str]] = {"constitutional": json.dumps, "superseded_by": str, "tokens": str}
+_FORMS: dict[str, Callable[[Any], str]] = {"superseded_by": str, "tokens": str}
+_FORMS |= dict.fromkeys(("constitutional", "is_instruction"), json.dumps)
 _FIELDS = [
     (name, f'"{name}":"', datetime.isoformat, '"', None)
     if name in _TIMES

@@ -4,8 +4,6 @@ Each operation is one edit (`memory/writing/edits.py`). An edit is a transaction
 one audit entry. If nothing changes, no entry is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -16,7 +14,7 @@ from audit.models import ActorKind, Operation
 from audit.trail import Actor
 from memory import errors
 from memory.models import Agent, Kind, Memory, Source
-from memory.policy import switches, tokens
+from memory.policy import switches
 from memory.policy.categories import NAMED_BY_SERVICE, UNREFINED
 from memory.policy.validation import MAX_CONTENT, Draft, checked_content, checked_tags, require_names, scope_of
 from memory.silo.silo import Silo
@@ -82,12 +80,7 @@ def revise(
         content, tags = opened.content if content is None else content, opened.tags if tags is None else tags
         if (content, tags) != (opened.content, opened.tags):
             edit.note = "\n".join(dropping)
-            edit.change(
-                memory,
-                sealed=silo.seal(memory.number, content, tags),
-                digest=silo.digest(content),
-                tokens=tokens.count(content),
-            )
+            edit.rewrite(memory, content, tags, silo)
         if origin is not None:
             edit.change(memory, origin=origin)
         return edit.finish()
@@ -99,12 +92,7 @@ def _refer(edit: Edit, besides: Mapping[int, str], silo: Silo) -> None:
     for memory in edit.take(list(besides)):
         content = besides[memory.number]
         if memory.discarded_at is None and not memory.constitutional and len(content) <= MAX_CONTENT:
-            edit.change(
-                memory,
-                sealed=silo.seal(memory.number, content, silo.open_tags(memory)),
-                digest=silo.digest(content),
-                tokens=tokens.count(content),
-            )
+            edit.rewrite(memory, content, silo.open_tags(memory), silo)
 
 
 def discard(
@@ -206,7 +194,10 @@ def consolidate(
         if apart:
             raise errors.MixedScope(apart)
         silo = Silo.for_agent(edit.agent)
-        merged = edit.add(_merged(sources, content, category, silo), silo)
+        tags = dict.fromkeys(tag for source in sources for tag in silo.open_tags(source))
+        category, origin = _merged_category(sources, category), min(source.origin for source in sources)
+        draft = Draft(content, category=category, project=first.project, tags=tuple(tags), origin=origin)
+        merged = edit.add(draft, silo)
         for source in sources:
             edit.change(source, discarded_at=edit.at, superseded_by=merged.number)
         edit.note = "\n".join(dropping)
@@ -263,16 +254,18 @@ def notify(
     """
     with edits.begin(agent, operation, actor, session=session, is_notice=True) as edit:
         edit.detail = detail
-        draft = Draft(text, kind=Kind.JOURNAL, category="behavioral", source=Source.SYSTEM).checked()
-        edit.add(draft, Silo.for_agent(edit.agent))
+        edit.add(notice(text), Silo.for_agent(edit.agent))
         return edit.finish()
+
+
+def notice(text: str) -> Draft:
+    """Return the journal memory of a notice."""
+    return Draft(text, kind=Kind.JOURNAL, category="behavioral", source=Source.SYSTEM).checked()
 
 
 def reword(edit: Edit, notice: Memory, text: str) -> None:
     """Change the text of a notice in an edit that the service makes. Raises SiloKeyMissing, SealBroken."""
-    text = checked_content(text)
-    silo = Silo.for_agent(edit.agent)
-    edit.change(notice, sealed=silo.seal(notice.number, text, ()), digest=silo.digest(text), tokens=tokens.count(text))
+    edit.rewrite(notice, checked_content(text), (), Silo.for_agent(edit.agent))
 
 
 def _editable(edit: Edit, refs: MemoryRefs, expect: Mapping[int, int] | None = None) -> list[Memory]:
@@ -311,17 +304,6 @@ def _within_half_the_budget(agent: Agent, memories: list[Memory]) -> None:
             f"Constitutional memories would have {wanted:,} tokens in total. An agent can protect at most half of its "
             f"budget, which is {agent.budget_tokens // 2:,} tokens."
         )
-
-
-def _merged(sources: list[Memory], content: str, category: str, silo: Silo) -> Draft:
-    tags = dict.fromkeys(tag for source in sources for tag in silo.open_tags(source))
-    return Draft(
-        content,
-        category=_merged_category(sources, category),
-        project=sources[0].project,
-        tags=tuple(tags),
-        origin=min(source.origin for source in sources),
-    )
 
 
 def _merged_category(sources: list[Memory], category: str) -> str:

@@ -3,8 +3,6 @@
 Signals are sent inside the edit's transaction. If a receiver raises an exception, the edit is rolled back.
 """
 
-from __future__ import annotations
-
 from django.dispatch import Signal
 
 # Sent by every edit. `agent`: the locked row. `seq`: the number of the audit entry. `memories`: the memories as they

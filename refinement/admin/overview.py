@@ -1,8 +1,6 @@
 """The overview page. It shows figures and charts that come from metadata. The number of queries does not depend on the
 number of agents."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any
@@ -13,8 +11,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from audit.consent import LAPSES
-from audit.models import AccessRequest, AccessState
+from audit.consent import open_and_active
+from audit.models import AccessRequest
 from memory.access.roles import Action, manages
 from memory.admin.base.page import DUE_REASONS, budget_bar, visible_tenant_ids
 from memory.models import Agent
@@ -33,7 +31,7 @@ def figures(request: HttpRequest) -> dict[str, Any]:
     agents = Agent.objects.filter(tenant__in=tenants)
     return {
         "is_empty": not tenants,
-        "can_add_tenants": bool(request.user.is_superuser),
+        "can_add_tenants": manages(request.user),  # type: ignore[arg-type]  # the site requires sign-in
         "counts": _counts(agents, tenants),
         "troubles": problems(),
         "heaviest": _heaviest(agents),
@@ -57,7 +55,6 @@ def _next_steps(request: HttpRequest) -> list[tuple[str, str]]:
 
 def _counts(agents: Any, tenants: list[int]) -> list[tuple[str, int, str, str]]:
     """For each figure, return its name, its count, the URL of its list, and its note."""
-    now = timezone.now()
     is_over, is_paused = Q(core_tokens__gt=F("budget_tokens")), Q(paused=True)
     totals = agents.aggregate(
         all=Count("pk"),
@@ -65,10 +62,7 @@ def _counts(agents: Any, tenants: list[int]) -> list[tuple[str, int, str, str]]:
         paused_count=Count("pk", filter=is_paused),
         over_paused=Count("pk", filter=is_over & is_paused),
     )
-    requests_by_state = AccessRequest.objects.filter(tenant_id__in=tenants).aggregate(
-        open=Count("pk", filter=Q(state=AccessState.REQUESTED, asked_at__gt=now - LAPSES)),
-        granted=Count("pk", filter=Q(state=AccessState.ACTIVE, until__gt=now)),
-    )
+    opened, active = open_and_active(AccessRequest.objects.filter(tenant_id__in=tenants))
     due = schedule.overdue().filter(tenant__in=tenants).count()
     lists, requests = (reverse(f"admin:{name}_changelist") for name in ("memory_agent", "audit_accessrequest"))
     paused_note = f"{totals['over_paused']:,} paused" if totals["over_paused"] else ""
@@ -77,8 +71,8 @@ def _counts(agents: Any, tenants: list[int]) -> list[tuple[str, int, str, str]]:
         ("over budget", totals["over"], f"{lists}?need=over", paused_note),
         ("due for refinement", due, f"{lists}?need=due", ""),
         ("paused", totals["paused_count"], f"{lists}?paused__exact=1", ""),
-        ("open access requests", requests_by_state["open"], f"{requests}?state__exact=requested", ""),
-        ("active grants", requests_by_state["granted"], f"{requests}?state__exact=active", ""),
+        ("open access requests", opened, f"{requests}?state__exact=requested", ""),
+        ("active grants", active, f"{requests}?state__exact=active", ""),
     ]
 
 

@@ -1,7 +1,5 @@
 """The page of refinement sessions, with their steps and figures. It shows no content."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -47,12 +45,8 @@ class SessionPage(ScopedAdmin):
         "": ["number", "owner", "result", "undone", "reason", "mode", "driver", "why", "model"],
         "When": ["opened_at", "closed_at"],
         "Tokens": [
-            "tokens_before",
-            "repeated_tokens",
-            "tokens_after",
-            "budget_tokens",
-            "target_tokens",
-            "breaker_state",
+            *("tokens_before", "repeated_tokens", "tokens_after"),
+            *("budget_tokens", "target_tokens", "breaker_state"),
         ],
         "Edits": ["duplicates_removed", "merged", "updated", "deleted", "protected", "promoted", "changes"],
         "The model": ["model_calls", "prompt_tokens", "cached_tokens", "completion_tokens", "model_milliseconds"],

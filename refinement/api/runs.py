@@ -1,7 +1,5 @@
 """API of the log of an agent's runs, and of the reports that `gc` writes about this log."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -92,10 +90,7 @@ def _report(report: GcReport, text: str) -> dict[str, Any]:
     is_withdrawn = report.withdrawn_at is not None
     return {
         "id": report.number,
-        "at": report.at,
-        "model": report.model,
-        "entries": report.entries,
-        "left_out": report.left_out,
+        **{name: getattr(report, name) for name in ("at", "model", "entries", "left_out")},
         "is_withdrawn": is_withdrawn,
         **{name: sections.get(name, "") for name in gc_reports.SECTIONS},
         "missing": [] if is_withdrawn else [head for name, head in gc_reports.SECTIONS.items() if name not in sections],

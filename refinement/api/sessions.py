@@ -1,7 +1,5 @@
 """API of refinement sessions. The service or the agent's own runtime drives a session."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -33,40 +31,32 @@ class SessionIn(Body):
         return attrs
 
 
-class SessionOut(serializers.Serializer[Any]):
+class SessionOut(serializers.ModelSerializer[RefinementSession]):
     """A session's state and figures; no content."""
 
     id = serializers.IntegerField(source="number")
     driver = serializers.ChoiceField(Driver.values)
     mode = serializers.ChoiceField(Mode.values)
-    trigger = serializers.CharField()
-    model = serializers.CharField()
     outcome = serializers.ChoiceField(Outcome.values)
-    reason = serializers.CharField(allow_blank=True)
-    opened_at = serializers.DateTimeField()
-    closed_at = serializers.DateTimeField(allow_null=True)
     undone_by = serializers.IntegerField(allow_null=True, help_text="audit entry that rolled back the whole session")
-    lease_until = serializers.DateTimeField(help_text="if no call renews the lease, the session is abandoned then")
-    budget_tokens = serializers.IntegerField()
-    target_tokens = serializers.IntegerField()
-    floor_tokens = serializers.IntegerField()
-    tokens_before = serializers.IntegerField(help_text="tokens of core memory, including exact duplicates")
-    tokens_after = serializers.IntegerField()
-    memories_before = serializers.IntegerField(help_text="number of core memories, including exact duplicates")
-    memories_after = serializers.IntegerField()
-    repeated_tokens = serializers.IntegerField(help_text="tokens of exact duplicates that were removed at the start")
-    duplicates_removed = serializers.IntegerField(help_text="removed at the start, from core memory and journal")
-    batch = serializers.IntegerField(help_text="counted from 0")
-    batches = serializers.IntegerField()
-    steps = serializers.IntegerField()
-    max_steps = serializers.IntegerField()
-    changes = serializers.IntegerField()
-    max_changes = serializers.IntegerField()
-    merged = serializers.IntegerField()
-    updated = serializers.IntegerField()
-    deleted = serializers.IntegerField()
-    protected = serializers.IntegerField()
-    promoted = serializers.IntegerField()
+
+    class Meta:
+        model = RefinementSession
+        fields = (
+            *("id", "driver", "mode", "trigger", "model", "outcome", "reason", "opened_at", "closed_at", "undone_by"),
+            *("lease_until", "budget_tokens", "target_tokens", "floor_tokens", "tokens_before", "tokens_after"),
+            *("memories_before", "memories_after", "repeated_tokens", "duplicates_removed", "batch", "batches"),
+            *("steps", "max_steps", "changes", "max_changes", "merged", "updated", "deleted", "protected", "promoted"),
+        )
+        read_only_fields = fields
+        extra_kwargs = {
+            "lease_until": {"help_text": "if no call renews the lease, the session is abandoned then"},
+            "tokens_before": {"help_text": "tokens of core memory, including exact duplicates"},
+            "memories_before": {"help_text": "number of core memories, including exact duplicates"},
+            "repeated_tokens": {"help_text": "tokens of exact duplicates that were removed at the start"},
+            "duplicates_removed": {"help_text": "removed at the start, from core memory and journal"},
+            "batch": {"help_text": "counted from 0"},
+        }
 
 
 class BriefingQuery(Body):

@@ -1,7 +1,5 @@
-"""API for a tenant's programs: create and configure agents, issue a first key, revoke keys. This API reads no
-content."""
-
-from __future__ import annotations
+"""API for a tenant's programs: create and configure agents, issue a first key, revoke or suspend keys. This API
+reads no content."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
@@ -9,11 +7,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.agents import lifecycle
-from memory.api.base.bodies import OPTIONAL_TEXT, Body, Text, Whole
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Text, Whole
 from memory.api.base.views import TenantView, describe_list, listed
 from memory.errors import NotFound
 from memory.models import Agent
-from refinement.api.agent import LANGUAGE, AgentOut, KeyOut, LogIn, changed, key_json
+from refinement.api.agent import LANGUAGE, AgentOut, LogIn, changed
+from refinement.api.keys import KeyOut, LabelIn, key_json
 from refinement.llm.catalog import parse as parse_model
 
 MAX_PAGE = 200
@@ -27,7 +26,7 @@ class SettingsIn(LogIn):
     refine_every = serializers.DurationField(
         required=False, allow_null=True, help_text="from one hour to ten years; null for never"
     )
-    paused = serializers.BooleanField(required=False)
+    paused = Boolean(required=False)
     max_changes = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
     max_steps = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
     max_searches = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
@@ -43,18 +42,13 @@ class NewAgentIn(SettingsIn):
     steward = serializers.EmailField(required=False)
 
 
-class NewAgentOut(AgentOut):
+class NewAgentOut(AgentOut, KeyOut):
     key = serializers.CharField(help_text="the agent's first key, shown only once")
-    prefix = serializers.CharField(help_text="name of the key; with it, you can revoke the key")
 
 
 class AgentsQuery(Body):
     cursor = Text(max_length=64, **OPTIONAL_TEXT)
     limit = serializers.IntegerField(min_value=1, max_value=MAX_PAGE, default=100)
-
-
-class LabelIn(Body):
-    label = Text(max_length=100, **OPTIONAL_TEXT)  # type: ignore[assignment]  # DRF removes it from the class
 
 
 class Agents(TenantView):
@@ -108,6 +102,14 @@ class AgentKeys(_OneAgent):
 class OneAgentKey(_OneAgent):
     @extend_schema(operation_id="agents_key_revoke", responses={204: None})
     def delete(self, request: Request, slug: str, prefix: str) -> Response:
-        """Revoke an agent's key."""
+        """Revoke an agent's key, but not its last key."""
         lifecycle.revoke_key(self.agent(slug), prefix, self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class SuspendKeys(_OneAgent):
+    @extend_schema(operation_id="agents_keys_suspend", request=None, responses=AgentOut)
+    def post(self, request: Request, slug: str) -> Response:
+        """Suspend all keys of an agent. They open nothing. Only an owner can lift the suspension, in the admin."""
+        agent = self.agent(slug)
+        return Response(AgentOut(lifecycle.suspend_keys(agent, self.actor)).data)

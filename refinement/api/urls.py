@@ -1,14 +1,12 @@
 """URLs of agents, refinement sessions and `gc` under /api/v1/."""
 
-from __future__ import annotations
-
 from django.urls import path
 
-from refinement.api import agent, runs, sessions, tenant
+from refinement.api import agent, keys, runs, sessions, tenant
 
 urlpatterns = [
     path("agent", agent.OwnAgent.as_view()),
-    path("agent/keys", agent.Keys.as_view()),
+    path("agent/keys", keys.Keys.as_view()),
     path("context", agent.Context.as_view()),
     path("runs", runs.Runs.as_view()),
     path("gc-reports", runs.Reports.as_view()),
@@ -21,5 +19,6 @@ urlpatterns = [
     path("agents", tenant.Agents.as_view()),
     path("agents/<str:slug>", tenant.OneAgent.as_view()),
     path("agents/<str:slug>/keys", tenant.AgentKeys.as_view()),
+    path("agents/<str:slug>/keys/suspend", tenant.SuspendKeys.as_view()),
     path("agents/<str:slug>/keys/<slug:prefix>", tenant.OneAgentKey.as_view()),
 ]

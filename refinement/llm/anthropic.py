@@ -6,8 +6,6 @@ gets a cache mark: the prompt cache can serve everything up to a mark. The serve
 four are used, because each mark covers everything before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -18,7 +16,6 @@ from refinement.llm.base import Message, ModelNotConfigured, Request, Tool, Usag
 from refinement.llm.openai import tool_name
 from refinement.providers import Availability
 
-BASE_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
 CACHE_MARKS = 4
 
@@ -86,10 +83,10 @@ class Anthropic(http.HttpModel):
         "model_context_window_exceeded": "length",
     }
 
-    def __init__(self, api_key: str, base_url: str = BASE_URL, availability: Availability | None = None) -> None:
+    def __init__(self, api_key: str, base_url: str, availability: Availability | None = None) -> None:
         key = http.checked_key(api_key, self.who)
         if not key:
-            raise ModelNotConfigured("Anthropic needs an API key: set ANTHROPIC_API_KEY.")
+            raise ModelNotConfigured("No Anthropic key on this server: set ANTHROPIC_API_KEY.")
         super().__init__(base_url, {"x-api-key": key, "anthropic-version": VERSION}, availability)
 
     def body(self, request: Request) -> dict[str, Any]:

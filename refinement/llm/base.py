@@ -15,6 +15,8 @@ from pydantic_core import from_json
 
 from config.errors import MODEL, USAGE, DomainError
 
+MAX_OUTPUT_TOKENS = 4096  # of one reply
+
 
 class ModelError(DomainError):
     """A model call has failed, or its reply is not usable.
@@ -32,6 +34,11 @@ class ModelError(DomainError):
         self.usage = usage or Usage()
         self.calls = 0
         self.status, self.server_message = status, server_message
+
+    @property
+    def is_configuration(self) -> bool:
+        """Whether the operator or the agent's settings must correct a key, an address or a name."""
+        return isinstance(self, ModelNotConfigured) or self.status in (401, 403, 404)
 
 
 class ModelUnavailable(ModelError):
@@ -69,6 +76,13 @@ class ModelNotConfigured(ModelError):
 
     code = "model_not_configured"
     exit_code = USAGE
+
+
+class NoModel(ModelNotConfigured):
+    """After a claim, no model is called until the agent's side has named one."""
+
+    def __init__(self) -> None:
+        super().__init__("No model is set. The agent's side must set one: PATCH /api/v1/agent, or accept a proposal.")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -143,20 +157,17 @@ class Request:
     retries.
 
     `is_cut_short` is true if `seconds` is less than the usual limit. Then a timeout is not a failure of the server.
-    `is_shared` is true if the call uses the provider's state, which all processes share. Such a call waits while the
-    provider is closed. The success or failure of the call changes this state. If `quotes` is true, errors include the
-    server's own message. This message may repeat content.
+    If `quotes` is true, errors include the server's own message. This message may repeat content.
     """
 
     model: str
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
-    max_output_tokens: int = 4096
+    max_output_tokens: int = MAX_OUTPUT_TOKENS
     temperature: float | None = None
     seconds: float = 120.0
     is_cut_short: bool = False
     retries: int = 3
-    is_shared: bool = True
     quotes: bool = False
     long: LongText | None = None
 

@@ -1,10 +1,11 @@
 """Opens the model of an agent. The agent's setting has the form `provider/name`. The name may contain slashes too."""
 
-from __future__ import annotations
+from fnmatch import fnmatchcase
 
 from django.conf import settings
 
-from refinement.llm.base import Model, ModelNotConfigured
+from memory.models import Agent
+from refinement.llm.base import Model, ModelNotConfigured, NoModel
 from refinement.providers import Availability
 
 PROVIDERS = ("openai", "anthropic", "ollama", "builtin")
@@ -24,15 +25,27 @@ def parse(model: str) -> tuple[str, str]:
         raise ModelNotConfigured(f"Write a model as provider/name. The provider must be one of: {choices}.")
     if provider == "builtin" and name != "dedupe":
         raise ModelNotConfigured("The only built-in model is builtin/dedupe.")
+    if settings.MODELS and not any(fnmatchcase(model, pattern) for pattern in settings.MODELS):
+        raise ModelNotConfigured(f"This server does not allow this model. Use one of: {', '.join(settings.MODELS)}.")
     return provider, name
 
 
-def open_model(model: str) -> tuple[Model, str]:
+def weight(model: str) -> int:
+    """The number by which the tokens of a model are multiplied: that of the first pattern in MODELS that matches."""
+    return next((weight for pattern, weight in settings.MODELS.items() if fnmatchcase(model, pattern)), 1)
+
+
+def open_model(model: str, agent: Agent | None = None) -> tuple[Model, str]:
     """The adapter for a model, and the model's name for the adapter's requests. Makes no call. Raises
     `ModelNotConfigured`.
 
+    If `agent` is set, the calls are on behalf of this agent. They wait while the model is closed, and report their
+    results (`refinement.providers`).
+
     An adapter is imported only when it is first used, because it loads an HTTP client or a library that compares words.
     """
+    if not model:
+        raise NoModel
     provider, name = parse(model)
     if provider == "builtin":
         from refinement.llm.dedupe import Dedupe
@@ -40,10 +53,9 @@ def open_model(model: str) -> tuple[Model, str]:
         return Dedupe(), name
     from refinement.llm import anthropic, ollama, openai
 
-    availability = Availability(model)
+    availability = Availability(model, agent) if agent else None
     if provider == "openai":
-        return openai.OpenAI(settings.OPENAI_API_KEY or "", settings.OPENAI_BASE_URL, availability), name
+        return openai.OpenAI(settings.OPENAI_API_KEY, settings.OPENAI_BASE_URL, availability), name
     if provider == "anthropic":
-        key = settings.ANTHROPIC_API_KEY or ""
-        return anthropic.Anthropic(key, settings.ANTHROPIC_BASE_URL, availability), name
+        return anthropic.Anthropic(settings.ANTHROPIC_API_KEY, settings.ANTHROPIC_BASE_URL, availability), name
     return ollama.Ollama(settings.OLLAMA_BASE_URL, availability), name

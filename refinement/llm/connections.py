@@ -4,10 +4,7 @@ Reads and writes end at the call's deadline. A client follows no redirects, beca
 All tenants share a client, so it keeps no cookies. A client ignores proxy variables and .netrc. It uses SSL_CERT_FILE.
 """
 
-from __future__ import annotations
-
 import atexit
-import logging
 import os
 import ssl
 import threading
@@ -20,10 +17,6 @@ import httpx
 
 IDLE_SECONDS = 30.0
 WRITE_BYTES = 64 * 1024
-
-# These libraries log addresses at INFO and response headers at DEBUG.
-for _name in ("httpx", "httpcore"):
-    logging.getLogger(_name).setLevel(logging.WARNING)
 
 _current_call = threading.local()
 

@@ -4,8 +4,6 @@ It merges near duplicates and keeps the fullest wording unchanged. It changes no
 tokens. The same conversation always gets the same reply.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

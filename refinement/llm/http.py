@@ -15,8 +15,9 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import httpx
 import stamina
@@ -87,16 +88,6 @@ class Content(NamedTuple):
     stop: str | None
 
 
-Part = TypeVar("Part", bound=Cost)
-
-
-def _parsed(value: Any, kind: type[Part]) -> Part | None:
-    try:
-        return kind.model_validate(value)
-    except ValidationError:
-        return None
-
-
 # --- a model
 
 
@@ -135,11 +126,13 @@ class HttpModel(ABC):
 
     def _reply(self, body: bytes, request: Request, call: _Call) -> Reply:
         value = json_value(body)
-        answer = _parsed(value, self.answer)
-        if answer is None:
-            cost = _parsed(value, self.cost)
-            usage = cost.spent() if cost else None
-            raise ModelReplyInvalid(f"{self.who} sent a reply that does not follow its protocol.", usage)
+        try:
+            answer = self.answer.model_validate(value)
+        except ValidationError:
+            usage = Usage()
+            with suppress(ValidationError):
+                usage = self.cost.model_validate(value).spent()
+            raise ModelReplyInvalid(f"{self.who} sent a reply that does not follow its protocol.", usage) from None
         content = self.read(answer)
         calls = tool_calls(content.calls, request)
         stop = self.stops.get(content.stop or "", "other")
@@ -180,7 +173,7 @@ class _Call:
         self.model = model
         self.request = request
         self.content = _encoded(model.body(request))
-        self.availability = model.availability if request.is_shared else None
+        self.availability = model.availability
         self.is_cut_short = request.is_cut_short
         self.deadline = time.monotonic() + request.seconds
         self.made = 0
@@ -231,7 +224,7 @@ class _Call:
         if self.availability is None:
             return
         if not isinstance(error, ModelUnavailable):
-            self.availability.answered()
+            self.availability.answered(is_reply=error is None)
         elif not (self.is_cut_short and isinstance(error, ModelTimedOut)):
             self.availability.failed(error.retry_after, is_unreachable=error.is_unreachable)
 
@@ -323,9 +316,9 @@ def _reason(status: int) -> str:
 
 _REASONS = {
     400: "it does not accept this request for this model",
-    401: "the API key is missing or wrong",
-    403: "the API key may not use this model",
-    404: "no such model or address",
+    401: "the API key is missing or wrong; correct it in the server's settings",
+    403: "the API key may not use this model; correct the key or the agent's model",
+    404: "no such model or address; correct the agent's model or the server's settings",
     413: "the request is too large",
 }
 

@@ -7,8 +7,6 @@ and drop nothing. A large context needs much RAM or GPU memory. Ollama reloads t
 powers of two.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Literal
 
@@ -16,7 +14,6 @@ from refinement.llm import http, openai
 from refinement.llm.base import Message, Request, Usage
 from refinement.providers import Availability
 
-BASE_URL = "http://127.0.0.1:11434"
 LEAST_CONTEXT = 4096
 TEMPLATE_TOKENS = 512
 
@@ -51,7 +48,7 @@ class Ollama(http.HttpModel):
     answer = _Answer
     stops = {"stop": "end", "length": "length"}
 
-    def __init__(self, base_url: str = BASE_URL, availability: Availability | None = None) -> None:
+    def __init__(self, base_url: str, availability: Availability | None = None) -> None:
         super().__init__(base_url, {}, availability)
 
     def body(self, request: Request) -> dict[str, Any]:

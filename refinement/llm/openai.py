@@ -6,27 +6,21 @@ Two fields are sent only to OpenAI itself, because other servers may refuse unkn
 - `store: false`: without this field, OpenAI stores the conversations of new accounts.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
+
+from pydantic import AliasPath, Field
 
 from refinement.llm import http
 from refinement.llm.base import Message, ModelNotConfigured, ModelReplyInvalid, Request, Tool, ToolCall, Usage
 from refinement.providers import Availability
 
-BASE_URL = "https://api.openai.com/v1"
-
-
-class _CachedTokens(http.Wire):
-    cached_tokens: http.Count | None = None
-
 
 class _Tokens(http.Wire):
     prompt_tokens: http.Count
     completion_tokens: http.Count = 0
-    prompt_tokens_details: _CachedTokens | None = None
+    cached: http.Count | None = Field(None, validation_alias=AliasPath("prompt_tokens_details", "cached_tokens"))
 
 
 class _Cost(http.Cost):
@@ -35,9 +29,7 @@ class _Cost(http.Cost):
     def spent(self) -> Usage:
         if self.usage is None:
             return Usage()
-        details = self.usage.prompt_tokens_details
-        cached = details.cached_tokens if details else None
-        return Usage(self.usage.prompt_tokens, cached or 0, self.usage.completion_tokens)
+        return Usage(self.usage.prompt_tokens, self.usage.cached or 0, self.usage.completion_tokens)
 
 
 class _Function(http.Wire):
@@ -78,12 +70,12 @@ class OpenAI(http.HttpModel):
     answer = _Answer
     stops = {"stop": "end", "length": "length", "tool_calls": "tool_calls", "function_call": "tool_calls"}
 
-    def __init__(self, api_key: str = "", base_url: str = BASE_URL, availability: Availability | None = None) -> None:
+    def __init__(self, api_key: str, base_url: str, availability: Availability | None = None) -> None:
         key = http.checked_key(api_key, self.who)
         super().__init__(base_url, {"Authorization": f"Bearer {key}"} if key else {}, availability)
         self.is_official = re.match(r"https?://api\.openai\.com([:/]|$)", self.base_url, re.IGNORECASE) is not None
         if self.is_official and not key:
-            raise ModelNotConfigured("OpenAI needs an API key: set OPENAI_API_KEY.")
+            raise ModelNotConfigured("No OpenAI key on this server: set OPENAI_API_KEY.")
 
     def body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {"model": request.model}

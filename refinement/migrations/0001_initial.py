@@ -3,6 +3,8 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
+from config.reversing import keep_rows
+
 
 class Migration(migrations.Migration):
 
@@ -167,4 +169,5 @@ class Migration(migrations.Migration):
             model_name='refinementsession',
             constraint=models.CheckConstraint(condition=models.Q(('outcome', 'open'), ('closed_at__isnull', False), _connector='XOR'), name='session_closed_has_time'),
         ),
+        keep_rows("refinement"),
     ]

@@ -1,9 +1,9 @@
 """Liveness and readiness, for load balancers and operators. The responses name no tenant and no agent."""
 
-from __future__ import annotations
-
 from functools import cache
+from tempfile import TemporaryFile
 
+from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import ProgrammingError, connection
 from django.db.migrations.loader import MigrationLoader
@@ -11,10 +11,11 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
+from config import queue
 from config.errors import ConfigurationError
 from config.keyring import keyring
-from config.queue import QueueUnreachable, depth, unattended
-from refinement import providers
+from memory.models import Agent
+from refinement import probe, providers
 
 OK = "ok"
 
@@ -29,10 +30,11 @@ def ready(_: HttpRequest) -> JsonResponse:
     """Whether the service is ready. The status is 200 if the database answers and has all migrations, the keys are
     valid, and the queue can be reached. Otherwise the status is 503.
 
-    The text of each part is "ok" or a problem. The parts `workers` and `models` do not change the status.
+    The text of each part is "ok" or a problem. The parts `disk`, `workers` and `models` do not change the status.
     """
     parts = {"database": _database(), "keys": _keys(), "queue": _queue()}
     is_ready = all(state == OK for state in parts.values())
+    parts["disk"] = _disk()
     if parts["database"] == OK:
         parts |= {"workers": _workers(), "models": _models()}
     return JsonResponse({"status": OK if is_ready else "unready", **parts}, status=200 if is_ready else 503)
@@ -68,14 +70,22 @@ def _keys() -> str:
     return OK
 
 
+def _disk() -> str:
+    """Whether a file can be written in VAR_DIR. The embedded database, the vaults and some letters are there."""
+    try:
+        with TemporaryFile(dir=settings.VAR_DIR) as file:
+            file.write(bytes(4_096))
+            file.flush()
+    except OSError as failure:
+        return f"cannot be written ({failure.strerror}): check the free space, the owner and the mode of VAR_DIR"
+    return OK
+
+
 def _queue() -> str:
     try:
-        depth()
+        return "cannot be reached: check that Redis runs and that REDIS_URL is right" if queue.problem() else OK
     except DatabaseError:
         return "is in the database, which cannot be used"
-    except QueueUnreachable:
-        return "cannot be reached: check that Redis runs and that REDIS_URL is right"
-    return OK
 
 
 def problems() -> list[str]:
@@ -84,18 +94,17 @@ def problems() -> list[str]:
 
 
 def _workers() -> str:
-    return unattended() or OK
+    return queue.unattended() or OK
 
 
 def _models() -> str:
-    """A text about the providers that are not called now. It names no model, because a model is a tenant's setting."""
-    closed = {
-        f"a model of {providers.of(name)}" if "/" in name else name: until for name, until in providers.closed().items()
-    }
-    return (
-        "; ".join(
-            f"{name} does not respond and is not called until {until:%Y-%m-%d %H:%M:%S} UTC"
-            for name, until in closed.items()
-        )
-        or OK
+    """A text about the errors of the configuration, and about the providers that are not called now. It names no model,
+    because a model is a tenant's setting."""
+    wrong = probe.problems(Agent.objects.filter(memory_enabled=True).values_list("model", flat=True).distinct())
+    waits = (
+        f"{'a model of ' if '/' in name else ''}{providers.of(name)} does not respond and is not called until "
+        f"{until:%Y-%m-%d %H:%M:%S} UTC"
+        for name, until in providers.closed().items()
+        if name not in wrong and not name.isdigit()  # a number: closed only for one agent
     )
+    return "; ".join([*sorted({problem.rstrip(".") for problem in wrong.values()}), *dict.fromkeys(waits)]) or OK

@@ -4,10 +4,8 @@ Requests are counted in config/request_metrics.py. All other figures are read fr
 request.
 """
 
-from __future__ import annotations
-
-import os
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from django.conf import settings
@@ -18,7 +16,6 @@ from django.utils.crypto import constant_time_compare
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from config import request_metrics
@@ -26,8 +23,6 @@ from config.queue import QueueUnreachable, depth, next_sweep
 from refinement import providers, schedule
 from refinement.llm.catalog import PROVIDERS
 from refinement.models import RefinementSession, Waiting
-
-FILES = "PROMETHEUS_MULTIPROC_DIR"  # prometheus-client's variable for the folder of the counts
 
 
 @require_safe
@@ -39,10 +34,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if not constant_time_compare(request.headers.get("Authorization", ""), f"Bearer {settings.METRICS_TOKEN}"):
         return HttpResponse(status=401, headers={"WWW-Authenticate": 'Bearer realm="palimpsest metrics"'})
     registry = CollectorRegistry()
-    if os.environ.get(FILES):
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # the requests of all processes
-    else:
-        registry.register(request_metrics.registry)
+    registry.register(request_metrics.Requests())
     registry.register(_Stored())
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
@@ -51,10 +43,7 @@ class _Stored(Collector):
     """The figures from the database and the queue. The number of queries does not depend on the number of agents."""
 
     def collect(self) -> Iterator[Metric]:
-        yield from _sessions()
-        yield from _due()
-        yield from _backlog()
-        yield from _queue()
+        return chain(_sessions(), _due(), _backlog(), _queue())
 
 
 def _sessions() -> Iterator[Metric]:

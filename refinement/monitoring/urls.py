@@ -1,7 +1,5 @@
 """URLs for load balancers and Prometheus."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from refinement.monitoring import health, metrics

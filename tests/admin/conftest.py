@@ -9,8 +9,9 @@ from django.test import Client
 from django_otp.oath import TOTP
 
 from memory.accounts import people
-from memory.models import Authenticator, Membership, Person, Role
+from memory.models import Authenticator, Person, Role
 from tests.conftest import House
+from tests.members import join
 from tests.second_factors import enrol
 
 PASSWORD, NEW_PASSWORD = "a good long passphrase", "another good passphrase"
@@ -97,7 +98,7 @@ def staff(house: House) -> Staff:
     staff = {}
     for role in Role.values:
         staff[role] = enrolled(f"{role}@acme.test")
-        Membership.objects.create(person=staff[role], tenant=house.ada.tenant, role=role)
+        join(person=staff[role], tenant=house.ada.tenant, role=role)
     return staff | {
         "superuser": enrolled("root@service.test", is_superuser=True),
         "stranger": enrolled("nobody@else.test"),

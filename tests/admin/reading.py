@@ -10,7 +10,7 @@ from audit.consent import Scope
 from audit.models import AuditEntry
 from audit.trail import Actor
 from memory.admin.plain_pages.reading import grant_url
-from memory.consent import grants
+from memory.consent import approval, requests
 from memory.models import Agent, Person
 from tests.admin.actions import html
 from tests.steps import ME, fresh
@@ -26,13 +26,13 @@ def asking(person: Person) -> Asking:
 
 def asked(agent: Agent, person: Person, scope: Scope = SILO, seconds: int = 3_600) -> int:
     """The number of a new request for access."""
-    return grants.ask(fresh(agent), asking(person), purpose=PURPOSE, scope=scope, seconds=seconds).number
+    return requests.ask_to_read(fresh(agent), asking(person), purpose=PURPOSE, scope=scope, seconds=seconds).number
 
 
 def granted(agent: Agent, person: Person, scope: Scope = SILO, seconds: int = 3_600, by: Actor = ME) -> int:
     """The number of a new grant."""
     number = asked(agent, person, scope, seconds)
-    grants.approve(fresh(agent), number, by)
+    approval.approve(fresh(agent), number, by)
     return number
 
 

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from audit.models import AccessRequest, AccessState
+from audit.models import AccessRequest, State
 from memory.accounts import people
 from memory.models import Person
 from tests.admin.actions import html
@@ -50,7 +50,7 @@ def test_a_person_changes_their_password(house: House, pat: Person, client: Clie
     granted(house.ada, pat)
     assert "Active grants that will end: 1." in html(client.get(address))
     assert "Password changed" in html(client.post(address, password_form(pat)))
-    assert AccessRequest.objects.get().state == AccessState.REVOKED
+    assert AccessRequest.objects.get().state == State.REVOKED
     assert client.get("/admin/").status_code == other.get("/admin/").status_code == 302
     assert Person.objects.get(pk=pat.pk).check_password(NEW_PASSWORD)
 
@@ -89,7 +89,7 @@ def test_a_person_replaces_their_second_factor(house: House, pat: Person, client
     assert "replaced" in html(client.post(address, form | {"code": new_code(pat, nonce)}))
     assert Person.objects.get(pk=pat.pk).authenticator.confirmed
     assert seed(pat) != before
-    assert AccessRequest.objects.get().state == AccessState.REVOKED
+    assert AccessRequest.objects.get().state == State.REVOKED
     assert client.get("/admin/").status_code == 302
     assert sign_in(client, Person.objects.get(pk=pat.pk), code=code(pat, 1)).status_code == 302
 

@@ -21,7 +21,7 @@ from audit.trail import Actor
 from config import queue
 from memory.accounts import invitations
 from memory.agents import lifecycle, rule_changes
-from memory.consent import grants, proposals, removal_requests
+from memory.consent import approval, requests
 from memory.models import Agent, AgentKey, Invitation, Membership, Memory, Person, Tenant, TenantKey
 from memory.writing import operations
 from refinement import backlog, loop, schedule, scheduling
@@ -31,7 +31,7 @@ from tests.admin.actions import confirm, html, messages_of, pages_of, post, stat
 from tests.admin.conftest import Enter, SignedIn, Staff, sign_in
 from tests.conftest import OPERATOR, House
 from tests.privacy.marker import MARKER
-from tests.steps import ME, fresh
+from tests.steps import ME, fresh, signed_update
 from tests.tampering import undone
 
 PURPOSE = "A customer got a wrong opening hour."
@@ -42,6 +42,7 @@ ROLES = sorted(VIEWERS | {"stranger"})
 # Each action: the roles that may run it, and the model of its rows.
 ACTIONS: dict[str, tuple[set[str], type[Any]]] = {
     **dict.fromkeys(("refine_now", "pause", "resume", "memory_off", "memory_on"), (MANAGERS, Agent)),
+    "suspend_keys": (MANAGERS, Agent),
     "verify": (VIEWERS, Agent),
     **dict.fromkeys(("protect", "unprotect", "restore"), (MANAGERS, Memory)),
     "ask_to_read": (VIEWERS, Memory),
@@ -49,7 +50,7 @@ ACTIONS: dict[str, tuple[set[str], type[Any]]] = {
     **dict.fromkeys(("roll_back_entry", "roll_back_before"), (MANAGERS, AuditEntry)),
     "revoke": (MANAGERS, AccessRequest),
     "ask_redaction": ({"owner"}, Memory),
-    **dict.fromkeys(("ask_erasure", "withdraw_removals"), ({"owner"}, Agent)),
+    **dict.fromkeys(("ask_erasure", "withdraw_removals", "lift_suspension"), ({"owner"}, Agent)),
     "withdraw_proposal": ({"admin"}, Agent),  # the person who proposed
     "revoke_key": (MANAGERS, AgentKey),  # and TenantKey
     "remove": ({"owner", "superuser"}, Membership),
@@ -69,13 +70,13 @@ def agents(house: House, staff: Staff) -> House:
         operations.protect(fresh(agent), [3], OWNER)
         loop.refine(fresh(agent), trigger="manual")
         grant_to(Asking(999, "other@acme.test"), agent)
-        proposals.propose(fresh(agent), Actor.person("admin@acme.test"), model="openai/gpt")
+        requests.propose(fresh(agent), Actor.person("admin@acme.test"), model="openai/gpt")
     return house
 
 
 def grant_to(person: Asking, agent: Agent) -> AccessRequest:
-    number = grants.ask(fresh(agent), person, purpose=PURPOSE, scope=Scope("silo")).number
-    grants.approve(fresh(agent), number, ME)
+    number = requests.ask_to_read(fresh(agent), person, purpose=PURPOSE, scope=Scope("silo")).number
+    approval.approve(fresh(agent), number, ME)
     return AccessRequest.objects.get(agent_id=agent.pk, number=number)
 
 
@@ -96,7 +97,11 @@ def row_for(action: str, agent: Agent) -> Any:
     if action == "memory_on":
         rule_changes.change(fresh(agent), OPERATOR, enabled=False)
     if action == "withdraw_removals":
-        removal_requests.ask_erasure(fresh(agent), OWNER, reason="request 17")
+        requests.ask_erasure(fresh(agent), OWNER, reason="request 17")
+    if action == "lift_suspension":
+        lifecycle.suspend_keys(fresh(agent), OPERATOR)
+    if action == "revoke_key":  # not the last key
+        lifecycle.issue_key(fresh(agent), ME)
     memories, entries = Memory.objects.filter(agent=agent), AuditEntry.objects.filter(agent_id=agent.pk, changes=1)
     return {
         "protect": lambda: memories.get(number=4),
@@ -108,7 +113,7 @@ def row_for(action: str, agent: Agent) -> Any:
         "roll_back_entry": entries.last,
         "roll_back_before": entries.last,
         "revoke": lambda: AccessRequest.objects.get(agent_id=agent.pk),
-        "revoke_key": lambda: AgentKey.objects.get(agent=agent),
+        "revoke_key": lambda: AgentKey.objects.filter(agent=agent).first(),
         "remove": lambda: membership_in(agent.tenant),
         "withdraw": lambda: invitation_to(agent.tenant),
     }.get(action, lambda: fresh(agent))()
@@ -315,7 +320,7 @@ def test_verify_reports_the_state_of_the_trail(agents: House, enter: Enter, monk
 
 
 def test_actions_on_an_erased_agent_are_refused(agents: House, client: Client) -> None:
-    Agent.objects.filter(pk=agents.ada.pk).update(wrapped_key=b"")
+    signed_update(Agent.objects.filter(pk=agents.ada.pk), wrapped_key=b"")
     for action in ("refine_now", "protect", "restore"):
         response = confirm(client, action, row_for(action, agents.ada))
         assert response.status_code == 302

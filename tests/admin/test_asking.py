@@ -9,13 +9,13 @@ from django.urls import reverse
 
 from audit.models import AccessRequest, AuditEntry
 from memory.admin.base.page import ask_access_url
-from memory.consent import grants
+from memory.consent import requests
 from memory.models import Agent
 from tests import steps
 from tests.admin.actions import html
 from tests.admin.conftest import Enter, Staff
 from tests.privacy.marker import MARKER
-from tests.steps import ME, fresh
+from tests.steps import ME, fresh, signed_update
 
 PURPOSE = "A customer got a wrong opening hour."
 FORM = {"purpose": PURPOSE, "kind": "memories", "numbers": "1, 2-3", "seconds": "3600"}
@@ -78,7 +78,7 @@ def test_the_form_and_the_request_show_who_decides(
     agents_side: dict[str, Any], text: str, address: str, ada: Agent, client: Client, settings: Any
 ) -> None:
     settings.DEBUG = True  # mail goes to the console
-    Agent.objects.filter(pk=ada.pk).update(**agents_side)
+    signed_update(Agent.objects.filter(pk=ada.pk), **agents_side)
     page = html(client.get(address))
     assert text in page
     assert f'<a href="/admin/memory/agent/{ada.pk}/change/">acme/ada</a>' in page
@@ -89,9 +89,9 @@ def test_a_steward_does_not_request_access_for_themselves(
     address: str, ada: Agent, client: Client, settings: Any
 ) -> None:
     settings.DEBUG = True  # mail goes to the console
-    Agent.objects.filter(pk=ada.pk).update(steward="Owner+x@acme.test", is_steward_only=True)
+    signed_update(Agent.objects.filter(pk=ada.pk), steward="Owner+x@acme.test", is_steward_only=True)
     assert "You cannot decide about your own request" in html(client.get(address))
-    assert "You are the steward, so nobody can decide about your request" in html(client.post(address, FORM))
+    assert "The requester is the steward, so nobody can decide about this request" in html(client.post(address, FORM))
     assert not AccessRequest.objects.exists()
 
 
@@ -100,7 +100,7 @@ def test_a_person_at_their_limit_learns_when_to_try_again(
 ) -> None:
     settings.ASKS_PER_PERSON = 1
     assert client.post(address, FORM).status_code == 302
-    grants.deny(fresh(ada), AccessRequest.objects.get().number, ME)
+    requests.deny(fresh(ada), AccessRequest.objects.get().number, ME)
     response = client.post(address, FORM)
     assert response.status_code == 200
     assert "You reached the limit of 1 requests" in html(response)
@@ -119,7 +119,7 @@ def test_forms_warn_when_a_steward_cannot_receive_mail(address: str, ada: Agent,
     smtp, settings.EMAIL_BACKEND = (f"django.core.mail.backends.{name}.EmailBackend" for name in ("smtp", "console"))
     assert warnings(general, propose, add) == {True}
     assert warnings(refusal, address) == {False}, "an agent without a steward needs no mail"
-    Agent.objects.filter(pk=ada.pk).update(steward="stew@else.test")
+    signed_update(Agent.objects.filter(pk=ada.pk), steward="stew@else.test")
     assert warnings(refusal, address, propose) == warnings("EMAIL_URL, such as smtp+tls://", address) == {True}
     for page, form in ((address, FORM), (propose, {"model": "openai/gpt"})):
         assert "set EMAIL_URL, such as smtp+tls://" in html(client.post(page, form))

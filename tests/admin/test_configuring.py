@@ -20,14 +20,14 @@ from audit.models import AuditEntry, Operation
 from memory.access import authentication
 from memory.admin.agent_forms import NewAgentForm, SettingsForm
 from memory.agents import lifecycle
-from memory.consent import proposals
+from memory.consent import approval, claims
 from memory.errors import KeyRejected
-from memory.models import Agent, AgentKey, TenantKey
+from memory.models import Agent, AgentKey, Tenant, TenantKey
 from refinement.api.tenant import NewAgentIn, SettingsIn
 from tests import steps
 from tests.admin.actions import confirm, html, post
 from tests.admin.test_permissions import SETTINGS
-from tests.conftest import OPERATOR, House
+from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
 
@@ -53,8 +53,10 @@ def count_of(operation: str, **filters: Any) -> int:
 
 
 def test_the_forms_have_the_fields_of_the_api() -> None:
-    assert set(SettingsForm.base_fields) == set(SettingsIn().get_fields())
-    assert set(NewAgentForm.base_fields) - {"tenant"} == set(NewAgentIn().get_fields()) - {"paused"}
+    assert set(SettingsForm().fields) == set(SettingsIn().get_fields())
+    assert set(NewAgentForm(tenants=Tenant.objects.none()).fields) - {"tenant"} == set(NewAgentIn().get_fields()) - {
+        "paused"
+    }
 
 
 def test_an_agent_is_added_with_its_settings_and_a_key(house: House, client: Client) -> None:
@@ -150,7 +152,7 @@ BAD_PROPOSALS = [
     ({}, "changes nothing"),
     ({"model": "gpt"}, "provider/name"),
     ({"model": "\0"}, "Null characters"),
-    ({"model": ""}, "required"),
+    ({"model": ""}, "Must have 1 to 200 characters"),
     ({"steward": "a%b.test@c.test"}, "plain email address"),
     ({"memory_path": "/etc/passwd"}, "Must be under"),
     ({"memory_path": "../globex/bob.md"}, "Must be under"),
@@ -171,7 +173,7 @@ def test_a_memory_file_is_proposed_and_shown(ada: Agent, client: Client, setting
     path, proposed = f"{tmp_path}/acme/ada.md", html(client.get(page(ada, "change")))
     assert f"its memory file: {path}" in proposed
     assert "the agent&#x27;s memory, encrypted" in proposed
-    proposals.accept(fresh(ada), steps.last_entry(ada).seq, steps.ME)
+    approval.approve(fresh(ada), steps.last_entry(ada).seq, steps.ME)
     assert f"{path}, in clear text" in html(client.get(page(ada, "change")))
 
 
@@ -212,10 +214,26 @@ def test_a_bad_label_is_refused(ada: Agent, client: Client) -> None:
 
 
 def test_no_key_is_created_for_an_agent_whose_runtime_has_its_own(ada: Agent, client: Client) -> None:
-    lifecycle.exchange_key(AgentKey.objects.get(agent=ada), OPERATOR)
+    claims.exchange(AgentKey.objects.get(agent=ada), steps.ME)
     assert "side can issue a key" in html(client.post(page(ada, "create_first_key"), {"label": ""}))
     steps.remember(ada, f"{MARKER} likes tea")
     assert page(ada, "create_first_key") not in html(client.get(page(ada, "change")))
+
+
+def test_the_pages_say_what_is_lost_and_what_is_missing(ada: Agent, client: Client) -> None:
+    claims.exchange(AgentKey.objects.get(agent=ada), steps.ME)
+    shown = html(client.get(page(ada, "change")))
+    assert ("No model is set" in shown, "with runtime" in shown) == (True, True)
+    assert "No model is set" in html(client.get("/admin/memory/agent/"))
+    assert client.post(page(ada, "propose"), {"steward": "sue@else.test"}).status_code == 302
+    assert steps.last_entry(ada).detail["proposed"] == {"steward": "sue@else.test"}
+    assert "can end the last key" in html(post(client, "revoke_key", AgentKey.objects.get(agent=ada, revoked_at=None)))
+    asked = html(post(client, "suspend_keys", fresh(ada)))
+    assert "can then get a new key with its recovery code. Otherwise, nobody" in asked
+    lifecycle.change(fresh(ada), steps.ME, steward="sue@else.test")
+    assert "its steward, sue@else.test, receives by mail" in html(post(client, "suspend_keys", fresh(ada)))
+    assert confirm(client, "suspend_keys", fresh(ada)).status_code == 302
+    assert "keys suspended" in html(client.get(page(ada, "change")))
 
 
 def test_a_tenants_key_works_until_it_is_revoked(house: House, client: Client) -> None:
@@ -228,6 +246,7 @@ def test_a_tenants_key_works_until_it_is_revoked(house: House, client: Client) -
 
 def test_a_key_is_listed_and_is_revoked_once(house: House, client: Client) -> None:
     key, listed = AgentKey.objects.get(agent=house.ada), html(client.get(page(house.ada, "keys"), follow=True))
+    lifecycle.issue_key(house.ada, steps.ME)
     assert (key.prefix in listed, AgentKey.objects.get(agent=house.bob).prefix in listed) == (True, False)
     assert "never used" in html(post(client, "revoke_key", key))
     assert authentication.is_key_of(house.ada, house.ada_key)

@@ -15,10 +15,10 @@ from config import queue
 from memory.admin.base.help_texts import EMPTY_TEXTS, LIMITS
 from memory.agents import lifecycle
 from memory.models import Agent, Invitation, Person, Tenant
-from refinement import backlog, limits, loop
+from refinement import backlog, limits, loop, providers
 from refinement.admin import overview
 from refinement.models import Provider
-from tests import steps
+from tests import refining, steps
 from tests.admin.actions import html
 from tests.admin.conftest import Enter, SignedIn, Staff, enrolled
 from tests.admin.reading import asked, granted
@@ -123,6 +123,22 @@ def test_it_shows_why_due_agents_wait(house: House, enter: Enter) -> None:
     assert "Due agents wait" not in html(client.get("/admin/"))
     Provider.objects.create(name="openai", failures=2, shut_until=timezone.now() + timedelta(minutes=1))
     assert "Due agents wait: openai does not respond and is not called until" in html(client.get("/admin/"))
+
+
+@pytest.mark.parametrize("wrong", ["No OpenAI key on this server: set OPENAI_API_KEY", "answered 404: no such model"])
+def test_every_page_says_what_is_wrong_with_the_configuration(
+    wrong: str, house: House, enter: Enter, settings: Any
+) -> None:
+    client, agent = enter("admin"), house.ada
+    settings.OPENAI_API_KEY = "" if "key" in wrong else "any"
+    refining.change(agent, model="openai/secret-name", due_at=timezone.now(), due_reason="weekly")
+    if "404" in wrong:
+        providers.refuse("openai/secret-name", f"The OpenAI server {wrong} or address.")
+    agents = reverse("admin:memory_agent_changelist")
+    pages = ["/admin/", agents, reverse("admin:memory_agent_change", args=[agent.pk])]
+    pages += [f"{agents}?need=due", "/readyz"]
+    assert [page for page in pages if wrong not in html(client.get(page))] == []
+    assert "secret-name" not in client.get("/readyz").json()["models"]
 
 
 # --- a new service

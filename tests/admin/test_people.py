@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from audit.models import AccessRequest, AccessState
+from audit.models import AccessRequest, State
 from memory.accounts import memberships, people
 from memory.errors import LastOwner, NotAllowed, NotFound
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant
@@ -20,6 +20,7 @@ from tests.admin import reading
 from tests.admin.actions import confirm, html, messages_of, post
 from tests.admin.conftest import Enter, Staff, code, enrolled, sign_in
 from tests.conftest import House
+from tests.members import join
 
 MEMBERSHIPS = "/admin/memory/membership/"
 
@@ -33,7 +34,7 @@ def membership(person: Person) -> Membership:
 
 
 def member(email: str, role: str) -> Membership:
-    return Membership.objects.create(person=enrolled(email), tenant=acme(), role=role)
+    return join(person=enrolled(email), tenant=acme(), role=role)
 
 
 def role_page(membership: Membership) -> str:
@@ -79,7 +80,7 @@ def test_removing_a_membership_leads_to_a_page_that_the_person_may_see(staff: St
 def test_only_a_superuser_removes_the_last_owner_and_says_so(staff: Staff, enter: Enter) -> None:
     last, confirmed = membership(staff["owner"]), {"even_the_last_owner": "on"}
     left = Person.objects.create_user("left@acme.test", is_active=False)
-    Membership.objects.create(person=left, tenant=acme(), role=Role.OWNER)  # cannot sign in, so does not count
+    join(person=left, tenant=acme(), role=Role.OWNER)  # cannot sign in, so does not count
     with pytest.raises(LastOwner):
         memberships.remove(last, staff["owner"])
     client, root = enter("owner"), enter("superuser")
@@ -101,13 +102,13 @@ def test_an_owner_who_was_removed_removes_nobody(staff: Staff) -> None:
 
 def test_leaving_a_tenant_ends_the_grants_to_its_agents(staff: Staff, house: House) -> None:
     auditor = staff["auditor"]
-    Membership.objects.create(person=auditor, tenant=house.bob.tenant, role=Role.AUDITOR)
+    join(person=auditor, tenant=house.bob.tenant, role=Role.AUDITOR)
     revoked, kept = granted(house.ada, auditor), granted(house.bob, auditor)
     summary = people.ending_summary(Q(person_id=auditor.pk, tenant_id=revoked.tenant_id))
     assert summary.startswith("Active grants that will end: 1.")
     memberships.remove(Membership.objects.get(person=auditor, tenant=house.ada.tenant), staff["owner"])
     states = [AccessRequest.objects.get(pk=grant.pk).state for grant in (revoked, kept)]
-    assert states == [AccessState.REVOKED, AccessState.ACTIVE]
+    assert states == [State.REVOKED, State.ACTIVE]
 
 
 # --- superusers
@@ -119,7 +120,7 @@ def test_a_superuser_deactivates_and_reactivates(staff: Staff, house: House, ent
     assert "Active grants that will end: 1." in html(post(root, "deactivate", admin, from_row="1"))
     assert confirm(root, "deactivate", admin, from_row="1").status_code == 302
     grant.refresh_from_db()
-    assert grant.state == AccessState.REVOKED
+    assert grant.state == State.REVOKED
     assert client.get("/admin/").status_code == 302
     assert confirm(root, "reactivate", admin, from_row="1").status_code == 302
     assert client.get("/admin/").status_code == 302, "the session does not come back"
@@ -132,7 +133,7 @@ def test_only_a_superuser_deactivates_and_only_after_confirmation(staff: Staff, 
         for name in ("deactivate", "reactivate"):
             assert confirm(client, name, staff["superuser"], from_row="1").status_code == 403
         with pytest.raises(NotAllowed):
-            people.deactivate(staff["superuser"], staff[role])
+            people.set_active(staff["superuser"], staff[role], is_active=False)
     root = enter("superuser")
     for name in ("deactivate", "reactivate"):
         assert post(root, name, staff["admin"], from_row="1").status_code == 200

@@ -12,6 +12,7 @@ from memory.models import Agent, AgentKey, Invitation, Membership, Person, Role,
 from tests.admin.actions import confirm, html
 from tests.admin.conftest import Enter, Staff
 from tests.conftest import House
+from tests.members import join
 from tests.tampering import undone
 
 MANAGERS, OWNERS = ("owner", "admin", "superuser"), ("owner", "superuser")
@@ -40,7 +41,7 @@ LISTS |= {"membership": OWNERS, "invitation": OWNERS, "person": ("superuser",), 
 def rows(staff: Staff, house: House) -> dict[Any, int]:
     """The row of each model for the forms."""
     lee = Person.objects.create_user("lee@acme.test")
-    membership = Membership.objects.create(person=lee, tenant=house.ada.tenant, role="auditor")
+    membership = join(person=lee, tenant=house.ada.tenant, role="auditor")
     return {Agent: house.ada.pk, Membership: membership.pk, Tenant: house.ada.tenant_id}
 
 
@@ -89,7 +90,7 @@ def test_opening_a_form_changes_nothing(rows: dict[Any, int], enter: Enter) -> N
 
 def test_a_row_of_another_tenant_gets_the_response_of_a_missing_row(house: House, enter: Enter) -> None:
     outsider = Person.objects.create_user("bob@globex.test")
-    membership = Membership.objects.create(person=outsider, tenant=house.bob.tenant, role=Role.OWNER)
+    membership = join(person=outsider, tenant=house.bob.tenant, role=Role.OWNER)
     tenants.issue_key("globex")
     rows = {Agent: house.bob.pk, Membership: membership.pk, Tenant: house.bob.tenant_id}
     keys = (AgentKey.objects.get(agent=house.bob), TenantKey.objects.get(), AgentKey(pk=99_999_999))

@@ -16,16 +16,17 @@ from audit.models import AuditEntry
 from audit.trail import Actor
 from memory.accounts import people
 from memory.agents import lifecycle
-from memory.consent import grants, redaction, removal_requests
+from memory.consent import approval, redaction, requests
 from memory.models import Agent, Membership, Memory, Person
 from memory.writing import operations
 from tests import steps
 from tests.admin.actions import html
 from tests.admin.conftest import NEW_PASSWORD, Enter, NewClient, SignedIn, Staff, enrolled, sign_in
 from tests.admin.reading import PURPOSE, asked, at, granted, page_of, read, read_entry, reads
+from tests.members import join
 from tests.privacy.marker import MARKER
 from tests.second_factors import enrol
-from tests.steps import ME, fresh, last_entry, problems
+from tests.steps import ME, fresh, last_entry, problems, signed_update
 
 ACTIONS = [(), ("memories",), ("entry",), ("token",), ("end",)]
 FORM = {"numbers": "1", "seq": "3"}
@@ -44,7 +45,7 @@ def past(ada: Agent, bob: Agent) -> Agent:
 def pat(ada: Agent) -> Person:
     """The reader, an auditor of acme."""
     person = enrolled("pat@acme.test")
-    Membership.objects.create(person=person, tenant=ada.tenant, role="auditor")
+    join(person=person, tenant=ada.tenant, role="auditor")
     return person
 
 
@@ -251,7 +252,7 @@ def test_an_entry_marks_what_changed(past: Agent, pat: Person, reader: Client) -
 
 
 def test_redacted_content_is_marked(past: Agent, pat: Person, reader: Client) -> None:
-    request = removal_requests.ask_redaction(past, [3], Actor.person("owner@acme.test"), reason="a request")
+    request = requests.ask_redaction(past, [3], Actor.person("owner@acme.test"), reason="a request")
     redaction.redact(fresh(past), request.number, ME)
     number = granted(past, pat)
     memories = page_of(read(reader, past, number, 1, 3))
@@ -341,7 +342,7 @@ def test_a_new_password_or_second_factor_ends_sessions_and_grants(
     number = granted(past, pat)
     change(pat)
     assert read(reader, past, number, 1).status_code == 302, "signed out"
-    assert (grants.find(past, number).state, reads(past)) == ("revoked", [])
+    assert (requests.find(past, number).state, reads(past)) == ("revoked", [])
 
 
 @pytest.mark.parametrize("who", ["runtime", "reader", "owner"])
@@ -353,7 +354,7 @@ def test_a_revocation_ends_a_grant_at_once(who: str, past: Agent, pat: Person, r
         assert last_entry(past).actor_label == pat.email
         assert reader.post(at(past, number, "end")).status_code == 409
     else:
-        grants.revoke(fresh(past), number, ME if who == "runtime" else Actor.person("owner@acme.test"))
+        requests.revoke(fresh(past), number, ME if who == "runtime" else Actor.person("owner@acme.test"))
     assert last_entry(past).operation == "access_revoked"
     assert "Revoked" in page_of(reader.get(at(past, number)))
     assert MARKER not in page_of(read(reader, past, number, 1))
@@ -365,10 +366,10 @@ def test_a_request_that_is_no_grant_shows_only_its_state(
 ) -> None:
     number = asked(past, pat)
     if state == "Denied":
-        grants.deny(fresh(past), number, ME)
+        requests.deny(fresh(past), number, ME)
     elif state == "erased":
-        grants.approve(fresh(past), number, ME)
-        Agent.objects.filter(pk=past.pk).update(wrapped_key=b"")
+        approval.approve(fresh(past), number, ME)
+        signed_update(Agent.objects.filter(pk=past.pk), wrapped_key=b"")
     elif state == "Not approved":
         time_machine.move_to(timezone.now() + timedelta(hours=73))
     client = signed_in(pat)

@@ -7,9 +7,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.formats import localize
 
+from audit.consent import REMOVALS
 from audit.models import AccessRequest
 from audit.trail import Actor
-from memory.consent import links, proposals, redaction, removal_requests
+from memory.consent import approval, links, redaction, requests
 from memory.errors import NotOpen
 from memory.models import Agent, Memory
 from memory.writing import operations
@@ -20,7 +21,7 @@ from tests.api.calling import Caller
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.queueing import waiting
-from tests.steps import ME, fresh, last_entry, problems, remember
+from tests.steps import ME, fresh, last_entry, problems, remember, signed_update
 
 OWNER = Actor.person("owner@acme.test")
 STEWARD = "sue@elsewhere.test"
@@ -44,7 +45,7 @@ def page(client: Client, agent: Agent) -> str:
 
 
 def open_requests(agent: Agent) -> list[Any]:
-    return removal_requests.waiting(fresh(agent))
+    return requests.waiting(fresh(agent), *REMOVALS)
 
 
 # --- requests to remove content
@@ -69,7 +70,7 @@ def test_an_owner_requests_a_redaction_and_the_runtime_carries_it_out(kept: Agen
     line = f"2 memories, requested by {OWNER.label} (entry {request.number})"
     assert line in page(client, kept)
     redaction.redact(fresh(kept), request.number, ME, include_constitutional=True)
-    decided = localize(removal_requests.find(fresh(kept), request.number).decided_at)
+    decided = localize(requests.find(fresh(kept), request.number).decided_at)
     assert f"{line}: carried out on {decided} by its runtime." in page(client, kept)
     assert problems(kept) == []
 
@@ -81,7 +82,7 @@ def test_a_request_needs_a_reason(kept: Agent, client: Client) -> None:
 
 
 def test_the_steward_gets_a_link_by_mail(kept: Agent, client: Client, settings: Any) -> None:
-    Agent.objects.filter(pk=kept.pk).update(steward=STEWARD, is_steward_only=True)
+    signed_update(Agent.objects.filter(pk=kept.pk), steward=STEWARD, is_steward_only=True)
     backend, settings.EMAIL_BACKEND = settings.EMAIL_BACKEND, "django.core.mail.backends.console.EmailBackend"
     assert "mail" in messages_of(confirm(client, "ask_redaction", *rows(kept, 1))).lower()
     assert open_requests(kept) == [], "refused, because the link would be printed on the console"
@@ -93,8 +94,8 @@ def test_the_steward_gets_a_link_by_mail(kept: Agent, client: Client, settings: 
 
 
 def test_memories_that_are_already_redacted_are_skipped(kept: Agent, client: Client) -> None:
-    first = removal_requests.ask_redaction(kept, [1], OWNER, reason="request 17").number
-    removal_requests.ask_redaction(fresh(kept), [1], OWNER, reason="request 18")
+    first = requests.ask_redaction(kept, [1], OWNER, reason="request 17").number
+    requests.ask_redaction(fresh(kept), [1], OWNER, reason="request 18")
     redaction.redact(fresh(kept), first, ME)
     assert f"(entry {first}): carried out on 2" in page(client, kept), "the second request has nothing left to delete"
     assert "Already redacted, therefore skipped: 1." in html(post(client, "ask_redaction", *rows(kept, 1, 2)))
@@ -103,8 +104,8 @@ def test_memories_that_are_already_redacted_are_skipped(kept: Agent, client: Cli
 
 
 def test_a_person_withdraws_their_own_requests_only(kept: Agent, client: Client) -> None:
-    removal_requests.ask_erasure(kept, OWNER, reason="request 17")
-    theirs = removal_requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
+    requests.ask_erasure(kept, OWNER, reason="request 17")
+    theirs = requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
     preview = html(post(client, "withdraw_removals", kept))
     assert "2 open removal requests. This withdraws only your requests" in preview
     for request in open_requests(kept):
@@ -117,7 +118,7 @@ def test_a_person_withdraws_their_own_requests_only(kept: Agent, client: Client)
 
 def test_the_page_lists_the_oldest_of_many_requests(kept: Agent, client: Client) -> None:
     operator = Actor.operator("redact")
-    numbers = [removal_requests.ask_redaction(fresh(kept), [1], operator, reason="x 17").number for _ in range(23)]
+    numbers = [requests.ask_redaction(fresh(kept), [1], operator, reason="x 17").number for _ in range(23)]
     text = page(client, kept)
     assert [f"(entry {number})" in text for number in numbers] == [True] * 20 + [False] * 3
     assert "And 3 more." in text
@@ -128,9 +129,9 @@ def test_the_page_shows_how_the_last_request_ended(
     actor: Actor, state: str, by: str, kept: Agent, client: Client
 ) -> None:
     assert "requested by" not in page(client, kept)
-    number = removal_requests.ask_erasure(kept, OWNER, reason="request 17").number
-    removal_requests.decline(fresh(kept), number, actor)
-    decided = localize(removal_requests.find(fresh(kept), number).decided_at)
+    number = requests.ask_erasure(kept, OWNER, reason="request 17").number
+    requests.deny(fresh(kept), number, actor)
+    decided = localize(requests.find(fresh(kept), number).decided_at)
     line = f"erasure, requested by {OWNER.label} (entry {number}): {state} on {decided}{by}."
     assert line in page(client, kept)
 
@@ -142,12 +143,12 @@ def test_the_page_shows_how_the_last_request_ended(
 def test_the_pages_of_open_requests_show_who_decides(
     steward: str, alone: bool, link: bool, runtime: bool, kept: Agent, staff: Staff, client: Client
 ) -> None:
-    Agent.objects.filter(pk=kept.pk).update(steward=steward, is_steward_only=alone)
+    signed_update(Agent.objects.filter(pk=kept.pk), steward=steward, is_steward_only=alone)
     row = AccessRequest.objects.get(number=asked(kept, staff["auditor"]))
     reading = html(client.get(reverse("admin:audit_accessrequest_change", args=[row.pk])))
-    removal_requests.ask_erasure(fresh(kept), OWNER, reason="request 17")
+    requests.ask_erasure(fresh(kept), OWNER, reason="request 17")
     removal = page(client, kept)
-    proposals.propose(fresh(kept), OWNER, model="openai/gpt")
+    requests.propose(fresh(kept), OWNER, model="openai/gpt")
     pages = (reading, "access-requests", 1), (removal, "removal-requests", 1), (page(client, kept), "proposals", 2)
     for text, path, times in pages:
         assert text.count("steward (by the mailed link)") == times * link, path
@@ -162,13 +163,13 @@ BUTTON = 'name="action" value="withdraw_proposal"'
 @pytest.fixture
 def proposed(ada: Agent, staff: Staff) -> Agent:
     """An agent with a steward, and an open proposal of its admin."""
-    Agent.objects.filter(pk=ada.pk).update(steward=STEWARD)
-    proposals.propose(fresh(ada), Actor.person(staff["admin"].email), model="openai/gpt")
+    signed_update(Agent.objects.filter(pk=ada.pk), steward=STEWARD)
+    requests.propose(fresh(ada), Actor.person(staff["admin"].email), model="openai/gpt")
     return fresh(ada)
 
 
 def number_of(agent: Agent) -> int:
-    proposal = proposals.open_one(fresh(agent))
+    proposal = requests.open_proposal(fresh(agent))
     assert proposal is not None
     return proposal.number
 
@@ -196,7 +197,7 @@ def test_a_withdrawn_proposal_is_accepted_by_nobody(proposed: Agent, house: Hous
 def test_only_an_open_proposal_can_be_withdrawn(proposed: Agent, enter: Enter) -> None:
     client = enter("admin")
     assert BUTTON in page(client, proposed)
-    proposals.accept(proposed, number_of(proposed), ME)
+    approval.approve(proposed, number_of(proposed), ME)
     assert BUTTON not in page(client, proposed)
     seq = fresh(proposed).audit_seq
     assert "The agent has no open proposal" in messages_of(confirm(client, "withdraw_proposal", proposed, from_row="1"))

@@ -20,7 +20,7 @@ from tests.admin.actions import html
 from tests.admin.conftest import Enter
 from tests.conftest import House
 from tests.privacy.marker import MARKER
-from tests.steps import fresh
+from tests.steps import fresh, signed_update
 
 LIST = "/admin/refinement/refinementsession/"
 
@@ -68,13 +68,13 @@ def test_the_figures_count_the_duplicates_removed_at_the_start(agents: House, en
 @pytest.mark.parametrize("role", ["owner", "auditor", "superuser"])
 def test_a_session_that_was_rolled_back_is_marked_on_every_page(role: str, agents: House, enter: Enter) -> None:
     client, pages = enter(role), (LIST, session_page(agents.ada), agent_page(agents.ada))
-    other = undo(agents.bob, What.session(1))  # in another tenant
+    other = undo(agents.bob, What("session", 1))  # in another tenant
     assert ("by entry" in text_of(client, LIST)) == (role == "superuser")
-    undo(agents.bob, What.entry(other))
+    undo(agents.bob, What("entry", other))
     assert not any("by entry" in text_of(client, page) for page in pages)
-    entry = undo(agents.ada, What.session(1))
+    entry = undo(agents.ada, What("session", 1))
     assert all(f"by entry {entry}" in text_of(client, page) for page in pages)
-    undo(agents.ada, What.entry(entry))
+    undo(agents.ada, What("entry", entry))
     assert not any("by entry" in text_of(client, page) for page in pages)
 
 
@@ -86,10 +86,10 @@ def test_only_a_session_with_changes_in_force_can_be_rolled_back(agents: House, 
         return offered
 
     assert is_offered()
-    entry = undo(agents.ada, What.session(1))
+    entry = undo(agents.ada, What("session", 1))
     assert not is_offered()
     assert f"completed (undone by entry {entry})" in text_of(client, time_machine_url(agents.ada.pk))
-    undo(agents.ada, What.entry(entry))
+    undo(agents.ada, What("entry", entry))
     assert is_offered()
     loop.refine(fresh(agents.ada), trigger="manual")
     session = RefinementSession.objects.filter(agent=agents.ada).latest("number")
@@ -103,7 +103,7 @@ def test_the_list_takes_one_more_query_to_mark_rollbacks(
     for number in range(1, 30):
         loop.refine(fresh(agents.ada), trigger="manual")
         if number % 3 == 0:
-            undo(agents.ada, What.session(number))
+            undo(agents.ada, What("session", number))
     with django_assert_max_num_queries(12) as captured:
         text = text_of(client, LIST)
     assert text.count("by entry") == 9
@@ -128,7 +128,7 @@ def test_the_agents_page_shows_a_cool_down_and_a_retry(house: House, client: Cli
         (failed | {"memory_enabled": False}, ""),
     ):
         fields = {"failures_in_a_row": 0, "paused": False, "memory_enabled": True} | values
-        Agent.objects.filter(pk=ada.pk).update(**fields)
+        signed_update(Agent.objects.filter(pk=ada.pk), **fields)
         page = text_of(client, agent_page(ada))
         assert text in page, text
         assert (cool_down in page, retry in page) == (text == cool_down, text == retry)

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from config.keyring import keyring
 from memory.accounts import people
-from memory.admin.plain_pages.accounts import SIGN_IN_FAILED
+from memory.admin.plain_pages.accounts import MOST_FAILURES, SIGN_IN_FAILED
 from memory.models import Authenticator, Person
 from tests.admin.actions import html
 from tests.admin.conftest import PASSWORD, NewClient, SignedIn, code, enrolled, sign_in
@@ -116,6 +116,31 @@ def test_behind_a_proxy_attempts_are_counted_by_the_clients_address(
     assert [status("no address\x7f") for _ in range(6)][-1] == 429
     settings.SECURE_PROXY_SSL_HEADER = None
     assert status("192.0.2.77") == 429, "without a proxy, the address of the connection counts"
+
+
+def failures(client: Client, person: Person, *addresses: str) -> list[int]:
+    """The status of one failed sign-in from each address."""
+    form = {"username": person.email, "password": WRONG_PASSWORD, "code": "000000"}
+    return [client.post("/admin/login/", form, REMOTE_ADDR=each).status_code for each in addresses]
+
+
+def test_failures_from_many_addresses_lock_the_name_slowly(
+    browser: NewClient, pat: Person, now: Any, time_machine: Any
+) -> None:
+    few = [f"10.0.{n}.{m}" for n in range(20) for m in [1] * 4 + [2]]
+    assert set(failures(browser(), pat, *few[: MOST_FAILURES - 1])) == {200}
+    assert sign_in(browser(), pat).status_code == 302, "nobody locks a person out with a few addresses"
+    assert failures(browser(), pat, "10.1.1.1", "10.1.1.2") == [429, 429]
+    assert sign_in(browser(), pat).status_code == 429
+    assert sign_in(browser(), enrolled("lee@acme.test")).status_code == 302
+    time_machine.move_to(now + timedelta(minutes=16), tick=False)
+    assert sign_in(browser(), pat).status_code == 302
+
+
+def test_attempts_are_counted_by_the_network_of_an_ipv6_address(browser: NewClient, pat: Person) -> None:
+    """A client has all 2^64 addresses of its network."""
+    assert failures(browser(), pat, *(f"2001:db8:0:1:{n}::1" for n in range(6)))[-1] == 429
+    assert failures(browser(), pat, "2001:db8:0:2::1", *(f"::ffff:192.0.2.{n}" for n in range(6))) == [200] * 7
 
 
 def test_nobody_signs_in_without_a_confirmed_second_factor(browser: NewClient, one_factor: SignedIn) -> None:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -47,8 +46,7 @@ def serving(**environment: str) -> Iterator[Served]:
     """
     options = ["--config", "python:tests.api.booted", "--bind", "127.0.0.1:0", "--workers", str(WORKERS)]
     options += ["--no-control-socket", "--access-logfile", os.devnull]
-    metrics = tempfile.TemporaryDirectory()  # not shared, because a server empties the folder when it starts
-    own = {"DATABASE_URL": database_url(), "API_RATE": "1000000", "PROMETHEUS_MULTIPROC_DIR": metrics.name}
+    own = {"DATABASE_URL": database_url(), "API_RATE": "1000000"}
     command = [sys.executable, "-m", "gunicorn", "config.wsgi", *options]
     process = subprocess.Popen(
         command, cwd=settings.BASE_DIR, env=os.environ | own | environment, stderr=subprocess.PIPE, text=True
@@ -66,7 +64,6 @@ def serving(**environment: str) -> Iterator[Served]:
         if reader.ident:
             reader.join(60)
         process.stderr.close()
-        metrics.cleanup()
 
 
 def _started(lines: Iterable[str]) -> str:

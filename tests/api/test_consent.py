@@ -5,15 +5,15 @@ from typing import Any
 
 from django.utils import timezone
 
-from audit.consent import Person, Scope
+from audit.consent import REMOVALS, Person, Scope
 from audit.models import AccessRequest
 from audit.trail import Actor
-from memory.consent import granted_reads, grants, proposals, removal_requests
+from memory.consent import granted_reads, requests
 from memory.models import Agent, Memory
 from memory.writing import operations
 from tests import steps
 from tests.api.calling import Caller
-from tests.steps import ME, fresh, problems
+from tests.steps import ME, fresh, problems, signed_update
 
 PAT = Person(1, "pat@acme.test")
 ADMIN = Actor.person("admin@acme.test")
@@ -24,11 +24,11 @@ OF_PROPOSALS = ("proposals/{}/accept", "proposals/{}/decline")
 
 
 def ask(agent: Agent, person: Person = PAT, scope: Scope = SILO) -> int:
-    return grants.ask(fresh(agent), person, purpose=PURPOSE, scope=scope).number
+    return requests.ask_to_read(fresh(agent), person, purpose=PURPOSE, scope=scope).number
 
 
 def propose(agent: Agent, model: str = "openai/gpt-4.1", **settings: Any) -> int:
-    return proposals.propose(fresh(agent), ADMIN, model=model, **settings).number
+    return requests.propose(fresh(agent), ADMIN, model=model, **settings).number
 
 
 def test_a_request_is_listed_as_the_trail_has_it(runtime: Caller, ada: Agent) -> None:
@@ -85,7 +85,7 @@ def test_unknown_numbers_and_those_of_another_agent_are_404(
 def test_the_runtime_decides_nothing_if_only_the_steward_may(runtime: Caller, ada: Agent) -> None:
     steps.remember(ada, "tea")
     number, proposal, removal = ask(ada), propose(ada), ask_redaction(ada, 1)
-    Agent.objects.filter(pk=ada.pk).update(is_steward_only=True, steward="stew@acme.test")
+    signed_update(Agent.objects.filter(pk=ada.pk), is_steward_only=True, steward="stew@acme.test")
     decisions = [path.format(number) for path in OF_REQUESTS[:2]] + [path.format(proposal) for path in OF_PROPOSALS]
     decisions += [f"removal-requests/{removal}/{decision}" for decision in ("agree", "decline")]
     assert {(answer.status, *answer.codes) for answer in map(runtime.post, decisions)} == {(409, "consent_needed")}
@@ -124,7 +124,7 @@ def test_a_proposal_is_accepted(runtime: Caller, ada: Agent) -> None:
 
 
 def ask_redaction(agent: Agent, *numbers: int) -> int:
-    return removal_requests.ask_redaction(fresh(agent), numbers, ADMIN, reason="request 17").number
+    return requests.ask_redaction(fresh(agent), numbers, ADMIN, reason="request 17").number
 
 
 def test_a_removal_is_listed_and_previewed(runtime: Caller, ada: Agent) -> None:
@@ -171,7 +171,7 @@ def test_a_declined_removal_removes_nothing(runtime: Caller, ada: Agent) -> None
 
 def test_an_erasure_is_approved_once(runtime: Caller, ada: Agent) -> None:
     steps.remember(ada, "tea", "milk")
-    number = removal_requests.ask_erasure(fresh(ada), ADMIN, reason="the contract ended").number
+    number = requests.ask_erasure(fresh(ada), ADMIN, reason="the contract ended").number
     request = runtime.get(f"removal-requests/{number}").json
     assert (request["removes"], request["would_remove"]["memories"]) == ("silo", 2)
     assert runtime.post(f"removal-requests/{number}/agree").json["state"] == "carried_out"
@@ -186,7 +186,7 @@ def test_a_removal_of_another_agent_is_404(runtime: Caller, ada: Agent, bob: Age
     for action in ("", "/agree", "/decline"):
         call = runtime.post if action else runtime.get
         assert [call(f"removal-requests/{number}{action}").status for number in (foreign, 0, 99)] == [404] * 3
-        assert removal_requests.waiting(fresh(bob)), action
+        assert requests.waiting(fresh(bob), *REMOVALS), action
 
 
 def test_removals_are_paginated(runtime: Caller, ada: Agent) -> None:

@@ -117,7 +117,7 @@ def test_edits_of_operators_sessions_and_the_system_do_not_count(runtime: Caller
     steps.remember(old, "fact 40")
     assert duplicates.remove(old).seq
     assert is_refused(runtime.delete("memories/60"))
-    rollback.roll_back(old, What.since_entry(before), OPERATOR)
+    rollback.roll_back(old, What("since_entry", before), OPERATOR)
     assert is_refused(runtime.delete("memories/60"))
     discard(old, 1, 30)  # these already count
 

@@ -13,6 +13,7 @@ from memory.access.authentication import agent_key, either_key, new_request, req
 from memory.access.tenants import issue_key
 from memory.agents import lifecycle
 from memory.api.base.views import CHALLENGE
+from memory.consent import claims
 from memory.models import Agent, AgentKey, TenantKey
 from memory.writing import edits
 from tests import steps
@@ -63,7 +64,7 @@ def test_a_key_exchanged_while_the_body_arrives_is_rejected(house: House, method
     keys: list[str] = []
 
     def exchange() -> None:
-        keys.append(lifecycle.exchange_key(agent_key(house.ada_key), ME))
+        keys.append(claims.exchange(agent_key(house.ada_key), ME).key)
         steps.remember(fresh(house.ada), "a secret that came later")
 
     answer = slowly(house.ada_key, method, path, body, exchange)
@@ -84,13 +85,18 @@ def test_a_tenant_key_revoked_while_the_body_arrives_is_rejected(house: House) -
     assert (answer.status, Agent.objects.filter(slug="eve").exists()) == (401, False)
 
 
-def test_a_key_revoked_while_the_request_waits_for_the_lock_is_rejected(house: House) -> None:
+@pytest.mark.parametrize("end", ["revoke", "suspend"])
+def test_a_key_ended_while_the_request_waits_for_the_lock_is_rejected(house: House, end: str) -> None:
     row = agent_key(house.ada_key)
     with new_request():
         request_key.set(row)
         with edits.locked(house.ada):
             pass
-        lifecycle.revoke_key(fresh(house.ada), row.prefix, OPERATOR)
+        if end == "revoke":
+            lifecycle.issue_key(fresh(house.ada), ME)
+            lifecycle.revoke_key(fresh(house.ada), row.prefix, OPERATOR)
+        else:
+            lifecycle.suspend_keys(fresh(house.ada), OPERATOR)
         with pytest.raises(errors.KeyRejected), edits.locked(house.ada):
             raise AssertionError("the agent was locked")
     with edits.locked(house.ada):

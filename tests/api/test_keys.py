@@ -5,7 +5,7 @@ from drf_spectacular.generators import SchemaGenerator
 
 from memory.access import authentication, tenants
 from memory.agents import lifecycle
-from memory.consent import erasure, removal_requests
+from memory.consent import erasure, requests
 from memory.errors import KeyRejected
 from memory.models import Agent, AgentKey, TenantKey
 from refinement import session as sessions
@@ -13,7 +13,7 @@ from refinement.models import Outcome
 from tests import refining, steps
 from tests.api.calling import BASE, Caller
 from tests.conftest import House
-from tests.steps import problems
+from tests.steps import fresh, problems
 
 PARAMETERS = {"number": "1", "seq": "1", "slug": "ada", "prefix": "000000000000"}
 PARAMETERS |= {"name": "monday", "tool": "search_memories"}
@@ -90,8 +90,8 @@ def test_an_exchange_revokes_every_earlier_key(acme: Caller, house: House) -> No
     later = Caller(new).post("agent/keys", {"label": "laptop"}).json["key"]
     assert AgentKey.objects.get(label="laptop").last_used_at is None
     assert status(later) == status(new) == 200
-    revoked = ["key_revoked"] * 3
-    assert [entry.operation for entry in steps.entries(house.ada)][-5:] == ["key_issued", *revoked, "key_issued"]
+    last = ["key_issued", *["key_revoked"] * 3, "claimed", "key_issued"]
+    assert [entry.operation for entry in steps.entries(house.ada)][-6:] == last
     answer = acme.post("agents/ada/keys", {})
     assert (answer.status, answer.codes) == (409, ["agents_side"]), "the tenant gets no new key either"
     assert problems(house.ada) == []
@@ -99,7 +99,7 @@ def test_an_exchange_revokes_every_earlier_key(acme: Caller, house: House) -> No
 
 def test_calls_to_an_erased_silo_are_409(house: House) -> None:
     steps.remember(house.ada, "tea")
-    request = removal_requests.ask_erasure(house.ada, steps.PERSON, reason="request 17")
+    request = requests.ask_erasure(house.ada, steps.PERSON, reason="request 17")
     erasure.erase(house.ada, request.number, steps.ME)
     runtime = Caller(house.ada_key)
     writes = [("memories", {"content": "x"}), ("agent/keys", {}), ("refinement-sessions", {})]
@@ -177,12 +177,21 @@ def test_a_tenant_changes_only_its_settings(acme: Caller, house: House) -> None:
     assert problems(house.ada) == []
 
 
+def test_only_true_and_false_are_booleans(acme: Caller, house: House) -> None:
+    for value in ("yes", "true", "", 1, 0, 1.0, "on", None, []):
+        assert acme.patch("agents/ada", {"paused": value}).status == 422, value
+    for is_paused in (True, False):
+        assert acme.patch("agents/ada", {"paused": is_paused}).status == 200
+        assert fresh(house.ada).paused is is_paused
+
+
 def test_the_runtime_changes_only_the_agents_settings(runtime: Caller, house: House) -> None:
     changed = runtime.patch(
         "agent", {"refinement_prompt": "Keep names.", "retention": "0.80", "steward": "s@acme.test"}
     )
     assert (changed.status, changed.json["retention"], changed.json["has_steward"]) == (200, "0.80", True)
     assert steps.last_entry(house.ada).detail["changed"]["refinement_prompt"] == {"characters": 11}
+    assert runtime.patch("agent", {"refinement_prompt": "Keep names."}).json["audit_seq"] == changed.json["audit_seq"]
     for name in ("budget_tokens", "paused", "memory_enabled", "slug", "wrapped_key"):
         assert runtime.patch("agent", {name: 1}).codes == ["unknown_field"]
     for invalid in ({"retention": "0.4"}, {"model": "none"}, {"steward": "x"}):

@@ -10,7 +10,7 @@ from memory.transfer.export_formats import EXPORTS
 from memory.writing import operations
 from tests import steps
 from tests.api.calling import NDJSON, Caller
-from tests.steps import ME, problems, remember
+from tests.steps import ME, problems, remember, signed_update
 
 KEYS = {"id", "kind", "category", "scope", "project", "tags", "origin", "created_at", "tokens", "constitutional"}
 KEYS |= {"content", "discarded_at", "superseded_by", "version"}
@@ -108,7 +108,7 @@ def test_a_search_finds_words_phrases_and_tags(runtime: Caller, ada: Agent) -> N
 
 def test_while_memory_is_off_nothing_is_stored_or_read(runtime: Caller, ada: Agent) -> None:
     assert runtime.post("memories", {"content": "tea"}, idempotency_key="k1").status == 201
-    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    signed_update(Agent.objects.filter(pk=ada.pk), memory_enabled=False)
     before = steps.state(ada)
     bodies: dict[str, Any] = {
         "memories": {"content": "x"},

@@ -4,6 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from memory.agents import rule_changes
@@ -72,7 +74,7 @@ def test_an_unchanged_block_is_a_304(
     runtime: Caller, past: Agent, django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     etag = runtime.get("context").headers["ETag"]
-    with django_assert_num_queries(1):  # the key, with its agent
+    with django_assert_num_queries(2):  # the key, with its agent, and that no entry is later
         answer = runtime.get("context", if_none_match=f'"other", W/{etag}')
     assert (answer.status, answer.content, answer.headers["ETag"]) == (304, b"", etag)
     for path in ("context?max_tokens=5", "context?format=json"):
@@ -98,6 +100,39 @@ def test_the_block_of_a_project_has_no_memory_of_another(runtime: Caller, ada: A
     etags = {runtime.get(f"context{query}").headers["ETag"] for query in ("", "?project=shop", "?project=site")}
     assert len(etags) == 3
     assert runtime.get("context?project=../x").status == 422
+
+
+def test_secrets_are_neither_in_the_block_nor_counted(runtime: Caller, past: Agent) -> None:
+    for category in ("credentials", "keys", "sensitive"):
+        steps.remember(past, category, category=category, tags=["service:x"])
+    secrets = steps.remember(past, "journal of today", kind="journal", category="sensitive")
+    assert len(secrets) == 1
+    assert numbers(runtime) == ([1, 2, 3], [5, 6], 0, 0)
+    assert numbers(runtime, "&max_tokens=30") == ([1, 2, 3], [], 2, 20)
+    assert numbers(runtime, "&max_tokens=0&project=shop") == ([], [], 5, 50)
+
+
+def test_secrets_are_retrieved_only_if_their_category_is_named(runtime: Caller, ada: Agent) -> None:
+    for category in ("technical", "credentials", "keys", "sensitive"):
+        steps.remember(ada, f"harbour {category}", category=category, tags=["service:x"])
+
+    def found(**body: str) -> list[int]:
+        return [each["id"] for each in runtime.post("retrieve", {"query": "harbour", **body}).json["results"]]
+
+    assert found() == [1]
+    assert [found(category=name) for name in ("credentials", "keys", "sensitive")] == [[2], [3], [4]]
+
+
+def test_the_block_reads_only_the_memories_that_fit(
+    runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.search.context.PAGE", 4)
+    steps.remember(ada, *("a" * 40 for _ in range(40)), origin=timezone.now() - timedelta(days=9))
+    with CaptureQueriesContext(connection) as captured:
+        assert numbers(runtime, "&max_tokens=60") == ([35, 36, 37, 38, 39, 40], [], 34, 340)
+    reads = [each["sql"] for each in captured if 'memory_memory"."sealed"' in each["sql"]]
+    assert ["LIMIT" in sql for sql in reads] == [True] * 2
+    assert numbers(runtime, "&max_tokens=400")[0] == list(range(1, 41))
 
 
 @pytest.fixture

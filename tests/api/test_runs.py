@@ -18,7 +18,7 @@ from tests.api.calling import Answer, Caller
 from tests.conftest import House
 from tests.privacy import logbook
 from tests.privacy.marker import MARKER
-from tests.steps import PERSON, fresh, says
+from tests.steps import PERSON, fresh, says, signed_update
 
 REPORT = f"## Patterns Found\n{MARKER} tea.\n\n## Recommendations\nMore {MARKER} tea.\n"
 
@@ -36,7 +36,7 @@ def keep(agent: Agent, text: str = REPORT) -> None:
 def memory_file(house: House, tmp_path: Path, settings: Any) -> Path:
     settings.VAULT_ROOTS = [str(tmp_path)]
     path = tmp_path / "ada.md"
-    Agent.objects.filter(pk=house.ada.pk).update(memory_path=str(path))
+    signed_update(Agent.objects.filter(pk=house.ada.pk), memory_path=str(path))
     return path
 
 

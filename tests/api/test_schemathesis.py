@@ -23,7 +23,7 @@ from audit.consent import Person, Scope
 from audit.trail import Actor
 from memory.access import authentication, tenants
 from memory.agents import lifecycle
-from memory.consent import grants, proposals, removal_requests
+from memory.consent import requests
 from memory.errors import KeyRejected
 from memory.models import Agent
 from tests import steps
@@ -133,9 +133,9 @@ def populated(house: House, settings: Any, transactional_db: None) -> House:
     steps.remember(house.ada, "Talked of tea", kind="journal")
     for number in range(1, FEW):  # no erasure: the silo would refuse every later request
         person = Person(number, f"person-{number}@acme.test")
-        grants.ask(house.ada, person, purpose="to see why it forgot a customer", scope=Scope("silo"))
-        removal_requests.ask_redaction(house.ada, [3], Actor.person(person.address), reason=f"request {number}")
-    proposals.propose(house.ada, Actor.person("admin@acme.test"), model="openai/gpt-4.1")
+        requests.ask_to_read(house.ada, person, purpose="to see why it forgot a customer", scope=Scope("silo"))
+        requests.ask_redaction(house.ada, [3], Actor.person(person.address), reason=f"request {number}")
+    requests.propose(house.ada, Actor.person("admin@acme.test"), model="openai/gpt-4.1")
     return house
 
 

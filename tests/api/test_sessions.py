@@ -7,7 +7,7 @@ import time_machine
 from django.utils import timezone
 
 from memory.agents import rule_changes
-from memory.consent import redaction, removal_requests
+from memory.consent import redaction, requests
 from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import edits
@@ -16,7 +16,7 @@ from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
 from tests import queueing, refining, steps
 from tests.api.calling import Answer, Caller
-from tests.steps import ME, PERSON, problems
+from tests.steps import ME, PERSON, problems, signed_update
 
 MERGE = {"ids_to_merge": [1, 2], "new_content": "Tea is hot, says Ann"}
 SERVER = {"driver": "server"}
@@ -68,12 +68,12 @@ def test_undone_by_names_the_rollback_of_a_session(driver: Driver, ada: Agent) -
     driver.brief()
     driver.call("delete_memory", id=4)
     assert driver.abort().json["undone_by"] is None
-    rollback = roll_back(steps.fresh(ada), What.session(1), PERSON).entry
+    rollback = roll_back(steps.fresh(ada), What("session", 1), PERSON).entry
     assert Driver(driver.runtime).read()["undone_by"] is None
     assert driver.read()["undone_by"] == rollback
     listed = driver.runtime.get("refinement-sessions").json["results"]
     assert [(session["id"], session["undone_by"]) for session in listed] == [(2, None), (1, rollback)]
-    roll_back(steps.fresh(ada), What.entry(rollback), PERSON)
+    roll_back(steps.fresh(ada), What("entry", rollback), PERSON)
     assert driver.read()["undone_by"] is None
 
 
@@ -117,7 +117,7 @@ def abandon(driver: Driver, ada: Agent) -> None:
 
 
 def redact(driver: Driver, ada: Agent) -> None:
-    request = removal_requests.ask_redaction(ada, [1], PERSON, reason="request 17")
+    request = requests.ask_redaction(ada, [1], PERSON, reason="request 17")
     redaction.redact(ada, request.number, ME)
 
 
@@ -163,7 +163,7 @@ def test_the_service_drives_a_session_on_request(runtime: Caller, ada: Agent) ->
     assert queueing.work() == [("refine_agent", "completed")], "two requests, one session"
     [session] = runtime.get("refinement-sessions").json["results"]
     assert (session["driver"], session["trigger"], session["outcome"]) == ("server", "agent", "completed")
-    Agent.objects.update(memory_enabled=False)
+    signed_update(Agent.objects.all(), memory_enabled=False)
     assert runtime.post("refinement-sessions", SERVER).codes == ["memory_disabled"]
 
 

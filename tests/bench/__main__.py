@@ -21,8 +21,8 @@ from tests.bench.figures import Figure, read, table
 
 QUEUED = ("fleet", "beside")  # with workers: on PostgreSQL their queue is in Redis
 ONCE = ("dedupe",)  # an algorithm without a database: on SQLite alone
-SERVICE = """writes import memory formats knife due queries sessions rollback verify api compare recall retrieval vault
-    admin gc search"""
+SERVICE = """writes import memory formats knife due queries sessions rollback verify api compare recall retrieval
+    context vault admin gc search"""
 BENCHES = (*SERVICE.split(), *QUEUED, *ONCE)
 
 

@@ -11,10 +11,11 @@ from django.test import Client
 from django.urls import reverse
 from django_otp import DEVICE_ID_SESSION_KEY
 
-from memory.models import Membership, Person, Role, Tenant
+from memory.models import Person, Role, Tenant
 from tests.bench.agents import analyze
 from tests.bench.due_bench import add
 from tests.bench.figures import Figure, at_most
+from tests.members import join
 from tests.second_factors import enrol
 
 OVERVIEW_QUERIES, OVERVIEW_MS, LIST_QUERIES = 20, 300, 12
@@ -43,7 +44,7 @@ def run(*, quick: bool) -> Iterator[Figure]:
 def _signed_in(tenant: Tenant) -> Client:
     """Somebody who sees every page there is."""
     person = Person.objects.create_user("root@acme.test", "a good long passphrase", is_superuser=True)
-    Membership.objects.create(person=person, tenant=tenant, role=Role.OWNER)
+    join(person=person, tenant=tenant, role=Role.OWNER)
     factor = enrol(person)
     client = Client()
     client.force_login(person, backend="django.contrib.auth.backends.ModelBackend")

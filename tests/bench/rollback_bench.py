@@ -31,10 +31,10 @@ def run(*, quick: bool) -> Iterator[Figure]:
         else:
             trails.lengthen(agent, ((Operation.DISCARDED, number) for number in range(1, size + 1)))
         one_by_one = each * size
-        back = undone(agent, What.since_entry(since), size)
+        back = undone(agent, What("since_entry", since), size)
         yield from judged(f"rollback of {size:,} entries, a change each", size, back, one_by_one)
         at_once = taken(partial(operations.discard, agent, range(1, size + 1), ME))
-        back = undone(agent, What.entry(fresh(agent).audit_seq), size)
+        back = undone(agent, What("entry", fresh(agent).audit_seq), size)
         yield from judged(f"rollback of an entry of {size:,} changes", size, back, one_by_one)
         yield Figure(f"… and making that entry, {size:,}", at_once, "s")
         assert not list(replay.problems(fresh(agent)))

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from django.db import connection
 
-from memory.search import Document, Index
+from memory.search.holdings import Document
+from memory.search.index import Index
 from memory.search.words import stop_words
 from tests.bench.figures import Figure, at_least, at_most
 from tests.bench.places import ledgers
@@ -64,7 +65,7 @@ def recalls(
 
 
 def palimpsest(texts: Sequence[str]) -> Search:
-    index = Index()
+    index = Index("english")
     index.extend(
         Document(number, text, (), BEGINNING + timedelta(minutes=number), "core", "", "")
         for number, text in enumerate(texts)

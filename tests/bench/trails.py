@@ -14,13 +14,14 @@ from django.utils import timezone
 
 from audit import bulk, trail
 from audit.models import AuditEntry, Change, Operation
-from audit.trail import Head, changes_digest, entry_mac
+from audit.trail import changes_digest, entry_mac
 from config.keyring import keyring
 from memory.models import Agent, Memory
 from memory.writing.counters import recount
 from memory.writing.edits import snapshot
 from tests.bench import texts
 from tests.bench.agents import ME, filled, fresh
+from tests.steps import signed_update
 
 BATCH = 2_000  # entries
 Edit = tuple[str, int]  # an operation, and the number of the memory it is done to
@@ -60,7 +61,7 @@ class _Pen:
         assert not agent.duplicate_tokens, "core memory's weight is counted here without exact repeats"
         self.agent = agent
         self.key = keyring().audit[0]
-        self.head = Head(agent.audit_seq, bytes(agent.audit_mac), agent.audit_at)
+        self.head = AuditEntry(seq=agent.audit_seq, mac=bytes(agent.audit_mac), at=agent.audit_at)
         self.distinct = agent.core_tokens
         self.memories = {memory.number: memory for memory in Memory.objects.filter(agent_id=agent.pk)}
         self.states = {number: _state(memory) for number, memory in self.memories.items()}
@@ -115,14 +116,14 @@ class _Pen:
             "distinct_tokens": self.distinct,
         }
         entry["mac"] = entry_mac(self.key.secret, self.head.mac, entry, changes_digest([change]))
-        self.head = Head(entry["seq"], entry["mac"], at)
+        self.head = AuditEntry(**entry)
         return entry
 
     def finish(self) -> None:
         """The rows as the last entries left them."""
         bulk.update_many(list(self.memories.values()), ["constitutional", "discarded_at", "version"])
         head = {"audit_seq": self.head.seq, "audit_mac": self.head.mac, "audit_at": self.head.at}
-        Agent.objects.filter(pk=self.agent.pk).update(**recount(self.agent), **head)
+        signed_update(Agent.objects.filter(pk=self.agent.pk), **recount(self.agent), **head)
 
 
 def _state(memory: Memory) -> tuple[bytes, bytes]:

@@ -12,14 +12,15 @@ from audit.consent import Scope
 from audit.trail import Actor
 from memory.accounts import invitations
 from memory.agents import lifecycle
-from memory.consent import grants, removal_requests
-from memory.models import Agent, DueReason, Membership, Person, Role
+from memory.consent import approval, requests
+from memory.models import Agent, DueReason, Person, Role
 from memory.policy.validation import Draft
 from memory.time_machine.rollback import What, roll_back
 from memory.transfer import importing
 from memory.writing import operations
 from refinement import backlog, loop
 from tests.admin.conftest import enrolled
+from tests.members import join
 from tests.steps import ME, fresh
 
 LEDGER = Path(refinement.demo.__file__).parent / "ledger.jsonl"
@@ -52,7 +53,7 @@ def furnish(mark: str = "") -> Home:
         (owner, bela.tenant, Role.AUDITOR),
         (auditor, ada.tenant, Role.AUDITOR),
     ):
-        Membership.objects.create(person=member, tenant=tenant, role=role)
+        join(person=member, tenant=tenant, role=role)
     invitations.invite(ada.tenant, "tomasz@quayside.test", Role.AUDITOR, owner)
     backlog.request(noor)
     operations.protect(ada, [1, 2], person)
@@ -60,7 +61,7 @@ def furnish(mark: str = "") -> Home:
         loop.refine(fresh(agent), trigger=DueReason.WEEKLY)
     operations.remember(ines, [Draft(f"{mark} The pier closes at nine.", kind="journal")], ME)
     operations.discard(ines, [5], ME)
-    roll_back(ines, What.session(1), person, reason="two merges went too far")
+    roll_back(ines, What("session", 1), person, reason="two merges went too far")
     _add_requests(ada, ines, owner, auditor)
     root = enrolled("root@service.test", is_superuser=True)
     return Home(owner, auditor, root, fresh(ada))
@@ -83,14 +84,14 @@ def _add_requests(ada: Agent, ines: Agent, owner: Person, auditor: Person) -> No
     own, other = (Asking(person.pk, person.email) for person in (owner, auditor))
 
     def ask(agent: Agent, person: Asking, scope: Scope) -> int:
-        return grants.ask(agent, person, purpose=PURPOSE, scope=scope).number
+        return requests.ask_to_read(agent, person, purpose=PURPOSE, scope=scope).number
 
     silo, session = Scope("silo"), Scope("session", session=1)
-    grants.deny(ada, ask(ada, other, silo), ME)
+    requests.deny(ada, ask(ada, other, silo), ME)
     ask(ada, other, session)
-    grants.approve(ada, ask(ada, own, Scope("memories", numbers=(1, 2, 3))), ME)
+    approval.approve(ada, ask(ada, own, Scope("memories", numbers=(1, 2, 3))), ME)
     ended = ask(ines, own, session)
-    grants.approve(ines, ended, ME)
-    grants.revoke(ines, ended, Actor.person(owner.email))
+    approval.approve(ines, ended, ME)
+    requests.revoke(ines, ended, Actor.person(owner.email))
     ask(ines, other, silo)
-    removal_requests.ask_redaction(ada, [3, 4], Actor.person(owner.email), reason="request 2026-114 of a customer")
+    requests.ask_redaction(ada, [3, 4], Actor.person(owner.email), reason="request 2026-114 of a customer")

@@ -5,11 +5,12 @@ from typing import Any
 
 from django.urls import reverse
 
+from audit.consent import REMOVALS
 from audit.models import AccessRequest, AuditEntry
 from memory.accounts import invitations
 from memory.admin.base.page import ask_access_url, time_machine_url
 from memory.admin.plain_pages import reading
-from memory.consent import links, removal_requests
+from memory.consent import links, requests
 from memory.models import Memory, Role
 from refinement.models import RefinementSession
 from tests.browser.example_data import Home
@@ -36,7 +37,7 @@ def _consent(home: Home) -> str:
 
 
 def _removal(home: Home) -> str:
-    [request] = removal_requests.waiting(home.ada)
+    [request] = requests.waiting(home.ada, *REMOVALS)
     return reverse("consent", args=[links.make(home.ada, request.number)])
 
 

@@ -11,13 +11,14 @@ from django_otp.oath import TOTP
 from playwright.sync_api import expect
 
 from memory.agents import lifecycle
-from memory.models import Agent, Membership, Person
+from memory.models import Agent, Person
 from tests import queueing, steps
 from tests.admin.conftest import PASSWORD, code
 from tests.browser.conftest import NewWindow
 from tests.browser.walk import Walk
 from tests.browser.window import USUAL
 from tests.conftest import House
+from tests.members import join
 from tests.privacy.marker import MARKER
 from tests.steps import ME
 
@@ -31,7 +32,7 @@ def past(house: House, pat: Person) -> Agent:
     """An agent with a steward. Pat is an auditor of its tenant."""
     steps.remember(house.ada, TEA, f"{MARKER} drinks milk")
     lifecycle.change(house.ada, ME, steward=STEWARD)
-    Membership.objects.create(person=pat, tenant=house.ada.tenant, role="auditor")
+    join(person=pat, tenant=house.ada.tenant, role="auditor")
     queueing.work()  # sends the letters about these changes
     mail.outbox.clear()
     return steps.fresh(house.ada)
@@ -97,7 +98,7 @@ def test_an_invitation_is_sent_and_accepted(
     size: str, colours: str, new_window: NewWindow, past: Agent, pat: Person
 ) -> None:
     owner, guest = Walk(new_window(size, colours)), Walk(new_window(size, colours))
-    Membership.objects.update(role="owner")
+    join(pat, past.tenant, "owner")
     owner.enter(pat)
     owner.open(reverse("admin:memory_membership_changelist"))
     owner.choose("Invite somebody")
@@ -113,15 +114,15 @@ def test_an_invitation_is_sent_and_accepted(
     key = base64.b32decode(guest.page.locator("pre.secret").inner_text().replace(" ", ""))
     guest.page.get_by_label("Your name").fill("New")
 
-    def join(digits: str) -> None:
+    def use(digits: str) -> None:
         for label in ("New password", "Repeat the new password"):
             guest.page.get_by_label(label, exact=True).fill(PASSWORD)
         guest.page.get_by_role("textbox", name="Code").fill(digits)
         guest.press("Join")
 
-    join("000000")  # the page shows the error, and the same second factor
+    use("000000")  # the page shows the error, and the same second factor
     assert not Person.objects.filter(email="new@acme.test").exists()
-    join(f"{TOTP(key).token():06d}")
+    use(f"{TOTP(key).token():06d}")
     guest.sees("You joined acme as auditor")
 
     new = Person.objects.get(email="new@acme.test")

@@ -4,13 +4,14 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import expect
 
-from memory.models import Agent, Membership, Memory, Person
+from memory.models import Agent, Memory, Person
 from refinement.models import RefinementSession
 from tests import queueing, steps
 from tests.browser.conftest import NewWindow
 from tests.browser.walk import Walk
 from tests.browser.window import USUAL, Window
 from tests.conftest import House
+from tests.members import join
 from tests.privacy.marker import MARKER
 from tests.refining import filler
 
@@ -30,7 +31,7 @@ def past(house: House, pat: Person) -> Agent:
     """An agent with one duplicate. Pat is an admin of its tenant."""
     text = f"{MARKER} likes green tea in the morning."
     steps.remember(house.ada, text, text, *(f"{MARKER} {filler(12, seed)}" for seed in range(9)))
-    Membership.objects.create(person=pat, tenant=house.ada.tenant, role="admin")
+    join(person=pat, tenant=house.ada.tenant, role="admin")
     return house.ada
 
 

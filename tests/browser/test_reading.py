@@ -6,13 +6,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import expect
 
-from memory.models import Agent, Membership, Person
+from memory.models import Agent, Person
 from memory.writing import operations
 from tests import steps
 from tests.admin.reading import at, granted
 from tests.browser.conftest import NewWindow
 from tests.browser.window import USUAL, Window
 from tests.conftest import House
+from tests.members import join
 from tests.privacy.marker import MARKER
 from tests.steps import ME
 
@@ -23,7 +24,7 @@ TEA = f"{MARKER} drinks tea"
 def past(house: House, pat: Person) -> Agent:
     steps.remember(house.ada, TEA, f"{MARKER}<b>" + "w" * 300, tags=["kitchen"])
     operations.revise(house.ada, 1, ME, content=f"{TEA} at nine")
-    Membership.objects.create(person=pat, tenant=house.ada.tenant, role="auditor")
+    join(person=pat, tenant=house.ada.tenant, role="auditor")
     return house.ada
 
 

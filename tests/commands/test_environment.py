@@ -74,9 +74,9 @@ def test_a_good_mail_server_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_redis_address_gets_timeouts() -> None:
     limits = "socket_connect_timeout=3&socket_timeout=10"
-    assert environment.with_timeouts("redis://h:6379/0") == f"redis://h:6379/0?{limits}"
-    assert environment.with_timeouts("rediss://h?db=1") == f"rediss://h?db=1&{limits}"
-    assert environment.with_timeouts("unix:///run/redis?db=1") == "unix:///run/redis?db=1"
+    assert environment.with_timeouts("redis://h:6379/0", 3, 10) == f"redis://h:6379/0?{limits}"
+    assert environment.with_timeouts("rediss://h?db=1", 3, 10) == f"rediss://h?db=1&{limits}"
+    assert environment.with_timeouts("unix:///run/redis?db=1", 3, 10) == "unix:///run/redis?db=1"
 
 
 def test_an_empty_variable_has_its_default_and_the_data_folder_is_private(

@@ -22,7 +22,10 @@ from tests.privacy.marker import unique
 
 # Valid arguments of each command that has some.
 ARGUMENTS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("cleanup", "export_memories", "gc", "refine", "verify_audit"), ("acme/ada",)),
+    **dict.fromkeys(
+        ("cleanup", "confirm_trail", "export_memories", "gc", "refine", "repair_authority", "verify_audit"),
+        ("acme/ada",),
+    ),
     "create_agent": ("acme/new", "--model", "builtin/dedupe"),
     "create_superuser": ("root@acme.test",),
     "create_tenant_key": ("acme",),
@@ -197,4 +200,3 @@ def test_a_database_or_queue_that_cannot_be_used_is_reported_in_one_line(service
             assert ran.err.splitlines()[-1].startswith("error: The database cannot be used")
             assert "Traceback" not in ran.err  # Python 3.13 has a warning about Django's unused connection
             assert "s3cret" not in ran.err
-    failed(service.manage("worker", REDIS_URL="redis://127.0.0.1:1/0"), 2, "error: The queue cannot be reached")

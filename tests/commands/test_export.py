@@ -12,16 +12,17 @@ from django.utils import timezone
 
 from audit.consent import Scope
 from memory.access.authentication import new_key
-from memory.consent import grant_tokens, granted_reads, grants, redaction, removal_requests
-from memory.models import Agent, AgentKey, Membership, Memory, Person
+from memory.consent import granted_reads, grants, redaction, requests
+from memory.models import Agent, AgentKey, Memory, Person
 from memory.transfer.export_formats import EXPORTS
 from memory.writing import operations
 from tests import steps
 from tests.admin.reading import asking, granted, reads
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
+from tests.members import join
 from tests.privacy.marker import MARKER
-from tests.steps import ME, fresh
+from tests.steps import ME, fresh, signed_update
 
 KEYS = ["id", "kind", "category", "scope", "project", "tags", "origin", "created_at", "tokens", "constitutional"]
 KEYS += ["content"]
@@ -74,7 +75,7 @@ def test_lines_are_the_agents_active_memories_in_order(house: House, key: None) 
     assert export().out == ""
     numbers = steps.remember(house.ada, *(f"{MARKER} {n}" for n in range(12)))
     operations.discard(house.ada, [3], ME)
-    Agent.objects.filter(pk=house.ada.pk).update(memory_enabled=False)  # an export works while memory is off
+    signed_update(Agent.objects.filter(pk=house.ada.pk), memory_enabled=False)  # an export works while memory is off
     assert ids(export()) == [n for n in numbers if n != 3]
     assert AgentKey.objects.get(agent=house.ada).last_used_at is not None
     assert AgentKey.objects.get(agent=house.bob).last_used_at is None
@@ -164,13 +165,13 @@ def test_an_export_that_fails_leaves_no_file(ada: Agent, key: None, tmp_path: Pa
 def pat(house: House) -> Person:
     """An auditor. The agent has three memories."""
     person = Person.objects.create_user("pat@acme.test", None)
-    Membership.objects.create(person=person, tenant=house.ada.tenant, role="auditor")
+    join(person=person, tenant=house.ada.tenant, role="auditor")
     steps.remember(house.ada, *(f"{MARKER} {thing}" for thing in ("tea", "milk", "sugar")), tags=["kitchen"])
     return person
 
 
 def token(agent: Agent, pat: Person, *scope: Any, **more: Any) -> str:
-    return grant_tokens.make(fresh(agent), granted(agent, pat, *scope, **more), asking(pat))
+    return grants.make_token(fresh(agent), granted(agent, pat, *scope, **more), asking(pat))
 
 
 def request_of(token: str) -> int:
@@ -210,7 +211,7 @@ def test_a_grant_reads_pages_until_it_is_revoked(house: House, pat: Person, monk
 
     def read_and_revoke(*arguments: Any) -> Any:
         page = read_page(*arguments)
-        grants.revoke(fresh(house.ada), request_of(grant), ME)
+        requests.revoke(fresh(house.ada), request_of(grant), ME)
         return page
 
     monkeypatch.setattr(granted_reads, "memories", read_and_revoke)
@@ -225,7 +226,7 @@ def test_a_grant_exports_its_scope_and_nothing_redacted(house: House, pat: Perso
     assert ids(export("--grant", grant)) == [1]
     assert ids(export("--grant", grant, "--with-discarded")) == [1, 2]
     assert [read["memories"] for read in reads(house.ada)] == [[1], [1, 2]]
-    request = removal_requests.ask_redaction(fresh(house.ada), [2], ME, reason="request 17")
+    request = requests.ask_redaction(fresh(house.ada), [2], ME, reason="request 17")
     redaction.redact(fresh(house.ada), request.number, ME)
     assert ids(export("--grant", token(house.ada, pat), "--with-discarded"))[:2] == [1, 3]
 
@@ -241,7 +242,7 @@ def test_every_wrong_grant_gets_the_same_error(house: House, pat: Person, time_m
     """tests/unit/test_grant_tokens.py has more of them."""
     grant = token(house.ada, pat, seconds=900)
     other = Person.objects.create_user("bo@globex.test", None)
-    Membership.objects.create(person=other, tenant=house.bob.tenant, role="auditor")
+    join(person=other, tenant=house.bob.tenant, role="auditor")
     altered = grant[:-8] + grant[-8:][::-1]
     for wrong in ("sesame", token(house.bob, other), altered, house.ada_key, f"{grant}é", grant * 1_000):
         assert failed(export(f"--grant={wrong}"), 2) + "\n" == WRONG_GRANT
@@ -256,7 +257,7 @@ def test_a_revoked_grant_is_refused_even_if_there_is_nothing_to_read(house: Hous
     grant = token(house.ada, pat)
     operations.discard(house.ada, [1, 2, 3], ME)
     assert export("--grant", grant).out == ""
-    grants.revoke(fresh(house.ada), request_of(grant), ME)
+    requests.revoke(fresh(house.ada), request_of(grant), ME)
     assert export("--grant", grant).err == WRONG_GRANT
 
 

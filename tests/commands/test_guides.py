@@ -21,16 +21,17 @@ CREATE_GRANT = """
 from audit.consent import Person as Reader, Scope
 from audit.trail import Actor
 from memory.access.authentication import agent_named
-from memory.consent import grant_tokens, grants
-from memory.models import Membership, Person
+from memory.accounts import memberships
+from memory.consent import approval, grants, requests
+from memory.models import Person
 
 agent = agent_named("acme/ada")
 person = Person.objects.create_user("pat@acme.test", None)
-Membership.objects.create(person=person, tenant=agent.tenant, role="auditor")
+memberships.set_role(agent.tenant_id, person.pk, "auditor")
 reader = Reader(person.pk, person.email)
-number = grants.ask(agent, reader, purpose="to see why it forgot the customer", scope=Scope("silo")).number
-grants.approve(agent, number, Actor.agent())
-print(grant_tokens.make(agent_named("acme/ada"), number, reader))
+number = requests.ask_to_read(agent, reader, purpose="to see why it forgot the customer", scope=Scope("silo")).number
+approval.approve(agent, number, Actor.agent())
+print(grants.make_token(agent_named("acme/ada"), number, reader))
 """
 
 

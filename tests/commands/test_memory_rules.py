@@ -10,7 +10,7 @@ RETRY = "From now on always retry a lost connection three times."
 
 
 def create_agent(service: Installation) -> Any:
-    return service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe", "--vault", "ada").json
+    return service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe", "--vault", "ada", "--yes").json
 
 
 def store(service: Installation, text: str) -> Any:

@@ -12,7 +12,7 @@ from refinement.models import RefinementSession
 from tests import refining, steps
 from tests.commands.calling import Ran, failed, run
 from tests.privacy.marker import MARKER
-from tests.steps import ME, PERSON, fresh, problems
+from tests.steps import ME, PERSON, fresh, problems, signed_update
 
 KEYS = {"entry", "undid", "restored", "discarded", "rewritten", "protection_changed", "tokens_before", "tokens_after"}
 KEYS |= {"conflicts", "constitutional", "redacted", "rests", "refused", "applied"}
@@ -100,7 +100,7 @@ def test_an_abandoned_session_is_closed_before_its_rollback(past: Agent) -> None
     opened = sessions.open_session(fresh(past), trigger="manual")
     RefinementSession.objects.filter(pk=opened.pk).update(lease_until=timezone.now())
     operations.revise(past, 1, ME, content=f"{MARKER} green tea", session=opened.number)
-    Agent.objects.filter(pk=past.pk).update(memory_enabled=False)
+    signed_update(Agent.objects.filter(pk=past.pk), memory_enabled=False)
     assert rollback("--session", str(opened.number), "--preview").code == 1
     ran = rollback("--session", str(opened.number), "--json")
     assert (ran.code, ran.json["rewritten"], problems(past)) == (0, 1, [])

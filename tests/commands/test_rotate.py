@@ -18,6 +18,7 @@ from tests import steps
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.privacy.marker import MARKER
+from tests.steps import signed_update
 
 pytestmark = pytest.mark.database
 
@@ -124,10 +125,10 @@ def test_a_rotation_keeps_erased_agents_erased(filled: House, monkeypatch: pytes
     rewrap = keys.rewrap
 
     def erase_and_rewrap(agent_id: int, wrapped: bytes) -> bytes:
-        Agent.objects.filter(pk=agent_id).update(wrapped_key=b"")
+        signed_update(Agent.objects.filter(pk=agent_id), wrapped_key=b"")
         return rewrap(agent_id, wrapped)
 
-    Agent.objects.filter(pk=filled.bob.pk).update(wrapped_key=b"")
+    signed_update(Agent.objects.filter(pk=filled.bob.pk), wrapped_key=b"")
     with monkeypatch.context() as patch:
         patch.setattr(keys, "rewrap", erase_and_rewrap)
         assert rotate().out.startswith("0 keys rewrapped")
@@ -145,7 +146,7 @@ def test_an_altered_or_swapped_key_stops_the_rotation_and_is_named(filled: House
 def test_a_running_process_finds_a_key_that_another_process_added(filled: House, folder: Path) -> None:
     before = keyring().silo
     keyfiles.prepend_key(folder, "silo")
-    added = module._load.__wrapped__(*module._named()).silo[0]
+    added = module._keys(str(folder), "silo", "")[0]
     for agent in Agent.objects.all():
         wrapped = keys._wrap(added, agent.pk, keys.unwrap(agent.pk, bytes(agent.wrapped_key)))
         Agent.objects.filter(pk=agent.pk).update(wrapped_key=wrapped)

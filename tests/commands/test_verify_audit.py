@@ -8,7 +8,7 @@ from django.db import connection
 
 from audit import guards
 from config.keyfiles import new_key
-from memory.consent import redaction, removal_requests
+from memory.consent import redaction, requests
 from memory.models import Agent
 from tests import steps, tampering
 from tests.commands.calling import Ran, failed, run
@@ -146,7 +146,7 @@ def test_exported_heads_prove_a_trail(past: Agent, tmp_path: Path) -> None:
     failed_run, valid = (verify(name, "--heads", str(only_bob)) for name in ("acme/ada", "globex/bob"))
     assert (failed_run.code, "has no trail of acme/ada" in failed_run.err) == (2, True)
     assert (valid.code, "compared with 1 head: valid" in valid.out) == (0, True)
-    request = removal_requests.ask_redaction(past, [3], steps.PERSON, reason="request 17")
+    request = requests.ask_redaction(past, [3], steps.PERSON, reason="request 17")
     redaction.redact(past, request.number, steps.ME)
     assert [verify(target, "--heads", str(every)).code for target in ("acme/ada", "--all")] == [0, 0]
     drop_guards()

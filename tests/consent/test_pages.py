@@ -16,7 +16,7 @@ from audit.models import AuditEntry, ConsentLink
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import granted_reads, grants, proposals, removal_requests
+from memory.consent import approval, granted_reads, requests
 from memory.consent import redaction as redactions
 from memory.models import Agent
 from tests import steps
@@ -35,13 +35,13 @@ from tests.consent.visiting import (
     request,
 )
 from tests.privacy.marker import MARKER
-from tests.steps import ME, fresh, problems
+from tests.steps import ME, fresh, problems, signed_update
 
 
 def test_the_page_of_a_request(agent: Agent, visitor: Client) -> None:
     number, address = request(agent, scope=Scope("memories", numbers=(1, 2)), seconds=900)
     text = page(visitor, address)
-    until = grants.find(agent, number).asked_at + timedelta(hours=72)
+    until = requests.find(agent, number).asked_at + timedelta(hours=72)
     quoted = "<blockquote>\u201cto see why it &lt;script&gt;forgot&lt;/script&gt; the customer\u201d</blockquote>"
     words = (PAT.address, "acme/ada", "2 listed memories and their history", "Numbers 1, 2", "15 minutes", quoted)
     for word in (*words, f"{until:%H:%M} UTC"):
@@ -68,7 +68,7 @@ def test_the_page_of_a_memory_file_tells_about_encryption(
     number, address = proposal(agent, memory_path="ada.md")
     text = page(visitor, address)
     assert [w for w in (str(file), "the file exists", "in clear text", "no longer encrypted") if w not in text] == []
-    proposals.accept(fresh(agent), number, ME)
+    approval.approve(fresh(agent), number, ME)
     text = page(visitor, proposal(agent, model="openai/x", memory_path="")[1])
     assert [words for words in (str(file), "to its memory, encrypted") if words not in text] == []
 
@@ -116,7 +116,7 @@ def test_a_request_is_decided_once(agent: Agent, visitor: Client, decision: str,
     number, address = request(agent)
     response = press(visitor, address, decision)
     assert (response.status_code, response.headers["Location"]) == (303, address)
-    decided = grants.find(fresh(agent), number)
+    decided = requests.find(fresh(agent), number)
     assert (decided.state, decided.decided_by) == (state, "steward")
     before = steps.state(agent)
     for again in ("approve", "deny", *(["revoke"] if state == "denied" else [])):
@@ -132,7 +132,7 @@ def test_a_request_is_decided_once(agent: Agent, visitor: Client, decision: str,
 def test_a_grant_is_revoked_with_the_same_link(agent: Agent, visitor: Client, by: str) -> None:
     number, address = request(agent)
     if by == "runtime":
-        grants.approve(fresh(agent), number, ME)
+        approval.approve(fresh(agent), number, ME)
     else:
         press(visitor, address, "approve")
     text = page(visitor, address)
@@ -168,7 +168,7 @@ def test_after_72_hours_a_link_decides_nothing(agent: Agent, visitor: Client, ti
     for address in addresses[2:]:
         assert (visitor.get(address).status_code, press(visitor, address, "approve").status_code) == (404, 404)
     assert steps.state(agent) == before
-    assert removal_requests.find(fresh(agent), number).state == "open"
+    assert requests.find(fresh(agent), number).state == "open"
 
 
 @pytest.mark.parametrize("address", [STEW, "STEW@Acme.Test", "stew+x@acme.test"])
@@ -185,12 +185,12 @@ def test_stewards_cannot_decide_about_their_own_requests(agent: Agent, visitor: 
 
 def test_a_link_of_an_erased_silo_decides_nothing(agent: Agent, visitor: Client) -> None:
     links = [request(agent), proposal(agent)]
-    Agent.objects.update(wrapped_key=b"")
+    signed_update(Agent.objects.all(), wrapped_key=b"")
     for _, address in links:
         text = page(visitor, address)
         assert ("was erased" in text, buttons(text)) == (True, [])
         assert press(visitor, address, "approve").status_code == 303
-    assert grants.find(fresh(agent), links[0][0]).state == "requested"
+    assert requests.find(fresh(agent), links[0][0]).state == "requested"
 
 
 def test_a_replaced_steward_still_sees_the_proposal_that_did_it(agent: Agent, visitor: Client) -> None:
@@ -201,7 +201,7 @@ def test_a_replaced_steward_still_sees_the_proposal_that_did_it(agent: Agent, vi
     text = page(visitor, address)
     assert ("The agent’s steward approved this" in text, buttons(text)) == (True, [])
     assert press(visitor, address, "deny").status_code == 303
-    assert proposals.find(fresh(agent), number).state == "accepted"
+    assert requests.find(fresh(agent), number).state == "accepted"
     assert visitor.get(other).status_code == 404
     assert problems(agent) == []
 
@@ -219,11 +219,11 @@ def test_other_links_of_a_replaced_steward_are_404(agent: Agent, visitor: Client
 @pytest.mark.parametrize(
     ("make", "end", "words"),
     [
-        (proposal, lambda agent, number: proposals.decline(agent, number, ADMIN), "proposer withdrew this proposal"),
-        (proposal, lambda agent, number: proposals.decline(agent, number, ME), "runtime denied this proposal"),
-        (proposal, lambda agent, number: proposals.accept(agent, number, ME), "runtime approved this change"),
-        (proposal, lambda agent, _: proposals.propose(agent, ADMIN, model="openai/x"), "A newer proposal replaced"),
-        (redaction, lambda agent, number: removal_requests.decline(agent, number, ADMIN), "requester withdrew this"),
+        (proposal, lambda agent, number: requests.deny(agent, number, ADMIN), "proposer withdrew this proposal"),
+        (proposal, lambda agent, number: requests.deny(agent, number, ME), "runtime denied this proposal"),
+        (proposal, lambda agent, number: approval.approve(agent, number, ME), "runtime approved this change"),
+        (proposal, lambda agent, _: requests.propose(agent, ADMIN, model="openai/x"), "A newer proposal replaced"),
+        (redaction, lambda agent, number: requests.deny(agent, number, ADMIN), "requester withdrew this"),
         (redaction, lambda agent, number: redactions.redact(agent, number, ME), "runtime approved this"),
     ],
 )
@@ -293,7 +293,7 @@ def test_a_link_inserted_or_changed_by_sql_is_404(agent: Agent, bob: Agent, visi
     row.save()
     assert visitor.get(f"/consent/{'a' * 12}_{secret}").status_code == 404
     lifecycle.change(bob, ME, steward=STEW)
-    other = grants.ask(fresh(bob), PAT, purpose=PURPOSE, scope=Scope("silo")).number
+    other = requests.ask_to_read(fresh(bob), PAT, purpose=PURPOSE, scope=Scope("silo")).number
     ConsentLink.objects.exclude(prefix="a" * 12).update(agent_id=bob.pk, number=other)
     assert (visitor.get(address).status_code, press(visitor, address, "approve").status_code) == (404, 404)
-    assert grants.find(fresh(bob), other).state == "requested"
+    assert requests.find(fresh(bob), other).state == "requested"

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from audit.models import AuditEntry
 from audit.trail import Actor
-from memory.consent import removal_requests
+from memory.consent import requests
 from memory.mail import link_letters
 from memory.models import Agent, Memory
 from memory.writing import operations
@@ -41,7 +41,7 @@ def test_the_page_names_everything_that_is_removed_without_content(agent: Agent,
     ):
         assert words in text, words
     assert buttons(text) == ["Delete permanently", "Deny"]
-    assert (removal_requests.find(agent, number).state, has_bodies(agent)) == ("open", [True, True, True])
+    assert (requests.find(agent, number).state, has_bodies(agent)) == ("open", [True, True, True])
     steps.remember(agent, *(f"rule {each}" for each in CONSTITUTIONAL))
     operations.protect(fresh(agent), CONSTITUTIONAL, ADMIN)
     text = page(visitor, redaction(agent, *CONSTITUTIONAL)[1])
@@ -54,7 +54,7 @@ def test_a_redaction_is_carried_out_once(agent: Agent, visitor: Client) -> None:
     for decision in ("approve", "approve", "deny"):
         assert press(visitor, address, decision)["Location"] == address
     assert has_bodies(agent) == [False, True, False]
-    assert removal_requests.find(fresh(agent), number).state == "carried_out"
+    assert requests.find(fresh(agent), number).state == "carried_out"
     text = page(visitor, address)
     assert ("The agent’s steward approved this" in text, buttons(text)) == (True, [])
     assert problems(agent) == []

@@ -6,7 +6,7 @@ from django.test import Client
 
 from audit.consent import Person, Scope
 from audit.trail import Actor
-from memory.consent import grants, links, proposals, removal_requests
+from memory.consent import links, requests
 from memory.models import Agent
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
@@ -26,20 +26,20 @@ def with_link(agent: Agent, number: int) -> tuple[int, str]:
 
 def request(agent: Agent, person: Person = PAT, **more: Any) -> tuple[int, str]:
     values: dict[str, Any] = {"purpose": PURPOSE, "scope": Scope("silo")} | more
-    return with_link(agent, grants.ask(fresh(agent), person, **values).number)
+    return with_link(agent, requests.ask_to_read(fresh(agent), person, **values).number)
 
 
 def proposal(agent: Agent, actor: Actor = ADMIN, model: str = "openai/gpt-4.1", **settings: Any) -> tuple[int, str]:
-    return with_link(agent, proposals.propose(fresh(agent), actor, model=model, **settings).number)
+    return with_link(agent, requests.propose(fresh(agent), actor, model=model, **settings).number)
 
 
 def redaction(agent: Agent, *numbers: int, actor: Actor = ADMIN, **more: Any) -> tuple[int, str]:
-    made = removal_requests.ask_redaction(fresh(agent), numbers or (1,), actor, reason=REASON, **more)
+    made = requests.ask_redaction(fresh(agent), numbers or (1,), actor, reason=REASON, **more)
     return with_link(agent, made.number)
 
 
 def erasure(agent: Agent) -> tuple[int, str]:
-    return with_link(agent, removal_requests.ask_erasure(fresh(agent), ADMIN, reason=REASON).number)
+    return with_link(agent, requests.ask_erasure(fresh(agent), ADMIN, reason=REASON).number)
 
 
 def every_link(agent: Agent) -> list[str]:

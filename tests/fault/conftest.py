@@ -15,6 +15,7 @@ from refinement import loop, providers
 from refinement.llm import connections, http
 from refinement.models import Mode, RefinementSession
 from tests.commands.conftest import _made as _made
+from tests.commands.conftest import scaled as scaled
 from tests.commands.conftest import service as service
 from tests.fault.whole_sessions import PROVIDERS, Play, assert_ended_well
 from tests.model_server import NO_PAUSES, ModelServer, Script

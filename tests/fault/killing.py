@@ -37,6 +37,7 @@ from refinement import knife, loop
 from refinement import session as sessions
 from refinement.models import RefinementSession
 from tests.commands.calling import ROOT, Installation
+from tests.steps import signed_update
 
 TEXTS = [f"The {thing} stands in the {place}." for thing in ("chair", "table") for place in ("hall", "den", "attic")]
 DUPLICATE = "The kettle whistles."
@@ -228,7 +229,7 @@ def problems_after(complete: Operations, originals: dict[int, set[str]]) -> list
         was_open = row is not None and row.outcome == "open"
         if [session.outcome for session in sessions.close_stale()] != ["abandoned"] * was_open:
             found.append("the session is not closed as abandoned")
-        Agent.objects.update(model="builtin/dedupe")
+        signed_update(Agent.objects.all(), model="builtin/dedupe")
         if loop.refine(get_agent(), trigger="manual").outcome != "completed":
             found.append("the next session does not run")
     return found + [f"afterwards: {problem.problem}" for problem in replay.problems(get_agent())]

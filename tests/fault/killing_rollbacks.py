@@ -12,7 +12,7 @@ from pathlib import Path
 from audit.models import Change
 from audit.trail import Actor
 from memory.agents import lifecycle
-from memory.consent import redaction, removal_requests
+from memory.consent import redaction, requests
 from memory.models import Memory
 from memory.policy.validation import Draft
 from memory.time_machine import replay, rollback
@@ -28,13 +28,13 @@ def prepare(folder: Path, changes: int) -> None:
     agent, _ = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=ME)
     operations.remember(agent, [Draft(f"The {n}th chair stands in the hall.") for n in range(changes)], ME)
     operations.discard(agent, range(1, changes + 1), ME)
-    redacted = range(1, min(changes, removal_requests.MAX_MEMORIES) + 1)
-    removal_requests.ask_redaction(agent, redacted, ME, reason="a test")
+    redacted = range(1, min(changes, requests.MAX_MEMORIES) + 1)
+    requests.ask_redaction(agent, redacted, ME, reason="a test")
     reset_to(folder, save=True)
 
 
 def roll_back() -> None:
-    rollback.roll_back(get_agent(), rollback.What.entry(get_agent().audit_seq - 1), ME)
+    rollback.roll_back(get_agent(), rollback.What("entry", get_agent().audit_seq - 1), ME)
 
 
 def redact() -> None:

@@ -14,7 +14,7 @@ from audit.trail import Actor
 from audit.verify import Problem
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import granted_reads, grants, links, proposals, redaction, removal_requests
+from memory.consent import approval, claims, granted_reads, links, redaction, requests
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft
 from memory.time_machine import replay
@@ -22,6 +22,8 @@ from memory.time_machine.rollback import Figures, What, roll_back
 from memory.writing import operations
 from refinement import session as sessions
 from tests import refining, steps
+from tests.access_requests import current_state
+from tests.api.calling import Caller
 from tests.conftest import House
 from tests.fault.test_writers import assert_whole, at_once, outcomes
 from tests.privacy.marker import MARKER
@@ -44,7 +46,9 @@ def agent(house: House, settings: Any) -> Agent:
 
 
 def request_access(agent: Agent, person: Person = PAT) -> int:
-    return grants.ask(fresh(agent), person, purpose="to see why it forgot the customer", scope=Scope("silo")).number
+    return requests.ask_to_read(
+        fresh(agent), person, purpose="to see why it forgot the customer", scope=Scope("silo")
+    ).number
 
 
 def press(address: str, decision: str) -> int:
@@ -63,20 +67,31 @@ def test_one_of_several_posts_decides_and_the_others_see_it(agent: Agent) -> Non
         posts = [(pages[0], "approve"), (pages[0], "approve"), (pages[1], "deny"), (pages[1], "approve")]
         assert at_once(*[lambda post=post: press(*post) for post in posts]) == [303] * 4
         assert count(agent, *DECISIONS) == before + 1
-        is_active = grants.find(fresh(agent), number).state == "active"
+        is_active = requests.find(fresh(agent), number).state == "active"
         text = "approved this" if is_active else "denied this"
         assert all(text in Client().get(page).content.decode() for page in pages)
         if is_active:
-            grants.revoke(fresh(agent), number, ME)
+            requests.revoke(fresh(agent), number, ME)
     assert_whole(agent)
 
 
 def test_the_runtime_and_a_link_decide_once(agent: Agent) -> None:
     number = request_access(agent)
     token = links.make(fresh(agent), number)
-    found = outcomes(lambda: grants.deny(fresh(agent), number, ME), lambda: links.decide(token, approve=True))
+    found = outcomes(lambda: requests.deny(fresh(agent), number, ME), lambda: links.decide(token, approve=True))
     assert found.count("NotOpen") == 1
     assert count(agent, *DECISIONS) == 1
+    assert_whole(agent)
+
+
+def test_one_of_several_claims_counts(agent: Agent, house: House) -> None:
+    exchange = Caller(house.ada_key)
+    answers = at_once(*[lambda: exchange.post("agent/keys", {"exchange": True})] * 3)
+    assert sorted(answer.status for answer in answers) == [201, 401, 401]
+    [code] = [answer.json["recovery_code"] for answer in answers if answer.status == 201]
+    found = outcomes(*[lambda: claims.recover(code)] * 3)
+    assert (found, count(agent, "claimed")) == (["Claim", "KeyRejected", "KeyRejected"], 2)
+    assert len(fresh(agent).live_keys.split()) == 1
     assert_whole(agent)
 
 
@@ -89,8 +104,8 @@ def test_a_link_decides_only_while_its_person_is_the_steward(agent: Agent) -> No
             lambda steward=steward: lifecycle.change(fresh(agent), ME, steward=f"new-{steward}"),
         )
         if isinstance(decided, errors.InvalidLink):
-            assert grants.find(fresh(agent), number).state == "requested"
-            grants.deny(fresh(agent), number, ME)
+            assert requests.find(fresh(agent), number).state == "requested"
+            requests.deny(fresh(agent), number, ME)
         else:
             entry = AuditEntry.objects.get(agent_id=agent.pk, operation="access_denied", detail__request=number)
             exchange = AuditEntry.objects.filter(agent_id=agent.pk, operation="agent_changed").latest("seq")
@@ -99,23 +114,23 @@ def test_a_link_decides_only_while_its_person_is_the_steward(agent: Agent) -> No
 
 
 def test_a_proposal_is_decided_once(agent: Agent) -> None:
-    number = proposals.propose(agent, ADMIN, model="openai/gpt-4.1").number
+    number = requests.propose(agent, ADMIN, model="openai/gpt-4.1").number
     token = links.make(fresh(agent), number)
     found = outcomes(
-        lambda: proposals.accept(fresh(agent), number, ME),
-        lambda: proposals.decline(fresh(agent), number, ME),
+        lambda: approval.approve(fresh(agent), number, ME),
+        lambda: requests.deny(fresh(agent), number, ME),
         lambda: links.decide(token, approve=True),
         lambda: links.decide(token, approve=False),
     )
     assert found.count("NotOpen") == 3
-    is_accepted = proposals.find(fresh(agent), number).state == "accepted"
+    is_accepted = requests.find(fresh(agent), number).state == "accepted"
     assert fresh(agent).model == ("openai/gpt-4.1" if is_accepted else "builtin/dedupe")
     assert_whole(agent)
 
 
 def test_one_of_several_concurrent_proposals_stays_open(agent: Agent) -> None:
-    made = at_once(*[lambda n=n: proposals.propose(fresh(agent), ADMIN, model=f"openai/gpt-{n}") for n in range(4)])
-    states = sorted(proposals.find(fresh(agent), each.number).state for each in made)
+    made = at_once(*[lambda n=n: requests.propose(fresh(agent), ADMIN, model=f"openai/gpt-{n}") for n in range(4)])
+    states = sorted(requests.find(fresh(agent), each.number).state for each in made)
     assert states == ["open", "replaced", "replaced", "replaced"]
     assert_whole(agent)
 
@@ -131,12 +146,12 @@ def test_concurrent_requests_do_not_exceed_the_limit_of_an_agent(agent: Agent, s
 
 def test_an_expired_grant_that_several_see_ends_once(agent: Agent, time_machine: Any) -> None:
     number = request_access(agent)
-    grants.approve(fresh(agent), number, ME)
+    approval.approve(fresh(agent), number, ME)
     time_machine.move_to(timezone.now() + timedelta(hours=5))
     acts = [
-        lambda: grants.current_state(fresh(agent), grants.find(agent, number)),
+        lambda: current_state(agent, number),
         lambda: granted_reads.memories(fresh(agent), number, PAT, [1]),
-        lambda: grants.revoke(fresh(agent), number, ME),
+        lambda: requests.revoke(fresh(agent), number, ME),
     ]
     results = at_once(*acts, *acts)
     assert {getattr(each, "code", each) for each in results} <= {"expired", "not_granted", "not_open"}
@@ -149,13 +164,13 @@ def seq(agent: Agent) -> int:
 
 
 def request_redaction(agent: Agent, numbers: list[int]) -> int:
-    return removal_requests.ask_redaction(agent, numbers, PERSON, reason="a test").number
+    return requests.ask_redaction(agent, numbers, PERSON, reason="a test").number
 
 
 def test_one_of_three_rollbacks_of_an_entry_succeeds(ada: Agent) -> None:
     numbers = remember(ada, *(f"fact {n}" for n in range(200)))
     operations.discard(ada, numbers, ME)
-    what = What.entry(seq(ada))
+    what = What("entry", seq(ada))
     assert outcomes(*[lambda: roll_back(fresh(ada), what, PERSON)] * 3) == ["AlreadyUndone", "AlreadyUndone", "Figures"]
     assert steps.active(ada) == numbers
     assert_whole(ada)
@@ -170,7 +185,7 @@ def test_edits_during_a_rollback_are_before_or_after_it(ada: Agent) -> None:
         for n in range(10):
             operations.remember(fresh(ada), [Draft(f"new {n}")], ME)
 
-    rolled, _ = at_once(lambda: roll_back(fresh(ada), What.since_entry(start), PERSON), edit)
+    rolled, _ = at_once(lambda: roll_back(fresh(ada), What("since_entry", start), PERSON), edit)
     assert isinstance(rolled, Figures)
     assert set(numbers) <= set(steps.active(ada))
     assert 200 + 10 - len(steps.active(ada)) == rolled.discarded
@@ -181,7 +196,7 @@ def test_a_rollback_during_a_session_makes_its_next_edits_stale(ada: Agent) -> N
     remember(ada, "tea with milk and sugar", "coffee")
     operations.revise(ada, 1, ME, content="tea with milk")
     held = refining.opened(ada)
-    roll_back(fresh(ada), What.entry(seq(ada) - 1), PERSON)
+    roll_back(fresh(ada), What("entry", seq(ada) - 1), PERSON)
     assert held.call("update_memory", id=1, content="tea & milk")["code"] == "stale_memory"
     assert steps.says(ada, 1).content == "tea with milk and sugar"
     sessions.close(held.session, "completed")
@@ -193,9 +208,9 @@ def test_an_open_session_is_not_rolled_back(ada: Agent) -> None:
     held = refining.opened(ada)
     assert held.call("delete_memory", id=1)["ok"]
     with pytest.raises(errors.SessionRunning):
-        roll_back(fresh(ada), What.session(held.session.number), PERSON)
+        roll_back(fresh(ada), What("session", held.session.number), PERSON)
     sessions.close(held.session, "completed")
-    roll_back(fresh(ada), What.session(held.session.number), PERSON)
+    roll_back(fresh(ada), What("session", held.session.number), PERSON)
     assert steps.active(ada) == list(range(1, 9))
     assert_whole(ada)
 
@@ -239,7 +254,7 @@ def test_edits_and_rollbacks_during_a_redaction_are_before_or_after_it(ada: Agen
                 assert number > 25
 
     redact = lambda: redaction.redact(fresh(ada), request, ME)  # noqa: E731
-    results = at_once(redact, lambda: roll_back(fresh(ada), What.since_entry(start), PERSON), edit)
+    results = at_once(redact, lambda: roll_back(fresh(ada), What("since_entry", start), PERSON), edit)
     assert not any(isinstance(result, Exception) for result in results)
     redacted = Memory.objects.filter(agent_id=ada.pk, redacted_at__isnull=False)
     assert sorted(redacted.values_list("number", flat=True)) == numbers[25:75]

@@ -26,7 +26,7 @@ from memory.writing import edits, operations
 from tests import steps
 from tests.conftest import OPERATOR, House
 from tests.fault import writer
-from tests.steps import ME, problems, remember, row
+from tests.steps import ME, problems, remember, row, signed_update
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db(transaction=True)]
 
@@ -140,7 +140,7 @@ def test_a_memory_is_not_discarded_and_protected_at_once(ada: Agent) -> None:
 
 
 def test_concurrent_protections_stay_within_half_the_budget(ada: Agent) -> None:
-    Agent.objects.filter(pk=ada.pk).update(budget_tokens=40, target_tokens=20)
+    signed_update(Agent.objects.filter(pk=ada.pk), budget_tokens=40, target_tokens=20)
     remember(ada, "x" * 60, "y" * 60)
     results = at_once(*(lambda n=n: operations.protect(ada, [n], ME, session=1) for n in (1, 2)))
     assert sum(isinstance(result, errors.ProtectionFull) for result in results) == 1

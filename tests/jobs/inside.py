@@ -39,13 +39,14 @@ COUNTED = {  # a counter of a session: the operation of its entries, and the mem
 
 
 def create_agents(count: int) -> None:
-    """Create agents of several tenants, all due."""
+    """Create agents of several tenants, all due. Their models have answered before."""
     with connection.cursor() as cursor:
         cursor.execute("SET synchronous_commit TO off")
     for place in range(count):
         name = f"a{place}"
         agent, _ = lifecycle.create(f"t{place % TENANTS}", name, model=f"openai/{name}", actor=ME)
         operations.remember(agent, [Draft(text) for text in texts(name)], ME)
+        Provider.objects.create(name=agent.model, has_answered=True)
     Agent.objects.update(due_at=timezone.now(), due_reason=DueReason.WEEKLY)
 
 
@@ -109,7 +110,7 @@ def paused_providers() -> list[str]:
 
 
 def sessions() -> list[dict[str, Any]]:
-    names = ("agent__slug", "number", "outcome", "reason", "opened_at", "closed_at", "trigger")
+    names = ("agent__slug", "number", "outcome", "reason", "opened_at", "closed_at", "trigger", "model_milliseconds")
     return list(RefinementSession.objects.order_by("agent_id", "number").values(*names))
 
 

@@ -79,7 +79,9 @@ def test_a_restart_of_postgresql_loses_no_edit(
         fleet.start(2)
         refine_all(fleet, disturb)
         assert_clean(fleet)
-        assert {session["outcome"] for session in fleet.do(inside.sessions)} <= {"completed", "abandoned", "failed"}
+        ended = {(each["outcome"], each["reason"]) for each in fleet.do(inside.sessions)}
+        others = {outcome for outcome, _ in ended - {("incomplete", "database_failed")}}
+        assert others <= {"completed", "abandoned", "failed"}
 
 
 def test_a_model_that_never_answers_is_paused(model: SlowModel, model_server: ModelServer, tmp_path: Path) -> None:
@@ -93,7 +95,9 @@ def test_a_model_that_never_answers_is_paused(model: SlowModel, model_server: Mo
         fleet.until(lambda: "openai" in fleet.do(inside.paused_providers) and not fleet.do(inside.counts)["open"])
         ended = fleet.do(inside.sessions)
         assert {(session["outcome"], session["reason"]) for session in ended} == {("failed", "model_unavailable")}
-        assert max((each["closed_at"] - each["opened_at"]).total_seconds() for each in ended) < seconds + 2
+        assert max(each["model_milliseconds"] for each in ended) < 1_000 * (seconds + 1)
+        # The rest is work of the database, which takes seconds on a busy machine.
+        assert max((each["closed_at"] - each["opened_at"]).total_seconds() for each in ended) < 5 * seconds
         assert fleet.do(inside.counts)["due"] == agents - len(ended) > 0
         model_server.script = model
         refine_all(fleet)

@@ -26,17 +26,17 @@ PATHS = {
     "rollback": "rollback in the admin (POST, view only)",
 }
 GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is one, and the goal
-    LINES: (26_500, 26_500),
+    LINES: (27_100, 26_700),
     CYCLES: (0, 0),
     ENTRIES: (26, 26),
     **{MIGRATIONS.format(app): (None, 1) for app in PACKAGES},  # later issues add ordinary ones
-    TEST_LINES: (48_000, 42_000),
+    TEST_LINES: (50_300, 42_000),
     TEST_CASES: (None, 6_000),
 }
 PATH_GOALS: dict[str, dict[str, tuple[int | None, int]]] = {
-    "remember": {"files": (20, 20), "functions": (70, 70), "queries": (9, 9), "transactions": (1, 1)},
-    "merge": {"files": (25, 25), "functions": (110, 110), "queries": (15, 15), "transactions": (1, 1)},
-    "rollback": {"files": (15, 15), "functions": (70, 70), "queries": (16, 16), "transactions": (1, 1)},
+    "remember": {"files": (23, 20), "functions": (87, 70), "queries": (10, 10), "transactions": (1, 1)},
+    "merge": {"files": (29, 25), "functions": (123, 110), "queries": (16, 16), "transactions": (1, 1)},
+    "rollback": {"files": (20, 15), "functions": (86, 70), "queries": (17, 17), "transactions": (1, 1)},
 }
 GOALS |= {f"{PATHS[path]}: {what}": goal for path, goals in PATH_GOALS.items() for what, goal in goals.items()}
 

@@ -118,12 +118,13 @@ def _roll_back(runtime: Any) -> None:
     from django.test import Client, override_settings
     from django.urls import reverse
 
-    from memory.models import Agent, Membership, Role
+    from memory.models import Agent, Role
     from tests.admin.conftest import enrolled, sign_in
+    from tests.members import join
 
     agent = Agent.objects.get()
     person = enrolled("owner@acme.test")
-    Membership.objects.create(person=person, tenant=agent.tenant, role=Role.OWNER)
+    join(person=person, tenant=agent.tenant, role=Role.OWNER)
     client = Client()
     assert sign_in(client, person).status_code == 302
     with override_settings(MIDDLEWARE=[*settings.MIDDLEWARE, f"{__name__}.recorded_view"]):

@@ -148,7 +148,7 @@ def test_logs_and_rows_are_searched(ada: Agent, tmp_path: Path) -> None:
     assert left(tmp_path / "none") == []
     (tmp_path / "log").write_bytes(b"text " + gzip.compress(MARKER.encode()))
     assert [(leak.where, leak.form) for leak in left(tmp_path / "log")] == [("log", "gzip>text")]
-    refining.change(ada, refinement_prompt=MARKER.encode().hex())
+    refining.change(ada, model=MARKER.encode().hex())
     assert {(leak.where, leak.form) for leak in left(None)} >= {("memory_agent", "hex")}
 
 

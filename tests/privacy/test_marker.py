@@ -14,13 +14,14 @@ from django.core.cache import cache
 from django.db import OperationalError, connection
 
 from audit.models import Operation
+from memory.agents import lifecycle
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft, parse_moment
 from memory.search import cache as indexes
 from memory.silo.silo import Silo
 from memory.transfer import importing
 from memory.writing import duplicates, operations
-from refinement import dry_run, loop
+from refinement import loop
 from refinement import session as sessions
 from refinement.models import RefinementSession, SessionStep
 from tests import refining, steps
@@ -46,9 +47,9 @@ def test_the_search_finds_a_leak_in_each_place(place: str, ada: Agent) -> None:
             "a log line": lambda: logging.getLogger("x").debug(mark),
             "a log's argument": lambda: logging.getLogger("x").debug("%.1s", mark),
             "an exception": lambda: watch.errors.append(KeyError(mark)),
-            "a row": lambda: refining.change(ada, system_prompt=json.dumps(mark.encode("utf-16-le").hex())),
+            "a row": lambda: refining.change(ada, model=json.dumps(mark.encode("utf-16-le").hex())),
             "the cache": lambda: cache.set("x", pickle.dumps(mark)),
-            "a pickle": lambda: refining.change(ada, refinement_prompt=mark[:-1] + mark[-1]),
+            "a pickle": lambda: refining.change(ada, model=mark[:-1] + mark[-1]),
         }
         plant[place]()
     found = watch.leaks()
@@ -216,7 +217,7 @@ def test_commands_leak_nothing(watch: Watch, ada: Agent, bob: Agent) -> None:
         "create_agent acme/ada --model builtin/dedupe": 1,
     }.items():
         assert watch.run(*command.split()).code == code, command
-    dry_run.preview(steps.fresh(ada))
+    sessions.preview(steps.fresh(ada))
 
 
 def test_commands_that_roll_back_and_remove_leak_nothing(watch: Watch, house: House, monkeypatch: Any) -> None:
@@ -329,7 +330,7 @@ def test_a_good_session_leaks_nothing(protocol: str, watch: Watch, ada: Agent, s
 def test_a_hostile_model_leaks_nothing(protocol: str, watch: Watch, ada: Agent, server: ModelServer) -> None:
     server.script = hostile(watch.marker)
     remembered(watch, ada)
-    refining.change(ada, model=f"{protocol}/scripted", system_prompt="You are ada.")
+    lifecycle.change(ada, ME, model=f"{protocol}/scripted", system_prompt=watch.text("is ada"))
     ended = refine(watch, ada)
     assert ended is not None
     assert ended.outcome == "completed"

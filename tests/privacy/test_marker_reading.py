@@ -8,14 +8,15 @@ from django.test import Client
 from audit.consent import Person as Requester
 from audit.consent import Scope
 from memory.admin.plain_pages import reading
-from memory.consent import grants
-from memory.models import Membership, Memory, Person
+from memory.consent import requests
+from memory.models import Memory, Person
 from memory.search import cache
 from memory.writing import operations
 from tests import steps
 from tests.admin.conftest import enrolled, sign_in
 from tests.admin.reading import at, granted, read, read_entry
 from tests.conftest import House
+from tests.members import join
 from tests.privacy.watch import FAULTS, Watch, failing
 from tests.steps import ME, fresh, last_entry
 
@@ -26,7 +27,7 @@ def pat(watch: Watch, house: House, settings: Any) -> Person:
     steps.remember(house.ada, watch.text("drinks tea"), watch.text("keeps a dog"), tags=(watch.marker,))
     operations.revise(house.ada, 1, ME, content=watch.text("drinks coffee"))
     person = enrolled("pat@acme.test")
-    Membership.objects.create(person=person, tenant=house.ada.tenant, role="auditor")
+    join(person=person, tenant=house.ada.tenant, role="auditor")
     return person
 
 
@@ -77,7 +78,7 @@ def test_a_refused_read_leaks_nothing(watch: Watch, house: House, pat: Person, c
     Memory.objects.filter(agent_id=house.ada.pk, number=2).update(sealed=bytes(steps.row(house.ada, 1).sealed))
     watch.response(read(client, house.ada, number, 2))
     nobody = Requester(99, "nobody@acme.test")
-    watch.refused(lambda: grants.ask(house.ada, nobody, purpose="too short", scope=Scope("silo")))
+    watch.refused(lambda: requests.ask_to_read(house.ada, nobody, purpose="too short", scope=Scope("silo")))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -1,9 +1,12 @@
-"""Recordings and the memories of other systems are in the silo and nowhere else."""
+"""Prompts, recordings and the memories of other systems are in the silo and nowhere else."""
 
 import json
 from pathlib import Path
 
+import pytest
+
 from audit.models import AuditEntry
+from memory.agents import lifecycle, prompts
 from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
 from memory.transfer import migration
@@ -11,6 +14,14 @@ from tests.privacy.watch import Watch
 from tests.rules.recordings import off, overhear, settings, talk
 from tests.steps import ME, fresh
 from tests.transfer.pieces import move, piece, steps
+
+
+@pytest.mark.database
+def test_prompts_leak_nothing(watch: Watch, ada: Agent) -> None:
+    texts = {name: watch.text(name) for name in prompts.NAMES}
+    lifecycle.change(ada, ME, **texts)
+    lifecycle.issue_key(fresh(ada), ME)  # its entry contains the settings
+    assert {name: prompts.opened(fresh(ada), name) for name in texts} == texts
 
 
 def test_migrated_pieces_leak_nothing(watch: Watch, ada: Agent) -> None:

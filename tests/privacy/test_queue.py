@@ -77,6 +77,7 @@ def test_a_hostile_model_through_the_queue_leaks_nothing(watch: Watch, ada: Agen
         server.script = script
         refining.change(ada, due_at=timezone.now())
         Provider.objects.all().delete()  # a provider that fails twice has a cool-down
+        Provider.objects.create(name="openai/scripted", has_answered=True)  # it has answered before
         tasks.sweep()
         [outcome] = run_queue(watch)
         assert outcome in ("completed", "failed", "incomplete")

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from audit.consent import Person, Scope, same_address
-from audit.models import AccessRequest, AccessState, AuditEntry
+from audit.models import AccessRequest, AuditEntry, State
 from audit.trail import Actor
 from memory.agents import lifecycle
-from memory.consent import granted_reads, grants, links
+from memory.consent import approval, granted_reads, links, requests
 from memory.errors import NotGranted
 from memory.writing import operations
 from tests import steps
+from tests.access_requests import current_state
 from tests.property.walk import DecisionWalk, attempt, walk
 from tests.steps import ME
 
@@ -92,7 +93,7 @@ class Consent(DecisionWalk):
         is_full = len(recent) >= PER_AGENT or recent.count(person) >= PER_PERSON
         is_steward = self.row().is_steward_only and same_address(self.row().steward, person.address)
         seconds = minutes * 60
-        made = attempt(lambda: grants.ask(self.row(), person, purpose=PURPOSE, scope=scope, seconds=seconds))
+        made = attempt(lambda: requests.ask_to_read(self.row(), person, purpose=PURPOSE, scope=scope, seconds=seconds))
         if isinstance(made, Exception):
             assert own or is_full or is_steward
             return
@@ -126,7 +127,7 @@ class Consent(DecisionWalk):
     def decide_as(self, pick: int, actor: Actor, approves: bool, *, may: bool) -> None:
         if self.items:
             request = self.one(pick)
-            decide = grants.approve if approves else grants.deny
+            decide = approval.approve if approves else requests.deny
             self.decide(request, lambda: decide(self.row(), request.number, actor), approves, may=may)
 
     @rule(pick=PICK)
@@ -147,7 +148,7 @@ class Consent(DecisionWalk):
             may, act = steward == self.row().steward, lambda: links.revoke(token)
         elif self.items:
             request, may = self.one(pick), True
-            act = lambda: grants.revoke(self.row(), request.number, ME)  # noqa: E731
+            act = lambda: requests.revoke(self.row(), request.number, ME)  # noqa: E731
         else:
             return
         may = may and request.is_active(self.latest())
@@ -164,13 +165,13 @@ class Consent(DecisionWalk):
             token, request, steward, _ = self.links[pick % len(self.links)]
             if steward != self.row().steward:
                 return
-            state = links.look(token).state
+            state = links.look(token).request.state
         elif self.items:
             request = self.one(pick)
-            state = grants.current_state(self.row(), grants.find(self.row(), request.number))
+            state = current_state(self.agent, request.number)
         else:
             return
-        assert (state == AccessState.ACTIVE) == request.is_active(self.latest())
+        assert (state == State.ACTIVE) == request.is_active(self.latest())
         request.see(self.latest())
 
     @rule(pick=PICK, minutes=st.sampled_from([16, 61, 241]), how=st.sampled_from(HOW))
@@ -187,7 +188,7 @@ class Consent(DecisionWalk):
 
     @rule(person=WHO)
     def change_password(self, person: Person) -> None:
-        grants.withdraw_all(person.id, "password")
+        requests.withdraw_all(person.id, "password")
         for request in self.items:
             if request.person == person:
                 request.is_over = True
@@ -262,12 +263,12 @@ class Consent(DecisionWalk):
         reads = AuditEntry.objects.filter(agent_id=self.agent.pk, operation="content_read")
         assert sorted(number for number, _ in notices) == sorted({entry.detail["request"] for entry in reads})
         for number, text in notices:
-            state = grants.find(self.row(), number).state
+            state = requests.find(self.row(), number).state
             assert [each for each, words in NOTICES.items() if words in text] == [state]
 
     @invariant()
     def a_person_has_at_most_one_open_request(self) -> None:
-        opened = AccessRequest.objects.filter(agent_id=self.agent.pk, state=AccessState.REQUESTED)
+        opened = AccessRequest.objects.filter(agent_id=self.agent.pk, state=State.REQUESTED)
         people = list(opened.values_list("person_id", flat=True))
         assert len(people) == len(set(people))
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from memory.access import tenants
 from memory.access.authentication import agent_named
 from memory.agents import lifecycle
-from memory.consent import erasure, removal_requests
+from memory.consent import erasure, requests
 from tests.api.calling import Caller
 from tests.api.test_keys import address, is_tenants, operations
 from tests.conftest import OPERATOR
@@ -74,9 +74,19 @@ class Keys(Walk):
         if keys:
             key = keys[place % len(keys)]
             prefix = key.split("_")[1]
-            assert self.tenant.delete(f"agents/{slug}/keys/{prefix}").status == 204
+            is_last = agent_named(f"acme/{slug}").live_keys == prefix
+            assert self.tenant.delete(f"agents/{slug}/keys/{prefix}").status == (409 if is_last else 204)
             assert self.others.delete(f"agents/{slug}/keys/{prefix}").status == 404
-            assert Caller(key).get("agent").status == 401
+            assert is_last or Caller(key).get("agent").status == 401
+
+    @rule(slug=slugs, lifts=st.booleans())
+    def suspend_the_keys(self, slug: str, lifts: bool) -> None:
+        if self.seen[slug]:
+            assert self.tenant.post(f"agents/{slug}/keys/suspend").status == 200
+            if lifts:
+                lifecycle.lift_suspension(agent_named(f"acme/{slug}"), PERSON)
+            keys = [*self.seen[slug], self.own.get(slug, "")]
+            assert {Caller(key).get("memories").status for key in keys} == {401}
 
     @rule(slug=slugs, body=st.sampled_from([{"paused": True}, {"budget_tokens": 9_000}, {"refine_every": None}]))
     def change_an_allowed_setting(self, slug: str, body: dict[str, Any]) -> None:
@@ -138,7 +148,7 @@ class Keys(Walk):
         if slug in self.filled - self.erased:
             agent = agent_named(f"acme/{slug}")
             if not agent.is_steward_only:
-                request = removal_requests.ask_erasure(agent, PERSON, reason="a test")
+                request = requests.ask_erasure(agent, PERSON, reason="a test")
                 erasure.erase(agent, request.number, ME)
                 self.erased.add(slug)
 

@@ -39,7 +39,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def log_at(path: Path) -> FileLog:
     agent: Any = SimpleNamespace(memory_path=str(path))
-    with mock.patch.object(gc_logs.runs, "place_of", return_value=Place(path)):
+    with mock.patch.object(gc_logs.runs, "place_of", return_value=Place(path, (path.parent,))):
         return FileLog(agent, None)  # type: ignore[arg-type]
 
 

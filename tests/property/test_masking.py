@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memory.masking import tokens
 from memory.masking.pairs import HIDDEN
-from memory.masking.scanner import PLACE, _view, holds_token, masked, masked_together
+from memory.masking.scanner import PLACE, _view, masked, masked_together
 from tests.rules.test_masking import INNOCENT, PAIRS, PLACED, TOKENS
 
 FORMS = [around.replace("§", secret) for around, secret in PAIRS + PLACED]
@@ -82,7 +82,6 @@ def test_masking_masked_texts_together_changes_nothing(texts: list[str]) -> None
 @given(TEXTS)
 def test_the_rest_of_a_text_stays_in_order(text: str) -> None:
     found, count = masked(text)
-    assert holds_token(text) == (count > 0)
     assert len(PLACE.findall(found)) >= count
     at = 0
     for part in PLACE.split(found):

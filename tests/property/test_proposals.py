@@ -9,12 +9,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from audit.consent import same_address
+from audit.consent import PROPOSABLE, same_address
 from audit.models import ActorKind
-from audit.proposals import PROPOSABLE
 from audit.trail import Actor
 from memory.agents import lifecycle
-from memory.consent import links, proposals
+from memory.consent import approval, links, requests
 from memory.errors import InvalidLink
 from memory.run_log.runs import path_in_tenant
 from memory.vault import base
@@ -85,7 +84,7 @@ class Proposals(DecisionWalk):
         may = actor.kind in (ActorKind.PERSON, ActorKind.OPERATOR) and bool(changed)
         may = may and not (alone and steward and same_address(actor.label, steward))
         may = may and len(recent) < PER_AGENT and recent.count(actor) < PER_ACTOR
-        made = attempt(lambda: proposals.propose(self.row(), actor, **change))
+        made = attempt(lambda: requests.propose(self.row(), actor, **change))
         assert isinstance(made, Exception) != may
         if may:
             for before in self.items:
@@ -99,7 +98,7 @@ class Proposals(DecisionWalk):
         proposal, is_side = self.one(pick), self.is_agents_side(actor)
         may = is_side and not self.is_own(proposal, actor.label, accepts)
         may = may or (not accepts and actor == proposal.actor)
-        act = proposals.accept if accepts else proposals.decline
+        act = approval.approve if accepts else requests.deny
         self.decide(proposal, lambda: act(self.row(), proposal.number, actor), accepts, may=may)
 
     @rule(pick=PICK)
@@ -129,7 +128,7 @@ class Proposals(DecisionWalk):
     def the_trail_is_sound_and_at_most_one_proposal_is_open(self) -> None:
         self.grown(self.agent)
         opened = [proposal.number for proposal in self.items if self.is_open(proposal)]
-        found = proposals.open_one(self.row())
+        found = requests.open_proposal(self.row())
         assert ([found.number] if found else []) == opened
 
 

@@ -7,7 +7,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.search import Document, Hit, Index
+from memory.search.holdings import Document
+from memory.search.index import Hit, Index
 from memory.search.query import Query
 from memory.search.selection import Filters
 
@@ -44,23 +45,23 @@ def index_of(sentences: list[list[str]]) -> Index:
 
 
 def filled(held: dict[int, Document]) -> Index:
-    index = Index()
+    index = Index("english")
     index.extend(held[number] for number in sorted(held))
     return index
 
 
 @given(st.lists(documents(), max_size=10), queries)
 def test_no_query_raises(added: list[Document], query: str) -> None:
-    index = Index()
+    index = Index("english")
     index.extend(added)
     hits = index.search(query, limit=20)
-    assert all(hit.number in index._holdings.by_number for hit in hits)
+    assert all(hit.number in index.by_number for hit in hits)
     assert len({hit.number for hit in hits}) == len(hits)
 
 
 @given(st.lists(st.one_of(documents(), st.integers(0, 12)), max_size=30), st.lists(queries, min_size=1, max_size=5))
 def test_results_do_not_depend_on_the_order_of_changes(changes: list[Document | int], searches: list[str]) -> None:
-    index, held = Index(), dict[int, Document]()
+    index, held = Index("english"), dict[int, Document]()
     for change in changes:
         if isinstance(change, Document):
             index.extend([change])
@@ -71,7 +72,7 @@ def test_results_do_not_depend_on_the_order_of_changes(changes: list[Document | 
     fresh = filled(held)
     assert len(index) == len(fresh)
     assert [index.search(query) for query in searches] == [fresh.search(query) for query in searches]
-    assert index._holdings.vocabulary.terms.keys() == fresh._holdings.vocabulary.terms.keys()
+    assert index.vocabulary.terms.keys() == fresh.vocabulary.terms.keys()
 
 
 plain = st.lists(st.sampled_from(["alpha", "beta", "gamma", "of", "the"]), min_size=1, max_size=3)
@@ -104,7 +105,7 @@ def test_filters_find_the_best_of_what_they_allow(seed: int, words: list[str], e
     """The short and the long way give the same, for any share of excluded documents (per cent)."""
     random = Random(seed)
     vocabulary = ["alpha", "beta", "gamma", "delta", "eta", "of"]
-    index = Index()
+    index = Index("english")
     for number in range(1_200):
         text = " ".join(random.choices(vocabulary, k=random.randint(1, 9)))
         category = "private" if random.randrange(100) < excluded else ""

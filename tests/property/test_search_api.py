@@ -174,7 +174,7 @@ class Memories(Walk):
             return
         if not any(vars(kept[n]) != vars(m) if n in kept else m.is_active for n, m in self.held.items()):
             return  # there is nothing to undo
-        rollback.roll_back(self.agent, What.since_entry(seq), OPERATOR)
+        rollback.roll_back(self.agent, What("since_entry", seq), OPERATOR)
         for number, memory in self.held.items():
             if number in kept:
                 self.held[number] = kept[number]

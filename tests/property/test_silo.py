@@ -81,7 +81,13 @@ def test_a_snapshot_keeps_every_field(ada: Agent, content: str, tags: list[str])
 TIMES = st.datetimes(timezones=ZONES)
 NUMBERS = st.integers(0, 2**63 - 1)
 FIELDS = st.fixed_dictionaries(
-    {"origin": TIMES, "created_at": TIMES, "tokens": NUMBERS, "constitutional": st.booleans()}
+    {
+        "origin": TIMES,
+        "created_at": TIMES,
+        "tokens": NUMBERS,
+        "constitutional": st.booleans(),
+        "is_instruction": st.booleans(),
+    }
     | {"discarded_at": MOMENTS, "redacted_at": MOMENTS, "superseded_by": st.none() | NUMBERS}
     | dict.fromkeys(("kind", "category", "scope", "project", "source"), STORABLE)
     | {"sealed": st.binary(max_size=40), "digest": st.binary(min_size=32, max_size=32)}
@@ -92,7 +98,12 @@ FIELDS = st.fixed_dictionaries(
 def test_a_snapshot_is_canonical_json_and_its_body(fields: dict[str, Any]) -> None:
     memory = Memory(agent_id=1, number=1, version=1, **fields)
     head, _, body = snapshot(memory).partition(b"\0")
-    left_out = {("project", ""), ("constitutional", False), *((name, None) for name in fields)}
+    left_out = {
+        ("project", ""),
+        ("constitutional", False),
+        ("is_instruction", False),
+        *((name, None) for name in fields),
+    }
     state = {
         name: value.isoformat() if isinstance(value, datetime) else value
         for name, value in fields.items()

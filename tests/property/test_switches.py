@@ -140,7 +140,7 @@ class Switches(Walk):
     @rule(pick=PICK)
     def roll_back(self, pick: int) -> None:
         seq = pick % (self.row().audit_seq + 1)
-        attempt(lambda: roll_back(self.row(), What.since_entry(seq), OPERATOR))
+        attempt(lambda: roll_back(self.row(), What("since_entry", seq), OPERATOR))
 
     @rule(name=NAMES, topic=st.sampled_from(["", "Tea"]), is_over=st.booleans())
     def record_everything(self, name: str, topic: str, is_over: bool) -> None:

@@ -19,7 +19,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from audit import trail
 from audit.models import AuditEntry, Change
 from memory import errors
-from memory.consent import redaction, removal_requests
+from memory.consent import redaction, requests
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft
 from memory.time_machine.rollback import What, preview, roll_back
@@ -123,7 +123,7 @@ class History(Walk):
         """No rollback changes the redacted memories after this."""
 
         def request_and_redact(agent: Agent) -> None:
-            request = removal_requests.ask_redaction(agent, self.some(who, picks), PERSON, reason="a test")
+            request = requests.ask_redaction(agent, self.some(who, picks), PERSON, reason="a test")
             redaction.redact(agent, request.number, ME, include_constitutional=True)
 
         self.attempt(who, request_and_redact)
@@ -140,13 +140,13 @@ class History(Walk):
         then, present = seqs[pick % len(seqs)], self.now(who)
         try:
             with transaction.atomic():
-                roll_back(fresh(self.agents[who]), What.since_entry(then), PERSON, **REASON)
+                roll_back(fresh(self.agents[who]), What("since_entry", then), PERSON, **REASON)
         except (errors.NothingToUndo, errors.Redacted):
             assert self.is_as_then(present, then, who)
             return
         assert self.is_as_then(self.now(who), then, who)
         self.keep(who)
-        roll_back(fresh(self.agents[who]), What.entry(self.seq(who)), PERSON, **REASON)
+        roll_back(fresh(self.agents[who]), What("entry", self.seq(who)), PERSON, **REASON)
         assert self.now(who) == present
         self.keep(who)
 
@@ -160,7 +160,7 @@ class History(Walk):
     def undo_one(self, who: str, pick: int, force: bool, of_session: bool) -> None:
         """One entry or session. Without force, memories with a conflict stay as they are."""
         session, entry = 1 + pick % max(1, self.session[who]), 1 + pick % self.seq(who)
-        what = What.session(session) if of_session else What.entry(entry)
+        what = What("session", session) if of_session else What("entry", entry)
         other = "bob" if who == "ada" else "ada"
         before, before_other = self.now(who), self.now(other)
         try:

@@ -20,7 +20,7 @@ from audit.bulk import update_many
 from audit.models import Change
 from memory import errors
 from memory.agents import rule_changes
-from memory.consent import redaction, removal_requests
+from memory.consent import redaction, requests
 from memory.models import Agent, Memory, VaultFile
 from memory.time_machine.rollback import What, roll_back
 from memory.vault import comparing, rendering, writer
@@ -160,7 +160,7 @@ class Vaults(Walk):
         seq, number = changed[pick % len(changed)]
         if off:
             self.switch_off(self.memory(number).category)
-        self.edit(lambda: roll_back(self.row(), What.entry(seq), PERSON, force=True), crash)
+        self.edit(lambda: roll_back(self.row(), What("entry", seq), PERSON, force=True), crash)
 
     @rule(pick=PICK, how=st.sampled_from(["", "unnumbered", "other encoding"]), aside=st.booleans(), crash=CRASH)
     def redact(self, pick: int, how: str, aside: bool, crash: int | None) -> None:
@@ -178,7 +178,7 @@ class Vaults(Walk):
             with suppress(errors.MemoryFault), transaction.atomic():
                 if aside:
                     comparing.repair(self.row())
-        request = removal_requests.ask_redaction(self.row(), [number], PERSON, reason="17").number
+        request = requests.ask_redaction(self.row(), [number], PERSON, reason="17").number
         with transaction.atomic():
             redaction.redact(self.row(), request, ME, include_constitutional=True)
         self.sync(crash)

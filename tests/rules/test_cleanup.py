@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from audit.trail import Actor
 from memory import errors
+from memory.access import authority
 from memory.models import Agent, CleanupDecision, Memory
 from memory.policy.settings_document import DEFAULTS
 from memory.recording import cleanup, usage
-from memory.recording.cleanup import Decided, Facts, Importance, review
+from memory.recording.cleanup import Facts, Importance, review
+from memory.silo.silo import Silo
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
 from tests.conftest import OPERATOR
@@ -29,7 +31,7 @@ CATEGORIES = DEFAULTS["memory_rules"]["categories"]
 DAYS: dict[str, int] = {name: each["suggested_retention_days"] for name, each in CATEGORIES.items()}
 
 
-def decide(agent: Agent, keep: list[int], discard: list[int], actor: Actor, now: datetime | None = None) -> Decided:
+def decide(agent: Agent, keep: list[int], discard: list[int], actor: Actor, now: datetime | None = None) -> int | None:
     """Decide with the current versions of the memories."""
     rows = Memory.objects.filter(agent=agent, number__in=discard)
     versions = dict.fromkeys(discard, 1) | dict(rows.values_list("number", "version"))
@@ -212,6 +214,7 @@ def test_discards_that_were_undone_do_not_count(ada: Agent) -> None:
 def test_the_queries_do_not_grow_with_the_memories(ada: Agent, count: int) -> None:
     usage.note(ada, old(ada, *(f"tea {n}" for n in range(count))), ago(50))
     agent = fresh(ada)
+    authority.require(agent)
     for is_read in (False, True):
         assert asked(lambda: review(agent, now=NOW, is_read=is_read)) == [  # noqa: B023
             "SELECT memory_memory",  # merged memories
@@ -222,11 +225,11 @@ def test_the_queries_do_not_grow_with_the_memories(ada: Agent, count: int) -> No
 
 def test_decisions_are_made_by_suggested_number_in_one_entry(ada: Agent) -> None:
     old(ada, "one", "two", "three")
-    done = decide(ada, [1], [3], ME)
-    assert (done.kept, done.discarded, done.seq) == ((1,), (3,), last_entry(ada).seq)
+    seq = decide(ada, [1], [3], ME)
+    assert seq == last_entry(ada).seq
     assert (active(ada), last_entry(ada).operation) == ([1, 2], "discarded")
-    assert decide(ada, [], [], ME).seq is None
-    assert last_entry(ada).seq == done.seq
+    assert decide(ada, [], [], ME) is None
+    assert last_entry(ada).seq == seq
     rows = CleanupDecision.objects.order_by("number").values_list("number", "category", "is_kept")
     assert list(rows) == [(1, "technical", True), (3, "technical", False)]
     assert (suggested(ada), problems(ada)) == ([2], [])
@@ -251,7 +254,16 @@ def test_a_memory_is_discarded_only_in_the_version_that_was_read(ada: Agent) -> 
             cleanup.decide(fresh(ada), keep, discard, ME, expect=versions)
         assert tuple(stale.value.numbers) == (2,)
     assert (active(ada), CleanupDecision.objects.exists()) == ([1, 2], False)
-    assert cleanup.decide(fresh(ada), [2], [1], ME, expect={1: versions[1]}).discarded == (1,)
+    assert cleanup.decide(fresh(ada), [2], [1], ME, expect={1: versions[1]})
+    assert active(ada) == [2]
+
+
+def test_a_decision_reads_only_its_own_memories(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read ten thousand takes seconds, and the agent is locked."""
+    numbers, opened, read = old(ada, "tea", "milk", "salt"), [], Silo.open
+    monkeypatch.setattr(Silo, "open", lambda silo, memory: opened.append(memory.number) or read(silo, memory))
+    decide(ada, numbers[:1], [], ME)
+    assert opened == numbers[:1]
 
 
 def test_only_the_agents_side_decides(ada: Agent) -> None:
@@ -259,7 +271,8 @@ def test_only_the_agents_side_decides(ada: Agent) -> None:
     for actor in (PERSON, OPERATOR, Actor.system("cleanup")):
         with refused(ada, errors.AgentConsentRequired):
             decide(ada, [], [1], actor)
-    assert decide(ada, [], [1], Actor.steward("sue@acme.test")).discarded == (1,)
+    assert decide(ada, [], [1], Actor.steward("sue@acme.test"))
+    assert 1 not in active(ada)
 
 
 def test_the_daily_discard_limit_applies(ada: Agent) -> None:
@@ -269,7 +282,9 @@ def test_the_daily_discard_limit_applies(ada: Agent) -> None:
     with refused(ada, errors.DiscardShare):
         decide(ada, numbers[25:], numbers[:25], ME)
     assert not CleanupDecision.objects.exists()
-    assert len(decide(ada, [], numbers[:20], ME).discarded) == 20
+    before = active(ada)
+    assert decide(ada, [], numbers[:20], ME)
+    assert len(before) - len(active(ada)) == 20
 
 
 def test_a_kept_memory_is_suggested_again_after_its_retention(ada: Agent) -> None:
@@ -284,14 +299,14 @@ def test_a_kept_memory_is_suggested_again_after_its_retention(ada: Agent) -> Non
 
 BRING_BACK: list[Callable[[Agent, int], Any]] = [
     lambda ada, _: operations.restore(ada, [1], ME),
-    lambda ada, seq: roll_back(ada, What.entry(seq), OPERATOR),
+    lambda ada, seq: roll_back(ada, What("entry", seq), OPERATOR),
 ]
 
 
 @pytest.mark.parametrize("bring_back", BRING_BACK, ids=["restore", "rollback"])
 def test_a_discarded_memory_that_is_brought_back_can_be_suggested(ada: Agent, bring_back: Any) -> None:
     old(ada, "one")
-    seq = decide(ada, [], [1], ME, now=NOW).seq
+    seq = decide(ada, [], [1], ME, now=NOW)
     assert suggested(ada) == []
     bring_back(fresh(ada), seq)
     assert suggested(ada) == [1]

@@ -135,7 +135,7 @@ def test_changes_are_reported_by_path_without_values_of_unknown_keys() -> None:
     assert changes({"my.note": 1}, {"my.note": True}) == {"my.note": None}
     invalid = nested(PROJECT_ID, "a b")  # stored earlier: it does not block other changes
     after = with_value(invalid, TOPIC, "false")
-    assert (changes(invalid, after), settings_document.project_id(after)) == ({TOPIC: False}, "a b")
+    assert (changes(invalid, after), settings_document.value(after, PROJECT_ID)) == ({TOPIC: False}, "a b")
     assert changes({}, {"K" * 9_000: {str(number): 1 for number in range(900)}}) == {"K" * 80: None}
     found = changes({}, {str(number): 1 for number in range(1_000)} | nested(DAYS, 7))
     assert (found[DAYS], found["other keys"], len(found)) == (7, 980, 22)  # the size is limited

@@ -75,7 +75,7 @@ def test_system_notices_are_written_and_read_in_a_category_that_is_off(ada: Agen
 
 def test_rollback_and_export_work_while_a_category_is_off(past: Agent) -> None:
     before = last_entry(past).seq
-    roll_back(past, What.entry(AuditEntry.objects.get(agent_id=past.pk, operation="discarded").seq), OPERATOR)
+    roll_back(past, What("entry", AuditEntry.objects.get(agent_id=past.pk, operation="discarded").seq), OPERATOR)
     assert last_entry(past).seq == before + 1
     with pytest.raises(errors.CategoryDisabled):
         reading.one(fresh(past), 2)

@@ -24,7 +24,7 @@ from tests.steps import ME, PERSON, active, fresh, last_entry, problems, remembe
 @pytest.fixture(autouse=True)
 def _one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every agent is due now, not only those whose turn of the day it is."""
-    monkeypatch.setattr(automatic, "STALE_MINUTES", 24 * 60)
+    monkeypatch.setattr(automatic, "TURN_MINUTES", 24 * 60)
 
 
 def later(days: float) -> datetime:
@@ -108,7 +108,7 @@ def test_a_regular_task_sends_notices_even_if_one_agent_fails(ada: Agent) -> Non
 
 
 def test_each_agent_has_its_turn_of_the_day(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automatic, "STALE_MINUTES", 10)
+    monkeypatch.setattr(automatic, "TURN_MINUTES", 10)
     midnight = datetime(2026, 6, 1, tzinfo=UTC)
     times = [midnight + timedelta(minutes=minutes) for minutes in range(3, 24 * 60, 10)]
     for agent in (ada, bob):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from memory.errors import Invalid
 from memory.models import Agent, Memory, RecordedSession
 from memory.policy import settings_document, validation
-from memory.policy.projects import Surroundings, identify, of_directory, of_remote
+from memory.policy.projects import identify, of_directory, of_remote
 from memory.policy.validation import checked_project
 from memory.recording import retrieval, sessions
 from memory.writing import operations
@@ -21,8 +21,8 @@ from tests.rules.recordings import of_category, talk
 from tests.steps import ME, fresh, remember
 
 REMOTE = "git@github.com:acme/site.git"
-ALL = Surroundings("override", REMOTE, "/srv/folder")
-FOUND = Surroundings("", REMOTE, "/srv/folder")
+ALL = ("override", REMOTE, "/srv/folder")
+FOUND = ("", REMOTE, "/srv/folder")
 TOKEN = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gH6"
 
 
@@ -31,35 +31,35 @@ def support(**values: Any) -> dict[str, Any]:
 
 
 def test_the_order_of_suggestions() -> None:
-    rows: list[tuple[Surroundings, dict[str, Any], str]] = [
+    rows: list[tuple[tuple[str, str, str], dict[str, Any], str]] = [
         (ALL, {}, "override"),
         (FOUND, {}, "github.com/acme/site"),
-        (Surroundings("", "", "/srv/folder"), {}, "folder"),
-        (Surroundings("", "/srv/git/site.git", "/srv/folder"), {}, "folder"),
-        (Surroundings(directory="/"), {}, "default-project"),
-        (Surroundings(), {}, "default-project"),
+        (("", "", "/srv/folder"), {}, "folder"),
+        (("", "/srv/git/site.git", "/srv/folder"), {}, "folder"),
+        (("", "", "/"), {}, "default-project"),
+        (("", "", ""), {}, "default-project"),
         (ALL, {"project_id": "set"}, "override"),
-        (Surroundings(" ", REMOTE, "/srv/folder"), {"project_id": "set"}, "set"),
+        ((" ", REMOTE, "/srv/folder"), {"project_id": "set"}, "set"),
         (FOUND, {"project_identification_method": "directory_name"}, "folder"),
         (FOUND, {"project_identification_method": "git_remote"}, "github.com/acme/site"),
         (FOUND, {"auto_detect_projects": False}, "default-project"),
         (ALL, {"auto_detect_projects": False}, "override"),
     ]
-    found = [identify(where, settings_document.checked(support(**rules))) for where, rules, _ in rows]
+    found = [identify(settings_document.checked(support(**rules)), *where) for where, rules, _ in rows]
     assert found == [project for _, _, project in rows]
 
 
 def test_an_invalid_project_or_a_secret_is_refused() -> None:
     for project in ("../up", "a b", "x" * 101, "zażółć", TOKEN, f"acme/{TOKEN}"):
-        for where, rules in ((Surroundings(project), {}), (Surroundings(), support(project_id=project))):
+        for override, rules in ((project, {}), ("", support(project_id=project))):
             with pytest.raises(Invalid) as refused:
-                identify(where, rules)
+                identify(rules, override, "", "")
             assert ("project" in str(refused.value).lower(), TOKEN[-8:] in str(refused.value)) == (True, False)
     with pytest.raises(Invalid, match="project_id"):
         settings_document.checked(support(project_id=5))
-    assert identify(Surroundings(directory=f"/srv/{TOKEN}")) == "default-project"
+    assert identify({}, "", "", f"/srv/{TOKEN}") == "default-project"
     for name in ("token-service", "acme/secret-santa", "550e8400-e29b-41d4-a716"):
-        assert identify(Surroundings(name)) == name
+        assert identify({}, name, "", "") == name
 
 
 def test_the_id_of_a_remote() -> None:
@@ -88,7 +88,7 @@ def test_the_id_of_a_folder() -> None:
 def test_every_remote_and_folder_has_a_valid_id(remote: str, directory: str) -> None:
     for found in (of_remote(remote), of_remote(f"https://{remote}"), of_directory(directory)):
         assert checked_project(found) == found
-    assert identify(Surroundings(remote=remote, directory=directory))
+    assert identify({}, "", remote, directory)
 
 
 @given(st.text("abc123!$%", min_size=1), st.text("abc123!$%", min_size=1))

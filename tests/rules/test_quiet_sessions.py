@@ -16,7 +16,7 @@ from memory.recording import sessions as recorded_sessions
 from memory.recording.automatic import end_quiet
 from refinement import tasks
 from tests.rules.recordings import of_category, sessions, settings, talk, text_of
-from tests.steps import PERSON, fresh, last_entry, problems, state
+from tests.steps import PERSON, fresh, last_entry, problems, signed_update, state
 
 
 def silent(minutes: float = 31, **which: Any) -> None:
@@ -46,7 +46,7 @@ def test_no_session_is_ended_if_memory_or_detection_is_off_or_the_agent_erased(a
     elif reason == "boundaries":
         settings(ada, capture_settings__session_boundary_detection=False)
     else:
-        Agent.objects.filter(pk=ada.pk).update(wrapped_key=b"")
+        signed_update(Agent.objects.filter(pk=ada.pk), wrapped_key=b"")
     before = state(ada)
     assert end_quiet() == 0
     assert (state(ada), sessions(ada)[0].ended_at) == (before, None)

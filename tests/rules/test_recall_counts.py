@@ -10,8 +10,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from memory.access import authority
 from memory.admin.memories import MemoryPage
-from memory.consent import erasure, removal_requests
+from memory.consent import erasure, requests
 from memory.models import Agent, CleanupDecision, Memory, Recall, RecordedSession
 from memory.recording import usage
 from refinement import ledger
@@ -37,6 +38,7 @@ def test_the_ledger_reads_all_recalls_with_one_query(ada: Agent, count: int) -> 
     numbers = remember(ada, *(f"tea {n}" for n in range(count)))
     usage.note(ada, numbers, NOW)
     agent = fresh(ada)
+    authority.require(agent)
     for read in (lambda: ledger.read(agent), lambda: ledger.read(agent, numbers)):
         with CaptureQueriesContext(connection) as queries:
             assert len(read()) == count
@@ -78,7 +80,7 @@ def test_an_erasure_removes_recalls_decisions_and_recorded_sessions(ada: Agent, 
         usage.note(agent, [1], NOW)
         CleanupDecision.objects.create(agent=agent, number=1, category="technical", is_kept=True, at=NOW)
         RecordedSession.objects.create(agent=agent, name="one", project="", began_at=NOW, last_at=timezone.now())
-    erasure.erase(fresh(ada), removal_requests.ask_erasure(fresh(ada), PERSON, reason="request 1").number, ME)
+    erasure.erase(fresh(ada), requests.ask_erasure(fresh(ada), PERSON, reason="request 1").number, ME)
     for rows in (Recall, CleanupDecision, RecordedSession):
         assert list(rows.objects.values_list("agent", flat=True)) == [bob.pk]
     assert Memory.objects.filter(agent=ada).count() == 1

@@ -240,7 +240,7 @@ def test_recording_continues_after_a_rollback(ada: Agent, first: bool) -> None:
     talk(ada, session="monday", topic="tabs")
     before = before if first else last_entry(ada).seq
     talk(ada, session="monday", topic="tabs", learnings="spaces are gone")
-    roll_back(fresh(ada), What.since_entry(before), PERSON)
+    roll_back(fresh(ada), What("since_entry", before), PERSON)
     found = talk(ada, session="monday", topic="tabs", learnings="tabs are wide")
     assert found.session is not None
     assert found.session.name == "monday"

@@ -8,7 +8,6 @@ import pytest
 from memory.agents import rule_changes
 from memory.management import agent_command
 from memory.models import Agent
-from memory.policy.projects import identify
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.rules.recordings import PROMPT, at_a_terminal, of_category, off, rules, sessions, settings, talk, text_of
@@ -199,14 +198,14 @@ def add_remote(git: Path, name: str = "origin") -> None:
 
 
 def found_project() -> str:
-    return identify(agent_command.surroundings(Path.cwd()))
+    return agent_command.project_of(Path.cwd(), {})
 
 
 def test_the_project_is_the_remote_unless_the_environment_overrides_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_remote(folder.parent / ".git")
-    assert agent_command.surroundings(Path.cwd()).directory == str(folder.parent)
+    assert agent_command.repository(Path.cwd()) == folder.parent
     assert found_project() == "git.test/acme/shop"
     monkeypatch.setenv("MEMORY_PROJECT", "mine")
     assert found_project() == "mine"

@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 
 from memory.agents import lifecycle
-from memory.models import Agent, ImportedPiece
+from memory.models import Agent, ImportedPiece, Memory
+from memory.search import context
 from memory.time_machine.rollback import What, roll_back
+from refinement import ledger, schedule
 from tests.commands.calling import run
 from tests.conftest import OPERATOR
 from tests.rules import recordings
-from tests.steps import active, entries, fresh, says, state
+from tests.steps import ME, active, entries, fresh, last_entry, problems, says, signed_update, state
 from tests.transfer.calling import (  # noqa: F401  fixtures
     FILES,
     SECRET,
@@ -20,6 +22,7 @@ from tests.transfer.calling import (  # noqa: F401  fixtures
     rules,
     site_with_files,
 )
+from tests.transfer.folders import put
 
 
 def contents(agent: Agent) -> list[str]:
@@ -114,8 +117,47 @@ def test_without_a_terminal_nothing_is_stored(ada: Agent, site: Path) -> None:
     assert init_steps("--migrate", "all")["Migrated"] == "nothing"
     assert active(ada) == []
     assert init_steps("--migrate", "all", "--yes")["Migrated"].startswith("3 memories stored")
-    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    signed_update(Agent.objects.filter(pk=ada.pk), memory_enabled=False)
     assert "Nothing was done." in migrate().err
+
+
+def test_instructions_start_no_refinement_and_are_not_refined(ada: Agent, site: Path) -> None:
+    put(site, "CLAUDE.md", "Ferries wait for the tide. " * 40)
+    put(site, ".claude/memory/MEMORY.md", "Ann owns a boat.\n")
+    lifecycle.change(ada, ME, budget_tokens=100, target_tokens=50)
+    ran = rules("migrate", "--dry-run")
+    assert migrate().code == 0
+    row = fresh(ada)
+    assert f"instructions: {row.instruction_tokens} tokens. The budget is 100 tokens, and core memory has 0" in ran.out
+    kept = Memory.objects.filter(agent_id=ada.pk, is_instruction=False)
+    assert [says(ada, each.number).content for each in kept] == ["Ann owns a boat."]
+    assert (schedule.why(row), row.core_tokens, row.core_count, row.instruction_count) == ("", 4, 1, 3)
+    assert [entry.memory.number for entry in ledger.read(row)] == [kept.get().number]
+    assert problems(ada) == []
+    assert len(context.read(row).core) == 4
+    block = context.read(row, max_tokens=0)
+    assert (block.left_out, block.left_out_tokens) == (4, row.core_tokens + row.instruction_tokens)
+    assert run("rollback", "acme/ada", "--import", str(last_entry(ada).detail["import"]), "--yes").code == 0
+    assert (fresh(ada).instruction_count, active(ada), problems(ada)) == (0, [], [])
+
+
+@pytest.mark.parametrize("way", ["raise-budget", "protect"])
+def test_instructions_can_raise_the_budget_or_be_protected(way: str, ada: Agent, site: Path) -> None:
+    put(site, "CLAUDE.md", "Ferries wait for the tide. " * 40)
+    lifecycle.change(ada, ME, budget_tokens=100, target_tokens=50)
+    ran = at_a_terminal(f"all\ny\n{way}\n", "migrate")
+    row = fresh(ada)
+    assert ("raise-budget" in ran.err, schedule.why(row), problems(ada)) == (True, "", [])
+    state = (row.budget_tokens, row.core_tokens, row.constitutional_count)
+    assert state == ((100 + row.core_tokens, row.core_tokens, 0) if way == "raise-budget" else (100, 0, 3))
+
+
+def test_the_source_tree_of_the_product_is_not_searched(ada: Agent, site: Path) -> None:
+    for name in ("audit/AGENTS.md", "memory/AGENTS.md", "refinement/AGENTS.md", "manage.py"):
+        put(site, f"clone/{name}", "Not a memory.\n")
+    found = rules("detect", "--json").json
+    assert not [each["key"] for each in found["memories"] if each["key"].startswith("clone/")]
+    assert {"key": "clone", "why": "is the source tree of Palimpsest itself"} in found["left_out"]
 
 
 def test_memories_are_selected_by_number(ada: Agent, site: Path) -> None:
@@ -223,7 +265,7 @@ def test_an_import_in_batches_is_rolled_back_as_one(
     assert run("import_memories", "acme/ada", str(lines)).code == 0
     first = entries(ada)[-2].seq
     assert [entry.detail["import"] for entry in entries(ada)[-2:]] == [first, first]
-    roll_back(fresh(ada), What.imported(first), OPERATOR)
+    roll_back(fresh(ada), What("import", first), OPERATOR)
     assert active(ada) == []
 
 

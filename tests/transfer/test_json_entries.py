@@ -28,7 +28,7 @@ class Chunks(io.BytesIO):
         return super().read(min(size, self.chunk) if size and size > 0 else size)
 
 
-def read(data: bytes, chunk: int = 2**16, within: tuple[str, ...] = ()) -> list[tuple[str, int, Any]]:
+def read(data: bytes, chunk: int = 2**16, within: str = "") -> list[tuple[str, int, Any]]:
     file = Chunks(data)
     file.chunk = max(chunk, 3)  # a byte order mark is read at once
     return [(entry.name, entry.number, entry.value) for entry in entries(file, within)]
@@ -101,7 +101,7 @@ def test_unusual_json_of_other_programs_is_read() -> None:
     assert MARKER not in repr(Entry("results", 1, MARKER))
     assert read(b'\xef\xbb\xbf{"a": [1.5e3, "\\ud83e\\udd86"]}\n') == [("a", 0, []), ("a", 1, 1500.0), ("a", 2, "🦆")]
     notes: set[str] = set()
-    assert [entry.value for entry in entries(io.BytesIO(b'["\\ud83d"]'), (), notes)] == [[], "?"]
+    assert [entry.value for entry in entries(io.BytesIO(b'["\\ud83d"]'), "", notes)] == [[], "?"]
     assert notes == {"incomplete character replaced by ?"}
     assert read(b'{"a": 1, "a": 2}') == [("a", 0, 1), ("a", 0, 2)]
     assert read(b'[{"a": 1, "a": 2}]') == [("", 0, []), ("", 1, {"a": 2})]
@@ -123,7 +123,7 @@ def test_entries_of_named_lists_are_split_further() -> None:
     data = json.dumps({"agents": [{"name": "x", "messages": [1, {"a": 2}]}, 3], "blocks": [{"agents": []}]}).encode()
     agents = [("agents", 0, []), ("agents.name", 0, "x"), ("agents.messages", 0, []), ("agents.messages", 1, 1)]
     agents += [("agents.messages", 2, {"a": 2}), ("agents", 2, 3)]
-    assert read(data, within=("agents",)) == [*agents, ("blocks", 0, []), ("blocks", 1, {"agents": []})]
+    assert read(data, within="agents") == [*agents, ("blocks", 0, []), ("blocks", 1, {"agents": []})]
 
 
 class Long(io.BytesIO):

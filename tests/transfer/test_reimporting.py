@@ -33,7 +33,7 @@ def migrate(agent: Agent, plan: Plan) -> migration.Figures:
 
 
 def roll_back_import(agent: Agent, done: migration.Figures) -> None:
-    roll_back(fresh(agent), What.imported(done.entry or 0), OPERATOR)
+    roll_back(fresh(agent), What("import", done.entry or 0), OPERATOR)
 
 
 def by_content(plan: Plan) -> dict[str, State]:

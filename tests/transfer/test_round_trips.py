@@ -23,7 +23,7 @@ from memory.transfer.export_formats import EXPORTS
 from memory.transfer.exporting import Losses
 from memory.transfer.formats.parts import Found, LeftOut, Part
 from memory.transfer.formats.tree import members
-from memory.transfer.importing import IMPORTS, check_parts
+from memory.transfer.importing import IMPORTS, check_file
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.steps import ME, fresh, problems, protect
@@ -191,7 +191,7 @@ def test_memories_move_from_agent_to_agent(name: str, house: Any, ada: Agent) ->
     data, losses = write(name, ada, list(exporting.memories(fresh(ada))))
     eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
     steps: list[int] = []
-    done = check_parts(read(name, data)).store(eve, ME, steps.append)
+    done = check_file(io.BytesIO(data), name).store(eve, ME, steps.append)
     assert (done.imported, done.left_out, sum(steps)) == (len(DRAFTS), 0, len(DRAFTS))
     stored = list(exporting.memories(fresh(eve)))
     assert done.tokens == sum(each.memory.tokens for each in stored)

@@ -1,21 +1,24 @@
 """A tenant's model tokens per month: counted when a session ends. Without any left, only people start sessions."""
 
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 import time_machine
 from django.utils import timezone
 
+from memory.agents import lifecycle
 from memory.models import Agent, DueReason, Tenant
-from refinement import allowance, backlog, schedule, tasks
+from refinement import allowance, backlog, schedule, scheduling, tasks
 from refinement import session as sessions
 from refinement.errors import AllowanceSpent
 from refinement.llm.base import Usage
-from refinement.models import Driver, Share
+from refinement.models import Driver, RefinementSession, Share
+from tests.fault.test_writers import at_once
 from tests.queueing import waiting, work
 from tests.refining import change
-from tests.steps import PERSON, fresh
+from tests.steps import ME, PERSON, fresh
 
 pytestmark = pytest.mark.database
 
@@ -82,6 +85,38 @@ def test_a_tenants_allowance_replaces_that_of_the_service(ada: Agent, settings: 
     assert due() == set()
     allow(ada, 101)
     assert due() == {ada.pk}
+
+
+def create_due(count: int) -> list[Agent]:
+    agents = [lifecycle.create("big", f"a{n}", model="openai/gpt", actor=ME)[0] for n in range(count)]
+    for agent in agents:
+        make_due(agent)
+    return agents
+
+
+def test_open_sessions_reserve_the_allowance_and_give_back_the_rest(ada: Agent, settings: Any) -> None:
+    settings.MODELS, settings.MONTH_TOKENS = {"openai/*": 3}, 1_500_000
+    agents = create_due(3)
+    make_due(ada)
+    first, second = (scheduling.open_due(agent) or RefinementSession() for agent in agents[:2])
+    assert (first.max_model_tokens, second.max_model_tokens) == (400_000, 100_000)
+    assert (due(), scheduling.open_due(agents[2])) == ({ada.pk}, None)
+    backlog.request(fresh(agents[2]))  # it waits for the others
+    sessions.count_model_calls(first, Usage(prompt=1_000), 1, 1)
+    sessions.close(first, "completed")
+    assert allowance.spent(agents[0].tenant_id) == 3_000
+    third = scheduling.open_due(agents[2]) or RefinementSession()
+    assert third.max_model_tokens == 399_000
+    sessions.close(second, "completed")
+    sessions.close(third, "completed")
+    assert Share.objects.get(tenant_id=agents[0].tenant_id).reserved_tokens == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sessions_that_open_at_the_same_time_cannot_together_exceed_the_allowance(settings: Any) -> None:
+    settings.MONTH_TOKENS = 1_000_000
+    opened = at_once(*(partial(scheduling.open_due, agent) for agent in create_due(6)))
+    assert sorted(session.max_model_tokens for session in opened if session) == [200_000, 400_000, 400_000]
 
 
 def test_the_next_month() -> None:

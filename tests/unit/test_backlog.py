@@ -1,6 +1,7 @@
 """The backlog of due agents: a sweep queues each agent once, and a worker refines it once."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from django.conf import settings
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from structlog.testing import capture_logs
 
 from config.queue import QueueUnreachable
 from memory.agents import lifecycle
@@ -23,6 +25,7 @@ from tests import queueing, steps
 from tests.queueing import carry_out, waiting, work
 from tests.refining import change, fill, opened
 from tests.steps import ME, PERSON, fresh, problems
+from tests.unit.test_heads import shorten
 
 pytestmark = pytest.mark.database
 
@@ -98,7 +101,7 @@ def test_a_sweeps_queries_do_not_grow_with_the_due_agents(ada: Agent, bob: Agent
     with CaptureQueriesContext(connection) as many:
         assert backlog.sweep() == 32
     queue_inserts = sum("INSERT" in query["sql"] and "django_q" in query["sql"] for query in many)
-    assert (queue_inserts, len(none)) == (backlog.AT_ONCE, 8)
+    assert (queue_inserts, len(none)) == (backlog.AT_ONCE, 11)
     assert len(many) - len(none) <= 5 + 3 * queue_inserts  # a row, and the savepoint around it
 
 
@@ -160,7 +163,7 @@ def test_a_rolled_back_session_is_not_repeated_at_once(ada: Agent) -> None:
     Waiting.objects.all().delete()
     lose_queue()
     session = RefinementSession.objects.filter(agent=ada).latest("number")
-    assert history.roll_back(fresh(ada), What.session(session.number), PERSON).rests
+    assert history.roll_back(fresh(ada), What("session", session.number), PERSON).rests
     tasks.sweep()
     assert waiting() == []
     after = fresh(ada)
@@ -178,7 +181,7 @@ def test_growth_ends_the_cool_down_after_a_rollback(ada: Agent) -> None:
     Waiting.objects.all().delete()
     lose_queue()
     change(ada, due_at=None, quiet_until=None)
-    assert history.roll_back(fresh(ada), What.entry(fresh(ada).audit_seq), PERSON).rests
+    assert history.roll_back(fresh(ada), What("entry", fresh(ada).audit_seq), PERSON).rests
     assert waiting() == []
     fill(ada, 4, 30, "more")
     assert waiting() == queued(ada)
@@ -201,6 +204,24 @@ def test_a_failure_to_open_a_session_is_retried_later(ada: Agent, bob: Agent, mo
         patch.setattr(sessions, "open_session", lambda *_, **__: {}["an unexpected error"])
         assert tasks.refine_agent(bob.pk) == "fault"
     assert fresh(bob).due_reason == DueReason.RETRY
+
+
+@pytest.mark.parametrize("harm", [lambda agent: Agent.objects.filter(pk=agent.pk).update(retention="0.90"), shorten])
+def test_an_agent_whose_row_is_broken_is_tried_once_an_hour_and_holds_up_no_other(
+    harm: Any, ada: Agent, settings: Any, tmp_path: Path
+) -> None:
+    settings.VAR_DIR, settings.TENANT_SESSIONS = tmp_path, 1
+    [other] = many_agents(1)
+    due(ada, other)
+    harm(ada)
+    with time_machine.travel(timezone.now()) as clock, capture_logs() as logged:
+        for _ in range(10):
+            tasks.close_stale()
+            tasks.sweep()
+            work()
+            clock.shift(timedelta(minutes=10))
+    assert [line["agent"] for line in logged if line["event"] == "agent not refined"] == [ada.pk] * 2
+    assert outcomes(other) == [("weekly", "completed")]
 
 
 def test_an_agent_is_queued_again_after_its_task_is_lost(ada: Agent) -> None:

@@ -25,7 +25,7 @@ BY_AGENT = {
     "memory_memory", "memory_creation", "audit_auditentry", "audit_change", "audit_accessrequest",
     "refinement_refinementsession", "refinement_sessionstep", "refinement_gcreport",
     "memory_vault", "memory_vaultfile", "memory_recall", "memory_recordedsession", "memory_cleanupdecision",
-    "memory_historyanalysis", "memory_importedpiece",
+    "memory_historyanalysis", "memory_importedpiece", "memory_importjob", "memory_importbody",
 }  # fmt: skip
 # Found by a prefix before the agent is known, or compared over all agents.
 GLOBAL = {"memory_agentkey", "audit_consentlink", "refinement_waiting"}
@@ -85,7 +85,7 @@ def test_the_queries_of_edits_a_session_and_a_rollback_name_the_agent(ada: Agent
         sessions.count_model_calls(held.session, Usage(1, 1, 1), 1, 1)
         sessions.close(held.session, Outcome.COMPLETED)
         context.read(fresh(ada))
-        roll_back(fresh(ada), What.session(held.session.number), PERSON)
+        roll_back(fresh(ada), What("session", held.session.number), PERSON)
     assert [answer["ok"] for answer in answers] == [True] * 4
     statements = [query["sql"] for query in queries.captured_queries]
     changed = {table for sql in statements for table in re.findall(r'UPDATE "(\w+)"', sql)}

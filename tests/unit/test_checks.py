@@ -1,13 +1,17 @@
 """Faults that stop the service from starting."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
 from audit.checks import audit_key_exists, triggers_exist
-from config import checks
+from config import checks, environment
 from config.keyfiles import NAMES, create_key_file, new_key
 from memory.models import Agent
 from memory.silo.checks import silos_open
@@ -70,6 +74,33 @@ def test_keys_that_others_can_read_are_a_warning(settings: Any, tmp_path: Path, 
     [warning] = checks.keys_are_private()
     assert (warning.id, warning.is_serious()) == ("palimpsest.W002", False)
     assert str(folder / name) in warning.msg
+
+
+def test_a_key_that_cannot_be_read_names_the_right_chmod(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("config.keyring.read_key_file", refuse)
+    settings.KEYS_DIR = "/keys"
+    [error] = checks.keys_are_there()
+    assert "(Permission denied)" in error.msg
+    assert "run 'chmod u=rwX,go= /keys /keys/silo'" in error.msg
+    monkeypatch.setattr("config.environment.read_key_file", refuse)
+    with pytest.raises(ImproperlyConfigured, match="chmod u=rwX,go= /keys /keys/django"):
+        environment.secret_key("NOT_SET", Path("/keys"))
+
+
+def test_new_files_are_private_and_there_are_no_core_dumps(settings: Any) -> None:
+    """Set by config/settings.py, so for the web processes, the worker and every command."""
+    show = "import os, resource, django.conf as c; c.settings.DEBUG; os.umask(7); print(resource.getrlimit(4))"
+    umask = "import os, django.conf as c; c.settings.DEBUG; print(os.umask(0))"
+    for code, out in ((show, "(0, 0)"), (umask, str(0o077))):
+        command = f"umask 000; {sys.executable} -c '{code}'"
+        environment = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
+        ran = subprocess.run(
+            ["sh", "-c", command], cwd=settings.BASE_DIR, env=environment, capture_output=True, check=True
+        )
+        assert ran.stdout.decode().strip() == out
 
 
 def test_with_an_unusable_setting_the_service_does_not_start(settings: Any) -> None:

@@ -12,14 +12,15 @@ from audit.models import AccessRequest, AuditEntry
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import grant_tokens, granted_reads, grants, links
-from memory.models import Agent, Membership
+from memory.consent import approval, granted_reads, grants, links, requests
+from memory.models import Agent
 from memory.models import Person as Account
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from tests.access_requests import PAT, PURPOSE, STEWARD, ask, granted, read, state, with_a_past
+from tests.access_requests import PAT, PURPOSE, STEWARD, ask, current_state, granted, read, state, with_a_past
 from tests.conftest import drop_guards
-from tests.steps import ME, PERSON, active, fresh, last_entry, problems, refused, remember, says
+from tests.members import join
+from tests.steps import ME, PERSON, active, fresh, last_entry, problems, refused, remember, says, signed_update
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_a_request_out_of_bounds_or_for_an_erased_silo_is_refused(agent: Agent) 
         with refused(agent, error):
             ask(agent, **fields)
         assert not AccessRequest.objects.exists()
-    Agent.objects.filter(pk=agent.pk).update(wrapped_key=b"")
+    signed_update(Agent.objects.filter(pk=agent.pk), wrapped_key=b"")
     with pytest.raises(errors.Erased):
         ask(agent)
 
@@ -63,7 +64,7 @@ def test_only_the_agents_side_decides(agent: Agent) -> None:
     number = ask(agent).number
     people = Actor.person(PAT.address), Actor.person(STEWARD.label), Actor.steward("another@acme.test")
     for actor in (*people, Actor.operator("shell"), Actor.system("sweep")):
-        for decide in (grants.approve, grants.deny):
+        for decide in (approval.approve, requests.deny):
             with refused(agent, errors.ConsentRequired):
                 decide(fresh(agent), number, actor)
 
@@ -72,7 +73,7 @@ def test_only_the_agents_side_decides(agent: Agent) -> None:
 def test_a_steward_cannot_approve_their_own_request(agent: Agent, address: str) -> None:
     number = ask(agent, Person(3, address)).number
     with refused(agent, errors.ConsentRequired):
-        grants.approve(fresh(agent), number, STEWARD)
+        approval.approve(fresh(agent), number, STEWARD)
     lifecycle.change(agent, ME, is_steward_only=True)
     with refused(agent, errors.ConsentRequired):
         ask(agent, Person(4, address))
@@ -113,16 +114,16 @@ def test_a_rollback_keeps_the_notice_of_a_read(agent: Agent, what: str) -> None:
     read(agent, number, 1)
     if what == "entry":
         with refused(agent, errors.NothingToUndo):
-            rollback.roll_back(agent, What.entry(last_entry(agent).seq), PERSON)
+            rollback.roll_back(agent, What("entry", last_entry(agent).seq), PERSON)
     else:
-        rollback.roll_back(agent, What.since_entry(number), PERSON)
+        rollback.roll_back(agent, What("since_entry", number), PERSON)
     contents = [says(agent, memory).content for memory in active(agent)]
     assert [PAT.address in content for content in contents].count(True) == 1
     assert ("bread" in contents, problems(agent)) == (what == "entry", [])
 
 
 def test_a_grant_works_while_memory_is_off(agent: Agent) -> None:
-    Agent.objects.filter(pk=agent.pk).update(memory_enabled=False)
+    signed_update(Agent.objects.filter(pk=agent.pk), memory_enabled=False)
     assert read(agent, granted(agent), 1) == ["tea"]
 
 
@@ -141,14 +142,14 @@ def test_a_new_password_ends_grants_whose_rows_were_altered(agent: Agent, bob: A
     number, other = granted(agent), ask(bob).number
     AccessRequest.objects.filter(agent_id=agent.pk).update(state="denied")
     AccessRequest.objects.filter(agent_id=bob.pk).update(person_id=9)
-    grants.withdraw_all(PAT.id, "password")
+    requests.withdraw_all(PAT.id, "password")
     cannot_read(agent, number, 1)
     assert (state(agent, number), state(bob, other)) == ("revoked", "lapsed")
 
 
 def test_deleting_a_revocation_by_sql_revives_no_grant(agent: Agent) -> None:
     number = granted(agent)
-    grants.revoke(fresh(agent), number, ME)
+    requests.revoke(fresh(agent), number, ME)
     remember(agent, "honey")
     drop_guards()
     AuditEntry.objects.filter(agent_id=agent.pk, operation="access_revoked").delete()
@@ -165,7 +166,7 @@ def test_a_forged_request_of_a_wrong_form_is_not_found(agent: Agent) -> None:
     for fields in forged:
         AuditEntry.objects.filter(pk=entry.pk).update(detail=entry.detail | fields)
         with pytest.raises(errors.NotFound):
-            grants.find(fresh(agent), number)
+            requests.find(fresh(agent), number)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_a_forged_request_of_a_wrong_form_is_not_found(agent: Agent) -> None:
 )
 def test_an_altered_trail_grants_nothing(agent: Agent, operation: str, values: dict[str, Any]) -> None:
     denied = ask(agent).number
-    grants.deny(fresh(agent), denied, ME)
+    requests.deny(fresh(agent), denied, ME)
     number = granted(agent)
     remember(agent, "honey")
     assert read(agent, number, 1) == ["tea"]
@@ -193,21 +194,17 @@ def test_an_altered_trail_grants_nothing(agent: Agent, operation: str, values: d
 
 @pytest.fixture
 def pat(agent: Agent) -> Person:
-    account = Account.objects.create(email="pat@acme.test")
-    Membership.objects.create(person=account, tenant=agent.tenant, role="auditor")
+    account = Account.objects.create_user("pat@acme.test")
+    join(person=account, tenant=agent.tenant, role="auditor")
     return Person(account.pk, account.email)
-
-
-def current_state(agent: Agent, number: int) -> str:
-    return grants.current_state(fresh(agent), grants.find(agent, number))
 
 
 USES: dict[str, Callable[[Agent, int, Person, str, str], object]] = {
     "read memories": lambda agent, number, pat, *_: granted_reads.memories(agent, number, pat, [1]),
     "read an entry": lambda agent, number, pat, *_: granted_reads.entry(agent, number, pat, 3),
-    "make its token": lambda agent, number, pat, *_: grant_tokens.make(agent, number, pat),
-    "use its token": lambda agent, _, __, token, ___: grant_tokens.proven(agent, token),
-    "revoke": lambda agent, number, *_: grants.revoke(agent, number, ME),
+    "make its token": lambda agent, number, pat, *_: grants.make_token(agent, number, pat),
+    "use its token": lambda agent, _, __, token, ___: grants.prove_token(agent, token),
+    "revoke": lambda agent, number, *_: requests.revoke(agent, number, ME),
     "show its state": lambda agent, number, *_: current_state(agent, number),
     "open the steward's link": lambda _, __, ___, ____, link: links.look(link),
     "revoke by the link": lambda _, __, ___, ____, link: links.revoke(link),
@@ -218,8 +215,8 @@ USES: dict[str, Callable[[Agent, int, Person, str, str], object]] = {
 def test_the_first_use_after_the_end_records_it_once(use: str, agent: Agent, pat: Person, time_machine: Any) -> None:
     number = ask(agent, pat, seconds=900).number
     link = links.make(fresh(agent), number)
-    grants.approve(fresh(agent), number, ME)
-    token, now = grant_tokens.make(fresh(agent), number, pat), timezone.now()
+    approval.approve(fresh(agent), number, ME)
+    token, now = grants.make_token(fresh(agent), number, pat), timezone.now()
     for ahead in (901, 902):
         time_machine.move_to(now + timedelta(seconds=ahead))
         try:
@@ -229,7 +226,7 @@ def test_the_first_use_after_the_end_records_it_once(use: str, agent: Agent, pat
     time_machine.move_to(now + timedelta(seconds=60))
     with pytest.raises(errors.NotGranted):
         granted_reads.memories(fresh(agent), number, pat, [1])
-    assert links.look(link).state == "expired"
+    assert links.look(link).request.state == "expired"
     expired = AuditEntry.objects.filter(agent_id=agent.pk, operation="access_expired", detail__request=number)
     assert (state(agent, number), expired.count()) == ("expired", 1)
     assert not AuditEntry.objects.filter(operation="content_read").exists()
@@ -246,16 +243,15 @@ def test_a_grant_approved_while_the_clock_was_ahead_is_not_longer(agent: Agent, 
 
 def test_all_expired_grants_of_the_agent_are_recorded_together(agent: Agent, bob: Agent, time_machine: Any) -> None:
     now = timezone.now()
-    requests = [ask(agent, Person(each, f"p{each}@acme.test"), seconds=900 + each) for each in range(3)]
-    for request in requests:
-        grants.approve(fresh(agent), request.number, ME)
+    asked = [ask(agent, Person(each, f"p{each}@acme.test"), seconds=900 + each) for each in range(3)]
+    for request in asked:
+        approval.approve(fresh(agent), request.number, ME)
     other = granted(bob)
     time_machine.move_to(now + timedelta(hours=2))
     before = fresh(bob).audit_seq
-    grants.current_state(fresh(agent), requests[0])  # the request as it was: without an end
-    assert [state(agent, request.number) for request in requests] == ["active"] * 3
-    current_state(agent, requests[0].number)
-    assert [state(agent, request.number) for request in requests] == ["expired"] * 3
+    assert [state(agent, request.number) for request in asked] == ["active"] * 3
+    current_state(agent, asked[0].number)
+    assert [state(agent, request.number) for request in asked] == ["expired"] * 3
     assert (fresh(bob).audit_seq, state(bob, other)) == (before, "active")
 
 
@@ -271,6 +267,6 @@ def test_a_refusal_for_another_reason_ends_no_grant(agent: Agent, pat: Person) -
 
 def test_a_grant_to_an_erased_silo_expires_too(agent: Agent, pat: Person, time_machine: Any) -> None:
     number = granted(agent, person=pat, seconds=900)
-    Agent.objects.filter(pk=agent.pk).update(wrapped_key=b"")
+    signed_update(Agent.objects.filter(pk=agent.pk), wrapped_key=b"")
     time_machine.move_to(timezone.now() + timedelta(hours=1))
     assert current_state(agent, number) == state(agent, number) == "expired"

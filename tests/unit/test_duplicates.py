@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from memory import errors
-from memory.models import Agent
+from memory.models import Agent, Memory
 from memory.silo.silo import Silo
 from memory.writing import duplicates, operations
 from tests import steps
-from tests.steps import ME, SESSION, active, last_entry, problems, remember, row, says
+from tests.steps import ME, SESSION, active, last_entry, problems, remember, row, says, signed_update
 
 pytestmark = pytest.mark.database
 
@@ -80,7 +80,7 @@ def test_memories_of_another_place_agent_or_spelling_are_no_duplicates(ada: Agen
 
 def test_while_memory_is_off_no_duplicate_is_removed(ada: Agent) -> None:
     remember(ada, "tea", "tea")
-    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    signed_update(Agent.objects.filter(pk=ada.pk), memory_enabled=False)
     with steps.refused(ada, errors.MemoryDisabled):
         duplicates.remove(ada)
 
@@ -103,3 +103,11 @@ def test_no_content_is_decrypted(ada: Agent, monkeypatch: pytest.MonkeyPatch) ->
     assert opened == []
     duplicates.remove(ada)
     assert set(opened) == {"tags"}
+
+
+def test_a_write_does_not_load_the_memories_that_equal_it(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent may have thousands of them, and the write holds SQLite's lock."""
+    remember(ada, *["tea"] * 3)
+    monkeypatch.setattr(Memory, "from_db", None)
+    remember(ada, "tea")
+    assert steps.fresh(ada).duplicate_tokens == 3

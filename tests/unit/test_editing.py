@@ -15,7 +15,7 @@ from memory.models import Agent, Memory
 from memory.policy.validation import Draft
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
-from tests.steps import ME, fresh, problems, remember
+from tests.steps import ME, fresh, problems, remember, signed_update
 
 pytestmark = pytest.mark.database
 
@@ -74,7 +74,7 @@ def test_a_locked_row_is_locked_until_its_block_ends(ada: Agent) -> None:
     assert not row.is_locked
     with edits.locked(row) as again:
         assert again is not row
-    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    signed_update(Agent.objects.filter(pk=ada.pk), memory_enabled=False)
     for each in (ada, row):
         with pytest.raises(errors.MemoryDisabled):
             store(each, "one")

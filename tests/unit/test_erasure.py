@@ -9,7 +9,7 @@ from audit.trail import Actor
 from config import keyfiles
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import erasure, redaction, removal_requests
+from memory.consent import erasure, redaction, requests
 from memory.models import Agent, DueReason
 from memory.policy.validation import Draft
 from memory.search import cache
@@ -22,17 +22,17 @@ from refinement import schedule
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
 from tests import refining, steps
-from tests.steps import ME, PERSON, exported, fresh, last_entry, problems, refused, remember
+from tests.steps import ME, PERSON, exported, fresh, last_entry, problems, refused, remember, signed_update
 
 OWNER = Actor.person("owner@acme.test")
 
 
 def ask(agent: Agent) -> int:
-    return removal_requests.ask_erasure(agent, OWNER, reason="request 18").number
+    return requests.ask_erasure(agent, OWNER, reason="request 18").number
 
 
 def ask_redaction(agent: Agent) -> int:
-    return removal_requests.ask_redaction(agent, [1], OWNER, reason="asked").number
+    return requests.ask_redaction(agent, [1], OWNER, reason="asked").number
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ OPERATIONS = {
     "ask for an erasure": ask,
     "erase again": lambda agent: erasure.erase(agent, fresh(agent).audit_seq - 2, ME),
     "preview an erasure": erasure.preview,
-    "roll back": lambda agent: rollback.roll_back(agent, What.entry(4), PERSON),
-    "preview a rollback": lambda agent: rollback.preview(agent, What.entry(4)),
+    "roll back": lambda agent: rollback.roll_back(agent, What("entry", 4), PERSON),
+    "preview a rollback": lambda agent: rollback.preview(agent, What("entry", 4)),
 }
 
 
@@ -146,7 +146,7 @@ def test_the_process_forgets_the_key_and_the_index(agent: Agent, django_capture_
 def test_a_key_restored_from_a_backup_is_found(agent: Agent) -> None:
     wrapped = bytes(fresh(agent).wrapped_key)
     erasure.erase(agent, ask(agent), ME)
-    Agent.objects.filter(pk=agent.pk).update(wrapped_key=wrapped)
+    signed_update(Agent.objects.filter(pk=agent.pk), wrapped_key=wrapped)
     [problem] = problems(agent)
     assert problem.seq == last_entry(agent).seq
     assert problem.problem == "inserted: the data key exists again, but this entry destroyed it"

@@ -80,6 +80,13 @@ def test_an_export_of_no_memories_is_valid(bob: Agent) -> None:
         assert name not in ("mem0", "letta") or json.loads(data)
 
 
+def test_a_line_of_json_lines_has_no_other_line_ends(bob: Agent) -> None:
+    text = "one\u0085two\u2028three\u2029four"
+    remember(bob, text)
+    exported = export(bob, "jsonl")[0].decode()
+    assert (len(exported.splitlines()), json.loads(exported)["content"]) == (1, text)
+
+
 def test_only_json_lines_export_discarded_memories(ada: Agent) -> None:
     for name in EXPORTS.keys() - {"jsonl"}:
         with pytest.raises(Invalid, match="discarded"):

@@ -13,18 +13,19 @@ from audit.models import AccessRequest
 from audit.trail import Actor
 from config import keyfiles
 from memory import errors
-from memory.consent import grant_tokens, grants
+from memory.consent import approval, grants, requests
 from memory.models import Agent, Membership, Person
 from tests.admin.reading import asked, asking, granted
+from tests.members import join
 from tests.privacy.marker import MARKER
-from tests.steps import ME, fresh, remember, state
+from tests.steps import ME, fresh, remember, signed_update, state
 
 CHARACTERS = "palg_0123456789abcdef"  # of a token
 
 
 def auditor(agent: Agent, email: str) -> Person:
     person = Person.objects.create_user(email, None)
-    Membership.objects.create(person=person, tenant=agent.tenant, role="auditor")
+    join(person=person, tenant=agent.tenant, role="auditor")
     return person
 
 
@@ -35,13 +36,13 @@ def pat(ada: Agent) -> Person:
 
 
 def token_of(agent: Agent, number: int, person: Person) -> str:
-    return grant_tokens.make(fresh(agent), number, asking(person))
+    return grants.make_token(fresh(agent), number, asking(person))
 
 
 def is_rejected(agent: Agent, token: str) -> bool:
     before = state(agent)
     with pytest.raises(errors.KeyRejected) as refused:
-        grant_tokens.proven(fresh(agent), token)
+        grants.prove_token(fresh(agent), token)
     assert str(refused.value) == "The token does not belong to an active grant for this agent."
     assert refused.value.__cause__ is None
     return state(agent) == before
@@ -53,7 +54,7 @@ def test_a_token_proves_its_grant_and_is_not_stored(ada: Agent, pat: Person) -> 
     token = token_of(ada, number, pat)
     assert (token_of(ada, number, pat), state(ada)) == (token, before)
     assert token[-20:] not in f"{list(AccessRequest.objects.values())}"
-    standing, person = grant_tokens.proven(fresh(ada), token)
+    standing, person = grants.prove_token(fresh(ada), token)
     assert (standing.number, person) == (number, asking(pat))
 
 
@@ -61,10 +62,10 @@ def test_only_the_holder_of_a_grant_in_force_gets_a_token(ada: Agent, pat: Perso
     number = asked(ada, pat)
     with pytest.raises(errors.NotGranted):
         token_of(ada, number, pat)
-    grants.approve(fresh(ada), number, ME)
+    approval.approve(fresh(ada), number, ME)
     for other in (Asking(pat.pk + 1, pat.email), Asking(pat.pk, "eve@acme.test")):
         with pytest.raises(errors.NotGranted):
-            grant_tokens.make(fresh(ada), number, other)
+            grants.make_token(fresh(ada), number, other)
 
 
 @given(place=st.integers(0, 200), other=st.sampled_from([*CHARACTERS, "A", "x", " ", "\n", "é", "٣"]))
@@ -107,18 +108,18 @@ def test_a_token_ends_with_its_grant(how: str, ada: Agent, pat: Person, time_mac
     number = granted(ada, pat, seconds=900)
     token = token_of(ada, number, pat)
     if how == "revoked":
-        grants.revoke(fresh(ada), number, Actor.person(pat.email))
+        requests.revoke(fresh(ada), number, Actor.person(pat.email))
     elif how == "expired":
         time_machine.move_to(timezone.now() + timedelta(seconds=901))
         with pytest.raises(errors.KeyRejected):  # the first use after the end records the end
-            grant_tokens.proven(fresh(ada), token)
+            grants.prove_token(fresh(ada), token)
     elif how == "password":
-        grants.withdraw_all(pat.pk, "password")
+        requests.withdraw_all(pat.pk, "password")
     elif how == "left":
         Membership.objects.filter(person=pat).delete()
     elif how == "denied":  # a forged token of a denied request
         number = asked(ada, pat)
-        grants.deny(fresh(ada), number, ME)
+        requests.deny(fresh(ada), number, ME)
         token = token.replace(token.split("_")[2], str(number), 1)
     else:
         change = {"inactive": {"is_active": False}, "address": {"email": "new@acme.test"}}[how]
@@ -129,15 +130,17 @@ def test_a_token_ends_with_its_grant(how: str, ada: Agent, pat: Person, time_mac
 def test_a_token_works_until_its_pepper_is_removed(ada: Agent, pat: Person, settings: Any) -> None:
     old, new, other = (keyfiles.new_key() for _ in range(3))
     settings.PEPPER_KEY = old
+    pat.sign()
+    join(pat, ada.tenant, "auditor")
     token = token_of(ada, granted(ada, pat), pat)
     settings.PEPPER_KEY = f"{new},{old}"
-    assert grant_tokens.proven(fresh(ada), token)[1] == asking(pat)
+    assert grants.prove_token(fresh(ada), token)[1] == asking(pat)
     settings.PEPPER_KEY = f"{new},{other}"
     assert is_rejected(ada, token)
 
 
 def test_a_token_for_an_erased_silo_is_refused_as_erased(ada: Agent, pat: Person) -> None:
     token = token_of(ada, granted(ada, pat), pat)
-    Agent.objects.filter(pk=ada.pk).update(wrapped_key=b"")
+    signed_update(Agent.objects.filter(pk=ada.pk), wrapped_key=b"")
     with pytest.raises(errors.Erased):
-        grant_tokens.proven(fresh(ada), token)
+        grants.prove_token(fresh(ada), token)

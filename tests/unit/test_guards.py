@@ -16,6 +16,7 @@ from memory.writing import operations
 from tests.conftest import drop_guards
 from tests.fault.test_writers import at_once, database_url
 from tests.steps import ME, refused, remember
+from tests.tampering import undone
 
 pytestmark = pytest.mark.database
 
@@ -146,3 +147,29 @@ def test_many_threads_can_restore_at_once() -> None:
         drop_guards()
         at_once(*[guards.restore_triggers] * 5)
         assert guards.missing() == []
+
+
+VIEW = "ALTER TABLE memory_agentkey RENAME TO k\nCREATE VIEW memory_agentkey AS SELECT * FROM k"
+UNEXPECTED: dict[str, dict[str, str]] = {
+    "sqlite": {
+        "trigger x on memory_agent": "CREATE TRIGGER x AFTER UPDATE ON memory_agent BEGIN SELECT 1; END",
+        "a view on memory_agentkey": VIEW,
+    },
+    "postgresql": {
+        "trigger x on memory_agent": f"{ALLOW}\nCREATE TRIGGER x AFTER UPDATE ON memory_agent EXECUTE FUNCTION allow()",
+        "disabled trigger audit_change_no_delete on audit_change": WEAKENED["disabled"][0],
+        "rule x on memory_membership": "CREATE RULE x AS ON DELETE TO memory_membership DO INSTEAD NOTHING",
+        "policy x on memory_person": "CREATE POLICY x ON memory_person",
+        "row security on memory_tenantkey": "ALTER TABLE memory_tenantkey ENABLE ROW LEVEL SECURITY",
+        "a view on memory_agentkey": VIEW,
+        "triggers are off: session_replication_role on": "SET LOCAL session_replication_role = replica",
+    },
+}
+
+
+def test_what_sql_adds_to_a_table_is_named(ada: Agent) -> None:
+    assert guards.unexpected() == []
+    for name, statements in UNEXPECTED[connection.vendor].items():
+        with undone():
+            run(*statements.split("\n"))
+            assert any(name in problem.problem for problem in verify.missing_guards())

@@ -10,8 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 from django.contrib.contenttypes.models import ContentType
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.migrations import CreateModel
 from django.db.migrations.executor import MigrationExecutor
 from pytest_django import DjangoDbBlocker
 
@@ -115,6 +116,33 @@ def client() -> Iterator[Any]:
     else:
         with closing(sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)) as plain:
             yield plain
+
+
+@pytest.mark.usefixtures("empty")
+def test_a_migration_is_not_reversed_while_its_tables_have_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    migrate()
+    models = MigrationExecutor(connection).loader.project_state().apps
+    models.get_model("memory", "Tenant").objects.create(slug="acme")
+    models.get_model("memory", "Pepper").objects.create(key_id="any")
+    for name, table in (("0004", "memory_pepper"), ("0003", "memory_pepper"), ("zero", "memory_pepper")):
+        with pytest.raises(CommandError, match=f"{table}.*DESTROY_DATA=yes"):
+            migrate("memory", name)
+    models.get_model("memory", "Pepper").objects.all().delete()
+    migrate("memory", "0002")
+    with pytest.raises(CommandError, match="memory_tenant"):
+        migrate("memory", "zero")
+    assert rows("memory_tenant")
+    monkeypatch.setenv("DESTROY_DATA", "yes")
+    migrate("memory", "zero")
+    assert "memory_tenant" not in connection.introspection.table_names()
+
+
+@pytest.mark.django_db
+def test_every_migration_that_creates_a_table_keeps_its_rows() -> None:
+    for app, name in migrations():
+        operations = MigrationExecutor(connection).loader.get_migration(app, name).operations
+        last = getattr(getattr(operations[-1], "reverse_code", None), "__module__", "")
+        assert last == "config.reversing" or not any(isinstance(each, CreateModel) for each in operations), name
 
 
 REFUSED = "kept for ever"

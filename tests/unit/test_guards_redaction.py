@@ -12,7 +12,7 @@ from django.db.models import QuerySet, Value
 from audit import guards, trail
 from audit.models import AuditEntry, Change
 from audit.trail import Actor, SnapshotHead
-from memory.consent import redaction, removal_requests
+from memory.consent import redaction, requests
 from memory.models import Agent
 from memory.writing import operations
 from tests.steps import ME, SESSION, last_entry, problems, remember
@@ -32,7 +32,7 @@ def named(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> Agent:
         operations.revise(agent, NAMED, ME, content="green tea", dropping=["black"], session=SESSION)
         operations.revise(agent, OTHER, ME, content="cream", dropping=["skimmed"], session=SESSION)
     owner = Actor.person("owner@acme.test")
-    number = removal_requests.ask_redaction(ada, [NAMED], owner, reason="request 17").number
+    number = requests.ask_redaction(ada, [NAMED], owner, reason="request 17").number
     with monkeypatch.context() as patched:
         patched.setattr(trail, "strip", lambda *_: None)
         redaction.redact(ada, number, ME)

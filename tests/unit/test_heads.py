@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from django.db.models import TextField, Value
+from django.db.models.functions import Cast
 
-from audit import heads
+from audit import guards, heads
 from audit.models import AuditEntry, Change
 from config.keyfiles import new_key
+from memory import tasks
+from memory.access import authority
+from memory.access import heads as own_heads
+from memory.agents import lifecycle
+from memory.errors import AuthorityBroken, TrailShortened
 from memory.models import Agent, AgentKey, Memory
 from memory.writing import operations
 from memory.writing.counters import recount
@@ -77,6 +84,7 @@ def test_only_heads_show_that_a_trail_was_rewritten_with_the_real_key(exported: 
     row.save()
     for name, value in recount(row).items():
         setattr(row, name, value)
+    authority.sign(row)
     row.save()
     operations.discard(fresh(ada), [2], ME)
     assert problems(ada) == []
@@ -122,3 +130,84 @@ def test_an_altered_missing_or_wrongly_signed_export_is_an_error(exported: Path,
 def test_queries_do_not_grow_with_the_agents(ada: Agent, bob: Agent, django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(2):
         heads.export()
+
+
+# --- the service's own files
+
+
+@pytest.fixture
+def folder(settings: Any, tmp_path: Path) -> Path:
+    settings.VAR_DIR = tmp_path
+    return tmp_path / "heads"
+
+
+def shorten(agent: Agent) -> Agent:
+    """Write heads, let the agent's steward change, and bring back the row and the trail of before. Returns the row of
+    before."""
+    remember(agent, "tea")
+    earlier = fresh(agent)
+    lifecycle.change(earlier, ME, steward="sue@acme.test")
+    assert tasks.write_heads() == "written"
+    delete_trail(agent, earlier.audit_seq)
+    earlier.save()
+    return earlier
+
+
+def is_refused(agent: Agent) -> bool:
+    try:
+        own_heads.require_not_shortened(fresh(agent))
+    except TrailShortened:
+        return True
+    return False
+
+
+def test_a_shortened_trail_is_refused_until_an_operator_confirms(folder: Path, ada: Agent, bob: Agent) -> None:
+    shorten(ada)
+    with pytest.raises(TrailShortened, match="confirm_trail acme/ada"):
+        own_heads.require_not_shortened(fresh(ada))
+    assert (is_refused(ada), is_refused(bob)) == (True, False)
+    for _ in range(2):  # the next file keeps the lost head
+        assert tasks.write_heads() == "written"
+        assert is_refused(ada)
+        problems = run("verify_audit", "--all", "--json").json["problems"]
+        assert any("truncated" in each["problem"] and each["agent"] == "acme/ada" for each in problems)
+    guards.restore_triggers()
+    assert run("confirm_trail", "acme/ada").code == 0
+    assert not is_refused(ada)
+    assert run("verify_audit", "--all").code == 0
+
+
+@pytest.mark.sqlite
+def test_a_number_of_a_wrong_type_is_a_broken_row(folder: Path, ada: Agent) -> None:
+    own_heads.write()
+    before = fresh(ada)
+    Agent.objects.filter(pk=ada.pk).update(audit_seq=Cast(Value("many"), TextField()))
+    before.audit_seq -= 1  # an object that was read before an edit: the row is read again
+    for agent in (fresh(ada), before):
+        with pytest.raises(AuthorityBroken):
+            own_heads.require_not_shortened(agent)
+
+
+def test_another_entry_at_the_number_of_the_head_is_refused(
+    folder: Path, ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = shorten(ada)
+    with monkeypatch.context() as without_heads:
+        without_heads.setattr(authority, "require_not_shortened", lambda _: None)
+        for text in ("milk", "sugar"):
+            remember(fresh(ada), text)
+    assert (fresh(ada).audit_seq > earlier.audit_seq + 1, is_refused(ada)) == (True, True)
+
+
+def test_files_are_private_signed_and_limited(folder: Path, ada: Agent) -> None:
+    for _ in range(own_heads.KEPT + 2):
+        own_heads.write()
+    files = sorted(folder.iterdir())
+    assert (len(files), files[-1].name) == (own_heads.KEPT, f"{own_heads.KEPT + 2:010}.json")
+    assert {folder.stat().st_mode & 0o777, *(file.stat().st_mode & 0o777 for file in files)} == {0o700, 0o600}
+    assert heads.read(files[-1].read_text())[0]["agent"] == "acme/ada"
+    files[-1].write_text(files[-1].read_text().replace('"seq": 2', '"seq": 1'))
+    own_heads._by_agent.cache_clear()
+    assert own_heads.known() == {}
+    own_heads.write()
+    assert own_heads.known()[ada.pk]["seq"] == 2

@@ -15,6 +15,8 @@ from django.test import Client
 from django_q.models import Schedule
 
 from config import queue
+from memory.models import Agent
+from refinement.models import Provider
 from refinement.providers import Availability
 from tests.conftest import House
 from tests.privacy import logbook
@@ -49,14 +51,23 @@ def test_healthz_needs_no_database_and_no_keys(client: Client, settings: Any, tm
 
 def test_readyz_names_each_part_stopped_workers_and_unavailable_models(client: Client, db: None) -> None:
     response = client.get("/readyz")
-    parts = {"status": "ok", "database": "ok", "keys": "ok", "queue": "ok", "workers": NEVER, "models": "ok"}
+    parts = {
+        "status": "ok",
+        "database": "ok",
+        "keys": "ok",
+        "queue": "ok",
+        "disk": "ok",
+        "workers": NEVER,
+        "models": "ok",
+    }
     assert (response.status_code, response.json()) == (200, parts)
     queue.keep_schedules()
     assert ready(client, "workers") == (200, "ok")
     Schedule.objects.update(next_run=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert ready(client, "workers") == (200, "no worker has looked for due agents since 2026-01-02 03:04:05 UTC")
     with time_machine.travel("2026-01-02T03:04:05Z", tick=False):
-        Availability("openai/gpt").failed(60)
+        Provider.objects.create(name="openai/gpt", has_answered=True)
+        Availability("openai/gpt", Agent(pk=1, tenant_id=1)).failed(60)
         until = "2026-01-02 03:05:05 UTC"
         assert ready(client, "models") == (200, f"a model of openai does not respond and is not called until {until}")
 

@@ -158,6 +158,15 @@ def test_an_invalid_model_is_refused_and_not_quoted(models: list[str], message: 
         assert secret not in str(caught.value)
 
 
+def test_an_operator_may_list_the_models(settings: Any) -> None:
+    settings.MODELS = {"openai/gpt-4.1": 2, "anthropic/*": 3}
+    for model, weight in (("openai/gpt-4.1", 2), ("anthropic/claude", 3)):
+        assert (catalog.parse(model)[0], catalog.weight(model)) == (model.partition("/")[0], weight)
+    for model in ("openai/gpt-4.1-pro", "openai/gpt-4", "ollama/any", "builtin/dedupe"):
+        with pytest.raises(ModelNotConfigured, match=r"openai/gpt-4.1, anthropic/\*"):
+            catalog.open_model(model)
+
+
 def test_a_missing_key_or_unusable_address_is_an_error_before_any_call(settings: Any) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         setattr(settings, name, "")

@@ -147,14 +147,14 @@ def test_tools_and_temperature_are_optional(provider: str) -> None:
 
 
 def test_the_server_of_openai_gets_its_own_fields() -> None:
-    body = OpenAI("key").body(Request("gpt", TALK, max_output_tokens=99))
+    body = OpenAI("key", "https://api.openai.com/v1").body(Request("gpt", TALK, max_output_tokens=99))
     assert (body["max_completion_tokens"], body["store"], "max_tokens" in body) == (99, False, False)
 
 
 @pytest.mark.parametrize("opener", [OpenAI, Anthropic])
-def test_a_key_with_a_line_break_is_refused_and_not_quoted(opener: Callable[[str], Model]) -> None:
+def test_a_key_with_a_line_break_is_refused_and_not_quoted(opener: Callable[[str, str], Model]) -> None:
     with pytest.raises(ModelNotConfigured) as caught:
-        opener("sk-marker\nX-Evil: 1")
+        opener("sk-marker\nX-Evil: 1", "https://models.example")
     assert "marker" not in str(caught.value)
 
 

@@ -11,11 +11,21 @@ from hypothesis import strategies as st
 from memory.errors import FileFault
 from memory.run_log import log_file
 from memory.run_log.files import Place
-from memory.run_log.log_file import append, state_of, trim_entries
+from memory.run_log.log_file import locked_to_append, state_of, trim_entries
 
 
 def entry(number: int, result: str = "done") -> bytes:
     return f"## 2026-01-{number:02}T00:00:00Z\n**Task:** task{number}\n**Result:** {result}\n\n".encode()
+
+
+def place_of(path: Path) -> Place:
+    """The place of a file whose folder is trusted."""
+    return Place(path, (path.resolve().parent,))
+
+
+def append(place: Place, data: bytes) -> None:
+    with locked_to_append(place) as file:
+        file.add(data)
 
 
 def of(count: int) -> bytes:
@@ -42,7 +52,7 @@ def full(path: Path) -> Path:
 
 
 def test_trim_entries_file_does_not_exist(path: Path) -> None:
-    assert trim_entries(Place(path), 5).removed == 0
+    assert trim_entries(place_of(path), 5).removed == 0
     assert not path.exists()
 
 
@@ -54,32 +64,32 @@ def test_trim_entries_file_does_not_exist(path: Path) -> None:
 def test_trim_entries_removes_nothing(path: Path, entries: int, keep: int) -> None:
     path.write_bytes(of(entries))
     before = path.stat()
-    assert trim_entries(Place(path), keep).removed == 0
+    assert trim_entries(place_of(path), keep).removed == 0
     assert (path.read_bytes(), path.stat().st_ino) == (of(entries), before.st_ino)
 
 
 def test_trim_entries_keep_n_negative(full: Path) -> None:
     with pytest.raises(FileFault, match="keepN must be non-negative"):
-        trim_entries(Place(full), -1)
+        trim_entries(place_of(full), -1)
     assert full.read_bytes() == of(5)
 
 
 def test_trim_entries_trims_old_entries(path: Path) -> None:
     path.write_bytes(of(10))
-    assert trim_entries(Place(path), 3).removed == 7
+    assert trim_entries(place_of(path), 3).removed == 7
     assert path.read_bytes() == entry(8) + entry(9) + entry(10)
 
 
 def test_trim_entries_preserves_entry_format(path: Path) -> None:
     last = b"## c\n\n\n  indented\t \n\n- a\r\n\n" + entry(9, "one\ntwo\n\n three ") + b"\n\n\n"
     path.write_bytes(of(4) + last)
-    assert trim_entries(Place(path), 2).removed == 4
+    assert trim_entries(place_of(path), 2).removed == 4
     assert path.read_bytes() == last
 
 
 def test_trim_entries_discards_pre_header_content(path: Path) -> None:
     path.write_bytes(b"# Memory\n\nnotes ## not a header\n" + of(5))
-    assert trim_entries(Place(path), 3).removed == 2
+    assert trim_entries(place_of(path), 3).removed == 2
     assert path.read_bytes() == entry(3) + entry(4) + entry(5)
 
 
@@ -87,7 +97,7 @@ def test_trim_entries_original_unmodified_on_write_error(full: Path, as_nobody: 
     full.parent.chmod(0o555)
     try:
         with pytest.raises(FileFault, match=r"failed to create temp file: .*: permission denied"):
-            trim_entries(Place(full), 2)
+            trim_entries(place_of(full), 2)
         assert full.read_bytes() == of(5)
         assert list(full.parent.iterdir()) == [full]
     finally:
@@ -109,15 +119,15 @@ def test_any_bytes_are_trimmed_in_chunks_of_any_size(
     entries = sum(line.startswith(b"## ") for line in lines)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_file, "CHUNK", chunk)
-        seen = state_of(Place(path))
+        seen = state_of(place_of(path))
         assert seen is not None
         assert seen.entries == entries
-        assert b"".join(log_file.read(Place(path), seen)) == content
-        done = trim_entries(Place(path), keep)
+        assert b"".join(log_file.read(place_of(path), seen)) == content
+        done = trim_entries(place_of(path), keep)
     assert path.read_bytes() == expected(content, keep)
     assert (done.removed, done.kept) == (max(0, entries - keep), min(entries, keep))
     if done.after is not None:
-        again = state_of(Place(path))
+        again = state_of(place_of(path))
         assert again is not None
         assert (done.after.entries, done.after.size, done.after.digest) == (again.entries, again.size, again.digest)
 
@@ -127,11 +137,11 @@ def test_a_large_file_is_trimmed_in_little_memory(path: Path) -> None:
         for number in range(60):
             file.write(entry(1, "x" * 1_000_000) if number % 2 else of(9))
     tracemalloc.start()
-    trim_entries(Place(path), 200)
+    trim_entries(place_of(path), 200)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 8 * log_file.CHUNK
-    seen = state_of(Place(path))
+    seen = state_of(place_of(path))
     assert seen is not None
     assert seen.entries == 200
 
@@ -141,7 +151,7 @@ def test_trimming_a_symlink_keeps_it_and_trims_its_target(path: Path, tmp_path: 
     target.parent.mkdir()
     target.write_bytes(of(5))
     path.symlink_to(target)
-    assert trim_entries(Place(path), 2).removed == 3
+    assert trim_entries(place_of(path), 2).removed == 3
     assert path.is_symlink()
     assert target.read_bytes() == entry(4) + entry(5)
     assert list(target.parent.iterdir()) == [target]
@@ -152,7 +162,7 @@ def test_trimming_keeps_mode_and_owner(full: Path, mode: int) -> None:
     full.chmod(mode)
     owner = (1, 2) if os.geteuid() == 0 else (os.getuid(), os.getgid())  # only root may change the owner
     os.chown(full, *owner)
-    trim_entries(Place(full), 2)
+    trim_entries(place_of(full), 2)
     after = full.stat()
     assert (after.st_mode & 0o777, after.st_uid, after.st_gid) == (mode, *owner)
 
@@ -160,14 +170,14 @@ def test_trimming_keeps_mode_and_owner(full: Path, mode: int) -> None:
 def test_a_file_with_a_second_hard_link_is_refused(full: Path) -> None:
     full.with_name("other.md").hardlink_to(full)
     with pytest.raises(FileFault, match="2 names"):
-        trim_entries(Place(full), 2)
+        trim_entries(place_of(full), 2)
     assert full.read_bytes() == of(5)
 
 
 def test_a_folder_and_a_pipe_are_refused_without_waiting(path: Path, tmp_path: Path) -> None:
     path.mkdir()
     os.mkfifo(tmp_path / "pipe")
-    for place, message in ((Place(path), "is a directory"), (Place(tmp_path / "pipe"), "is not a file")):
+    for place, message in ((place_of(path), "is a directory"), (place_of(tmp_path / "pipe"), "is not a file")):
         for act in (state_of, lambda place: trim_entries(place, 2)):
             with pytest.raises(FileFault, match=message):
                 act(place)
@@ -221,7 +231,7 @@ def test_a_symlink_that_replaces_a_file_or_folder_after_the_check_is_not_followe
 
 def test_the_first_append_creates_a_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
     path = tmp_path / "new" / "ada.md"
-    append(Place(path), b"## a\nx")
+    append(place_of(path), b"## a\nx")
     assert path.stat().st_mode & 0o777 == 0o600
-    append(Place(path), entry(1))  # adds the missing newline first
+    append(place_of(path), entry(1))  # adds the missing newline first
     assert path.read_bytes() == b"## a\nx\n" + entry(1)

@@ -8,7 +8,7 @@ import pytest
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import erasure, proposals, removal_requests
+from memory.consent import approval, erasure, requests
 from memory.models import Agent
 from memory.run_log import runs
 from memory.time_machine.rollback import What, roll_back
@@ -34,11 +34,11 @@ def agent(ada: Agent) -> Agent:
 
 
 def propose(agent: Agent, path: str) -> int:
-    return proposals.propose(fresh(agent), ADMIN, memory_path=path).number
+    return requests.propose(fresh(agent), ADMIN, memory_path=path).number
 
 
 def accept(agent: Agent, path: str) -> None:
-    proposals.accept(fresh(agent), propose(agent, path), ME)
+    approval.approve(fresh(agent), propose(agent, path), ME)
 
 
 def create(slug: str, path: str) -> Agent:
@@ -54,7 +54,7 @@ def test_an_accepted_path_moves_the_log_of_runs_to_the_file_and_an_empty_one_bac
     path = str(root / "acme" / "ada.md")
     assert last_entry(agent).detail == {"proposed": {"memory_path": path}}
     assert fresh(agent).memory_path == ""
-    proposals.accept(fresh(agent), number, ME)
+    approval.approve(fresh(agent), number, ME)
     assert fresh(agent).memory_path == path
     assert last_entry(agent).detail == {"changed": {"memory_path": path}, "proposal": number}
     assert log_run(agent) is None
@@ -91,7 +91,7 @@ def test_another_agents_file_is_refused_when_proposed_and_when_accepted(agent: A
     number = propose(agent, path)
     create("eve", path)
     with refused(agent, errors.Invalid):
-        proposals.accept(fresh(agent), number, ME)
+        approval.approve(fresh(agent), number, ME)
     with refused(agent, errors.Invalid):
         propose(agent, path)
     with pytest.raises(errors.Invalid):
@@ -114,7 +114,7 @@ def test_a_folder_that_the_operator_removed_from_the_settings_is_refused(agent: 
     number = propose(agent, "ada.md")
     settings.VAULT_ROOTS = ["/elsewhere"]
     with refused(agent, errors.Invalid):
-        proposals.accept(fresh(agent), number, ME)
+        approval.approve(fresh(agent), number, ME)
 
 
 def test_a_proposal_names_only_the_settings_that_change(root: Path, db: None) -> None:
@@ -122,8 +122,8 @@ def test_a_proposal_names_only_the_settings_that_change(root: Path, db: None) ->
     eve = create("eve", "eve.md")
     assert entries(eve)[0].detail["memory_path"] == fresh(eve).memory_path == f"{root}/eve.md"
     settings = {"model": MODEL, "steward": "", "is_steward_only": False, "memory_path": f"{root}/eve.md"}
-    number = proposals.propose(fresh(eve), ADMIN, **settings).number
-    assert proposals.find(fresh(eve), number).proposed == {"model": MODEL}
+    number = requests.propose(fresh(eve), ADMIN, **settings).number
+    assert requests.find(fresh(eve), number).proposed == {"model": MODEL}
 
 
 def test_the_steward_receives_mail_about_the_file(agent: Agent, root: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_erased_agent_writes_no_file(agent: Agent, root: Path) -> None:
     accept(agent, "ada.md")
     log_run(agent)
     path, old = root / "acme" / "ada.md", fresh(agent)
-    number = removal_requests.ask_erasure(fresh(agent), ADMIN, reason="the contract ended").number
+    number = requests.ask_erasure(fresh(agent), ADMIN, reason="the contract ended").number
     erasure.erase(fresh(agent), number, ME)
     assert (fresh(agent).memory_path, last_entry(agent).detail["memory_path"]) == ("", str(path))
     before = path.read_bytes()
@@ -177,6 +177,6 @@ def test_an_erased_agent_writes_no_file(agent: Agent, root: Path) -> None:
 def test_a_trim_of_the_file_cannot_be_rolled_back(agent: Agent) -> None:
     seq = operations.record_file_trim(fresh(agent), {"removed": 3}, ME)
     assert seq is not None
-    for what in (What.entry(seq), What.since_entry(seq - 1)):
+    for what in (What("entry", seq), What("since_entry", seq - 1)):
         with pytest.raises(errors.NothingToUndo, match="A trimmed memory file cannot be restored"):
             roll_back(fresh(agent), what, ME)

@@ -16,8 +16,7 @@ from memory.models import Agent
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from refinement import backlog, loop, scheduling
-from refinement.models import RefinementSession
-from refinement.monitoring import metrics
+from refinement.models import Provider, RefinementSession
 from refinement.providers import Availability
 from tests import refining, steps
 from tests.conftest import House
@@ -125,7 +124,7 @@ def test_saved_tokens_include_duplicates_and_are_never_counted_down(client: Clie
     assert session.lost_tokens > 0 < session.repeated_tokens
     saved = session.tokens_before - session.tokens_after
     assert figure(scraped(client), "palimpsest_tokens_saved_total") == saved
-    rollback.roll_back(fresh(ada), What.session(1), steps.PERSON, include_constitutional=True, reason="a test")
+    rollback.roll_back(fresh(ada), What("session", 1), steps.PERSON, include_constitutional=True, reason="a test")
     assert figure(scraped(client), "palimpsest_tokens_saved_total") == saved
 
 
@@ -157,8 +156,8 @@ def test_the_backlog_running_sessions_and_failures_are_counted(client: Client, a
         refining.change(agent, due_at=timezone.now())
     backlog.sweep()
     scheduling.take()
-    Availability("openai/gpt").failed(60, is_unreachable=True)
-    Availability("openai/gpt").failed(is_unreachable=True)
+    Provider.objects.create(name="openai/gpt", has_answered=True)
+    Availability("openai/gpt", ada).failed(60, is_unreachable=True)
     queue.keep_schedules()
     Schedule.objects.update(next_run=timezone.now() - timedelta(hours=1))
     text = scraped(client)
@@ -188,4 +187,3 @@ def test_it_needs_six_queries_and_names_nobody(client: Client, house: House, dja
     assert not re.search(rf"acme|globex|\bada\b|\bbob\b|dedupe|{MARKER}", text)
     labels = set(re.findall(r'[{,](\w+)="', text))
     assert labels == {"method", "route", "status", "le", "outcome", "reason", "provider"}
-    assert metrics.FILES == "PROMETHEUS_MULTIPROC_DIR"

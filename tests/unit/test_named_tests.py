@@ -26,10 +26,21 @@ def test_every_named_test_exists() -> None:
     assert {name for page in pages for name in _NAME.findall(page)} - everywhere == set()
 
 
+def _names_one_to_three_tests(cell: str) -> bool:
+    """Whether the cell has only node ids, each once."""
+    named = _NODE_ID.findall(cell)
+    return 1 <= len(set(named)) == len(named) <= 3 and cell.count("`") == 2 * len(named)
+
+
 def test_every_requirement_names_one_to_three_tests() -> None:
     rows = [line.split(" | ") for line in MUSTS.read_text("utf-8").splitlines() if "::test_" in line]
     assert len(rows) == 44
-    for _, _, tests in rows:
-        named = _NODE_ID.findall(tests)
-        assert 1 <= len(set(named)) == len(named) <= 3
-        assert tests.count("`") == 2 * len(named), "only node ids"
+    assert [row for row in rows if not _names_one_to_three_tests(row[2])] == []
+
+
+def test_every_attack_of_the_threat_model_names_one_to_three_tests() -> None:
+    page = (ROOT / "docs/internals/threat-model.md").read_text("utf-8").partition("\n## Not defended")[0]
+    _, table = page.split("| Attack | Defence | Test |\n| --- | --- | --- |\n")
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("|")]
+    assert len(rows) > 40
+    assert [row for row in rows if len(row) != 3 or not _names_one_to_three_tests(row[2])] == []

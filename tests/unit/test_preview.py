@@ -7,7 +7,7 @@ import pytest
 from memory.errors import MemoryDisabled
 from memory.models import Agent
 from refinement import ledger
-from refinement.dry_run import preview
+from refinement.session import preview
 from tests.refining import change, fill, filler, protected, untouched
 from tests.steps import fresh, remember
 

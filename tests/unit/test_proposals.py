@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from audit.consent import Request
 from audit.models import AuditEntry
-from audit.proposals import Proposal
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import proposals
+from memory.consent import approval, requests
 from memory.models import Agent
 from memory.time_machine import trail_view
 from memory.writing import edits
 from tests.conftest import drop_guards
 from tests.queueing import work
-from tests.steps import ME, fresh, last_entry, problems, refused, remember
+from tests.steps import ME, fresh, last_entry, problems, refused, remember, signed_update
 from tests.tampering import forge, rechain
 
 ADMIN = Actor.person("admin@acme.test")
@@ -34,20 +34,20 @@ def led(ada: Agent) -> Agent:
     return fresh(ada)
 
 
-def propose(agent: Agent, actor: Actor = ADMIN, **settings: Any) -> Proposal:
-    return proposals.propose(fresh(agent), actor, **settings)
+def propose(agent: Agent, actor: Actor = ADMIN, **settings: Any) -> Request:
+    return requests.propose(fresh(agent), actor, **settings)
 
 
 def state(agent: Agent, number: int) -> str:
-    return proposals.find(fresh(agent), number).state
+    return requests.find(fresh(agent), number).state
 
 
-def accept(agent: Agent, number: int, actor: Actor = ME) -> Proposal:
-    return proposals.accept(fresh(agent), number, actor)
+def accept(agent: Agent, number: int, actor: Actor = ME) -> Request:
+    return approval.approve(fresh(agent), number, actor)
 
 
-def decline(agent: Agent, number: int, actor: Actor = ME) -> Proposal:
-    return proposals.decline(fresh(agent), number, actor)
+def decline(agent: Agent, number: int, actor: Actor = ME) -> Request:
+    return requests.deny(fresh(agent), number, actor)
 
 
 def check_refused(agent: Agent, number: int, actor: Actor = ME, error: type[Exception] = errors.NotOpen) -> None:
@@ -67,7 +67,7 @@ def test_a_proposal_is_recorded_and_changes_nothing(led: Agent, actor: Actor) ->
     entry = last_entry(led)
     assert (entry.operation, entry.actor_label, entry.seq) == ("change_proposed", actor.label, made.number)
     assert entry.detail == {"proposed": {"model": MODEL, "steward": "tom@acme.test"}}
-    assert proposals.open_one(now) == made
+    assert requests.open_proposal(now) == made
     assert problems(led) == []
 
 
@@ -104,7 +104,7 @@ def test_a_new_proposal_replaces_the_open_one(led: Agent) -> None:
 def test_a_lapsed_proposal_is_closed_by_the_next_one(led: Agent, time_machine: Any) -> None:
     first = propose(led, model=MODEL)
     time_machine.move_to(timezone.now() + timedelta(hours=72))
-    assert proposals.open_one(fresh(led)) is None
+    assert requests.open_proposal(fresh(led)) is None
     for verb in (accept, decline):
         with refused(led, errors.NotOpen):
             verb(led, first.number)
@@ -116,7 +116,7 @@ def test_a_lapsed_proposal_is_closed_by_the_next_one(led: Agent, time_machine: A
 
 def test_for_an_erased_silo_nothing_is_proposed_or_accepted(led: Agent) -> None:
     number = propose(led, model=MODEL).number
-    Agent.objects.filter(pk=led.pk).update(wrapped_key=b"")
+    signed_update(Agent.objects.filter(pk=led.pk), wrapped_key=b"")
     with pytest.raises(errors.Erased):
         propose(led, model="openai/gpt-4.1-mini")
     with pytest.raises(errors.Erased):
@@ -197,14 +197,14 @@ def test_a_replaced_steward_is_sealed_in_the_trail_and_gets_a_letter(led: Agent)
     work()
     number = propose(led, steward="tom@acme.test").number
     accept(led, number, STEWARD)
-    assert trail_view.note(fresh(led), last_entry(led)) == STEWARD.label
+    assert trail_view.authority_before(fresh(led), last_entry(led).seq)["steward"] == STEWARD.label
     assert work().count(("tell_steward", "sent")) == 2
 
 
 def test_a_refusal_inside_a_transaction_leaves_the_proposal_open(led: Agent) -> None:
     number = propose(led, model=MODEL).number
     with edits.locked(fresh(led)) as row, pytest.raises(errors.ConsentRequired):
-        proposals.accept(row, number, ADMIN)
+        approval.approve(row, number, ADMIN)
     assert state(led, number) == "open"
 
 
@@ -214,7 +214,7 @@ def test_a_forged_proposal_is_found_and_cannot_be_accepted(led: Agent, bob: Agen
     forged = forge(led, led.audit_seq + 1, operation="change_proposed", detail=detail, **by)
     assert problems(led) != []
     for actor in (ME, STEWARD):
-        check_refused(led, forged.seq, actor)
+        check_refused(led, forged.seq, actor, errors.AuthorityBroken)
     assert fresh(led).steward == STEWARD.label
 
 
@@ -244,9 +244,9 @@ def test_a_proposal_of_a_wrong_form_is_not_listed(led: Agent, proposed: Any) -> 
     number = propose(led, model=MODEL).number
     drop_guards()
     AuditEntry.objects.filter(agent_id=led.pk, seq=number).update(detail={"proposed": proposed})
-    assert proposals.open_one(led) is None
+    assert requests.open_proposal(led) is None
     with pytest.raises(errors.NotFound):
-        proposals.find(led, number)
+        requests.find(led, number)
 
 
 def test_a_declined_proposal_stays_closed_after_the_entry_is_deleted(led: Agent) -> None:

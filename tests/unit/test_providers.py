@@ -3,15 +3,21 @@
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import time_machine
 from django.db import connection
 from django.utils import timezone
 
+from memory.models import Agent
 from refinement import providers
 from refinement.models import Provider
+from refinement.monitoring import health
 from refinement.providers import FIRST, LONGEST, Availability
+from tests.refining import change
+from tests.steps import fresh
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 SECOND = timedelta(seconds=1)
@@ -24,13 +30,20 @@ def clock() -> Iterator[time_machine.Traveller]:
         yield traveller
 
 
+def caller_of(model: str = GPT, *, agent: Any = None, answered: bool = True) -> Availability:
+    """A caller for an agent of the only tenant, or for this agent. The model has answered before, unless told."""
+    if answered:
+        Provider.objects.update_or_create(name=model, defaults={"has_answered": True})
+    return Availability(model, agent or SimpleNamespace(pk=1, tenant_id=1))
+
+
 def waits(*models: str) -> list[float]:
-    return [Availability(model).wait() for model in models or [GPT]]
+    return [caller_of(model).wait() for model in models or [GPT]]
 
 
 def fail(model: str = GPT, times: int = 2) -> Availability:
     """One caller whose calls fail several times in a row."""
-    caller = Availability(model)
+    caller = caller_of(model)
     for _ in range(times):
         assert caller.wait() == 0
         caller.failed()
@@ -52,8 +65,35 @@ def test_two_failing_models_or_an_unreachable_server_close_the_provider() -> Non
     fail("openai/other", 1)
     assert waits("openai/a-third", "anthropic/claude") == [FIRST.total_seconds(), 0]
     for _ in range(2):
-        Availability("ollama/one").failed(is_unreachable=True)
+        caller_of("ollama/one").failed(is_unreachable=True)
     assert waits("ollama/other") == [FIRST.total_seconds()]
+
+
+def test_only_two_tenants_close_a_provider(ada: Agent, bob: Agent) -> None:
+    for agent in (ada, bob):
+        change(agent, model=GPT)
+    for model in (GPT, "openai/other", "openai/third"):
+        caller_of(model, agent=ada).failed(is_unreachable=True)
+    assert "openai" not in providers.closed()
+    caller_of("openai/fourth", agent=bob).failed()
+    assert "openai" in providers.closed()
+
+
+def test_a_model_that_never_answered_is_closed_for_one_agent(ada: Agent, bob: Agent, settings: Any) -> None:
+    """Everybody can name a model that does not exist, or that is slow."""
+    settings.OPENAI_API_KEY = "key"
+    change(ada, model="openai/bad")
+    for model in ("openai/bad", "openai/bad2"):
+        caller_of(model, agent=ada, answered=False).failed(is_unreachable=True)
+    assert set(providers.closed()) == {str(ada.pk)}
+    assert (providers.failing_names(), health._models(), waits()) == ([], "ok", [0])
+    assert (caller_of("openai/bad", agent=ada, answered=False).wait(), providers.is_proven(fresh(ada))) == (15, False)
+    other = caller_of("openai/bad", agent=bob, answered=False)
+    assert other.wait() == 0
+    other.answered(is_reply=False)  # an error is no answer of the model
+    assert not Provider.objects.filter(has_answered=True).exclude(name=GPT).exists()
+    other.answered()
+    assert (caller_of("openai/bad", agent=ada, answered=False).wait(), providers.is_proven(fresh(ada))) == (0, True)
 
 
 def test_a_caller_that_failed_three_times_lets_others_try(clock: time_machine.Traveller) -> None:
@@ -78,11 +118,11 @@ def test_an_answer_between_two_failures_resets_the_count() -> None:
 def test_after_a_pause_one_caller_tries_and_its_answer_opens_the_model(clock: time_machine.Traveller) -> None:
     fail()
     clock.shift(FIRST)
-    callers = [Availability(GPT) for _ in range(5)]
+    callers = [caller_of() for _ in range(5)]
     assert [caller.wait() > 0 for caller in callers] == [False, True, True, True, True]
     callers[0].answered()
     assert waits() == [0]
-    assert not providers.is_failing(GPT)
+    assert providers.failing_names() == []
 
 
 def test_pauses_double_up_to_five_minutes(clock: time_machine.Traveller) -> None:
@@ -96,7 +136,7 @@ def test_pauses_double_up_to_five_minutes(clock: time_machine.Traveller) -> None
 
 
 def test_failures_of_concurrent_calls_count_once() -> None:
-    callers = [Availability(GPT) for _ in range(50)]
+    callers = [caller_of() for _ in range(50)]
     assert {caller.wait() for caller in callers} == {0}
     for caller in callers:
         caller.failed()
@@ -104,7 +144,7 @@ def test_failures_of_concurrent_calls_count_once() -> None:
 
 
 def test_retry_after_applies_to_all_callers(clock: time_machine.Traveller) -> None:
-    Availability(GPT).failed(7)
+    caller_of().failed(7)
     assert waits() == [7]
     clock.shift(7 * SECOND)
     assert waits(GPT, GPT, GPT) == [0, 0, 0], "it is busy, not down: nobody has to try first"
@@ -115,7 +155,7 @@ def test_a_clock_that_is_set_back_does_not_prolong_a_pause(clock: time_machine.T
     fail()
     clock.shift(-timedelta(days=2))
     assert (providers.closed(), waits()) == ({}, [0])
-    Availability(GPT).failed()
+    caller_of().failed()
     assert 0 < waits()[0] <= LONGEST.total_seconds()
 
 
@@ -126,7 +166,7 @@ def test_a_provider_that_is_down_gets_at_most_five_calls_in_any_minute(
     calls: list[int] = []
     for second in range(300):
         for number in range(callers):
-            caller = Availability(f"openai/{number % models}")
+            caller = caller_of(f"openai/{number % models}")
             if caller.wait() == 0:
                 calls.append(second)
                 caller.failed()

@@ -30,7 +30,7 @@ def asked(verb: Callable[[], object]) -> list[str]:
     return [sql for sql in short if not sql.startswith(("SAVEPOINT", "RELEASE"))]
 
 
-LOCK = ["SELECT memory_agent"]  # the agent's row, which has the head of the trail
+LOCK = ["SELECT memory_agent", "SELECT audit_auditentry"]  # the agent's row, and that no entry is later
 TAKE = ["SELECT memory_memory"]  # the memories named
 REPEATS = ["SELECT memory_memory"]  # which of their texts are duplicates
 ADD = ["INSERT memory_memory"]  # the new rows
@@ -116,3 +116,18 @@ def test_repeated_numbers_are_found_in_linear_time(ada: Agent) -> None:
     with pytest.raises(errors.UnknownMemory):
         edits.fetch(ada, numbers)
     assert Watched.compared < 10 * len(numbers)  # each pair would be two million
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_many_changes_update_the_statistics(ada: Agent) -> None:
+    def statistics() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT reltuples FROM pg_class WHERE relname = 'memory_memory'")
+            return int(cursor.fetchone()[0])
+
+    remember(ada, "tea")
+    before = statistics()
+    remember(ada, *(f"number {number}" for number in range(1_000)))
+    assert statistics() != before
+    assert statistics() >= 1_001

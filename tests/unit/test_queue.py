@@ -84,6 +84,8 @@ def test_a_failure_of_redis_after_the_commit_is_logged(
     monkeypatch.setattr(queue, "async_task", fail)
     with logbook.kept(logging.INFO) as log, django_capture_on_commit_callbacks(execute=True):
         queue.put(queue.REFINE_AGENT, 7)
+        queue.put(queue.ASK_STEWARD, 7, 1)
+    assert list(Schedule.objects.values_list("func", "args")) == [(queue.ASK_STEWARD, "(7, 1)")], "a letter waits"
     assert "task not queued" in log.text
     assert '"number": 7' in log.text
     assert "10.0.0.7" not in log.text
@@ -148,7 +150,11 @@ def test_a_worker_replaces_foreign_old_and_repeated_schedules_when_it_starts(set
     for _ in range(2):
         queue.keep_schedules()
         rows = Schedule.objects.order_by("name").values_list("func", "schedule_type", "minutes", "repeats")
-        assert list(rows) == [(queue.CLOSE_STALE, "I", 5, -1), (queue.SWEEP, "I", 3, -1)]
+        assert list(rows) == [
+            (queue.CLOSE_STALE, "I", 1, -1),
+            (queue.WRITE_HEADS, "I", 60, -1),
+            (queue.SWEEP, "I", 3, -1),
+        ]
         later = timezone.now() + timedelta(minutes=7)
         Schedule.objects.update(next_run=later)
     assert Schedule.objects.get(name="palimpsest: sweep") == first
@@ -247,17 +253,17 @@ def test_tasks_of_a_dead_worker_are_delivered_again_when_no_other_worker_runs(se
     queue.put(queue.REFINE_AGENT, 7)
     take()
     with join_workers(queue.give_again):
-        assert queue.depth() == 1
+        assert queue.depth() == 2, "the task, and a sweep"
         take()
         with join_workers(queue.give_again):
             assert queue.depth() == 0, "the other worker may run it"
     with join_workers(queue.give_again):
-        assert queue.depth() == 1
+        assert queue.depth() == 3
 
 
 def test_with_redis_the_only_worker_starts_with_a_sweep(redis: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis forgets a task when a worker takes it."""
     sent: list[str] = []
     monkeypatch.setattr(queue, "put", sent.append)
-    worker._give_again()
+    queue.give_again()
     assert sent == [queue.SWEEP]

@@ -10,7 +10,7 @@ from django.utils import timezone
 from audit.models import AccessRequest
 from audit.trail import Actor
 from memory import errors
-from memory.consent import grants, redaction, removal_requests
+from memory.consent import approval, redaction, requests
 from memory.models import Agent, Memory
 from memory.search import context, reading
 from memory.search.selection import Filters
@@ -19,7 +19,7 @@ from memory.time_machine.rollback import What
 from tests import steps
 from tests.access_requests import EVE, PAT, PURPOSE, STEWARD, ask, granted, read, with_a_past
 from tests.conftest import drop_guards
-from tests.steps import ME, fresh, last_entry, problems, remember
+from tests.steps import ME, fresh, last_entry, problems, remember, signed_update
 
 OWNER = Actor.person("owner@acme.test")
 LASTING = "The grant lasts until"
@@ -45,15 +45,15 @@ def notices(agent: Agent) -> list[str]:
 
 
 def revoke(agent: Agent, number: int, actor: Actor = ME) -> None:
-    grants.revoke(fresh(agent), number, actor)
+    requests.revoke(fresh(agent), number, actor)
 
 
 def withdraw(why: str) -> Callable[[Agent, int], None]:
-    return lambda *_: grants.withdraw_all(PAT.id, why)
+    return lambda *_: requests.withdraw_all(PAT.id, why)
 
 
 def test_during_the_grant_the_notice_says_until_when(past: Agent, number: int) -> None:
-    until = grants.find(past, number).until
+    until = requests.find(past, number).until
     [notice] = notices(past)
     assert f"{PAT.address}, read memories of yours under grant {number}. Your runtime consented." in notice
     assert f"{LASTING} {until:%Y-%m-%d %H:%M} UTC" in notice
@@ -81,7 +81,7 @@ def test_after_an_early_end_the_notice_says_when_and_by_whom(
     before = context.etag(fresh(past), max_tokens=None, form="json")
     last = fresh(past).next_number - 1
     end(past, number)
-    ended = grants.find(past, number).ended_at
+    ended = requests.find(past, number).ended_at
     assert f"{OVER} {ended:%Y-%m-%d %H:%M} UTC {by} The purpose" in context.read(fresh(past)).as_text()
     assert context.etag(fresh(past), max_tokens=None, form="json") != before
     [notice] = notices(past)
@@ -97,7 +97,7 @@ def test_after_an_expiry_the_notice_says_so_when_the_service_has_noticed_it(past
     number = granted(past, seconds=900)
     read(past, number, 1)
     time_machine.move_to(timezone.now() + timedelta(hours=1))
-    until = grants.find(past, number).until
+    until = requests.find(past, number).until
     assert f"{LASTING} {until:%Y-%m-%d %H:%M} UTC" in notices(past)[0]
     ask(past)
     assert f"The grant expired on {until:%Y-%m-%d %H:%M} UTC." in notices(past)[0]
@@ -112,7 +112,7 @@ def test_without_a_read_the_end_of_a_grant_changes_no_memory(past: Agent) -> Non
 def test_notices_of_other_grants_do_not_change(past: Agent, number: int) -> None:
     revoke(past, number, OWNER)
     second, third = granted(past), ask(past, EVE).number
-    grants.approve(fresh(past), third, ME)
+    approval.approve(fresh(past), third, ME)
     read(past, second, 1)
     read(past, third, 1, person=EVE)
     revoke(past, second, STEWARD)
@@ -136,11 +136,11 @@ def test_a_rollback_does_not_restore_the_earlier_notice(past: Agent, what: str) 
     revoke(past, number)
     end = last_entry(past).seq
     if what == "since the grant":
-        rollback.roll_back(fresh(past), What.since_entry(number), steps.PERSON)
+        rollback.roll_back(fresh(past), What("since_entry", number), steps.PERSON)
     else:
         with pytest.raises(errors.NothingToUndo):
             rollback.roll_back(
-                fresh(past), What.entry(end) if what == "entry" else What.since_entry(end - 1), steps.PERSON
+                fresh(past), What("entry", end) if what == "entry" else What("since_entry", end - 1), steps.PERSON
             )
     [notice] = notices(past)
     assert (OVER in notice, LASTING in notice) == (True, False)
@@ -158,7 +158,7 @@ def test_a_purpose_cannot_pose_as_the_state_of_the_grant(past: Agent) -> None:
 
 def test_a_redacted_notice_is_not_written_again(past: Agent, number: int) -> None:
     notice = fresh(past).next_number - 1
-    request = removal_requests.ask_redaction(fresh(past), [notice], OWNER, reason="asked for")
+    request = requests.ask_redaction(fresh(past), [notice], OWNER, reason="asked for")
     redaction.redact(fresh(past), request.number, ME)
     revoke(past, number)
     assert steps.row(past, notice).sealed == b""
@@ -172,7 +172,7 @@ def test_a_grant_ends_also_if_its_notice_cannot_be_written(past: Agent, number: 
         drop_guards()
         Memory.objects.filter(agent_id=past.pk, number=fresh(past).next_number - 1).delete()
     else:
-        Agent.objects.filter(pk=past.pk).update(wrapped_key=wrapped_key)
+        signed_update(Agent.objects.filter(pk=past.pk), wrapped_key=wrapped_key)
     revoke(past, number)
     assert AccessRequest.objects.get(number=number).state == "revoked"
     if wrapped_key is None:

@@ -6,30 +6,31 @@ from typing import Any
 
 import pytest
 
+from audit.consent import REMOVALS
 from audit.models import AuditEntry
 from audit.trail import Actor
 from memory import errors
-from memory.consent import erasure, redaction, removal_requests
+from memory.consent import erasure, redaction, requests
 from memory.models import Agent
 from tests import tampering
 from tests.conftest import drop_guards
 from tests.queueing import waiting
-from tests.steps import ME, fresh, refused, remember
+from tests.steps import ME, fresh, refused, remember, signed_update
 
 OWNER = Actor.person("owner@acme.test")
 SUE = "sue@elsewhere.test"
 
 
 def ask(agent: Agent, *numbers: int) -> int:
-    return removal_requests.ask_redaction(agent, numbers, OWNER, reason="request 17").number
+    return requests.ask_redaction(agent, numbers, OWNER, reason="request 17").number
 
 
 def ask_erasure(agent: Agent) -> int:
-    return removal_requests.ask_erasure(fresh(agent), OWNER, reason="request 18").number
+    return requests.ask_erasure(fresh(agent), OWNER, reason="request 18").number
 
 
 def set_steward(agent: Agent, *, only: bool = False) -> None:
-    Agent.objects.filter(pk=agent.pk).update(steward=SUE, is_steward_only=only)
+    signed_update(Agent.objects.filter(pk=agent.pk), steward=SUE, is_steward_only=only)
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_only_the_agents_side_agrees(past: Agent, actor: Actor) -> None:
     with refused(past, errors.ConsentRequired):
         redaction.redact(past, request, actor)
     with refused(past, errors.ConsentRequired):
-        removal_requests.decline(past, request, Actor(actor.kind, f"another {actor.label}"))
+        requests.deny(past, request, Actor(actor.kind, f"another {actor.label}"))
 
 
 def test_the_steward_agrees_or_declines(past: Agent) -> None:
@@ -53,8 +54,8 @@ def test_the_steward_agrees_or_declines(past: Agent) -> None:
     with refused(past, errors.ConsentRequired):
         redaction.redact(past, first, Actor.steward("tom@elsewhere.test"))
     redaction.redact(fresh(past), first, Actor.steward(SUE))
-    removal_requests.decline(fresh(past), second, Actor.steward(SUE))
-    decided = [removal_requests.find(fresh(past), number) for number in (first, second)]
+    requests.deny(fresh(past), second, Actor.steward(SUE))
+    decided = [requests.find(fresh(past), number) for number in (first, second)]
     assert [(each.state, each.decided_by) for each in decided] == [("carried_out", "steward"), ("declined", "steward")]
 
 
@@ -71,7 +72,7 @@ def test_the_steward_agrees_or_declines(past: Agent) -> None:
 )
 def test_a_steward_cannot_agree_to_their_own_request(past: Agent, actor: Actor, asked_by: str) -> None:
     set_steward(past)
-    number = removal_requests.ask_redaction(fresh(past), [1], actor, reason="request 17", asked_by=asked_by).number
+    number = requests.ask_redaction(fresh(past), [1], actor, reason="request 17", asked_by=asked_by).number
     with refused(past, errors.ConsentRequired):
         redaction.redact(fresh(past), number, Actor.steward(SUE))
     redaction.redact(fresh(past), number, ME)
@@ -80,9 +81,9 @@ def test_a_steward_cannot_agree_to_their_own_request(past: Agent, actor: Actor, 
 def test_a_request_that_nobody_could_agree_to_is_refused(past: Agent) -> None:
     set_steward(past, only=True)
     with refused(past, errors.ConsentRequired):
-        removal_requests.ask_redaction(fresh(past), [1], Actor.person(SUE), reason="request 17")
+        requests.ask_redaction(fresh(past), [1], Actor.person(SUE), reason="request 17")
     with refused(past, errors.ConsentRequired):
-        removal_requests.ask_erasure(fresh(past), Actor.person(SUE), reason="request 17")
+        requests.ask_erasure(fresh(past), Actor.person(SUE), reason="request 17")
 
 
 def test_if_only_the_steward_agrees_a_request_needs_working_mail(past: Agent, settings: Any) -> None:
@@ -99,8 +100,8 @@ def test_if_only_the_steward_agrees_a_request_needs_working_mail(past: Agent, se
 def test_only_the_person_who_requested_may_withdraw_it(past: Agent) -> None:
     request = ask(past, 1)
     with refused(past, errors.ConsentRequired):
-        removal_requests.decline(past, request, Actor.person("other@acme.test"))
-    assert removal_requests.decline(past, request, OWNER).decided_by == "person"
+        requests.deny(past, request, Actor.person("other@acme.test"))
+    assert requests.deny(past, request, OWNER).decided_by == "person"
     with refused(past, errors.RequestNotFound):
         redaction.redact(past, request, ME)
 
@@ -127,9 +128,9 @@ def test_a_request_of_a_wrong_form_is_not_listed(past: Agent, values: dict[str, 
     drop_guards()
     detail = {"reason": "request 17", "asked_by": OWNER.label, "memories": [1]} | values
     AuditEntry.objects.filter(agent_id=past.pk, seq=request).update(detail=detail)
-    assert [each.number for each in removal_requests.waiting(past)] == [other]
+    assert [each.number for each in requests.waiting(past, *REMOVALS)] == [other]
     with pytest.raises(errors.NotFound):
-        removal_requests.find(past, request)
+        requests.find(past, request)
 
 
 def test_a_request_needs_existing_memories_and_a_reason(past: Agent) -> None:
@@ -142,7 +143,7 @@ def test_a_request_needs_existing_memories_and_a_reason(past: Agent) -> None:
     bad_reasons = ("", "  ", "x" * 501, "\0", "\u202e", "\u200b\u200d", "\u3164", "?!")
     for numbers, reason, error in [*rows, *(((1,), reason, errors.Invalid) for reason in bad_reasons)]:
         with refused(past, error):
-            removal_requests.ask_redaction(past, numbers, OWNER, reason=reason)
+            requests.ask_redaction(past, numbers, OWNER, reason=reason)
 
 
 def test_a_redacted_memory_cannot_be_requested_again(past: Agent) -> None:
@@ -150,7 +151,7 @@ def test_a_redacted_memory_cannot_be_requested_again(past: Agent) -> None:
     redaction.redact(past, ask(past, 1), ME)
     with refused(past, errors.Redacted):
         ask(past, 1)
-    assert [request.number for request in removal_requests.waiting(past)] == [later]  # `same` has nothing left
+    assert [request.number for request in requests.waiting(past, *REMOVALS)] == [later]  # `same` has nothing left
     with refused(past, errors.RequestNotFound):
         redaction.redact(past, same, ME)
     assert redaction.redact(past, later, ME).memories == (3,)
@@ -160,7 +161,7 @@ def test_an_erasure_closes_every_other_erasure_request(past: Agent) -> None:
     still = ask(past, 1)
     first, _ = ask_erasure(past), ask_erasure(past)
     erasure.erase(fresh(past), first, ME)
-    assert [request.number for request in removal_requests.waiting(fresh(past))] == [still]
+    assert [request.number for request in requests.waiting(fresh(past), *REMOVALS)] == [still]
 
 
 def test_a_missing_request_or_one_of_the_other_kind_is_refused(past: Agent) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from memory.models import Memory
 from memory.policy.validation import Draft
-from memory.search import Document
+from memory.search.holdings import Document
 from memory.silo.silo import Opened
 from refinement.knife import Result
 from refinement.ledger import Entry

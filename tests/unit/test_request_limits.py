@@ -13,7 +13,7 @@ from audit.models import AuditEntry
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import grants, proposals, removal_requests
+from memory.consent import approval, requests
 from memory.errors import TooManyRequests
 from memory.models import Agent
 from tests.access_requests import EVE, PAT, STEWARD, ask, with_a_past
@@ -35,35 +35,35 @@ def _low_limits(settings: Any) -> None:
 
 
 def denied(agent: Agent, person: Person = PAT) -> None:
-    grants.deny(fresh(agent), ask(agent, person).number, ME)
+    requests.deny(fresh(agent), ask(agent, person).number, ME)
 
 
 def withdrawn(agent: Agent, person: Person = PAT) -> None:
     ask(agent, person)
-    grants.withdraw_all(person.id, "password")
+    requests.withdraw_all(person.id, "password")
 
 
 def revoked(agent: Agent, person: Person = PAT) -> None:
     number = ask(agent, person).number
-    grants.approve(fresh(agent), number, ME)
-    grants.revoke(fresh(agent), number, Actor.person(person.address))
+    approval.approve(fresh(agent), number, ME)
+    requests.revoke(fresh(agent), number, Actor.person(person.address))
 
 
 def proposed(agent: Agent, person: Person = PAT) -> int:
     """A proposal replaces an earlier one."""
     model = f"openai/{fresh(agent).audit_seq}"
-    proposals.propose(fresh(agent), Actor.person(person.address), model=model)
-    open_one = proposals.open_one(fresh(agent))
+    requests.propose(fresh(agent), Actor.person(person.address), model=model)
+    open_one = requests.open_proposal(fresh(agent))
     assert open_one is not None
     return open_one.number
 
 
 def declined(agent: Agent, person: Person = PAT) -> None:
-    proposals.decline(fresh(agent), proposed(agent, person), Actor.person(person.address))
+    requests.deny(fresh(agent), proposed(agent, person), Actor.person(person.address))
 
 
 def redaction_requested(agent: Agent, person: Person = PAT) -> None:
-    removal_requests.ask_redaction(fresh(agent), [1], Actor.person(person.address), reason="request 17")
+    requests.ask_redaction(fresh(agent), [1], Actor.person(person.address), reason="request 17")
 
 
 KINDS: list[Callable[..., object]] = [denied, withdrawn, revoked, proposed, declined, redaction_requested]
@@ -119,13 +119,13 @@ def test_each_person_has_a_limit_of_their_own(ada: Agent) -> None:
         denied(ada)
     is_limited(ada)
     ask(ada, EVE)
-    proposals.propose(fresh(ada), TENANT, model="openai/x")
+    requests.propose(fresh(ada), TENANT, model="openai/x")
 
 
 def test_a_program_has_a_limit_of_its_own(agent: Agent) -> None:
     for number in range(3):
-        proposals.propose(fresh(agent), TENANT, model=f"openai/{number}")
-    is_limited(agent, lambda row: proposals.propose(fresh(row), TENANT, model="openai/x"))
+        requests.propose(fresh(agent), TENANT, model=f"openai/{number}")
+    is_limited(agent, lambda row: requests.propose(fresh(row), TENANT, model="openai/x"))
     ask(agent, Person(7, TENANT.label))  # a person with the label of the program
 
 
@@ -170,4 +170,4 @@ def test_refused_requests_do_not_count(agent: Agent) -> None:
     number = proposed(agent)
     assert AuditEntry.objects.filter(actor_label=PAT.address).count() == 3
     is_limited(agent, proposed)
-    assert proposals.accept(fresh(agent), number, STEWARD).state == "accepted", "decisions have no limit"
+    assert approval.approve(fresh(agent), number, STEWARD).state == "accepted", "decisions have no limit"

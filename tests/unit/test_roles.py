@@ -4,9 +4,9 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from memory.access.roles import Action, may
-from memory.admin.base.page import tenant_ids
-from memory.models import Agent, Membership, Person, Role
+from memory.access.roles import Action, may, tenant_ids
+from memory.models import Agent, Person, Role
+from tests.members import join
 
 TABLE = {  # 50-admin: owner, admin, auditor, superuser
     Action.SEE: (True, True, True, True),
@@ -26,8 +26,8 @@ def person(email: str, **values: bool) -> Person:
 def test_permissions_of_each_role(ada: Agent, bob: Agent) -> None:
     people = [person(f"{role}@acme.test") for role in Role.values]
     for each, role in zip(people, Role.values, strict=True):
-        Membership.objects.create(person=each, tenant=ada.tenant, role=role)
-    people.append(Person.objects.create_superuser("root@acme.test"))
+        join(person=each, tenant=ada.tenant, role=role)
+    people.append(Person.objects.create_user("root@acme.test", is_superuser=True))
     assert set(TABLE) == set(Action)
     for action in Action:
         assert tuple(may(each, action, ada.tenant) for each in people) == TABLE[action], action
@@ -42,8 +42,8 @@ def test_permissions_of_each_role(ada: Agent, bob: Agent) -> None:
 
 def test_a_role_applies_to_one_tenant(ada: Agent, bob: Agent) -> None:
     pat = person("pat@acme.test")
-    Membership.objects.create(person=pat, tenant=ada.tenant, role=Role.AUDITOR)
-    Membership.objects.create(person=pat, tenant=bob.tenant, role=Role.OWNER)
+    join(person=pat, tenant=ada.tenant, role=Role.AUDITOR)
+    join(person=pat, tenant=bob.tenant, role=Role.OWNER)
     ids = tenant_ids(pat)
     assert set(ids[Action.SEE]) == {ada.tenant.pk, bob.tenant.pk}
     assert ids[Action.STEER] == [bob.tenant.pk]

@@ -1,5 +1,6 @@
 """When agents are due, and the date that a closed session sets."""
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,8 +11,9 @@ from django.utils import timezone
 
 from memory.agents import due_dates, lifecycle
 from memory.models import Agent, DueReason
-from refinement import schedule
+from refinement import backlog, schedule, scheduling
 from refinement import session as sessions
+from refinement.errors import BackingOff
 from refinement.models import Driver, Outcome, RefinementSession
 from tests.refining import change, fill, filler, opened
 from tests.steps import PERSON, fresh, remember
@@ -69,6 +71,42 @@ def test_an_agent_with_an_open_session_is_due_after_its_lease_ends(ada: Agent) -
     assert due() == []
     with time_machine.travel(timezone.now() + HOUR):
         assert due() == ["acme/ada"]
+
+
+def requested(agent: Agent, driver: str, cut: int = 0) -> int:
+    """Run a session that the agent's side requested. Return for how many hours the next request is refused."""
+    backlog.request(agent)
+    session = sessions.open_session(fresh(agent), trigger=DueReason.AGENT, driver=driver)
+    RefinementSession.objects.filter(pk=session.pk).update(lost_tokens=cut, tokens_before=1_000)
+    sessions.close(session, Outcome.DECLINED)
+    for hours in range(26):
+        with time_machine.travel(timezone.now() + hours * HOUR), suppress(BackingOff):
+            schedule.require_useful(fresh(agent))
+            return hours
+    return 26
+
+
+def test_a_request_is_refused_after_sessions_that_cut_almost_nothing(ada: Agent) -> None:
+    """Otherwise one key keeps the model busy for nothing. The schedule and a person are not refused."""
+    with time_machine.travel(timezone.now(), tick=False) as clock:
+        for driver in Driver.values:
+            for hours in (1, 2, 4, 8, 16, 24, 24):
+                assert requested(ada, driver, cut=9) == hours
+                with pytest.raises(BackingOff, match="less than 1 %"):
+                    backlog.request(ada)
+                with pytest.raises(BackingOff):
+                    sessions.open_session(fresh(ada), trigger=DueReason.AGENT, driver=Driver.RUNTIME)
+                clock.shift(hours * HOUR)
+            assert requested(ada, driver, cut=10) == 0, "it changed enough"
+        assert requested(ada, Driver.RUNTIME) == 1
+        with time_machine.travel(timezone.now() - DAY):
+            backlog.request(ada)  # the clock was ahead when the session ended
+        make_due(ada)
+        session = scheduling.open_due(fresh(ada))
+        assert session is not None
+        sessions.close(session, Outcome.DECLINED)
+        backlog.request_for(ada, PERSON)
+        assert scheduling.open_due(fresh(ada)) is not None
 
 
 @pytest.mark.parametrize("outcome", GOOD)

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from memory.search import Document, Index
-from memory.search.index import WORD_LIMIT
+from memory.search.holdings import Document
+from memory.search.index import WORD_LIMIT, Index
 from memory.search.query import QUERY_LIMIT, Query, parse
 from memory.search.selection import Filters
 from memory.search.words import split, split_any
@@ -79,7 +79,7 @@ def test_stems_and_stop_words_are_those_of_the_language() -> None:
 
 
 def test_equal_scores_are_ordered_by_number() -> None:
-    index = Index()
+    index = Index("english")
     for number in (30, 10, 20):
         index.extend([document(number, "the same words")])
     assert numbers(index, "same words") == [10, 20, 30]
@@ -93,13 +93,13 @@ def test_common_words_count_for_the_rank_of_the_best_results() -> None:
 
 
 def test_a_phrase_does_not_match_across_text_and_tags() -> None:
-    index = Index()
+    index = Index("english")
     index.extend([document(1, "deep blue", tags=("sea", "salt"))])
     assert [numbers(index, query) for query in ("seas", '"blue sea"', '"sea salt"')] == [[1], [], []]
 
 
 def test_tags_are_compared_without_case() -> None:
-    index = Index()
+    index = Index("english")
     index.extend([document(1, "x", tags=("Travel",)), document(2, "x", tags=("travel plans",))])
     assert [numbers(index, q) for q in ("tag:travel", 'tag:"Travel  Plans"', "-tag:TRAVEL")] == [[1], [2], [2]]
     assert numbers(index, "x", tags=("TRAVEL",)) == [1]
@@ -107,7 +107,7 @@ def test_tags_are_compared_without_case() -> None:
 
 def test_an_empty_query_lists_what_the_filters_leave_newest_first() -> None:
     """Memories of one date are in order of number."""
-    index = Index()
+    index = Index("english")
     index.extend([document(1, "boat", kind="core", category="fact", project="a")])
     index.extend([document(2, "boat", kind="constitutional", category="rule", project="b")])
     index.extend([document(3, "train", kind="core", category="rule", project="b")])
@@ -178,7 +178,7 @@ def test_the_fast_and_the_full_word_splitter_agree() -> None:
 
 
 def test_a_document_added_again_replaces_the_old_one() -> None:
-    index = Index()
+    index = Index("english")
     index.extend([document(1, "A boat", kind="journal"), document(2, "A boat")])
     index.extend([document(1, "A boat", kind="core")])
     assert (numbers(index, "boat", kind="core"), numbers(index, "boat", kind="journal")) == ([1, 2], [])
@@ -209,20 +209,20 @@ def test_a_removed_memory_is_not_found_and_removing_it_twice_is_allowed() -> Non
 def test_words_are_removed_with_their_last_memory() -> None:
     index = index_of("Zanzibar boats " + "x" * 200, "A boat")
     index.remove(1)
-    vocabulary = index._holdings.vocabulary
+    vocabulary = index.vocabulary
     assert set(vocabulary.terms) == {"boat"}
     assert not {"zanzibar", "boats", "x" * 200} & vocabulary.keys()
     assert not any("zan" in stem or "xx" in stem for stem in vocabulary.stems)
     assert vocabulary.long_letters == 0
     index.remove(2)
-    assert index.bytes_used == Index().bytes_used
+    assert index.bytes_used == Index("english").bytes_used
 
 
 def test_a_search_adds_no_words() -> None:
     index = index_of("A boat")
-    before = dict(index._holdings.vocabulary)
+    before = dict(index.vocabulary)
     numbers(index, 'Zanzibar "zebra" -zeal')
-    assert index._holdings.vocabulary == before
+    assert index.vocabulary == before
 
 
 def test_bytes_used_counts_long_words() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import time_machine
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from audit.models import AuditEntry, Operation
@@ -220,7 +220,7 @@ def test_a_rollback_restores_the_tokens_that_a_session_saved(ada: Agent) -> None
     row = held.row
     assert (row.tokens_before, row.repeated_tokens, row.lost_tokens, row.tokens_after) == (550, 100, 100, 350)
     assert (row.memories_before, row.memories_after, row.duplicates_removed) == (7, 4, 4)
-    did = roll_back(fresh(ada), What.session(1), PERSON)
+    did = roll_back(fresh(ada), What("session", 1), PERSON)
     assert did.tokens_after - did.tokens_before == row.tokens_before - row.tokens_after
     agent = fresh(ada)
     assert (agent.core_tokens, agent.core_count) == (row.tokens_before, row.memories_before)
@@ -291,8 +291,13 @@ def test_a_session_closes_also_if_the_silo_does_not_open(ada: Agent, broken: byt
 
 @pytest.mark.parametrize(
     ("interrupt", "ended"),
-    [(Stopped(1), ("incomplete", "worker_stopped")), (KeyboardInterrupt(), ("failed", "interrupted"))],
-    ids=["worker", "person"],
+    [
+        (Stopped(1), ("incomplete", "worker_stopped")),
+        (KeyboardInterrupt(), ("failed", "interrupted")),
+        (OperationalError(), ("incomplete", "database_failed")),
+        (InterfaceError(), ("incomplete", "database_failed")),
+    ],
+    ids=["worker", "person", "connection", "interface"],
 )
 def test_a_session_stopped_from_outside_is_closed(
     ada: Agent, interrupt: BaseException, ended: tuple[str, str], monkeypatch: pytest.MonkeyPatch
@@ -301,8 +306,28 @@ def test_a_session_stopped_from_outside_is_closed(
         raise interrupt
 
     monkeypatch.setattr("refinement.loop.open_model", stop)
+    before, after = (2, 2) if ended[1] == "database_failed" else (0, 1)
+    change(ada, failures_in_a_row=before)
     with pytest.raises(type(interrupt)):
         loop.refine(ada, trigger="weekly")
+    assert fresh(ada).failures_in_a_row == after
     session = RefinementSession.objects.get(agent=ada)
     assert (session.outcome, session.reason) == ended
-    assert schedule.due().filter(pk=ada.pk).exists() == (session.reason == "worker_stopped")
+    assert schedule.due().filter(pk=ada.pk).exists() == (session.reason in ("worker_stopped", "database_failed"))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "changes", "is_told"),
+    [("completed", 0, True), *((each, n, n > 0) for each in ("declined", "failed", "incomplete") for n in (0, 1))],
+)
+def test_only_a_completed_session_or_one_with_changes_writes_to_the_journal(
+    outcome: str, changes: int, is_told: bool, ada: Agent
+) -> None:
+    fill(ada, 8, 20)
+    held = opened(ada)
+    if changes:
+        assert held.call("delete_memory", id=1)["ok"]
+    sessions.close(held.session, outcome, "model_refused", "the words of the model")
+    assert (fresh(ada).journal_count, sound(ada)) == (int(is_told), True)
+    assert last_entry(ada).operation == "session_closed"
+    assert not is_told or "the words of the model" in notice(ada)

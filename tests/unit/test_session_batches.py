@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from memory.models import Agent
 from refinement import session as sessions
-from refinement.models import Outcome
+from refinement.models import Outcome, RefinementSession
 from tests.refining import Held, entries, fill, notice, opened
 from tests.steps import fresh
 
@@ -36,6 +36,7 @@ def test_the_last_batch_ends_it_with_all_summaries_together(ada: Agent) -> None:
 def test_summaries_wait_sealed(ada: Agent) -> None:
     """They are in the notice also if the session is abandoned."""
     held = in_batches(ada, 2)
+    RefinementSession.objects.update(protected=1)  # without a change, there is no notice
     held.call("complete_refinement", summary="Zanzibar.")
     assert b"Zanzibar" not in bytes(held.row.summaries or b"")
     assert sessions.read_summaries(fresh(ada), held.row) == ["Zanzibar."]

@@ -90,7 +90,9 @@ def test_new_tags_keep_the_seal_of_the_content(silo: Silo) -> None:
 
 def test_digests_are_equal_only_for_equal_texts_of_one_agent(silo: Silo, bob: Agent) -> None:
     assert silo.digest(SECRET) == silo.digest(SECRET)
-    assert len({silo.digest(SECRET), silo.digest(SECRET + " "), Silo.for_agent(bob).digest(SECRET)}) == 3
+    others = [silo.digest(SECRET + " "), Silo.for_agent(bob).digest(SECRET), silo.digest(SECRET, "idempotency")]
+    file, memory = silo.digest_of_file(SECRET.encode()), silo.digest("file\0" + SECRET)
+    assert len({silo.digest(SECRET), *others, file, memory}) == 6
 
 
 def test_contents_swapped_by_sql_do_not_open(ada: Agent) -> None:
@@ -140,12 +142,17 @@ def test_a_rotation_rewraps_the_key_and_keeps_the_seals(ada: Agent, settings: Se
         keys.unwrap(ada.pk, old)
 
 
+def with_key(agent_id: int, wrapped_key: bytes) -> Agent:
+    agent = Agent(pk=agent_id, wrapped_key=wrapped_key)
+    agent.is_proven = True
+    return agent
+
+
 def test_the_least_recently_used_key_leaves_the_cache_first(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silos, "CACHED", 2)
     forget_unwrapped()
-    agents = {agent_id: Agent(pk=agent_id, wrapped_key=keys.new_wrapped_key(agent_id)) for agent_id in (1, 2, 3)}
     for agent_id in (1, 2, 1, 3):
-        Silo.for_agent(agents[agent_id])
+        Silo.for_agent(with_key(agent_id, keys.new_wrapped_key(agent_id)))
     assert [place[0] for place in silos._silos] == [1, 3]
 
 
@@ -153,12 +160,12 @@ def test_the_cache_has_no_rotated_or_erased_key(ada: Agent, settings: Settings) 
     before = Silo.for_agent(ada)
     assert Silo.for_agent(ada) is before
     rotate(settings)
-    rotated = Agent(pk=ada.pk, wrapped_key=keys.rewrap(ada.pk, bytes(ada.wrapped_key)))
+    rotated = with_key(ada.pk, keys.rewrap(ada.pk, bytes(ada.wrapped_key)))
     assert Silo.for_agent(rotated) is not before
     forget_unwrapped()
     assert Silo.for_agent(ada) is not before
     with pytest.raises(errors.SiloKeyMissing, match="erased"):
-        Silo.for_agent(Agent(pk=ada.pk, wrapped_key=b""))
+        Silo.for_agent(with_key(ada.pk, b""))
 
 
 @pytest.mark.parametrize("is_stored", [True, False])

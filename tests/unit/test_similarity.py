@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refinement.similarity import clusters, covers, near_groups, similar
+from refinement.similarity import clusters, covers, near_groups
 from tests.growth import growth
 
 BASE = "On Mondays the team reviews the open bookings, and Jonas writes the summary for Mirela."
@@ -64,13 +64,13 @@ def test_spellings_of_one_word_are_the_same() -> None:
 def test_texts_without_words_match_only_themselves() -> None:
     assert near_groups(["🙂", "🙂"])
     assert near_groups(["...", "…!"]) == []
-    assert similar("", "") == 1
+    assert clusters(["", "", "🙂"]) == [[0, 1]]
 
 
 def test_similarity_ignores_order_and_is_a_share() -> None:
-    assert similar("berth by the breakwater", "by the breakwater berth") == 1
-    assert similar("one two three four", "one two three five") == 0.75
-    assert similar("berth", "invoice") == 0
+    texts = ["berth by the breakwater", "by the breakwater berth", "one two three four", "one two three five"]
+    assert clusters(texts) == [[0, 1], [2, 3]]
+    assert clusters(["one two three four", "one two five six", "invoice"]) == []
 
 
 def test_the_fullest_text_of_a_group_has_every_adverb_of_the_others() -> None:
@@ -83,7 +83,6 @@ def test_the_fullest_text_of_a_group_has_every_adverb_of_the_others() -> None:
 def test_clusters_join_similar_texts_only() -> None:
     texts = [BASE, "Port Ellery has 118 berths.", SAME[1], "Port Ellery has 120 berths.", "Skarvik is full in August."]
     assert clusters(texts) == [[0, 2], [1, 3]]
-    assert clusters(texts, threshold=1) == []
     assert clusters([]) == []
 
 
@@ -101,7 +100,7 @@ def test_the_order_of_the_texts_does_not_matter(texts: list[str], chance: random
 def test_comparison_is_symmetric_for_any_texts(one: str, other: str) -> None:
     assert near_groups([one, one])
     assert bool(near_groups([one, other])) == bool(near_groups([other, one]))
-    assert similar(one, other) == similar(other, one)
+    assert clusters([one, other]) == clusters([other, one])
 
 
 @given(st.lists(st.sampled_from([*SAME, *sum(LOOK_ALIKES, ())]), max_size=12))

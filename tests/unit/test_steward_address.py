@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import proposals
+from memory.consent import approval, requests
 from memory.models import Agent
 from tests.conftest import OPERATOR
-from tests.steps import ME, fresh, refused
+from tests.steps import ME, fresh, refused, signed_update
 
 ADMIN = Actor.person("admin@acme.test")
 ODD = ['"stew"@acme.test', '"stew art"@acme.test', '"stew\\"@acme.test', '"a@acme.test,b"@evil.test']
@@ -35,15 +35,15 @@ def test_an_odd_address_is_refused_and_not_quoted(ada: Agent) -> None:
         with refused(ada, errors.Invalid):
             lifecycle.change(fresh(ada), ME, steward=address)
         with refused(ada, errors.Invalid):
-            proposals.propose(fresh(ada), ADMIN, steward=address)
+            requests.propose(fresh(ada), ADMIN, steward=address)
 
 
 def test_a_plain_address_is_accepted(ada: Agent) -> None:
     for address in (*PLAIN, "root@localhost"):
         lifecycle.change(ada, ME, steward=address)
         assert fresh(ada).steward == address
-        number = proposals.propose(fresh(ada), ADMIN, steward="tom@acme.test").number
-        assert proposals.accept(fresh(ada), number, Actor.steward(address)).state == "accepted"
+        number = requests.propose(fresh(ada), ADMIN, steward="tom@acme.test").number
+        assert approval.approve(fresh(ada), number, Actor.steward(address)).state == "accepted"
 
 
 ADDRESS = st.text(st.sampled_from("aB9.+-_'\"\\<>(),;: @%!`[]\n\r\t\0\x7f\u00e9\u0430\u202e\uff41\u3002"), max_size=14)
@@ -69,14 +69,14 @@ def test_an_odd_address_in_an_old_proposal_is_refused(ada: Agent, monkeypatch: p
     """The database may be older than the rule."""
     with monkeypatch.context() as before:
         before.setattr(lifecycle, "check", lambda *_, **__: None)
-        number = proposals.propose(ada, ADMIN, steward='"stew"@acme.test').number
+        number = requests.propose(ada, ADMIN, steward='"stew"@acme.test').number
     with refused(ada, errors.Invalid):
-        proposals.accept(fresh(ada), number, ME)
+        approval.approve(fresh(ada), number, ME)
 
 
 @pytest.mark.parametrize("address", ["stew@b\u00fccher.example", '"stew"@acme.test'])
 def test_with_an_odd_address_from_before_the_rule_other_settings_can_be_changed(ada: Agent, address: str) -> None:
-    Agent.objects.filter(pk=ada.pk).update(steward=address)
+    signed_update(Agent.objects.filter(pk=ada.pk), steward=address)
     lifecycle.change(fresh(ada), ADMIN, paused=True)
     assert fresh(ada).paused
     with refused(ada, errors.Invalid):

@@ -15,8 +15,8 @@ from audit.trail import Actor
 from config.queue import ASK_STEWARD
 from memory import tasks
 from memory.agents import lifecycle
-from memory.consent import grants, proposals, removal_requests
 from memory.consent import links as steward_links
+from memory.consent import requests
 from memory.errors import Erased, MailNotSent
 from memory.mail import wording
 from memory.models import Agent
@@ -26,7 +26,7 @@ from tests.privacy import logbook
 from tests.privacy.marker import MARKER
 from tests.privacy.watch import kept
 from tests.queueing import waiting, work
-from tests.steps import ME, fresh, refused, remember
+from tests.steps import ME, fresh, refused, remember, signed_update
 from tests.unit.test_steward_mail import sent_mail
 
 ADMIN = Actor.person("admin@acme.test")
@@ -37,7 +37,7 @@ CONSOLE = "django.core.mail.backends.console.EmailBackend"
 @pytest.fixture
 def stewarded(ada: Agent) -> Agent:
     remember(ada, f"{MARKER} tea", f"{MARKER} milk", tags=("jam",))
-    Agent.objects.filter(pk=ada.pk).update(steward=SUE)
+    signed_update(Agent.objects.filter(pk=ada.pk), steward=SUE)
     return fresh(ada)
 
 
@@ -46,11 +46,11 @@ def ask(agent: Agent, person: Person = PAT, **fields: Any) -> int:
 
 
 def propose(agent: Agent, **fields: Any) -> int:
-    return proposals.propose(fresh(agent), ADMIN, **{"model": "openai/gpt-4.1"} | fields).number
+    return requests.propose(fresh(agent), ADMIN, **{"model": "openai/gpt-4.1"} | fields).number
 
 
 def ask_redaction(agent: Agent, *numbers: int) -> int:
-    return removal_requests.ask_redaction(agent, numbers, ADMIN, reason="request 2026-114").number
+    return requests.ask_redaction(agent, numbers, ADMIN, reason="request 2026-114").number
 
 
 def links_sent() -> list[Any]:
@@ -70,7 +70,7 @@ def test_a_request_is_mailed_with_a_link_that_decides(stewarded: Agent) -> None:
     number = ask(stewarded, scope=Scope("memories", numbers=(1, 2)), seconds=5_400)
     assert waiting() == [(ASK_STEWARD, (stewarded.pk, number))]
     [message] = sent_mail()
-    asked_at = grants.find(fresh(stewarded), number).asked_at
+    asked_at = requests.find(fresh(stewarded), number).asked_at
     assert (message.to, message.from_email) == ([SUE], configured.DEFAULT_FROM_EMAIL)
     assert message.subject == "acme/ada: pat@acme.test asks to read its memories"
     assert message.body == (
@@ -85,7 +85,7 @@ def test_a_request_is_mailed_with_a_link_that_decides(stewarded: Agent) -> None:
         f"    \u201c{PURPOSE}\u201d\n"
     )
     decide(message, approve=True)
-    assert grants.find(fresh(stewarded), number).state == "active"
+    assert requests.find(fresh(stewarded), number).state == "active"
 
 
 def test_one_memory_and_many_numbers_in_words() -> None:
@@ -111,21 +111,21 @@ def test_a_proposal_and_a_redaction_are_mailed_with_links(stewarded: Agent) -> N
     assert MARKER not in messages[1].body
     decide(messages[0], approve=False)
     decide(messages[1], approve=True)
-    assert proposals.find(fresh(stewarded), proposal).state == "declined"
-    assert removal_requests.find(fresh(stewarded), removal).state == "carried_out"
+    assert requests.find(fresh(stewarded), proposal).state == "declined"
+    assert requests.find(fresh(stewarded), removal).state == "carried_out"
 
 
 def test_an_erasure_is_mailed_with_a_link_and_settles_the_other_requests(stewarded: Agent) -> None:
-    first = removal_requests.ask_erasure(stewarded, ADMIN, reason="the contract ended")
+    first = requests.ask_erasure(stewarded, ADMIN, reason="the contract ended")
     operator = Actor.operator("erase_agent")
-    removal_requests.ask_erasure(fresh(stewarded), operator, reason="once more", asked_by="jo@acme.test")
+    requests.ask_erasure(fresh(stewarded), operator, reason="once more", asked_by="jo@acme.test")
     one, other = sent_mail()
     assert "all its memories, present and past, by destroying their key" in one.body
     assert "an operator, for \u201cjo@acme.test\u201d asks to permanently delete" in other.body
     decide(one, approve=True)
     assert not fresh(stewarded).wrapped_key
-    assert removal_requests.find(fresh(stewarded), first.number).decided_by == "steward"
-    assert [steward_links.look(token_of(each)).state for each in (one, other)] == ["carried_out", "settled"]
+    assert requests.find(fresh(stewarded), first.number).decided_by == "steward"
+    assert [steward_links.look(token_of(each)).request.state for each in (one, other)] == ["carried_out", "settled"]
     with pytest.raises(Erased):
         decide(other, approve=True)
 
@@ -161,21 +161,21 @@ def test_only_an_agent_with_a_steward_causes_mail(ada: Agent) -> None:
 @pytest.mark.parametrize("address", [SUE, "SUE@Elsewhere.test", "sue+x@elsewhere.test"])
 def test_a_steward_receives_no_link_to_their_own_request(stewarded: Agent, address: str) -> None:
     ask(stewarded, Person(3, address))
-    proposals.propose(fresh(stewarded), Actor.person(address), model="openai/gpt-4.1")
+    requests.propose(fresh(stewarded), Actor.person(address), model="openai/gpt-4.1")
     assert work() == [("ask_steward", "nobody_to_ask")] * 2
     assert not ConsentLink.objects.exists()
 
 
 def test_a_settled_lapsed_erased_or_unknown_request_is_not_mailed(stewarded: Agent, time_machine: Any) -> None:
     denied, lapsed = ask(stewarded), ask(stewarded, EVE)
-    grants.deny(fresh(stewarded), denied, ME)
-    proposals.decline(fresh(stewarded), propose(stewarded), ME)
+    requests.deny(fresh(stewarded), denied, ME)
+    requests.deny(fresh(stewarded), propose(stewarded), ME)
     time_machine.move_to(timezone.now() + timedelta(hours=72))
     assert (work(), mail.outbox, ConsentLink.objects.count()) == ([("ask_steward", "over")] * 3, [], 0)
-    assert grants.find(fresh(stewarded), lapsed).state == "requested"  # the task writes nothing
+    assert requests.find(fresh(stewarded), lapsed).state == "requested"  # the task writes nothing
     for number in (1, 99, 10**18):
         assert tasks.ask_steward(stewarded.pk, number) == "unknown"
-    Agent.objects.update(wrapped_key=b"")
+    signed_update(Agent.objects.all(), wrapped_key=b"")
     assert tasks.ask_steward(stewarded.pk, lapsed) == "over"
     assert mail.outbox == []
 
@@ -183,7 +183,7 @@ def test_a_settled_lapsed_erased_or_unknown_request_is_not_mailed(stewarded: Age
 def test_a_new_steward_receives_new_links_to_the_open_requests(stewarded: Agent) -> None:
     requested, denied = ask(stewarded), ask(stewarded, EVE)
     open_requests = [requested, propose(stewarded), ask_redaction(fresh(stewarded), 1)]
-    grants.deny(fresh(stewarded), denied, ME)
+    requests.deny(fresh(stewarded), denied, ME)
     old_tokens = {token_of(message) for message in sent_mail()}
     lifecycle.change(fresh(stewarded), ME, steward=TOM)
     messages = links_sent()
@@ -193,7 +193,7 @@ def test_a_new_steward_receives_new_links_to_the_open_requests(stewarded: Agent)
         with pytest.raises(steward_links.errors.InvalidLink):
             steward_links.look(token)
     decide(messages[2], approve=False)
-    assert removal_requests.find(fresh(stewarded), open_requests[2]).state == "declined"
+    assert requests.find(fresh(stewarded), open_requests[2]).state == "declined"
 
 
 def test_with_console_mail_a_request_to_a_steward_is_refused(stewarded: Agent, bob: Agent, settings: Any) -> None:

@@ -14,7 +14,7 @@ from memory.policy.validation import Draft
 from memory.silo.silo import Silo
 from memory.writing import operations
 from tests import steps
-from tests.steps import ME, PERSON, SESSION, SYSTEM, active, last_entry, refused, remember, row, says
+from tests.steps import ME, PERSON, SESSION, SYSTEM, active, last_entry, refused, remember, row, says, signed_update
 
 pytestmark = pytest.mark.database
 
@@ -76,7 +76,9 @@ def test_remembering_writes_one_entry_with_a_change_for_each(ada: Agent) -> None
 
 def test_an_earlier_due_date_is_kept(ada: Agent) -> None:
     earlier = last_entry(ada).at - timedelta(hours=1)
-    Agent.objects.filter(pk=ada.pk).update(budget_tokens=10, target_tokens=5, due_at=earlier, due_reason="manual")
+    signed_update(
+        Agent.objects.filter(pk=ada.pk), budget_tokens=10, target_tokens=5, due_at=earlier, due_reason="manual"
+    )
     remember(ada, "x" * 80)
     assert (steps.fresh(ada).due_reason, steps.fresh(ada).due_at) == ("manual", earlier)
 
@@ -190,7 +192,7 @@ def test_a_merge_of_two_categories_needs_one_of_them(ada: Agent, pair: list[int]
 
 
 def test_a_notice_is_a_journal_memory_in_one_entry_also_while_memory_is_off(ada: Agent) -> None:
-    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    signed_update(Agent.objects.filter(pk=ada.pk), memory_enabled=False)
     closed: dict[str, Any] = {"operation": "session_closed", "detail": {"merged": 3}, "session": SESSION}
     edited = operations.notify(ada, "closed", actor=SYSTEM, **closed)
     entry, memory = last_entry(ada), edited.memory
@@ -215,7 +217,7 @@ def test_an_agent_protects_core_memories_during_its_session(ada: Agent) -> None:
 
 
 def test_a_person_may_protect_beyond_half_the_budget(ada: Agent) -> None:
-    Agent.objects.filter(pk=ada.pk).update(budget_tokens=20, target_tokens=20)
+    signed_update(Agent.objects.filter(pk=ada.pk), budget_tokens=20, target_tokens=20)
     remember(ada, "x" * 60)
     with refused(ada, errors.ProtectionFull):
         operations.protect(ada, [1], ME, session=SESSION)
@@ -298,7 +300,7 @@ def test_a_constitutional_memory_is_neither_merged_nor_discarded_nor_rewritten(a
 )
 def test_while_memory_is_off_nothing_is_edited(ada: Agent, other: int, edit: Callable[[Agent], Any]) -> None:
     """The switch is read from the database, not from the caller."""
-    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    signed_update(Agent.objects.filter(pk=ada.pk), memory_enabled=False)
     ada.memory_enabled = True
     with refused(ada, errors.MemoryDisabled):
         edit(ada)

@@ -84,7 +84,7 @@ def test_undoing_a_rollback_restores_the_state_after_the_edit(past: Agent, edit:
     EDITS[edit](past)
     after, found_after = states(past), found(past)
     options = WITH_REASON if edit == "protected" else {}
-    undo(past, What.entry(seq(past)), **options)
+    undo(past, What("entry", seq(past)), **options)
     assert last_entry(past).detail.get("reason") == ("asked" if options else None)
     assert is_restored(past, before)
     assert all(row(past, number).discarded_at is not None for number in states(past).keys() - before.keys())
@@ -92,14 +92,14 @@ def test_undoing_a_rollback_restores_the_state_after_the_edit(past: Agent, edit:
     if not is_warm:
         cache.forget()
     assert found(past) == found_before
-    undo(past, What.entry(seq(past)), **options)
+    undo(past, What("entry", seq(past)), **options)
     assert (states(past), found(past)) == (after, found_after)
 
 
 def test_a_rollback_is_one_entry_that_names_the_entries_it_undid(past: Agent) -> None:
     operations.discard(past, [2], ME)
     undone = seq(past)
-    figures = undo(past, What.entry(undone))
+    figures = undo(past, What("entry", undone))
     entry = last_entry(past)
     assert (figures.entry, entry.operation, entry.actor_label) == (entry.seq, "rolled_back", PERSON.label)
     assert entry.detail == {"undid": {"entry": undone}, "entries": [[undone, undone]]}
@@ -113,9 +113,9 @@ def test_a_session_is_undone_as_a_whole_after_its_end(past: Agent) -> None:
     operations.consolidate(past, [1, 2], "green tea with milk", ME, session=SESSION)
     operations.discard(past, [3], ME, session=SESSION)
     with refused(past, errors.SessionRunning):
-        roll_back(past, What.session(SESSION), PERSON)
+        roll_back(past, What("session", SESSION), PERSON)
     end_session(past)
-    undo(past, What.session(SESSION))
+    undo(past, What("session", SESSION))
     assert is_restored(past, before)
     assert steps.active(past) == [1, 2, 3, 4, 5]
 
@@ -125,13 +125,13 @@ def test_everything_since_a_moment_is_undone(past: Agent, time_machine: Any) -> 
     time_machine.move_to(moment + timedelta(hours=1))
     operations.discard(past, [2], ME)
     operations.revise(past, 1, ME, content="green tea")
-    undo(past, What.moment(moment))
+    undo(past, What("moment", moment))
     assert states(past) == before
 
 
 @pytest.mark.parametrize("number", [0, -1, 999, 2**63])
 def test_an_unknown_entry_or_session_is_refused(past: Agent, number: int) -> None:
-    for what in (What.entry(number), What.session(number)):
+    for what in (What("entry", number), What("session", number)):
         with refused(past, errors.UnknownEntry):
             roll_back(past, what, PERSON)
 
@@ -139,11 +139,11 @@ def test_an_unknown_entry_or_session_is_refused(past: Agent, number: int) -> Non
 def test_nothing_is_undone_twice(past: Agent) -> None:
     """A rollback marks what it undid. A rollback of the rollback removes the mark."""
     operations.discard(past, [2], ME)
-    what = What.entry(seq(past))
+    what = What("entry", seq(past))
     undo(past, what)
     with refused(past, errors.AlreadyUndone):
         roll_back(past, what, PERSON)
-    undo(past, What.entry(seq(past)))
+    undo(past, What("entry", seq(past)))
     undo(past, what)
 
 
@@ -152,12 +152,12 @@ def test_a_memory_that_is_restored_or_discarded_already_is_no_conflict(past: Age
         operations.discard(past, [number], ME, session=SESSION)
     end_session(past)
     operations.restore(past, [2], PERSON)
-    figures = undo(past, What.session(SESSION))
+    figures = undo(past, What("session", SESSION))
     assert (figures.restored, figures.conflicts, steps.active(past)) == (1, (), [1, 2, 3, 4, 5])
     _, jam = remember(past, "honey", "jam")
     made = seq(past)
     operations.discard(past, [jam], ME)
-    figures = undo(past, What.entry(made))
+    figures = undo(past, What("entry", made))
     assert (figures.discarded, figures.conflicts) == (1, ())
 
 
@@ -166,9 +166,9 @@ def test_a_session_undone_in_part_goes_back_to_the_state_before_it(past: Agent) 
     first = seq(past)
     operations.revise(past, 1, ME, content="black tea", session=SESSION)
     end_session(past)
-    roll_back(past, What.entry(first), PERSON, force=True)
+    roll_back(past, What("entry", first), PERSON, force=True)
     assert says(past, 1).content == "tea"
-    figures = roll_back(fresh(past), What.session(SESSION), PERSON, force=True)
+    figures = roll_back(fresh(past), What("session", SESSION), PERSON, force=True)
     assert (figures.conflicts, says(past, 1).content) == ((), "tea")
 
 
@@ -177,11 +177,11 @@ def test_a_later_edit_of_the_same_memory_is_a_conflict_until_it_is_undone(past: 
     first = seq(past)
     operations.revise(past, 1, ME, content="black tea")
     with refused(past, errors.Conflict) as caught:
-        roll_back(past, What.entry(first), PERSON)
+        roll_back(past, What("entry", first), PERSON)
     assert caught.value.conflicts == {1: (seq(past),)}
-    assert preview(past, What.entry(first)).conflicts == ((1, (seq(past),)),)
-    undo(past, What.entry(seq(past)))
-    undo(past, What.entry(first))
+    assert preview(past, What("entry", first)).conflicts == ((1, (seq(past),)),)
+    undo(past, What("entry", seq(past)))
+    undo(past, What("entry", first))
     assert says(past, 1).content == "tea"
 
 
@@ -189,11 +189,11 @@ def test_conflicts_are_skipped_or_overwritten_on_request_and_the_entry_names_the
     operations.consolidate(past, [1, 2], "tea with milk", ME)
     first = seq(past)
     operations.revise(past, 6, ME, content="tea with cold milk")
-    undo(past, What.entry(first), skip_conflicts=True)
+    undo(past, What("entry", first), skip_conflicts=True)
     assert last_entry(past).detail["skipped"] == [6]
     assert steps.active(past) == [1, 2, 3, 4, 5, 6]
-    undo(past, What.entry(seq(past)))
-    undo(past, What.entry(first), force=True)
+    undo(past, What("entry", seq(past)))
+    undo(past, What("entry", first), force=True)
     assert last_entry(past).detail["forced"] == [6]
     assert steps.active(past) == [1, 2, 3, 4, 5]
 
@@ -205,12 +205,12 @@ def test_an_edit_by_others_during_a_session_is_a_conflict(past: Agent) -> None:
     operations.revise(past, 1, ME, content="green tea, in short", session=SESSION)
     end_session(past)
     with refused(past, errors.Conflict) as caught:
-        roll_back(past, What.session(SESSION), PERSON)
+        roll_back(past, What("session", SESSION), PERSON)
     assert caught.value.conflicts == {1: (others,)}
 
 
 def test_a_constitutional_memory_is_rolled_back_only_with_a_reason(past: Agent) -> None:
-    what = What.since_entry(seq(past))
+    what = What("since_entry", seq(past))
     operations.revise(past, 1, ME, content="green tea")
     operations.protect(past, [1], PERSON)
     with refused(past, errors.Constitutional):
@@ -230,7 +230,7 @@ def test_a_rollback_that_would_not_restore_exactly_is_refused(past: Agent, monke
     real = rollback.fields_of
     monkeypatch.setattr(rollback, "fields_of", lambda taken: real(taken) | {"project": "elsewhere"})
     with refused(past, rollback.RestoredWrong):
-        roll_back(past, What.entry(seq(past)), PERSON)
+        roll_back(past, What("entry", seq(past)), PERSON)
 
 
 @pytest.mark.parametrize("is_discarded", [False, True])
@@ -240,7 +240,7 @@ def test_a_rollback_of_a_memory_removed_by_sql_is_refused(ada: Agent, is_discard
         operations.discard(ada, [1, 2], ME)
     drop_guards()
     Memory.objects.filter(agent=ada, number=1).delete()
-    what = What.since_entry(0)
+    what = What("since_entry", 0)
     for act in (lambda: preview(fresh(ada), what), lambda: roll_back(fresh(ada), what, PERSON)):
         with pytest.raises(errors.UnknownMemory, match="1"):
             act()

@@ -6,7 +6,7 @@ import pytest
 
 from audit import trail
 from audit.models import AuditEntry
-from audit.trail import Actor, Draft, Head, Subject, Touch
+from audit.trail import Actor, Draft
 from memory.models import Agent
 from memory.writing import operations
 from tests import steps
@@ -15,13 +15,13 @@ from tests.steps import ME, last_entry, remember
 pytestmark = pytest.mark.database
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-DRAFT = Draft(ME, "remembered", NOW)
+DRAFT = Draft(77, 1, "acme/ada", 1, NOW, ME.kind, ME.label, "remembered")
 
 
 @pytest.mark.django_db(transaction=True)
 def test_an_entry_outside_a_transaction_is_refused() -> None:
     with pytest.raises(RuntimeError):
-        trail.append(Subject(1, 1, "acme/ada"), Head(0, b"", None), DRAFT, [])
+        trail.append(DRAFT, b"", [])
     assert not AuditEntry.objects.exists()
 
 
@@ -34,9 +34,8 @@ def test_an_entrys_time_is_never_before_the_last_one(ada: Agent, before: datetim
 
 
 def test_changes_are_written_in_order_of_number(db: None) -> None:
-    touches = [Touch(number, None, bytes([number])) for number in (3, 1, 2)]
-    head = trail.append(Subject(77, 1, "acme/ada"), Head(0, b"", None), DRAFT, touches)
-    rows = steps.changes(Agent(pk=77), head.seq)
+    trail.append(DRAFT, b"", [(number, None, bytes([number])) for number in (3, 1, 2)])
+    rows = steps.changes(Agent(pk=77), 1)
     assert [change.number for change in rows] == [1, 2, 3]
     assert bytes(rows[0].after_digest) == trail.snapshot_digest(b"\x01")
 

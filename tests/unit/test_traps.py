@@ -13,6 +13,7 @@ from memory.writing import operations
 from memory.writing.edits import snapshot
 from tests import refining, steps
 from tests.privacy.marker import MARKER
+from tests.steps import signed_update
 
 pytestmark = pytest.mark.database
 
@@ -77,7 +78,7 @@ def test_an_agent_cannot_protect_in_ordinary_conversation(ada: Agent) -> None:
 @pytest.mark.parametrize("retention", ["0.49", "0", "-1", "1.01"])
 def test_the_database_limits_an_agents_retention(retention: str, ada: Agent) -> None:
     with pytest.raises(DatabaseError), transaction.atomic():
-        Agent.objects.filter(pk=ada.pk).update(retention=retention)
+        signed_update(Agent.objects.filter(pk=ada.pk), retention=retention)
 
 
 @pytest.mark.parametrize("guard", ["losses", "CallContext.count_changes"])

@@ -44,25 +44,25 @@ def test_a_session_is_marked_by_a_rollback_and_unmarked_when_that_is_undone(ada:
     fill(ada, 8, 100)
     refined(ada, 1)
     since = fresh(ada).audit_seq
-    entry = undo(ada, What.session(1))
+    entry = undo(ada, What("session", 1))
     assert undone_by() == [entry]
-    undo(ada, What.entry(entry))
+    undo(ada, What("entry", entry))
     assert undone_by() == [None]
     refined(ada, 2)
-    later = undo(ada, What.since_entry(since + 2))
+    later = undo(ada, What("since_entry", since + 2))
     assert undone_by() == [None, later]
-    both = undo(ada, What.since_entry(1))
+    both = undo(ada, What("since_entry", 1))
     assert undone_by() == [both, both]
 
 
 def test_a_session_undone_in_part_is_not_marked(ada: Agent) -> None:
     fill(ada, 8, 100)
     held = refined(ada, 1, 2)
-    first = undo(ada, What.entry(last_entry(ada).seq - 1))
+    first = undo(ada, What("entry", last_entry(ada).seq - 1))
     assert undone_by() == [None]
-    rest = undo(ada, What.session(held.session.number))
+    rest = undo(ada, What("session", held.session.number))
     assert undone_by() == [rest]
-    undo(ada, What.entry(first))
+    undo(ada, What("entry", first))
     assert undone_by() == [None]
 
 
@@ -70,9 +70,9 @@ def test_the_same_number_of_another_agent_is_not_marked(ada: Agent, bob: Agent) 
     for agent in (ada, bob):
         fill(agent, 8, 100)
         refined(agent, 1)
-    entry = undo(bob, What.session(1))
+    entry = undo(bob, What("session", 1))
     assert undone_by() == [None, entry]
-    undo(ada, What.session(1))
+    undo(ada, What("session", 1))
     assert undone_by(RefinementSession.objects.filter(agent=bob)) == [entry]
 
 
@@ -83,7 +83,7 @@ def test_marking_needs_one_query_and_none_for_open_sessions(
     for agent in (ada, bob):
         for _ in range(count):
             refined(agent)
-        undo(agent, What.session(count))
+        undo(agent, What("session", count))
     rows = list(RefinementSession.objects.all())
     with django_assert_num_queries(1):
         undone_sessions.mark(rows)
@@ -99,12 +99,12 @@ def test_a_marked_session_cannot_be_rolled_back_and_others_can(ada: Agent) -> No
     fill(ada, 20, 100)
     for number in (1, 2, 3):
         refined(ada, number)
-    undo(ada, What.session(2))
+    undo(ada, What("session", 2))
     for session in RefinementSession.objects.order_by("pk"):
         is_marked = undone_by([session]) != [None]
         assert is_marked == (session.number == 2)
         if is_marked:
             with pytest.raises(errors.AlreadyUndone):
-                preview(fresh(ada), What.session(session.number))
+                preview(fresh(ada), What("session", session.number))
         else:
-            preview(fresh(ada), What.session(session.number))
+            preview(fresh(ada), What("session", session.number))

@@ -34,5 +34,5 @@ def agent_without_vault(site: Path, transactional_db: None, monkeypatch: pytest.
 
 @pytest.fixture(name="vault")
 def site_vault(ada: Agent, site: Path) -> Path:
-    assert rules("init", "--vault").code == 0
+    assert rules("init", "--vault", "--yes").code == 0
     return site / "memory"

@@ -10,9 +10,9 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from memory.agents import lifecycle, rule_changes
-from memory.consent import proposals
+from memory.consent import approval, requests
 from memory.models import Agent
-from tests.commands.calling import failed
+from tests.commands.calling import failed, run
 from tests.conftest import OPERATOR
 from tests.rules.recordings import at_a_terminal, rules
 from tests.steps import ME, PERSON, fresh, last_entry, remember, says
@@ -33,7 +33,7 @@ def init_steps(*args: str) -> dict[str, str]:
 
 
 def test_each_of_the_twelve_steps_is_reported(ada: Agent, site: Path) -> None:
-    ran = rules("init", "--vault")
+    ran = rules("init", "--vault", "--yes")
     assert ran.code == 0, ran.err
     assert [line.split(". ", 1)[1].split(":")[0] for line in ran.out.splitlines()] == STEPS
     steps = init_steps()
@@ -45,7 +45,7 @@ def test_each_of_the_twelve_steps_is_reported(ada: Agent, site: Path) -> None:
 
 def test_a_new_vault_contains_existing_memories(ada: Agent, site: Path) -> None:
     rules("store", "The ferry leaves at 14:30.", "--category", "technical")
-    assert init_steps("--vault")["Index"].startswith("1 file listed")
+    assert init_steps("--vault", "--yes")["Index"].startswith("1 file listed")
     assert memory_files(site / "memory") == ["common/technical/000001.md"]
     entry = last_entry(ada)
     assert (entry.actor_kind, entry.detail["changed"]) == ("agent", {"vault_path": str(site / "memory")})
@@ -54,20 +54,20 @@ def test_a_new_vault_contains_existing_memories(ada: Agent, site: Path) -> None:
 def test_without_the_agents_key_a_vault_is_proposed(ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, other_key = lifecycle.create("globex", "bob", model="builtin/dedupe", actor=OPERATOR)
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", other_key)
-    assert rules("init", "--vault").code == 2
+    assert rules("init", "--vault", "--yes").code == 2
     monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
-    first, second = (init_steps("--vault")["Storage path"] for _ in range(2))
-    number = proposals.open_one(fresh(ada)).number  # type: ignore[union-attr]
+    first, second = (init_steps("--vault", "--yes")["Storage path"] for _ in range(2))
+    number = requests.open_proposal(fresh(ada)).number  # type: ignore[union-attr]
     assert "proposed to the agent's side" in first
     assert "already" in second
     assert all(f"/api/v1/proposals/{number}/accept" in text for text in (first, second))
     assert (fresh(ada).vault_path, (site / "memory").exists()) == ("", False)
-    proposals.accept(fresh(ada), number, ME)
+    approval.approve(fresh(ada), number, ME)
     assert fresh(ada).vault_path == str(site / "memory")
 
 
 def test_a_refused_vault_folder_suggests_another(ada: Agent, site: Path) -> None:
-    ran = rules("init", "--vault", "/etc/memory")
+    ran = rules("init", "--vault", "/etc/memory", "--yes")
     assert (ran.code, ran.err.startswith("error: vault: must be inside")) == (2, True)
     assert str(site.parent / "acme" / "ada") in ran.err
     assert fresh(ada).vault_path == ""
@@ -80,11 +80,23 @@ def test_limits_of_requests_do_not_apply_to_the_agents_key(ada: Agent, site: Pat
     assert fresh(ada).vault_path == str(site / "c")
 
 
+def test_a_vault_begins_only_after_the_question(ada: Agent, site: Path) -> None:
+    question = f"This writes every memory in clear to {site / 'memory'}. Continue? (y/n)"
+    assert "no vault was created" in init_steps("--vault")["Storage path"]  # the input is not a terminal
+    for answer, folder in (("n\n", ""), ("", ""), ("y\n", str(site / "memory"))):
+        assert fresh(ada).vault_path == ""
+        assert question in at_a_terminal(answer, "init", "--vault").err
+        assert fresh(ada).vault_path == folder
+    create = ("create_agent", "acme/eve", "--model", "builtin/dedupe", "--vault", str(site / "eve"))
+    assert run(*create).code == 2
+    assert not Agent.objects.filter(slug="eve").exists()
+    assert run(*create, "--yes").code == 0
+
+
 def test_init_asks_before_it_moves_the_vault(ada: Agent, vault: Path, site: Path) -> None:
     assert "as before" in init_steps("--vault", "second")["Storage path"]  # the input is not a terminal
-    for answer, folder in (("n\n", "memory"), ("", "memory"), ("y\n", "second")):
-        ran = at_a_terminal(answer, "init", "--vault", "second", "--json")
-        assert (ran.code, f"create one in {site / 'second'}? (y/n)" in ran.err) == (0, True)
+    for answer, folder in (("n\n", "memory"), ("y\n", "second")):
+        assert "The files of the old vault stay" in at_a_terminal(answer, "init", "--vault", "second", "--json").err
         assert fresh(ada).vault_path == str(site / folder)
         assert (site / "second").exists() is (folder == "second")
 
@@ -93,7 +105,7 @@ def test_init_keeps_an_index_that_is_not_of_the_vault(ada: Agent, site: Path) ->
     (site / "memory").mkdir()
     (site / "memory" / "index.md").write_text("# Mine")
     kept = ".discarded/index-found-1.md"
-    assert f"index.md does not belong to the vault, and is kept as {kept}" in init_steps("--vault")["Index"]
+    assert f"index.md does not belong to the vault, and is kept as {kept}" in init_steps("--vault", "--yes")["Index"]
     assert (site / "memory" / kept).read_text() == "# Mine"
 
 

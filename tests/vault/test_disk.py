@@ -94,7 +94,7 @@ def test_a_folder_without_permissions(ada: Agent, closed: Path) -> None:
     assert_repaired(ada)
     assert LATER in only_file(closed).read_text()
     closed.chmod(0o000)
-    assert writer.file_of(fresh(ada), 1) is None
+    assert writer.files_of(fresh(ada), [1]) == {}
     operations.discard(ada, [1], PERSON)
     assert fault(ada) == "permission denied"
     open_folder(closed)

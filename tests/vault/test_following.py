@@ -77,7 +77,7 @@ def test_a_rollback_while_off_moves_files_when_on(ada: Agent, vault: Path, is_wh
     seq = last_entry(ada).seq
     turn(False)
     before = tree(vault)
-    rollback.roll_back(fresh(ada), What.entry(seq), PERSON)  # a rollback does not depend on the switches
+    rollback.roll_back(fresh(ada), What("entry", seq), PERSON)  # a rollback does not depend on the switches
     assert tree(vault) == before
     turn(True)
     assert memory_files(vault) == [".discarded/common/technical/000001.md"]

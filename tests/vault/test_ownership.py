@@ -12,13 +12,13 @@ from pytest_django.fixtures import Settings
 
 from memory.agents import lifecycle, rule_changes
 from memory.agents.rule_changes import Wanted
-from memory.consent import proposals
+from memory.consent import approval, requests
 from memory.errors import FileFault, Invalid
 from memory.models import Agent, Vault
 from memory.vault import base, comparing, writer
 from memory.vault.disk import LOCK
 from memory.writing import operations
-from tests.steps import ME, PERSON, fresh, last_entry, remember
+from tests.steps import ME, PERSON, fresh, last_entry, remember, signed_update
 from tests.vault.conftest import KEY
 from tests.vault.tree import assert_repaired, erase, ferry, memory_files, tree
 
@@ -80,10 +80,22 @@ def test_a_vault_does_not_overlap_a_memory_file(ada: Agent, vault: Path, root: P
         with pytest.raises(Invalid, match="vault_path"):
             move(ada, root / agent.slug)
     settings.MEMORY_FILE_ROOTS = settings.MEMORY_ROOTS = [str(root)]
-    Agent.objects.filter(pk=bob.pk).update(memory_path=str(root / "eve" / "MEMORY.md"))
+    signed_update(Agent.objects.filter(pk=bob.pk), memory_path=str(root / "eve" / "MEMORY.md"))
     with pytest.raises(Invalid, match="overlaps with"):
         move(ada, root / "eve")
     assert fresh(ada).vault_path == ada.vault_path
+
+
+def test_a_vault_and_a_memory_file_do_not_share_a_path(ada: Agent, vault: Path, root: Path) -> None:
+    bob = lifecycle.create("acme", "bob", model="builtin/dedupe", actor=ME)[0]
+    signed_update(Agent.objects.filter(pk=ada.pk), vault_path=str(root / "new"))  # its folder does not exist yet
+    for agent in (bob, ada):
+        with pytest.raises(Invalid, match="memory_path: overlaps"):
+            lifecycle.change(fresh(agent), ME, memory_path=str(root / "new"))
+        lifecycle.change(fresh(agent), ME, memory_path=str(root / agent.slug))
+        for path in (root / agent.slug, root / agent.slug / "below"):
+            with pytest.raises(Invalid, match="vault_path: overlaps"):
+                move(ada, path)
 
 
 HOSTILE = [
@@ -194,7 +206,7 @@ def hard_link(mark: Path, other: Path) -> None:
 STRANGE_MARKS: list[tuple[Callable[[Path, Path], None], str]] = [
     (hard_link, "its mark has a second hard link"),
     (lambda mark, _: os.mkfifo(mark), "its mark is not a file"),
-    (lambda mark, other: mark.symlink_to(other), "link"),
+    (lambda mark, other: mark.symlink_to(other), "its mark is not a file"),
 ]
 
 
@@ -214,7 +226,7 @@ def test_a_strange_mark_is_reported_and_nothing_is_written(
         comparing.repair(fresh(ada))
     with pytest.raises(FileFault):
         base.require_usable(str(mark.parent), ada)
-    mark.unlink(missing_ok=True)
+    mark.unlink()  # the check of a folder removes only what it made
     writer.catch_up()
     assert len(memory_files(mark.parent)) == 1
 
@@ -264,12 +276,12 @@ def test_the_path_is_stored_without_symlinks(ada: Agent, root: Path) -> None:
 
 
 def test_an_accepted_folder_is_the_proposed_folder(ada: Agent, root: Path) -> None:
-    proposal = proposals.propose(ada, PERSON, vault_path=str(root / "acme" / "notes"))
+    proposal = requests.propose(ada, PERSON, vault_path=str(root / "acme" / "notes"))
     (root / "acme").mkdir()
     (root / "other").mkdir()
     (root / "acme" / "notes").symlink_to(root / "other")
     with pytest.raises(Invalid, match="leads to another folder"):
-        proposals.accept(fresh(ada), proposal.number, ME)
+        approval.approve(fresh(ada), proposal.number, ME)
 
 
 def test_a_symlink_in_the_place_of_the_vault_is_not_followed(ada: Agent, vault: Path, root: Path) -> None:

@@ -28,7 +28,7 @@ from tests.vault.tree import all_text, differences, edit, memory_files, redact, 
 
 
 def has_file(agent: Agent, *numbers: int) -> list[bool]:
-    return [writer.file_of(fresh(agent), number) is not None for number in numbers]
+    return [number in writer.files_of(fresh(agent), [number]) for number in numbers]
 
 
 def store(agent: Agent, content: str, category: str = "technical", project: str = "") -> int:
@@ -67,7 +67,7 @@ def test_a_file_is_pending_until_it_is_written(ada: Agent, vault: Path, outside:
         assert (fault(), writer.is_behind(fresh(ada))) == ("not a directory", True)
         writer.catch_up()
     good = store(ada, "four", "behavioral")
-    Path(str(writer.file_of(fresh(ada), good))).unlink()
+    Path(writer.files_of(fresh(ada), [good])[good]).unlink()
     done = comparing.repair(fresh(ada))
     assert {each.number for each in done.left} == {1, bad}
     assert has_file(ada, bad, good) == [False, True]
@@ -199,7 +199,7 @@ def test_a_category_that_is_turned_on_during_a_write_is_updated(ada: Agent, vaul
     operations.discard(fresh(ada), [1], ME)
     discarded = last_entry(ada).seq
     settings(ada, categories__technical__enabled=False)
-    rollback.roll_back(fresh(ada), What.entry(discarded), PERSON)
+    rollback.roll_back(fresh(ada), What("entry", discarded), PERSON)
     change_during_a_write(ada, lambda: settings(ada))
     writer.catch_up()
     assert differences(ada) == []

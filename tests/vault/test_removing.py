@@ -7,9 +7,9 @@ import pytest
 
 from memory.agents import lifecycle, rule_changes
 from memory.agents.rule_changes import Wanted
-from memory.consent import erasure, redaction
+from memory.consent import claims, erasure, redaction
 from memory.errors import Invalid
-from memory.models import Agent, Memory, RecordedSession, Vault, VaultFile
+from memory.models import Agent, AgentKey, Memory, RecordedSession, Vault, VaultFile
 from memory.policy.validation import Draft
 from memory.recording import recorder, sessions
 from memory.recording.interactions import Interaction
@@ -166,6 +166,20 @@ def test_a_vault_with_a_pending_removal_cannot_move(ada: Agent, vault: Path, roo
     block(root / "second")  # a removed folder does not hold the vault
     redact(ada, number)
     assert lifecycle.change(fresh(ada), ME, vault_path="").vault_path == ""
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_claim_removes_files_of_redacted_memories_if_it_can(ada: Agent, vault: Path, is_back: bool) -> None:
+    [number] = store(ada, "heather blooms")
+    store(fresh(ada), "oak")
+    block(vault)
+    redact(ada, number)
+    if is_back:
+        unblock(vault)
+    claims.exchange(AgentKey.objects.get(agent=ada), ME)
+    assert (fresh(ada).vault_path, Vault.objects.count(), VaultFile.objects.count()) == ("", 0, 0)
+    left = all_text(vault if is_back else vault.with_name("moved-vault"))
+    assert ("heather" in left, "oak" in left) == (not is_back, True)
 
 
 def test_a_former_vault_is_reported_and_not_touched(ada: Agent, vault: Path, root: Path) -> None:

@@ -16,7 +16,7 @@ from memory.vault import comparing, writer
 from memory.vault.disk import LOCK, Disk
 from memory.vault.files import Files, open_file
 from memory.writing import operations
-from tests.steps import ME, PERSON, fresh, last_entry, remember, set_rule
+from tests.steps import ME, PERSON, fresh, last_entry, remember, set_rule, signed_update
 from tests.vault.tree import all_text, differences, edit, memory_files, only_file, refuse, tree
 from tests.vault.tree import ferry as store
 
@@ -97,7 +97,7 @@ def test_a_file_that_was_moved_without_its_row_is_recognized(ada: Agent, ferry: 
         operations.discard(ada, [ferry], PERSON)
     discarded = last_entry(ada).seq
     set_rule(ada, PERSON, "memory_rules.categories.technical.enabled", "false")
-    rollback.roll_back(fresh(ada), What.entry(discarded), PERSON)
+    rollback.roll_back(fresh(ada), What("entry", discarded), PERSON)
     for is_on, folder in (("false", ".discarded"), ("true", "common")):
         set_rule(ada, PERSON, "memory_rules.categories.technical.enabled", is_on)
         assert only_file(vault).relative_to(vault).parts[0] == folder
@@ -203,7 +203,7 @@ def test_a_repair_that_waited_for_the_lock_stops_if_memory_is_off(ada: Agent, fe
     @contextmanager
     def open_and_turn_off(agent: Agent) -> Iterator[Disk]:
         with opened(agent) as disk:
-            Agent.objects.filter(pk=agent.pk).update(memory_enabled=False)
+            signed_update(Agent.objects.filter(pk=agent.pk), memory_enabled=False)
             yield disk
 
     (vault / "index.md").unlink()

@@ -13,7 +13,7 @@ from memory.vault import base, disk, writer
 from memory.writing import operations
 from tests.commands.calling import run
 from tests.rules.recordings import rules
-from tests.steps import ME, PERSON, fresh, remember, set_rule
+from tests.steps import ME, PERSON, fresh, remember, set_rule, signed_update
 from tests.vault.site import PROJECT, agent_without_vault, repository, site_vault  # noqa: F401  fixtures
 from tests.vault.tree import memory_files, tree
 
@@ -41,7 +41,7 @@ def test_files_are_in_the_configured_location(
     path = path.format(root=root)
     if is_set:
         set_rule(ada, PERSON, "storage.base_path", path)
-    ran = rules("init", "--vault", *([] if is_set else [path]))
+    ran = rules("init", "--yes", "--vault", *([] if is_set else [path]))
     assert ran.code == 0, ran.err
     file = store("Retry three times.", "--category", "technical")
     assert file == root / folder / "common/technical/000001.md"
@@ -50,7 +50,7 @@ def test_files_are_in_the_configured_location(
 
 def test_a_disk_without_space_is_refused(ada: Agent, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "ROOM", 10**18)
-    ran = rules("init", "--json", "--vault", str(root / "vault"))
+    ran = rules("init", "--yes", "--json", "--vault", str(root / "vault"))
     assert (ran.code, "are needed" in ran.err, fresh(ada).vault_path) == (1, True, "")
 
 
@@ -117,7 +117,7 @@ def test_a_file_that_reads_back_differently_is_not_confirmed(
     assert rules("index").code == 0
     assert rules("status", "--json").json["vault"]["fault"] == ""
     [number] = VaultFile.objects.values_list("number", flat=True)
-    assert "Retry three times." in Path(str(writer.file_of(fresh(ada), number))).read_text()
+    assert "Retry three times." in Path(writer.files_of(fresh(ada), [number])[number]).read_text()
 
 
 CREDENTIALS = {
@@ -133,7 +133,7 @@ CREDENTIALS = {
 def test_a_credential_is_always_private_and_sealed(ada: Agent, vault: Path, location: str) -> None:
     """Also if the database contains rules that no interface accepts."""
     forged = {"memory_rules": {"categories": {"credentials": {"storage_location": location}}}}
-    Agent.objects.update(rules=json.dumps(forged))
+    signed_update(Agent.objects.all(), rules=json.dumps(forged))
     for name, args in CREDENTIALS.items():
         file = store("sesame", "--category", "credentials", *args)
         assert file == vault / "private/credentials" / name

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from unittest import mock
 
-from memory.consent import erasure, redaction, removal_requests
+from memory.consent import erasure, redaction, requests
 from memory.errors import FileFault, MemoryFault
 from memory.models import Agent
 from memory.silo.silo import Silo
@@ -87,12 +87,12 @@ def unblock(vault: Path) -> None:
 
 
 def redact(agent: Agent, *numbers: int) -> None:
-    request = removal_requests.ask_redaction(fresh(agent), numbers, PERSON, reason="request 17")
+    request = requests.ask_redaction(fresh(agent), numbers, PERSON, reason="request 17")
     redaction.redact(fresh(agent), request.number, ME)
 
 
 def erase(agent: Agent) -> None:
-    erasure.erase(agent, removal_requests.ask_erasure(agent, PERSON, reason="request 18").number, ME)
+    erasure.erase(agent, requests.ask_erasure(agent, PERSON, reason="request 18").number, ME)
 
 
 def refuse(method: str, does_match: Callable[[PurePosixPath], bool]) -> Any:

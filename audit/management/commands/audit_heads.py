@@ -1,7 +1,5 @@
 """Export the heads of audit trails."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import CommandParser

@@ -1,7 +1,5 @@
 """Verify audit trails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -15,6 +13,8 @@ from config.commandline import Task, read_file
 from config.commandline.progress import progress
 from config.errors import FAILED, USAGE
 from config.wording import several
+from memory.access import heads as own_heads
+from memory.access import roles
 from memory.access.authentication import agent_named
 from memory.models import Agent
 from memory.time_machine import replay
@@ -40,16 +40,16 @@ class Command(Task):
         if bool(agent) == options["all"]:
             self.fail("name one TENANT/AGENT, or use --all", USAGE)
         agents = _named(agent) if agent else list(Agent.objects.order_by("pk").values_list("pk", flat=True))
-        exported = [
-            head
-            for head in _exported(options["heads"])
-            if agent is None or head["agent_id"] in agents or head["agent"] == agent  # also a former agent of this name
-        ]
-        if agent and options["heads"] and not exported:
+        file = options["heads"]
+        exported = [] if file is None else heads.read(read_file("heads", file))
+        if agent:  # also the heads of a former agent of this name
+            exported = [head for head in exported if head["agent_id"] in agents or head["agent"] == agent]
+        if agent and file and not exported:
             self.fail(f"the heads file has no trail of {agent}, so it proves nothing", USAGE)
         found = [*self._problems(agents, check_orphans=options["all"]), *heads.problems(exported)]
+        found += heads.problems(head for pk, head in own_heads.known().items() if agent is None or pk in agents)
         entries = AuditEntry.objects.filter(agent_id__in=agents).count() if agent else AuditEntry.objects.count()
-        compared = len(exported) if options["heads"] else None
+        compared = len(exported) if file else None
         self._report(found, len(agents), entries, compared, as_json=options["json"])
         return FAILED if found else None
 
@@ -61,6 +61,7 @@ class Command(Task):
                 advance(1)
         if check_orphans:
             yield from verify.tolerant("", _orphans())
+            yield from verify.tolerant("", roles.problems())
 
     def _report(self, found: list[Problem], agents: int, entries: int, compared: int | None, *, as_json: bool) -> None:
         if as_json:
@@ -74,11 +75,6 @@ class Command(Task):
         state = several(len(found), "problem") if found else "valid"
         heads = "" if compared is None else f", compared with {several(compared, 'head')}"
         self.tell(f"{several(agents, 'trail')}, {several(entries, 'entry', 'entries')}{heads}: {state}")
-
-
-def _exported(file: str | None) -> list[dict[str, Any]]:
-    """The heads in the file. Raises InvalidField, BadHeads."""
-    return [] if file is None else heads.read(read_file("heads", file))
 
 
 def _named(label: str) -> list[int]:

@@ -1,7 +1,5 @@
 """Replaces Django's command. That command creates people without a second factor, who cannot sign in."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any, NoReturn
 

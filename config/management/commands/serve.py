@@ -1,6 +1,4 @@
-"""Run the web processes and a worker. A worker that dies is replaced, and all processes stop together."""
-
-from __future__ import annotations
+"""Run the web processes and a worker. A killed process is replaced, and all processes stop together."""
 
 import os
 import signal
@@ -26,7 +24,8 @@ GUNICORN = (
     *("--no-control-socket", "--access-logfile", os.devnull),
 )
 WEB, WORKER = "the web process", "the worker"
-DEATHS, WITHIN = 5, 600  # at most 5 dead workers are replaced within 600 seconds
+DEATHS, WITHIN = 5, 600  # at most 5 dead processes are replaced within 600 seconds
+WEB_SECONDS = 1  # for requests to end, after the first web process was killed
 
 Process = subprocess.Popen[bytes]
 
@@ -34,9 +33,10 @@ Process = subprocess.Popen[bytes]
 class Command(Task):
     help = (
         "Run the service: web processes (WEB_WORKERS) and a worker (QUEUE_WORKERS processes), until Ctrl-C or SIGTERM. "
-        "At a stop, running requests and sessions have STOP_SECONDS to end. A worker that dies is replaced, at most "
-        f"{DEATHS} times within {WITHIN // 60} minutes. If it dies once more, or if the web process dies, the service "
-        "stops with exit code 1. In production, run gunicorn and 'manage.py worker' separately."
+        "At a stop, running requests and sessions have STOP_SECONDS to end. A worker that dies, or a web process that "
+        f"is killed, is replaced at most {DEATHS} times within {WITHIN // 60} minutes. After one more death, or if the "
+        "web process ends, the service stops with exit code 1. In production, run gunicorn and 'manage.py worker' "
+        "separately."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -48,9 +48,9 @@ class Command(Task):
             os.environ.setdefault("PUBLIC_URL", f"http://{bind}")
         running: dict[str, Process] = {}
         try:
-            running[WEB] = _start_web(bind)
-            running[WORKER] = _start_worker()
-            self._watch(running)
+            for name in (WEB, WORKER):
+                running[name] = _start(name, bind)
+            self._watch(running, bind)
             return FAILED
         except KeyboardInterrupt:
             return None
@@ -69,7 +69,7 @@ class Command(Task):
         except (OSError, OverflowError, RuntimeError) as failure:
             self.fail(f"cannot listen on {bind} ({getattr(failure, 'strerror', None) or 'no such port'})", FAILED)
 
-    def _watch(self, running: dict[str, Process]) -> None:
+    def _watch(self, running: dict[str, Process], bind: str) -> None:
         """Replace each worker that ends. Return when a web process ends, or when a worker must not be replaced."""
         deaths: deque[float] = deque(maxlen=DEATHS)
         while True:
@@ -77,13 +77,14 @@ class Command(Task):
             for name, process in running.items():
                 if process.poll() is None:
                     continue
-                # A new worker fails too if the configuration is wrong.
-                is_replaced = name == WORKER and process.returncode != USAGE and may_replace(deaths)
+                # A new process fails too if the configuration is wrong.
+                is_fault = process.returncode < 0 or (name == WORKER and process.returncode != USAGE)
+                is_replaced = is_fault and may_replace(deaths)
                 self.say(f"{name} ended ({_how(process)}): {'starting another' if is_replaced else 'stopping'}")
-                _end([process])  # its child processes, which may still run
+                _end([process], WEB_SECONDS if name == WEB else LAST_SECONDS)  # its child processes
                 if not is_replaced:
                     return
-                running[name] = _start_worker()
+                running[name] = _start(name, bind)
 
     def _stop(self, processes: Collection[Process]) -> None:
         """Ask the processes to end. After a time, kill those that still run. A second Ctrl-C kills all processes at
@@ -98,7 +99,7 @@ class Command(Task):
 
 
 def may_replace(deaths: deque[float]) -> bool:
-    """Whether to replace a worker that died. If so, this also records the death of the worker."""
+    """Whether to replace a process that died. If so, this also records its death."""
     now = time.monotonic()
     if len(deaths) == deaths.maxlen and now - deaths[0] < WITHIN:
         return False
@@ -111,7 +112,16 @@ def _how(process: Process) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _start_web(bind: str) -> Process:
+def _start(name: str, bind: str) -> Process:
+    """Start a process in its own group. So Ctrl-C in a terminal reaches only `serve`. Then `serve` stops the other
+    processes."""
+    arguments = _web(bind) if name == WEB else (f"{settings.BASE_DIR}/manage.py", "worker")
+    paths = filter(None, (str(settings.BASE_DIR), os.environ.get("PYTHONPATH")))  # works in any current folder
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.Popen([sys.executable, *arguments], start_new_session=True, env=environment)  # noqa: S603
+
+
+def _web(bind: str) -> tuple[str, ...]:
     options = {
         "bind": bind,
         "workers": settings.WEB_WORKERS,
@@ -119,27 +129,15 @@ def _start_web(bind: str) -> Process:
         "graceful-timeout": settings.STOP_SECONDS,
         "pythonpath": settings.BASE_DIR,
     }
-    return _start(*GUNICORN, *(f"--{name}={value}" for name, value in options.items()))
+    return (*GUNICORN, *(f"--{name}={value}" for name, value in options.items()))
 
 
-def _start_worker() -> Process:
-    return _start(f"{settings.BASE_DIR}/manage.py", "worker")
-
-
-def _start(*arguments: str) -> Process:
-    """Start a process in its own group. So Ctrl-C in a terminal reaches only `serve`. Then `serve` stops the other
-    processes."""
-    paths = filter(None, (str(settings.BASE_DIR), os.environ.get("PYTHONPATH")))  # works in any current folder
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.Popen([sys.executable, *arguments], start_new_session=True, env=environment)  # noqa: S603
-
-
-def _end(processes: Collection[Process]) -> None:
-    """End the process groups with SIGTERM. After LAST_SECONDS, or at Ctrl-C, kill them with SIGKILL. Raises
+def _end(processes: Collection[Process], seconds: float = LAST_SECONDS) -> None:
+    """End the process groups with SIGTERM. After some seconds, or at Ctrl-C, kill them with SIGKILL. Raises
     KeyboardInterrupt."""
     try:
         _send(processes, signal.SIGTERM)
-        _wait(processes, LAST_SECONDS)
+        _wait(processes, seconds)
     finally:
         _send(processes, signal.SIGKILL)
         for process in processes:

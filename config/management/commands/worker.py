@@ -1,23 +1,25 @@
 """Run the tasks of the queue: the refinement of due agents, letters to stewards, and the sweep, which looks for due
 agents."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os
 import signal
+import time
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from django.conf import settings
-from django_q import cluster
+from django_q import cluster, pusher
 from django_q.signals import post_spawn
 
 from config import queue
 from config.commandline import Task
 from config.errors import FAILED
 from config.pool import Sentinel, join_workers
+
+RETRY_SECONDS = 4  # after Redis did not answer
 
 
 class Command(Task):
@@ -31,29 +33,23 @@ class Command(Task):
     log_level = logging.INFO
 
     def run(self, **options: Any) -> int | None:
-        queue.depth()
+        while (problem := queue.problem()) is not None:
+            self.say(f"{problem} The worker waits.")
+            time.sleep(RETRY_SECONDS)
         queue.keep_schedules()
         post_spawn.connect(_prepare)
         cluster.scheduler = queue.queue_due  # django-q2 has no settings for these
         cluster.Sentinel = Sentinel
+        pusher.SignedPackage = SimpleNamespace(loads=queue.decode)
+        pusher.sleep = lambda _: time.sleep(RETRY_SECONDS)
         for module in ("refinement.tasks", "memory.tasks"):  # loaded once, for all processes
             import_module(module)
         gc.freeze()
         first = cluster.Cluster()
-        with join_workers(_give_again):
+        with join_workers(queue.give_again):
             first.start()
             first.sentinel.join()
         return FAILED if first.sentinel.exitcode else None
-
-
-def _give_again() -> None:
-    """Put the tasks of dead workers back into the queue. A task that still runs on another machine then runs twice.
-
-    Redis does not keep a task that a worker has taken. Therefore a sweep queues new tasks for due agents.
-    """
-    if not settings.REDIS_URL:
-        queue.give_again()
-    queue.put(queue.SWEEP)
 
 
 def _prepare(**_: Any) -> None:

@@ -5,8 +5,6 @@ queryset, which contains only rows of the person's tenants. If the person may no
 404 as for a row that does not exist.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Help texts of fields, and texts that say what to do when a list is empty."""
 
-from __future__ import annotations
-
 from refinement.limits import DEFAULTS, MAX_FLOOR_REFUSALS, MIN_DEFAULT_CHANGES
 
 LIMITS = {  # the limits of a session: a description of each, and its default
@@ -29,6 +27,7 @@ WORK = {  # limits of what workers do for a tenant, and their defaults
     ),
 }
 HELP_TEXTS = {
+    "instruction_tokens": "Imported instructions. They are not refined, and not in core tokens.",
     "high_water_tokens": "The largest size of core memory so far, without exact duplicates.",
     "retention": (
         "The share of the target that refinement must keep: 0.75 keeps at least three quarters. If the high-water mark "

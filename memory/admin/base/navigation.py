@@ -1,7 +1,5 @@
 """The admin's menu: the lists that the person may open."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import admin
@@ -31,7 +29,7 @@ MENU: dict[type[Model], tuple[str, str]] = {  # title and icon
 def sections(request: HttpRequest) -> list[dict[str, Any]]:
     items = [{"title": "Overview", "icon": "dashboard", "link": reverse("admin:index")}]
     for model, (title, icon) in MENU.items():
-        if admin.site.get_model_admin(model).has_module_permission(request):
-            link = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
-            items.append({"title": title, "icon": icon, "link": link})
+        page: Any = admin.site.get_model_admin(model)
+        if page.has_module_permission(request):
+            items.append({"title": title, "icon": icon, "link": page.list_url})
     return [{"items": items}]

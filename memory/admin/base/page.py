@@ -32,11 +32,11 @@ from unfold.decorators import display
 from audit.trail import Actor
 from config.errors import DomainError
 from config.plain import plain
-from memory.access.roles import ACTIONS_OF_ROLE, ACTIONS_OF_SUPERUSER, Action, manages
+from memory.access.roles import Action, manages, tenant_ids
 from memory.admin.base.help_texts import EMPTY_TEXTS, HELP_TEXTS
 from memory.errors import Invalid
 from memory.mail import letters
-from memory.models import Agent, Membership, Person, Role, Tenant
+from memory.models import Agent, Tenant
 
 MAX_CHOICES = 200  # choices per filter
 
@@ -55,20 +55,6 @@ def visible_tenant_ids(request: HttpRequest, action: Action = Action.SEE) -> lis
     if known is None:
         known = request.__dict__["_tenants"] = tenant_ids(request.user)  # type: ignore[arg-type]
     return known[action]
-
-
-def tenant_ids(person: Person) -> dict[Action, list[int]]:
-    """For each action, the ids of the tenants in which the person may carry it out. This makes at most two queries."""
-    found: dict[Action, list[int]] = {action: [] for action in Action}
-    if not person.is_active:
-        return found
-    for tenant_id, role in Membership.objects.filter(person=person).values_list("tenant_id", "role"):
-        for action in ACTIONS_OF_ROLE[Role(role)]:
-            found[action].append(tenant_id)
-    if person.is_superuser:
-        every = list(Tenant.objects.values_list("pk", flat=True))
-        found |= dict.fromkeys(ACTIONS_OF_SUPERUSER, every)
-    return found
 
 
 def clear_tenant_cache(request: HttpRequest) -> None:

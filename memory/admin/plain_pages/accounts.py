@@ -4,20 +4,23 @@ A new second factor is stored only after a code confirms it. Its secret is deriv
 shows the same secret again if the person made a mistake in the form.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
-from ipaddress import ip_address
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 import qrcode
+from axes.attempts import get_cool_off_threshold
+from axes.models import AccessAttempt
 from django import forms
 from django.conf import settings
 from django.contrib.auth import logout
 from django.contrib.auth.signals import user_login_failed
 from django.core.exceptions import ValidationError
-from django.db.models import Q
+from django.db.models import Q, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.safestring import SafeString
@@ -30,12 +33,14 @@ from config.errors import DomainError
 from config.plain import plain
 from memory.accounts import invitations, people
 from memory.accounts.invitations import Opened
+from memory.admin.base.page import add_error_to
 from memory.errors import Invalid, InvalidLink, NotAllowed
 from memory.models import Authenticator, Person
 
 NONCE = 32  # characters
 _NONCE = re.compile(rf"[0-9a-fA-F]{{{NONCE}}}")
 MAX_PASSWORD = 1_000  # characters
+MOST_FAILURES = 100  # of one name, from all addresses, within AXES_COOLOFF_TIME
 SIGN_IN_FAILED = "The email address, the password or the code is wrong. Each code works only once."
 WRONG = "The present password or the code is wrong. Each code works only once: wait for the next one."
 
@@ -77,22 +82,23 @@ class NonceForm(forms.Form):
 
     def current_nonce(self) -> str:
         """Return the nonce of the form, or a new nonce if the form has no valid nonce."""
-        nonce = str(self.data.get("nonce", self.initial.get("nonce", "")))
-        return nonce if _NONCE.fullmatch(nonce) else new_nonce()
+        nonce = str(self.data.get("nonce", ""))
+        return nonce if _NONCE.fullmatch(nonce) else secrets.token_hex(NONCE // 2)
 
 
-def new_nonce() -> str:
-    return secrets.token_hex(NONCE // 2)
-
-
-def show_error(form: forms.Form, refusal: DomainError | ValidationError) -> None:
-    """Add the error to the form. Django's password validators raise ValidationError for the new password."""
-    if isinstance(refusal, ValidationError):
-        form.add_error("password", refusal)
-    elif isinstance(refusal, Invalid) and refusal.field in form.fields:
-        form.add_error(refusal.field, f"It {refusal.problem}.")
-    else:
-        form.add_error(None, str(refusal))
+def is_done(form: forms.Form, act: Callable[[dict[str, Any]], object]) -> bool:
+    """Call `act` with the values of a valid form. If this fails, add the error to the form. Raises InvalidLink."""
+    if not form.is_valid():
+        return False
+    try:
+        act(form.cleaned_data)
+    except InvalidLink:
+        raise
+    except ValidationError as weak:  # Django's password validators raise it
+        form.add_error("password", weak)
+    except DomainError as refusal:
+        add_error_to(form, refusal)
+    return form.is_valid()
 
 
 def setup_context(factor: Authenticator) -> dict[str, Any]:
@@ -135,18 +141,34 @@ def typed_address(request: HttpRequest | None, credentials: dict[str, Any] | Non
 
 
 def client_address(request: HttpRequest) -> str:
-    """The IP address of the client. Behind a proxy, this is the last address in X-Forwarded-For.
+    """The IP address of the client, or the /64 network of an IPv6 address, because one client has a whole /64. Behind a
+    proxy, this is the last address in X-Forwarded-For.
 
     The proxy adds this last address. The client can forge the earlier addresses. REMOTE_ADDR does not help behind a
     proxy, because it is always the proxy's address.
     """
     is_proxied: Any = settings.SECURE_PROXY_SSL_HEADER
     direct = str(request.META.get("REMOTE_ADDR", ""))
-    added = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip()
-    try:
-        return str(ip_address(added)) if is_proxied and added else direct
-    except ValueError:
-        return direct
+    added = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip() if is_proxied else ""
+    for text in (added, direct):
+        with suppress(ValueError):
+            address = ip_address(text)
+            if isinstance(address, IPv6Address):
+                return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
+            return str(address)
+    return direct
+
+
+def counted_by(request: HttpRequest, credentials: dict[str, Any] | None) -> list[Any]:
+    """What failed sign-ins are counted by: name and address. After MOST_FAILURES failures of a name from any addresses,
+    the name alone counts.
+
+    One address cannot lock a person out for others, because it gets no more than AXES_FAILURE_LIMIT failures.
+    """
+    named = AccessAttempt.objects.filter(username=typed_address(request, credentials))
+    recent = named.filter(attempt_time__gte=get_cool_off_threshold(request))
+    failures = recent.aggregate(total=Sum("failures_since_start"))["total"] or 0
+    return ["username"] if failures >= MOST_FAILURES else [["username", "ip_address"]]
 
 
 @plain
@@ -175,7 +197,7 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
     A GET stores nothing. A POST stores nothing if a field is wrong.
     """
     opened = invitations.look(token)
-    return _accept(request, token, opened) if opened.is_enrolled else _enrol(request, token, opened)
+    return _accept(request, token, opened) if opened.person else _enrol(request, token, opened)
 
 
 def _accept(request: HttpRequest, token: str, opened: Opened) -> HttpResponse:
@@ -190,18 +212,10 @@ def _accept(request: HttpRequest, token: str, opened: Opened) -> HttpResponse:
 
 
 def _enrol(request: HttpRequest, token: str, opened: Opened) -> HttpResponse:
-    data = request.POST if request.method == "POST" else None
-    form = JoinForm(data, initial={"nonce": new_nonce()})
-    if data is not None and form.is_valid():
-        fields = {name: form.cleaned_data[name] for name in ("name", "password", "code", "nonce")}
-        try:
-            invitations.join(token, **fields)
-        except InvalidLink:
-            raise
-        except (DomainError, ValidationError) as refusal:
-            show_error(form, refusal)
-        else:
-            return render(request, "joining/joined.html", {"opened": opened})
+    form = JoinForm(request.POST if request.method == "POST" else None)
+    names = ("name", "password", "code", "nonce")
+    if is_done(form, lambda fields: invitations.join(token, **{name: fields[name] for name in names})):
+        return render(request, "joining/joined.html", {"opened": opened})
     nonce = form.current_nonce()
     context = {"opened": opened, "form": form, "nonce": nonce} | setup_context(invitations.candidate(token, nonce))
     return render(request, "joining/join.html", context)
@@ -232,14 +246,8 @@ def account(request: HttpRequest) -> HttpResponse:
 def password(request: HttpRequest) -> HttpResponse:
     person: Any = request.user
     form = PasswordForm(request.POST if request.method == "POST" else None)
-    if form.is_valid():
-        try:
-            _require_both_factors(person, form.cleaned_data)
-            people.set_password(person, form.cleaned_data["password"])
-        except (DomainError, ValidationError) as refusal:
-            show_error(form, refusal)
-        else:
-            return _changed(request, "Password changed")
+    if is_done(form, partial(_set_password, person)):
+        return _changed(request, "Password changed")
     return render(
         request, "account/password.html", {"form": form, "ends": people.ending_summary(Q(person_id=person.pk))}
     )
@@ -249,18 +257,18 @@ def password(request: HttpRequest) -> HttpResponse:
 def factor(request: HttpRequest) -> HttpResponse:
     """Replace the second factor. This requires a code of the old factor and a code of the new factor."""
     person: Any = request.user
-    form = FactorForm(request.POST if request.method == "POST" else None, initial={"nonce": new_nonce()})
+    form = FactorForm(request.POST if request.method == "POST" else None)
     nonce = form.current_nonce()
     new = people.candidate(person, f"replacing/{person.pk}/{nonce}")
-    if form.is_valid():
-        try:
-            _replace(person, new, form.cleaned_data)
-        except DomainError as refusal:
-            show_error(form, refusal)
-        else:
-            return _changed(request, "Second factor replaced")
+    if is_done(form, partial(_replace, person, new)):
+        return _changed(request, "Second factor replaced")
     context = {"form": form, "nonce": nonce, "ends": people.ending_summary(Q(person_id=person.pk))} | setup_context(new)
     return render(request, "account/factor.html", context)
+
+
+def _set_password(person: Person, fields: dict[str, Any]) -> None:
+    _require_both_factors(person, fields)
+    people.set_password(person, fields["password"])
 
 
 def _replace(person: Person, new: Authenticator, fields: dict[str, Any]) -> None:

@@ -6,8 +6,6 @@ not recorded. Each read is a POST. The audit trail records it before the content
 (`memory.consent.granted_reads`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,14 +23,15 @@ from django.urls import path, reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from audit.consent import Person, Standing, standings
-from audit.models import AccessState
+from audit.consent import Person
+from audit.consent import Request as AccessRequest
+from audit.models import State as RequestState
 from audit.trail import Actor
 from config.errors import DomainError
 from config.plain import plain
 from memory.access import authentication
 from memory.access.roles import Action, may
-from memory.consent import grant_tokens, granted_reads, grants
+from memory.consent import granted_reads, grants, requests
 from memory.consent.granted_reads import State, Step
 from memory.errors import Invalid, NotFound
 from memory.mail import wording
@@ -48,30 +47,29 @@ class Grant:
     """An access request and its present state. The person who opens the page made this request."""
 
     agent: Agent
-    standing: Standing
-    state: AccessState
+    request: AccessRequest
     person: Person
 
     @property
     def url(self) -> str:
-        return grant_url(self.agent.label, self.standing.number)
+        return grant_url(self.agent.label, self.request.number)
 
     @property
     def is_open(self) -> bool:
         """Whether the grant is active. Each read checks this again in the audit trail."""
-        return self.state == AccessState.ACTIVE and bool(self.agent.wrapped_key)
+        return self.request.state == RequestState.ACTIVE and bool(self.agent.wrapped_key)
 
     @property
     def lists(self) -> tuple[str, ...]:
-        return LISTS if self.standing.scope.kind in grants.OF_MEMORIES else LISTS[2:]
+        return LISTS if self.request.scope.kind in grants.OF_MEMORIES else LISTS[2:]
 
     def context(self) -> dict[str, Any]:
         """The template context of every page of the grant. The clock on the page uses milliseconds."""
-        until = self.standing.until
+        until = self.request.until
         return {
             "grant": self,
-            "scope": wording.scope(self.standing.scope),
-            "is_of_memories": self.standing.scope.kind in grants.OF_MEMORIES,
+            "scope": wording.scope(self.request.scope),
+            "is_of_memories": self.request.scope.kind in grants.OF_MEMORIES,
             "until_ms": int(until.timestamp() * 1_000) if until else 0,
             "now_ms": int(timezone.now().timestamp() * 1_000),
         }
@@ -126,12 +124,12 @@ def _own_grant(request: HttpRequest, label: str, number: int) -> Grant:
         agent = authentication.agent_named(label)
     except (NotFound, Invalid):
         raise Http404 from None
-    standing = standings(agent.pk, number).get(number)
-    if standing is None or (standing.person_id, standing.person) != (person.id, person.address):
+    found = requests.get(agent, number)
+    is_own = found is not None and (found.person_id, found.asker) == (person.id, person.address)
+    if found is None or not (is_own and may(account, Action.ASK, agent.tenant)):
         raise Http404
-    if not may(account, Action.ASK, agent.tenant):
-        raise Http404
-    return Grant(agent, standing, grants.current_state(agent, standing), person)
+    requests.expire(agent)
+    return Grant(agent, found.at(requests.clock(agent)), person)
 
 
 @grant_view
@@ -155,7 +153,7 @@ def page(request: HttpRequest, grant: Grant) -> HttpResponse:
 
 def _list_rows(grant: Grant, which: str, after: int) -> list[Any]:
     """The rows of one page of a list. If there is a next page, the result has one more row."""
-    scope = grant.standing.scope
+    scope = grant.request.scope
     if which == "edits":
         return list(grants.readable_entries(grant.agent, scope).filter(seq__gt=after)[: PAGE_SIZE + 1])
     rows = grants.readable_memories(grant.agent, scope).filter(discarded_at__isnull=which == "active", number__gt=after)
@@ -166,7 +164,7 @@ def _list_rows(grant: Grant, which: str, after: int) -> list[Any]:
 def memories(request: HttpRequest, grant: Grant) -> HttpResponse:
     """Read the present content of some memories."""
     numbers = _numbers(request.POST.get("numbers", ""))
-    reads = granted_reads.memories(grant.agent, grant.standing.number, grant.person, numbers)
+    reads = granted_reads.memories(grant.agent, grant.request.number, grant.person, numbers)
     redacted = sorted(set(numbers) - {read.memory.number for read in reads})
     context = {"reads": reads, "redacted": redacted, "back": _back_url(grant, request)}
     return render(request, "reading/memories.html", grant.context() | context)
@@ -177,10 +175,10 @@ def entry(request: HttpRequest, grant: Grant) -> HttpResponse:
     """Show the memories that an entry changed: before and after the change. A page has up to `MAX_READ` memories."""
     seq, after = _number("entry", request.POST.get("seq", "")), request.POST.get("above", "")
     start = _number("above", after) if after else 0
-    steps = granted_reads.entry(grant.agent, grant.standing.number, grant.person, seq, after=start)
+    steps = granted_reads.entry(grant.agent, grant.request.number, grant.person, seq, after=start)
     context = {
         "seq": seq,
-        "done": grants.readable_entries(grant.agent, grant.standing.scope).filter(seq=seq).first(),
+        "done": grants.readable_entries(grant.agent, grant.request.scope).filter(seq=seq).first(),
         "steps": [step_diff(step) for step in steps],
         "next_above": steps[-1].number if len(steps) == granted_reads.MAX_READ else 0,
         "back": _back_url(grant, request),
@@ -191,14 +189,14 @@ def entry(request: HttpRequest, grant: Grant) -> HttpResponse:
 @post_view
 def token(request: HttpRequest, grant: Grant) -> HttpResponse:
     """Show the token for commands. The token is a secret, so only the response to a POST shows it."""
-    text = grant_tokens.make(grant.agent, grant.standing.number, grant.person)
+    text = grants.make_token(grant.agent, grant.request.number, grant.person)
     return render(request, "reading/token.html", grant.context() | {"token": text})
 
 
 @post_view
 def end(request: HttpRequest, grant: Grant) -> HttpResponse:  # noqa: ARG001  the signature of a view
     """End the grant now."""
-    grants.revoke(grant.agent, grant.standing.number, Actor.person(grant.person.address))
+    requests.revoke(grant.agent, grant.request.number, Actor.person(grant.person.address))
     return HttpResponseRedirect(grant.url)
 
 
@@ -285,10 +283,10 @@ def _tags(before: tuple[str, ...], after: tuple[str, ...]) -> list[Piece]:
 
 def _fields(step: Step) -> Iterator[tuple[str, str, str]]:
     one, other = (state.fields if state else {} for state in (step.before, step.after))
-    for name in NAMES:
+    for name in _FIELDS:
         before, after = _text(one.get(name)), _text(other.get(name))
         if before != after:
-            yield NAMES[name], before, after
+            yield _LABELS.get(name, name.removesuffix("_at").replace("_", " ")), before, after
 
 
 def _text(value: Any) -> str:
@@ -297,17 +295,9 @@ def _text(value: Any) -> str:
     return "yes" if value is True else str(value or "")
 
 
-NAMES = {
-    "kind": "kind",
-    "category": "category",
-    "project": "project",
-    "origin": "origin date",
-    "tokens": "tokens",
-    "constitutional": "protected",
-    "discarded_at": "discarded",
-    "superseded_by": "superseded by",
-    "redacted_at": "redacted",
-}
+_FIELDS = ["kind", "category", "project", "origin", "tokens"]
+_FIELDS += ["constitutional", "discarded_at", "superseded_by", "redacted_at"]
+_LABELS = {"origin": "origin date", "constitutional": "protected"}
 
 
 def pieces(before: str, after: str) -> list[Piece]:

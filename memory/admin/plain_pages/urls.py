@@ -1,7 +1,5 @@
 """URLs of the pages outside the admin's theme."""
 
-from __future__ import annotations
-
 from django.urls import include, path, re_path
 
 from memory.admin.plain_pages import accounts, consent_link

@@ -3,8 +3,6 @@
 Errors name the field and never repeat its value. `memory.policy.validation` checks the content of memories.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from itertools import islice
@@ -124,6 +122,15 @@ class Whole(serializers.IntegerField):
         if isinstance(data, str | float | bool):
             self.fail("invalid")
         return super().to_internal_value(data)
+
+
+class Boolean(serializers.BooleanField):
+    """JSON's true or false. Text and numbers are refused."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid")
+        return data
 
 
 class Numbers(serializers.ListField):

@@ -4,8 +4,6 @@ This module gives each domain error its status, and keeps the code and the messa
 details. The log has the type of the error and its place in the code.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import structlog

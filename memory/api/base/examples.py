@@ -1,7 +1,5 @@
 """Reads operations.yaml, which has the groups, examples and links of the schema. The tests use these examples, too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A memory in a response of the API. `Read.to_dict` returns its fields."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rest_framework import serializers

@@ -1,7 +1,5 @@
 """The OpenAPI schema: every operation with its examples, its links and the errors that it may return."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, Literal
 
@@ -32,7 +30,7 @@ _WRITES = ("POST", "PATCH", "PUT", "DELETE")
 _SUCCESS = {"200": "success", "201": "created", "202": "accepted", "204": "success, without a body"}
 # Parameters in paths: description and example.
 _PARTS: dict[str, tuple[str, Any]] = {
-    "number": ("number of the memory, session, request or proposal within the agent", 1),
+    "number": ("number of the memory, session, request, proposal or import within the agent", 1),
     "seq": ("the entry's number", 5),
     "slug": ("the agent's name within the tenant", "ada"),
     "prefix": ("the part of the key between its two underscores", "k3v9x1m7q2aa"),

@@ -4,8 +4,6 @@ The caller sends an agent's key or a tenant's key. There is no session, no cooki
 for agents' keys, and TenantView is for tenants' keys. Their base class View refuses every request.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterable
@@ -14,6 +12,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
+import structlog
 from django.conf import settings
 from django.core.cache import cache as counts
 from django.db.models import Model, QuerySet
@@ -29,7 +28,10 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from audit.trail import Actor
+from config.queue import redis_error
+from memory.access import recovery
 from memory.access.authentication import either_key, new_request, request_key
+from memory.admin.plain_pages.accounts import client_address
 from memory.api.base.bodies import Body
 from memory.errors import Invalid
 from memory.models import Agent, AgentKey, Creation, Tenant, TenantKey
@@ -41,6 +43,8 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Model)
 Out = type[serializers.Serializer[Any]]
 F = TypeVar("F", bound=Callable[..., Any])
+
+log = structlog.get_logger("palimpsest.api")
 
 CHALLENGE = 'Bearer realm="palimpsest"'  # sent with every 401 (RFC 6750, section 3)
 MAX_HEADER = 200  # characters of Authorization; a key has 60
@@ -65,11 +69,15 @@ class KeyReused(APIException):
 class KeyAuthentication(BaseAuthentication):
     """Reads `Authorization: Bearer KEY`. `request.user` and `request.auth` become the key's row. Raises KeyRejected."""
 
-    def authenticate(self, request: Request) -> tuple[AgentKey | TenantKey, AgentKey | TenantKey] | None:
+    exchanges = False
+
+    def authenticate(self, request: Request) -> tuple[Any, Any] | None:
         scheme, _, key = str(request.META.get("HTTP_AUTHORIZATION", ""))[:MAX_HEADER].partition(" ")
         if scheme.lower() != "bearer" or not key:
             return None
-        row = either_key(key)
+        if self.exchanges and key.startswith(recovery.FORM):
+            return key, key
+        row = either_key(key, exchanges=self.exchanges)
         request_key.set(row)
         return row, row
 
@@ -77,23 +85,35 @@ class KeyAuthentication(BaseAuthentication):
         return CHALLENGE
 
 
-class PerKey(BaseThrottle):
-    """Allows API_RATE requests a minute for each key, in fixed windows. Headers say how many requests are left.
+class ExchangeAuthentication(KeyAuthentication):
+    """Also accepts a recovery code, which becomes `request.auth`. The view checks the code, after the throttle."""
 
-    The count is in the cache. If the cache is local to a process, each process counts separately.
+    exchanges = True
+
+
+class PerKey(BaseThrottle):
+    """Allows API_RATE requests a minute for each key, in fixed windows. Headers say how many requests are left. Of
+    requests with a recovery code, it allows as many for each address of a client as a sign-in.
+
+    The count is in the cache. If the cache is local to a process, each process counts separately. While Redis does not
+    answer, all requests are allowed.
     """
 
     def allow_request(self, request: Request, view: Any) -> bool:
         now = time.time()
         window = int(now // WINDOW)
-        place = f"api-rate/{view.key.prefix}/{window}"
-        counts.add(place, 0, timeout=2 * WINDOW)
+        is_code = isinstance(request.auth, str)
+        place = f"api-rate/{client_address(request) if is_code else view.key.prefix}/{window}"
         try:
+            counts.add(place, 0, timeout=2 * WINDOW)
             used = counts.incr(place)
         except ValueError:  # the cache has dropped it
             used = 1
+        except redis_error():
+            log.error("request not counted: Redis does not answer")
+            used = 0
         self._wait = (window + 1) * WINDOW - now
-        limit = settings.API_RATE
+        limit = settings.AXES_FAILURE_LIMIT if is_code else settings.API_RATE
         view.headers |= {
             "X-RateLimit-Limit": str(limit),
             "X-RateLimit-Remaining": str(max(0, limit - used)),
@@ -110,6 +130,7 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
     """Describes the authentication in the schema."""
 
     target_class = KeyAuthentication
+    match_subclasses = True
     name = "key"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
@@ -181,15 +202,15 @@ class AgentView(View):
         if len(key) > MAX_KEY:
             raise Invalid("Idempotency-Key", f"is longer than {MAX_KEY} characters")
         silo = Silo.for_agent(self.agent)
-        digest = silo.digest(f"idempotency/{key}")
-        fingerprint = silo.digest(f"{self.request.path}/{json.dumps(self.request.data, sort_keys=True)}")
+        digest = silo.digest(key, "idempotency")
+        fingerprint = silo.digest(f"{self.request.path}/{json.dumps(self.request.data, sort_keys=True)}", "request")
         made = _made_before(self.agent, digest, fingerprint)
         if made is not None:
             return made
         prepare()
         with edits.locked(self.agent) as row:
             now = timezone.now()
-            Creation.objects.filter(at__lt=now - KEPT).delete()  # also rows of agents that never send a request again
+            Creation.objects.exclude(at__range=(now - KEPT, now + KEPT)).delete()  # of all agents; a wrong clock
             made = _made_before(row, digest, fingerprint)
             if made is None:
                 made = make(row)
@@ -198,7 +219,8 @@ class AgentView(View):
 
 
 def _made_before(agent: Agent, digest: bytes, fingerprint: bytes) -> list[int] | None:
-    before = Creation.objects.filter(agent=agent, key=digest, at__gte=timezone.now() - KEPT).first()
+    now = timezone.now()
+    before = Creation.objects.filter(agent=agent, key=digest, at__range=(now - KEPT, now + KEPT)).first()
     if before is not None and bytes(before.fingerprint) != fingerprint:
         raise KeyReused
     return None if before is None else list(before.numbers)
@@ -240,10 +262,3 @@ def listed(found: Iterable[T], limit: int, cursor: str, to_json: Callable[[list[
     page = rows[:limit]
     following = str(attrgetter(cursor)(page[-1])) if len(rows) > limit else None
     return Response({"results": list(to_json(page)), "next": following})
-
-
-def listed_requests(found: Iterable[Any], query: dict[str, Any], out: Out) -> Response:
-    """The response with one page of the requests that the agent's side decides about. If the query has a `state`,
-    requests in other states are left out."""
-    wanted = [each for each in found if query.get("state", each.state) == each.state]
-    return listed(wanted, query["limit"], "number", lambda page: out(page, many=True).data)

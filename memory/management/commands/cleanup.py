@@ -1,7 +1,5 @@
 """Suggest memories to discard, and discard the memories that the agent's side chooses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,8 +54,10 @@ class Command(AgentCommand):
             suggestions = [each.as_record() for each in review.suggestions]
             self.result({"suggestions": suggestions, "more": review.more, "kept_back": review.kept_back})
         elif is_dry_run or not is_decided:
-            is_asked = may_read and not is_dry_run and _is_interactive(agent)
-            reads = _read(agent, review) if is_asked or (may_read and is_shown()) else {}
+            interactive = settings_document.is_on(switches.rules_of(agent), "cleanup_guidance", "interactive_cleanup")
+            is_asked = may_read and not is_dry_run and interactive
+            numbers = [each.number for each in review.suggestions] if is_asked or (may_read and is_shown()) else []
+            reads = {read.memory.number: read for read in reading.several(agent, numbers)} if numbers else {}
             kept, discarded = self._go_through(review, reads, is_asked=is_asked)
         if not (as_json or kept or discarded):
             self._say_what_is_off(agent, category)
@@ -68,14 +68,14 @@ class Command(AgentCommand):
 
     def _decide(self, agent: Agent, kept: Listed, discarded: Listed, *, json: bool) -> None:
         versions = {number: version for number, version in (kept | discarded).items() if version}
-        done = cleanup.decide(agent, list(kept), list(discarded), agents_side(agent), expect=versions)
+        seq = cleanup.decide(agent, list(kept), list(discarded), agents_side(agent), expect=versions)
         if json:
-            self.result({"kept": list(done.kept), "discarded": list(done.discarded), "entry": done.seq})
-        entry = "" if done.seq is None else f", as entry {done.seq}"
-        self.say(f"{len(done.kept):,} kept, {several(len(done.discarded), 'memory', 'memories')} discarded{entry}.")
-        if done.seq is not None:
-            them = "it" if len(done.discarded) == 1 else "them"
-            self.say(f"manage.py rollback {agent.label} --entry {done.seq} restores {them}.")
+            self.result({"kept": list(kept), "discarded": list(discarded), "entry": seq})
+        entry = "" if seq is None else f", as entry {seq}"
+        self.say(f"{len(kept):,} kept, {several(len(discarded), 'memory', 'memories')} discarded{entry}.")
+        if seq is not None:
+            them = "it" if len(discarded) == 1 else "them"
+            self.say(f"manage.py rollback {agent.label} --entry {seq} restores {them}.")
 
     # --- the list
 
@@ -156,13 +156,3 @@ def _listed(field: str, text: str | None) -> Listed:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 19
-
-
-def _is_interactive(agent: Agent) -> bool:
-    return settings_document.is_on(switches.rules_of(agent), "cleanup_guidance", "interactive_cleanup")
-
-
-def _read(agent: Agent, review: cleanup.Review) -> dict[int, Read]:
-    """Return the suggested memories with their content. Only the agent's side may see the result."""
-    numbers = [each.number for each in review.suggestions]
-    return {read.memory.number: read for read in reading.several(agent, numbers)} if numbers else {}

@@ -1,14 +1,12 @@
 """Create an agent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import CommandParser
 from django.db import transaction
 
 from audit.trail import Actor
-from config.commandline import Task
+from config.commandline import Task, is_attended
 from memory.agents import lifecycle
 from memory.errors import Invalid
 from refinement.llm import catalog
@@ -38,6 +36,7 @@ class Command(Task):
         parser.add_argument("agent", metavar="TENANT/AGENT", help="lower-case letters, digits, '-' and '_'")
         parser.add_argument("--model", required=True, metavar="PROVIDER/NAME", help=_MODEL)
         parser.add_argument("--memory-off", action="store_true", help="create it with memory off")
+        parser.add_argument("--yes", action="store_true", help="with --vault: do not ask whether to write it in clear")
         for option, (field, kind, default, metavar, help_text) in _SETTINGS.items():
             parser.add_argument(f"--{option}", dest=field, type=kind, default=default, metavar=metavar, help=help_text)
 
@@ -45,7 +44,14 @@ class Command(Task):
         tenant, slash, slug = agent.partition("/")
         if not slash:
             raise Invalid("agent", "must have the form TENANT/AGENT")
-        _check_model(model)
+        try:
+            catalog.parse(model)  # does not call the provider
+        except ModelNotConfigured as problem:
+            raise Invalid("model", str(problem)) from None
+        question = f"This writes every memory in clear to {options['vault_path']}. Continue? [y/N]"
+        is_agreed = options["yes"] or not options["vault_path"] or (is_attended() and self.answer(question)[:1] == "y")
+        if not is_agreed:
+            raise Invalid("vault", "writes every memory in clear: agree at a terminal, or pass --yes")
         settings = {field: options[field] for field, *_ in _SETTINGS.values()}
         if settings["target_tokens"] is None:
             settings["target_tokens"] = min(5_000, -(-settings["budget_tokens"] * 5 // 8))
@@ -57,11 +63,3 @@ class Command(Task):
             self.result({"tenant": created.tenant.slug, "agent": created.slug, "key": key})
             self.stdout.flush()
         self.say("Store the key now: it is not shown again.")
-
-
-def _check_model(model: str) -> None:
-    """Check that the text has the form of a model's name. The provider is not called. Raises Invalid."""
-    try:
-        catalog.parse(model)
-    except ModelNotConfigured as problem:
-        raise Invalid("model", str(problem)) from None

@@ -1,7 +1,5 @@
 """Create the service's keys."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,10 @@ from django.db import connection
 from config.commandline import Task
 from config.errors import FAILED, USAGE
 from config.keyfiles import NAMES, create_key_file, prepend_key, read_key_file
-from config.keyring import keyring, read_again
+from config.keyring import keyring
 from memory.models import Agent
+
+_VARIABLES = {"silo": "SILO_KEYS", "audit": "AUDIT_KEY", "pepper": "PEPPER_KEY"}  # of the keys that agents depend on
 
 
 class Command(Task):
@@ -47,7 +47,7 @@ class Command(Task):
 
     def _make(self, folder: Path, add_silo_key: bool) -> None:
         missing = [name for name in NAMES if not read_key_file(folder, name)]
-        lost = [name for name in missing if name in ("silo", "audit", "pepper") and not _is_in_environment(name)]
+        lost = [name for name in missing if name in _VARIABLES and not getattr(settings, _VARIABLES[name])]
         if lost and self._agents_exist(lost, may_be_new=len(missing) == len(NAMES)):
             self.fail(
                 f"This database already has agents, and their {', '.join(lost)} key is not in {folder}. New keys "
@@ -62,7 +62,7 @@ class Command(Task):
         keyring()  # raises KeysMissing if an existing key is invalid
         if add_silo_key:
             prepend_key(folder, "silo")
-            read_again()
+            keyring(again=True)
             self.say(
                 "added a new silo key. If a process has SILO_KEYS in its environment, add the key there and restart "
                 "the process. Other processes read the key from the file. Then run 'manage.py rotate_silo_keys'."
@@ -74,19 +74,11 @@ class Command(Task):
         try:
             return Agent._meta.db_table in connection.introspection.table_names() and Agent.objects.exists()
         except DatabaseTrouble:
-            if not (may_be_new and _has_no_file()):
+            has_no_file = connection.vendor == "sqlite" and not Path(connection.settings_dict["NAME"]).exists()
+            if not (may_be_new and has_no_file):
                 self.fail(
                     f"the database does not answer, so no {', '.join(lost)} key was created: if it has agents, new "
                     "keys lock them out. Start the database, and check DATABASE_URL",
                     FAILED,
                 )
             return False
-
-
-def _is_in_environment(name: str) -> bool:
-    variable = {"silo": "SILO_KEYS", "audit": "AUDIT_KEY", "pepper": "PEPPER_KEY"}[name]
-    return bool(getattr(settings, variable))
-
-
-def _has_no_file() -> bool:
-    return connection.vendor == "sqlite" and not Path(connection.settings_dict["NAME"]).exists()

@@ -1,7 +1,5 @@
 """Create a superuser, or reset the password and the second factor of an existing superuser."""
 
-from __future__ import annotations
-
 import getpass
 import io
 import secrets
@@ -45,7 +43,8 @@ class Command(Task):
         code = self._code(people.candidate(person, nonce))
         with transaction.atomic():  # ask nothing here: on SQLite, all other writers wait for this transaction
             if existing is None:
-                person = Person.objects.create_superuser(email, name=name)
+                person = Person.objects.create_user(email, name=name, is_superuser=True)
+            person.sign()  # also a person whose row was changed by SQL
             people.set_password(person, password)
             people.install(people.candidate(person, nonce), code)
         self.say(f"{person.email} can sign in at /admin/ now.")

@@ -1,7 +1,5 @@
 """Issue a tenant key, or revoke one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import CommandParser

@@ -1,7 +1,5 @@
 """Erase an agent's silo permanently."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 
@@ -9,12 +7,12 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import CommandParser
 
+from audit.consent import Request
 from audit.models import Operation
-from audit.removals import Removal
 from audit.trail import Actor
 from config.errors import USAGE
 from config.wording import several
-from memory.consent import erasure, removal_requests
+from memory.consent import erasure, requests
 from memory.consent.erasure import Figures
 from memory.management.agent_command import KEY
 from memory.management.removal import RemovalCommand
@@ -31,7 +29,6 @@ class Command(RemovalCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
         super().add_arguments(parser)
         rotation = "afterwards add a new key-encryption key, and wrap the other agents' data keys with the new key"
         parser.add_argument("--start-rotation", action="store_true", help=rotation)
@@ -43,12 +40,12 @@ class Command(RemovalCommand):
 
     def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:
         if options["agree"] is not None:
-            removal_requests.open_request(agent, options["agree"], Operation.ERASURE_REQUESTED)
+            requests.require_open(agent, options["agree"], Operation.ERASURE_REQUESTED)
         return erasure.preview(agent)
 
-    def request(self, agent: Agent, options: dict[str, Any]) -> Removal:
+    def request(self, agent: Agent, options: dict[str, Any]) -> Request:
         operator = Actor.operator("erase_agent")
-        return removal_requests.ask_erasure(agent, operator, reason=options["reason"], asked_by=options["asked_by"])
+        return requests.ask_erasure(agent, operator, reason=options["reason"], asked_by=options["asked_by"])
 
     def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Figures:
         return erasure.erase(agent, request, actor)

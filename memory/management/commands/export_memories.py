@@ -1,7 +1,5 @@
 """Export an agent's memories, for the agent's side or for a person with a grant."""
 
-from __future__ import annotations
-
 import os
 import tarfile
 from collections.abc import Generator, Iterator
@@ -14,7 +12,7 @@ from django.core.management.base import CommandParser
 
 from config.commandline import Task
 from memory.access.authentication import agent_named
-from memory.consent import grant_tokens, granted_reads, grants
+from memory.consent import granted_reads, grants
 from memory.errors import Invalid, KeyRejected
 from memory.management.agent_command import KEY, has_agents_key
 from memory.models import Agent
@@ -70,7 +68,7 @@ class Command(Task):
 
     def _under_grant(self, agent: Agent, token: str, *, with_discarded: bool) -> Generator[Read, None, None]:
         """Read the memories page by page. The grant must be valid for each page. Each reading is recorded."""
-        grant, person = grant_tokens.proven(agent, token)
+        grant, person = grants.prove_token(agent, token)
         if grant.scope.kind not in grants.OF_MEMORIES:
             raise Invalid("grant", "covers entries of the trail, not memories: open the grant's page instead")
         rows = grants.readable_memories(agent, grant.scope).filter(redacted_at__isnull=True)

@@ -1,7 +1,5 @@
 """Import memories from JSON Lines, or from files of other systems."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -44,17 +42,13 @@ class Command(Task):
                 with progress("importing", unit="memories") as advance:
                     done = found.store(target, Actor.operator("import_memories"), advance)
                 if options["json"]:
-                    self.result(_figures(done, options["format"]))
+                    figures = {"imported": done.imported, "tokens": done.tokens}
+                    if options["format"] != "jsonl":
+                        figures |= {"constitutional": done.constitutional, "left_out": done.left_out}
+                    self.result(figures)
                 else:
                     memories = several(done.imported, "memory", "memories")
                     self.tell(f"imported {memories}, {several(done.tokens, 'token')}")
                 self.stdout.flush()
         for warning in done.warnings():
             self.say(f"warning: {warning}")
-
-
-def _figures(done: importing.Imported, format: str) -> dict[str, int]:
-    figures = {"imported": done.imported, "tokens": done.tokens}
-    if format != "jsonl":
-        figures |= {"constitutional": done.constitutional, "left_out": done.left_out}
-    return figures

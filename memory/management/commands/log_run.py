@@ -1,7 +1,5 @@
 """Add a run to an agent's log."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An older command whose actions are now in six other commands. Each action runs the command that replaces it."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

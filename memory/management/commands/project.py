@@ -1,7 +1,5 @@
 """Set up memory in a project, and create memories from the project's folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from memory.git_history.analysis import SETTINGS as GIT_SETTINGS
 from memory.git_history.analysis import Parts, limits_of
 from memory.management import found_memories
 from memory.management.agent_command import KEY, PROJECT_HELP, AgentCommand
-from memory.management.found_memories import HOWS, Found
+from memory.management.found_memories import HOWS, INSTRUCTIONS, Found
 from memory.management.initialization import Initialization, look_at_history, store_history
 from memory.models import Agent
 from memory.policy import settings_document, switches
@@ -45,6 +43,7 @@ class Command(AgentCommand):
         migrate.add_argument(
             "--keep-secrets", action="store_true", help="do not mask secrets, except in private memories"
         )
+        self._add_instructions(migrate)
         migrate.add_argument("--yes", action="store_true", help="do not ask, because a person has already agreed")
         summary = "analyze the git history, and store the result as a memory"
         self._add_analyze_git(self.add_action(actions, "analyze_git", self.analyze_git, summary))
@@ -61,9 +60,14 @@ class Command(AgentCommand):
         hows = [name for name in HOWS if name != "select"]
         ways = "; ".join(f"{name}: {HOWS[name]}" for name in hows)
         parser.add_argument("--migrate", choices=hows, help=f"memories of other systems; default: ask; {ways}")
-        yes = "do not ask: turn memory on, replace the vault, and do what --migrate says"
+        self._add_instructions(parser)
+        yes = "do not ask: turn memory on, write a vault in clear, and do what --migrate says"
         parser.add_argument("--yes", action="store_true", help=yes)
         parser.add_argument("--json", action="store_true", help="one line of JSON")
+
+    def _add_instructions(self, parser: CommandParser) -> None:
+        ways = "; ".join(f"{name}: {summary}" for name, summary in INSTRUCTIONS.items())
+        parser.add_argument("--instructions", choices=list(INSTRUCTIONS), help=ways)
 
     def _add_filters(self, parser: CommandParser) -> None:
         parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="where to look; default: this folder")
@@ -162,7 +166,7 @@ class Command(AgentCommand):
             how = found_memories.ask_how(self, agent)
         if how == "select" and not options["only"] and (self.can_ask() or not is_filtered):
             steps = found_memories.ask_which(self, steps)
-        return found_memories.take_in(self, agent, steps, how, yes=options["yes"])
+        return found_memories.take_in(self, agent, steps, how, yes=options["yes"], instructions=options["instructions"])
 
     def _report(self, found: Found, done: migration.Figures, options: dict[str, Any]) -> None:
         if options["json"]:

@@ -1,7 +1,5 @@
 """Print the memories that match a query."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -9,6 +7,7 @@ from django.core.management.base import CommandParser
 from config.wording import several
 from memory.management.agent_command import KEY, PROJECT_HELP, AgentCommand, agents_side
 from memory.models import Agent
+from memory.policy.categories import SCOPES
 from memory.recording import retrieval
 from memory.transfer.exporting import record
 
@@ -21,6 +20,8 @@ class Command(AgentCommand):
         query = 'words; "quoted phrases"; tag:NAME; -word to exclude a word (put -- before a query that begins with -)'
         parser.add_argument("query", metavar="QUERY", help=query)
         parser.add_argument("--project", metavar="ID", help=f"search what this project can see; {PROJECT_HELP}")
+        category = "only this category; required for credentials, keys and sensitive"
+        parser.add_argument("--category", choices=sorted(SCOPES), default="", metavar="NAME", help=category)
         parser.add_argument("--limit", type=int, metavar="N", help="how many; default and maximum: search.max_results")
         parser.add_argument("--max-tokens", type=int, metavar="N", help="maximum tokens of all memories together")
         parser.add_argument("--tag", dest="tags", action="append", default=[], metavar="NAME", help="may be repeated")
@@ -29,7 +30,7 @@ class Command(AgentCommand):
     def recall(self, agent: Agent, **options: Any) -> None:
         agents_side(agent)  # or raise KeyRejected
         project = self.project(agent, options["project"])
-        limits = {name: options[name] for name in ("limit", "max_tokens", "tags")}
+        limits = {name: options[name] for name in ("category", "limit", "max_tokens", "tags")}
         found = retrieval.retrieve(agent, options["query"], project=project, **limits)
         if options["json"]:
             self.result(_as_record(found) | {"project": project})

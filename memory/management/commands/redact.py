@@ -1,18 +1,16 @@
 """Remove the content of memories permanently."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandParser
 
+from audit.consent import Request
 from audit.models import Operation
-from audit.removals import Removal
 from audit.trail import Actor
 from config.errors import USAGE
 from config.wording import several
-from memory.consent import redaction, removal_requests
+from memory.consent import redaction, requests
 from memory.consent.redaction import Figures
 from memory.errors import Constitutional
 from memory.management.agent_command import KEY
@@ -30,9 +28,8 @@ class Command(RemovalCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
-        parser.add_argument("ids", metavar="ID", type=int, nargs="*", help="the memories to redact")
         super().add_arguments(parser)
+        parser.add_argument("ids", metavar="ID", type=int, nargs="*", help="the memories to redact")
         parser.add_argument("--include-constitutional", action="store_true", help="also redact constitutional memories")
 
     def run(self, *, agent: str, **options: Any) -> int | None:
@@ -44,7 +41,7 @@ class Command(RemovalCommand):
     def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:
         numbers = options["ids"]
         if not numbers:
-            numbers = removal_requests.open_request(agent, options["agree"], Operation.REDACTION_REQUESTED).memories
+            numbers = requests.require_open(agent, options["agree"], Operation.REDACTION_REQUESTED).memories
         return redaction.preview(agent, numbers)
 
     def objection(self, figures: Figures, options: dict[str, Any]) -> str:
@@ -52,9 +49,9 @@ class Command(RemovalCommand):
             return f"{Constitutional(figures.constitutional)} (--include-constitutional)"
         return ""
 
-    def request(self, agent: Agent, options: dict[str, Any]) -> Removal:
+    def request(self, agent: Agent, options: dict[str, Any]) -> Request:
         reason, asked_by, operator = options["reason"], options["asked_by"], Actor.operator("redact")
-        return removal_requests.ask_redaction(agent, options["ids"], operator, reason=reason, asked_by=asked_by)
+        return requests.ask_redaction(agent, options["ids"], operator, reason=reason, asked_by=asked_by)
 
     def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Figures:
         return redaction.redact(agent, request, actor, include_constitutional=options["include_constitutional"])

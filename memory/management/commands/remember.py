@@ -1,7 +1,5 @@
 """Store a memory, an interaction, a session or a topic."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -18,7 +16,7 @@ from memory.masking.neutral import neutral_whole
 from memory.masking.scanner import masked_together
 from memory.models import Agent, Kind, RecordedSession
 from memory.policy import settings_document, switches
-from memory.policy.categories import NAMED_BY_SERVICE, NAMES, PRIVATE, SCOPES, default_category
+from memory.policy.categories import NAMED_BY_SERVICE, NAMES, PRIVATE, PROJECT, SCOPES, default_category
 from memory.policy.validation import Draft, checked_service, scope_of
 from memory.recording import recorder, sessions, topics
 from memory.recording.interactions import MOST, Interaction
@@ -111,7 +109,7 @@ class Command(AgentCommand):
             content,
             kind=Kind.JOURNAL if options["journal"] else Kind.CORE,
             category=category,
-            project=self.project_for(category, agent, project),
+            project=self.project(agent, project) if project is not None or scope_of(category) == PROJECT else "",
             tags=tags,
         )
         number = operations.remember(agent, [draft], self.operator).memory.number

@@ -1,7 +1,5 @@
 """Undo edits (the Time Machine)."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +13,8 @@ from memory.access.authentication import agent_named
 from memory.errors import Conflict, Constitutional
 from memory.policy.validation import parse_moment
 from memory.time_machine import rollback
-from memory.time_machine.rollback import Figures, What
+from memory.time_machine.rollback import Figures
+from memory.time_machine.selection import Part, What
 from refinement.session import end_lapsed
 
 
@@ -33,9 +32,12 @@ class Command(Task):
         what.add_argument("--entry", type=int, metavar="SEQ", help="undo only this entry of the trail")
         what.add_argument("--session", type=int, metavar="ID", help="undo all entries of this refinement session")
         first = "undo the import or migration that begins with this entry"
-        what.add_argument("--import", dest="imported", type=int, metavar="SEQ", help=first)
-        what.add_argument("--to", metavar="TIMESTAMP", help="undo everything after this time (ISO 8601; default: UTC)")
-        what.add_argument("--to-entry", type=int, metavar="SEQ", help="undo everything after this entry; 0 for all")
+        what.add_argument("--import", type=int, metavar="SEQ", help=first)
+        what.add_argument(
+            "--to", dest="moment", metavar="TIMESTAMP", help="undo everything after this time (ISO 8601; default: UTC)"
+        )
+        since = "undo everything after this entry; 0 for all"
+        what.add_argument("--to-entry", dest="since_entry", type=int, metavar="SEQ", help=since)
         parser.add_argument("--preview", action="store_true", help="show the figures, and change nothing")
         conflicts = parser.add_mutually_exclusive_group()
         skip = "skip memories changed by later entries"
@@ -100,7 +102,7 @@ class Command(Task):
             self.tell(_REFUSED[figures.refused])
 
 
-_KINDS = {
+_KINDS: dict[Part, str] = {
     "entry": "entry",
     "session": "session",
     "import": "the import of entry",
@@ -114,11 +116,8 @@ _REFUSED = {
 
 
 def _what(options: dict[str, Any]) -> What:
-    makers = {"entry": What.entry, "session": What.session, "imported": What.imported, "to_entry": What.since_entry}
-    for name, make in makers.items():
-        if options[name] is not None:
-            return make(options[name])
-    return What.moment(parse_moment("to", options["to"]))
+    kind = next(kind for kind in _KINDS if options[kind] is not None)
+    return What(kind, parse_moment("to", options[kind]) if kind == "moment" else options[kind])
 
 
 def _as_record(figures: Figures) -> dict[str, Any]:

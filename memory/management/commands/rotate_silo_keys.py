@@ -1,7 +1,5 @@
 """Wrap every agent's data key with the newest silo key."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from audit.bulk import streamed

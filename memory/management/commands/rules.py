@@ -1,7 +1,5 @@
 """Show and change an agent's memory rules."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any

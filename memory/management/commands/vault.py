@@ -1,7 +1,5 @@
 """Compare, repair and open the files of an agent's vault."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,20 +1,17 @@
 """Write and read memories as an axe run log (docs/reference/import-formats.md, "axe")."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import IO
 
 from memory.models import Agent
-from memory.policy.validation import MAX_CONTENT
 from memory.run_log.runs import entry, harmless
 from memory.silo.silo import Read
 from memory.transfer.exporting import Losses
 from memory.transfer.formats import gathering
 from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import has_mark
-from memory.transfer.formats.parts import EMPTY, LINE_ENDS, Found, LeftOut, Part, Piece, in_parts, one_line, pieces
+from memory.transfer.formats.parts import EMPTY, LINE_ENDS, Found, LeftOut, Part, in_parts, one_line
 
 _NONE = "(none)"  # axe's placeholder
 _OF_NO_TASK = f"**Task:** {_NONE}\n**Result:** "
@@ -113,5 +110,4 @@ def _read(heading: str, data: bytes | None, path: str) -> Iterator[Part]:
     else:
         text = body.removeprefix(_OF_NO_TASK)
         whole = Found(key, "", done.category, date=done.date, kind="journal", transformed=done.transformed, id=name)
-        # A text that fits does not change, so that an export of this service is imported exactly.
-        yield from in_parts(whole, [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text))
+        yield from in_parts(whole, text)

@@ -1,10 +1,9 @@
 """Collect the tags, the date and the notes of an entry from another system. Make memories from this entry."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -55,12 +54,9 @@ class Gathered:
         else:
             self.tags[before + tag] = None
 
-    def tag_each(self, texts: object, name: str) -> None:
-        if isinstance(texts, list):
-            for text in texts:
-                self.tag(text, name)
-        else:
-            self.tag(texts, name)
+    def tag_each(self, texts: object, name: str, before: str = "") -> None:
+        for text in texts if isinstance(texts, list) else [texts]:
+            self.tag(text, name, before)
 
     def moment(self, value: object) -> None:
         """Use a value as the memory's date. If the value cannot be read as a date, add a note."""
@@ -70,21 +66,21 @@ class Gathered:
         if self.date is None:
             self.note(NO_DATE)
 
-    def later(self, entry: Mapping[str, Any], name: str = "updated_at", first: str = "created_at") -> None:
+    def later(self, entry: Mapping[str, Any]) -> None:
         """Add a note if the entry has a second date that differs from the first one. The second date is not kept."""
-        value, before = entry.get(name), entry.get(first)
+        value, before = entry.get("updated_at"), entry.get("created_at")
         if value and value != before and (moment(value) is None or moment(value) != moment(before)):
-            self.not_kept(name)
+            self.not_kept("updated_at")
 
-    def metadata(self, fields: object, name: str = "metadata", besides: Iterable[str] = ()) -> None:
+    def metadata(self, fields: object, besides: Iterable[str] = ()) -> None:
         """Add a tag `key:value` for each field. Lists and objects are not kept."""
         if not isinstance(fields, dict):
             if not is_nothing(fields):
-                self.not_kept(name)
+                self.not_kept("metadata")
             return
         for key, value in fields.items():
             if key != OWN_KEY and key not in besides:
-                self.tag(value, f"{name}.{key}", f"{key}:")
+                self.tag(value, f"metadata.{key}", f"{key}:")
 
     @property
     def transformed(self) -> tuple[str, ...]:
@@ -93,16 +89,13 @@ class Gathered:
 
     def found(self, key: str, text: object, *, blank: str = parts.NO_TEXT) -> Iterator[parts.Part]:
         """Yield the memories that are made from a text. If the text cannot be used, yield the reason."""
-        try:
-            yield from self.memories(key, self.take(parts.fit(text, blank=blank)))
-        except parts.Unfit as unfit:
-            yield parts.LeftOut(key, unfit.why)
+        return parts.fitting(key, lambda: self.memories(key, self.take(parts.fit(text, blank=blank))))
 
     def memories(self, key: str, text: str, between: str = "-") -> Iterator[parts.Found]:
         """Yield the memories that are made from a valid text. A long text is split into several memories."""
         project = parts.HERE if SCOPES[self.category] == PROJECT else ""
         whole = parts.Found(key, "", self.category, project, tuple(self.tags), self.date, transformed=self.transformed)
-        yield from parts.in_parts(whole, parts.pieces(text), between)
+        yield from parts.in_parts(whole, text, between)
 
 
 def own(key: str, content: object, metadata: object) -> parts.Found | None:
@@ -111,11 +104,10 @@ def own(key: str, content: object, metadata: object) -> parts.Found | None:
     fields = metadata.get(OWN_KEY) if isinstance(metadata, dict) else None
     if not isinstance(fields, dict) or not fields.get("category"):
         return None
-    try:
+    with suppress(Invalid):
         draft = draft_of(fields | {"content": content})
-    except Invalid:
-        return None
-    return of_draft(key, draft, (WAS_CONSTITUTIONAL,) if fields.get("constitutional") is True else ())
+        return of_draft(key, draft, (WAS_CONSTITUTIONAL,) if fields.get("constitutional") is True else ())
+    return None
 
 
 def of_draft(key: str, draft: Draft, transformed: tuple[str, ...]) -> parts.Found:
@@ -145,10 +137,9 @@ def id_of(value: object) -> str:
 
 
 def moment(value: object) -> datetime | None:
-    try:
+    with suppress(Invalid):
         return parse_moment("date", value)
-    except Invalid:
-        return None
+    return None
 
 
 def is_nothing(value: object) -> bool:
@@ -161,7 +152,6 @@ def _as_tag(value: object) -> str:
         return ""
     if isinstance(value, bool | int | float):
         return json.dumps(value)
-    try:
+    with suppress(parts.Unfit):
         return parts.fit(value).text.strip() if isinstance(value, str) and len(value) <= 10 * MAX_TAG else ""
-    except parts.Unfit:
-        return ""
+    return ""

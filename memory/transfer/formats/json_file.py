@@ -5,12 +5,10 @@ A file is read twice. The first reading is only a check, because a file with an 
 all.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import chain
@@ -79,11 +77,11 @@ def has_mark(file: IO[bytes]) -> bool:
     return is_marked
 
 
-def entries(file: IO[bytes], within: Collection[str] = (), done: set[str] | None = None) -> Iterator[Entry]:
-    """Yield the entries of a file. `within` has the names of lists whose objects may be larger than MAX_ENTRY. For each
-    member of such an object, yield entries with the name `list.member`. If texts are changed during the reading, notes
-    about these changes are added to `done`. Raises Unfit if the file is not valid. Some errors are found only at the
-    end of the file."""
+def entries(file: IO[bytes], within: str = "", done: set[str] | None = None) -> Iterator[Entry]:
+    """Yield the entries of a file. `within` is the name of a list whose objects may be larger than MAX_ENTRY. For
+    each member of such an object, yield entries with the name `list.member`. If texts are changed during the reading,
+    notes about these changes are added to `done`. Raises Unfit if the file is not valid. Some errors are found only at
+    the end of the file."""
     has_mark(file)
     bounded = _Bounded(file, set() if done is None else done)
     events = _events(bounded)
@@ -113,7 +111,7 @@ def _events(bounded: _Bounded) -> Iterator[_Event]:
         raise Unfit(why if file.read(2**16).strip() else EMPTY)  # the error that was caught has the file in it
 
 
-def _of(events: Iterator[_Event], first: _Event, name: str, within: Collection[str]) -> Iterator[Entry]:
+def _of(events: Iterator[_Event], first: _Event, name: str, within: str) -> Iterator[Entry]:
     if first[0] != "start_array":
         yield Entry(name, 0, _value(events, first, MAX_TOKEN))
         return
@@ -121,9 +119,9 @@ def _of(events: Iterator[_Event], first: _Event, name: str, within: Collection[s
     for number, event in enumerate(iter(lambda: next(events), ("end_array", None)), 1):
         if number > MAX_ENTRIES:
             raise Unfit(f"has more than {MAX_ENTRIES:,} entries")
-        if name in within and event[0] == "start_map":
+        if within and name == within and event[0] == "start_map":
             for _, inner in iter(lambda: next(events), ("end_map", None)):
-                yield from _of(events, next(events), f"{name}.{inner}", ())
+                yield from _of(events, next(events), f"{name}.{inner}", "")
         else:
             yield Entry(name, number, _value(events, event, MAX_ENTRY))
 
@@ -149,7 +147,8 @@ class JSONFile(ABC):
     entries to parts."""
 
     lists: tuple[str, ...]  # names of members that are lists of memories; "" if the whole file is such a list
-    within: tuple[str, ...] = ()  # the argument `within` of `entries`
+    within = ""  # the argument `within` of `entries`
+    others: Mapping[str, str] = {}  # names of members without memories → the reason why they are left out
     none = "has no list of memories"  # the reason for a file without such a list
 
     def __init__(self) -> None:
@@ -157,9 +156,12 @@ class JSONFile(ABC):
 
     def parts(self, file: IO[bytes], path: str) -> Iterator[Part]:
         has_list = is_any = False
+        there: set[str] = set()  # the names in `others` that have values
         try:
             for entry in entries(file, self.within, self.done):  # finds errors at the end of the file, too
                 has_list |= entry.name in self.lists and entry.value == []
+                if not gathering.is_nothing(_without_nulls(entry.value)):
+                    there |= {entry.name.removeprefix(f"{self.within}.")} & self.others.keys()
                 self.note(entry)
         except Unfit as unfit:
             yield LeftOut(path, unfit.why)
@@ -168,7 +170,8 @@ class JSONFile(ABC):
             yield LeftOut(path, self.none)
             return
         done = (*((MARK,) if has_mark(file) else ()), *sorted(self.done))
-        for part in chain(self._read(file, path), self.rest(path)):
+        others = (LeftOut(f"{path}#{name}", why) for name, why in self.others.items() if name in there)
+        for part in chain(self._read(file, path), others):
             is_any = True
             yield replace(part, transformed=(*part.transformed, *done)) if isinstance(part, Found) else part
         if not is_any:
@@ -204,6 +207,6 @@ class JSONFile(ABC):
     def memories(self, entry: Entry, value: dict[str, Any], key: str) -> Iterator[Part]:
         """Yield the parts of an entry."""
 
-    def rest(self, path: str) -> Iterator[Part]:  # noqa: ARG002  optional
-        """Yield further parts of the file. This method is called after all entries are read."""
-        yield from ()
+
+def _without_nulls(value: Any) -> Any:
+    return [each for each in value.values() if each is not None] if isinstance(value, dict) else value

@@ -1,7 +1,5 @@
 """Write and read memories as JSON Lines: one object per line."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -11,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
+from config.wording import LINE_ENDS
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.policy.categories import PROJECT
@@ -93,7 +92,7 @@ def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
 def write(_: Agent, found: Iterable[Read], __: Losses, *, with_discarded: bool = False) -> Iterator[bytes]:
     for read in found:
         line = record(read, with_discarded=with_discarded)
-        yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
+        yield json.dumps(line, ensure_ascii=False).translate(LINE_ENDS).encode() + b"\n"
 
 
 def read(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:
@@ -115,11 +114,9 @@ def object_of(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE:
         raise Invalid("", f"is longer than {MAX_LINE:,} bytes")
     value, problem = parsed(line)
-    if not problem and not isinstance(value, dict):
-        problem = "is not a JSON object"
-    if problem:
-        raise Invalid("", problem)
-    return cast("dict[str, Any]", value)
+    if not isinstance(value, dict):
+        raise Invalid("", problem or "is not a JSON object")
+    return value
 
 
 def unknown(value: Mapping[str, Any]) -> set[str]:

@@ -4,12 +4,11 @@ Each memory becomes a block, because an agent file has no place for archive pass
 number of the memory. Older agent files and lists of passages can also be read.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import IO, Any
 
 from django.utils import timezone
@@ -74,13 +73,6 @@ def _id(number: int) -> str:
 _AGENTS, _BLOCKS, _OLDER, _PASSAGES = "agents", "blocks", "core_memory", ""
 _INLINE = f"{_AGENTS}.memory_blocks"  # blocks inside an agent that is not created yet; these blocks have no id
 _OF_ITSELF = ("persona", "human")  # blocks about the agent and its user
-_NO_MEMORIES = {
-    "messages": "conversation transcripts are not memories",
-    "system": "system instructions are not memories",
-    "tools": "tools are not memories",
-    "files": "documents are not memories",
-    "tool_exec_environment_variables": "settings and keys of tools are not memories",
-}
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
@@ -92,34 +84,27 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
     """If the file is one JSON string, return the JSON in this string. Otherwise return None."""
-    try:
+    with suppress(Unfit, UnicodeEncodeError):
         found = None
-        for entry in entries(file, (_AGENTS,)):
+        for entry in entries(file, _AGENTS):
             if entry.name or entry.number or not isinstance(entry.value, str):
                 return None
             found = io.BytesIO(entry.value.encode())
-    except (Unfit, UnicodeEncodeError):
-        return None
-    return found
+        return found
+    return None
 
 
 class _File(JSONFile):
     lists = (_BLOCKS, _INLINE, _OLDER, _PASSAGES)
-    within = (_AGENTS,)
+    within = _AGENTS
     none = "is neither an agent file nor a list of passages"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._there: set[str] = set()  # names of the members that have values but are not memories
-
-    def note(self, entry: Entry) -> None:
-        name, value = entry.name.removeprefix(f"{_AGENTS}."), entry.value
-        if name not in _NO_MEMORIES:
-            return
-        if isinstance(value, dict):
-            value = [each for each in value.values() if each is not None]
-        if not gathering.is_nothing(value):
-            self._there.add(name)
+    others = {
+        "messages": "conversation transcripts are not memories",
+        "system": "system instructions are not memories",
+        "tools": "tools are not memories",
+        "files": "documents are not memories",
+        "tool_exec_environment_variables": "settings and keys of tools are not memories",
+    }
 
     def id_of(self, entry: Entry) -> str:
         """Return the identifier of an entry. A block inside an agent has no id, so its label is the identifier."""
@@ -130,11 +115,6 @@ class _File(JSONFile):
 
     def memories(self, entry: Entry, value: dict[str, Any], key: str) -> Iterator[Part]:
         return _passage(value, key) if entry.name == _PASSAGES else _read_block(value, key)
-
-    def rest(self, path: str) -> Iterator[Part]:
-        for name, why in _NO_MEMORIES.items():
-            if name in self._there:
-                yield LeftOut(f"{path}#{name}", why)
 
 
 def _read_block(value: Mapping[str, Any], key: str) -> Iterator[Part]:

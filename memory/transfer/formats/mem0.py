@@ -1,8 +1,6 @@
 """Write and read memories in the format that mem0's `get_all` returns. Also read OpenMemory exports
 (docs/reference/import-formats.md, "mem0")."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
@@ -62,18 +60,15 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 class _Answer(JSONFile):
     lists = ("results", "memories", "")
     none = "is a response without a list of memories"
+    others = {"relations": "relations between things are not memories", "next": MORE_PAGES}
 
     def __init__(self) -> None:
         super().__init__()
         self._user = ""
         self._names: dict[tuple[str, str], str] = {}  # (list, id) → the name of an app or a category
-        self._relations = self._has_more = False
 
     def note(self, entry: Entry) -> None:
         """Collect the names of the user, apps and categories. In the file, these names may come after the memories."""
-        has_value = not gathering.is_nothing(entry.value)
-        self._relations |= entry.name == "relations" and has_value
-        self._has_more |= entry.name == "next" and has_value
         if not isinstance(entry.value, dict):
             return
         if entry.name == "user":
@@ -118,12 +113,6 @@ class _Answer(JSONFile):
         if name == "user_id" and self._user:
             return self._user
         return (self._names.get(("apps", _text(value))) or value) if name == "app_id" else value
-
-    def rest(self, path: str) -> Iterator[Part]:
-        if self._relations:
-            yield LeftOut(f"{path}#relations", "relations between things are not memories")
-        if self._has_more:
-            yield LeftOut(f"{path}#next", MORE_PAGES)
 
 
 def _listed(value: object) -> list[Any]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import IO, Any
 
 import yaml
@@ -33,15 +33,8 @@ _REPORTED = {"name", "trigger", "inclusion", "excludeAgent"}
 _KNOWN = {*_FIRST_LINE, *_GLOBS, *_DATES, *_TAGGED, *_REPORTED, "tags"}
 
 
-def reader(*tags: str) -> parts.Reader:
-    return partial(page, tags=tags)
-
-
 def page(file: IO[bytes], path: str, tags: tuple[str, ...] = ()) -> Iterator[parts.Part]:
-    try:
-        yield from _memories(file.read(LARGEST), path, tags)
-    except parts.Unfit as unfit:
-        yield parts.LeftOut(path, unfit.why)
+    return parts.fitting(path, lambda: _memories(file.read(LARGEST), path, tags))
 
 
 def _memories(data: bytes, path: str, tags: tuple[str, ...]) -> Iterator[parts.Found]:
@@ -70,11 +63,11 @@ def _named(path: str) -> datetime | None:
 def _without_front(text: str, gathered: Gathered) -> str:
     """Return the text without its front matter. The values of the front matter become tags, the date and the first line
     of the memory. Raises Unfit."""
-    try:
-        fields, rest = split_front_matter(text)
-    except Unreadable:
+    split = split_front_matter(text)
+    if split is None:
         gathered.note("front matter could not be read, kept as text")
         return text
+    fields, rest = split
     if fields and not fields.keys() & _KNOWN:  # this is not front matter, but text between two horizontal rules
         return text
     if fields.get("paths", "") == ():
@@ -90,11 +83,9 @@ def _kept(fields: Mapping[str, Value], gathered: Gathered) -> str:
     first = next((name for name in _FIRST_LINE if as_line(fields.get(name, ""))), "")
     for name, value in fields.items():
         if name in _GLOBS:
-            for glob in as_list(value):
-                gathered.tag(glob, "glob", "glob:")
+            gathered.tag_each(as_list(value), "glob", "glob:")
         elif name == "tags":
-            for tag in as_list(value):
-                gathered.tag(tag, "tag")
+            gathered.tag_each(as_list(value), "tag")
         elif name in _DATES:
             gathered.moment(value)
         elif name in _TAGGED:
@@ -131,10 +122,7 @@ def read_json(file: IO[bytes], path: str) -> Iterator[parts.Part]:
 
 def _entry(value: Any, key: str, path: str) -> Iterator[parts.Part]:
     gathered = Gathered()
-    try:
-        yield from memories(gathered.take(parts.fit(_words(value, gathered))), key, gathered, path)
-    except parts.Unfit as unfit:
-        yield parts.LeftOut(key, unfit.why)
+    return parts.fitting(key, lambda: memories(gathered.take(parts.fit(_words(value, gathered))), key, gathered, path))
 
 
 def _words(value: Any, gathered: Gathered) -> str:
@@ -146,10 +134,8 @@ def _words(value: Any, gathered: Gathered) -> str:
     if value.keys() & set(_WORDS):
         return _of_object(value, gathered)
     gathered.note("kept as JSON")
-    try:
+    with suppress(RecursionError):
         return json.dumps(value, ensure_ascii=False, indent=2)
-    except RecursionError:
-        pass
     raise parts.Unfit("is nested too deeply")  # not in the handler: the caught error has the value in it
 
 
@@ -159,7 +145,8 @@ def _of_object(value: Mapping[str, Any], gathered: Gathered) -> str:
         raise parts.Unfit(parts.NO_TEXT)
     date = next((name for name in _DATED if value.get(name)), "")
     gathered.moment(value.get(date))
-    _tag(value.get("tags"), gathered)
+    tags = value.get("tags")
+    gathered.tag_each(as_list(tags) if isinstance(tags, str) else tags, "tags")
     for name, each in value.items():
         if name not in (words, date, "tags", "title", "id") and each not in (None, "", [], {}):
             gathered.not_kept(name)
@@ -171,10 +158,6 @@ def _of_object(value: Mapping[str, Any], gathered: Gathered) -> str:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
-
-
-def _tag(tags: object, gathered: Gathered) -> None:
-    gathered.tag_each(as_list(tags) if isinstance(tags, str) else tags, "tags")
 
 
 # --- front matter
@@ -191,10 +174,6 @@ _UNQUOTED = re.compile(
 )
 
 
-class Unreadable(Exception):
-    """The front matter of the text cannot be read."""
-
-
 class _Loader(yaml.BaseLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -202,25 +181,16 @@ class _Loader(yaml.BaseLoader):
         return super().compose_node(parent, index)
 
 
-class _Handler(YAMLHandler):
-    def load(self, fm: str, **_: object) -> Any:
-        quoted = _UNQUOTED.sub(lambda found: found[1] + "'" + found[2].rstrip().replace("'", "''") + "'", fm)
-        return yaml.load(quoted, Loader=_Loader)  # noqa: S506  a BaseLoader makes only text, lists and mappings
-
-
-def split_front_matter(text: str) -> tuple[Mapping[str, Value], str]:
+def split_front_matter(text: str) -> tuple[Mapping[str, Value], str] | None:
     """Split a text that begins with `---`. Return the fields of its front matter, and its body. A key inside another
-    key gets the name `outer.inner`. Raises Unreadable."""
+    key gets the name `outer.inner`. Return None if the front matter cannot be read."""
     fields, body = None, ""
-    try:
-        front, body = _Handler().split(text)
+    with suppress(ValueError, yaml.YAMLError, RecursionError):
+        front, body = YAMLHandler().split(text)
         if len(front) <= MAX_LENGTH:
-            fields = _Handler().load(front) or {}
-    except (ValueError, yaml.YAMLError, RecursionError):
-        pass
-    if not isinstance(fields, dict):
-        raise Unreadable  # not in the handler: the caught error has the text in it
-    return dict(_flat(fields)), body
+            quoted = _UNQUOTED.sub(lambda found: found[1] + "'" + found[2].rstrip().replace("'", "''") + "'", front)
+            fields = yaml.load(quoted, Loader=_Loader) or {}  # noqa: S506  only text, lists and mappings
+    return (dict(_flat(fields)), body) if isinstance(fields, dict) else None
 
 
 def _flat(fields: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:

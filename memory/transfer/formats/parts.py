@@ -10,10 +10,11 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from memory.policy.paths import plain
 from memory.policy.validation import MAX_CONTENT, MAX_TAG, MAX_TAGS
@@ -82,6 +83,14 @@ class Unfit(Exception):
         self.why = why
 
 
+def fitting(key: str, read: Callable[[], Iterator[Part]]) -> Iterator[Part]:
+    """Yield the parts that `read` returns. If the text cannot be used, yield the reason."""
+    try:
+        yield from read()
+    except Unfit as unfit:
+        yield LeftOut(key, unfit.why)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Decoded:
     text: str
@@ -90,11 +99,9 @@ class Decoded:
 
 def decoded(data: bytes) -> Decoded:
     """Return the text of a file, without blank lines at its beginning and end. Raises Unfit."""
-    is_marked = data.startswith(codecs.BOM_UTF8)
-    try:
+    is_marked, text = data.startswith(codecs.BOM_UTF8), None
+    with suppress(UnicodeDecodeError):
         text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = None
     if text is None:  # not in the handler: the caught error has the file in it
         raise Unfit("is not UTF-8 text")
     fitting = fit(text, blank=EMPTY)
@@ -180,30 +187,23 @@ class Names:
         return name
 
 
-class Piece(NamedTuple):
-    """A piece of a text. Each piece becomes one memory. `suffix` is a unique name, made from the heading of the piece.
-    If the text has only one piece, `suffix` is ""."""
-
-    suffix: str
-    content: str
-
-
 def says_nothing(text: str) -> bool:
     """Return whether a text has only headings and imports."""
     return all(_SAYS_NOTHING.match(line) for line in text.splitlines())
 
 
-def pieces(text: str) -> Iterator[Piece]:
-    """Split a text into pieces. Each piece becomes a memory. The pieces have the same characters as the text, in the
-    same order. Only whitespace may differ."""
-    text = tidy(text)
-    if len(text) <= MAX_CONTENT:
-        if text:
-            yield Piece("", text)
-        return
-    names = Names()
-    for heading, content in _joined(_sections(text, 1)):
-        yield Piece(names.name(_slug(heading)), content)
+def in_parts(whole: Found, text: str, between: str = "-") -> Iterator[Found]:
+    """Yield the memories of one text. A text that fits in one memory does not change. Otherwise the memories have the
+    same characters as the text, in the same order. Only whitespace may differ.
+
+    The name of a part is unique, and is made from its heading. The first part has `part` "", like a whole text. A text
+    may be one memory in one migration, and too long in the next. Then the first part revises this memory."""
+    text = text if len(text) <= MAX_CONTENT else tidy(text)
+    names, is_short = Names(), 0 < len(text) <= MAX_CONTENT
+    for number, (heading, content) in enumerate([("", text)] if is_short else _joined(_sections(text, 1))):
+        suffix = "" if is_short else names.name(_slug(heading))
+        key = f"{whole.key}{between}{suffix}" if suffix else whole.key
+        yield replace(whole, key=key, content=content, part=suffix if number else "")
 
 
 def _slug(heading: str) -> str:
@@ -212,14 +212,6 @@ def _slug(heading: str) -> str:
     from memory.masking.scanner import masked  # imported late: its detectors import requests
 
     return plain(masked(heading)[0])
-
-
-def in_parts(whole: Found, parts: Iterable[Piece], between: str = "-") -> Iterator[Found]:
-    """Yield the memories of one text. The first piece has `part` "", like a text that is not split. A text may be one
-    memory in one migration, and too long in the next. Then the first piece revises this memory."""
-    for number, (suffix, content) in enumerate(parts):
-        key = f"{whole.key}{between}{suffix}" if suffix else whole.key
-        yield replace(whole, key=key, content=content, part=suffix if number else "")
 
 
 def unfenced(text: str) -> Iterator[tuple[int, str]]:

@@ -5,8 +5,6 @@ An archive is not trusted. So files are read one at a time, nothing is written t
 skipped, and the number of members and all sizes are limited.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -15,6 +13,7 @@ import tarfile
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -22,6 +21,7 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from audit.models import AuditEntry
+from memory.errors import Invalid
 from memory.markdown import sections
 from memory.models import Agent
 from memory.policy import settings_document, switches
@@ -73,16 +73,25 @@ class _Unpacked:
         return data
 
 
+def unpacked_size(body: bytes, most: int) -> int:
+    """Return the size of a packed body when it is unpacked. Unpacking stops at an error. Raises Invalid if the size is
+    more than `most` bytes, or more than 100 times the packed size and 1 MB."""
+    most, size = min(most, max(2**20, 100 * len(body))), 0
+    with suppress(EOFError, zlib.error, gzip.BadGzipFile), gzip.open(io.BytesIO(body)) as file:
+        while size <= most and (piece := file.read(2**16)):
+            size += len(piece)
+    if size > most:
+        raise Invalid("file", f"has more than {most:,} bytes when it is unpacked. Nothing was imported")
+    return size
+
+
 def members(file: IO[bytes]) -> Iterator[Member]:
     """Yield the files of an archive. Raises Unfit if the archive is not valid. Some errors are found only at the end of
     the archive."""
-    is_whole = True
-    try:
+    with suppress(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError):
         yield from _members(file)
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError):
-        is_whole = False
-    if not is_whole:
-        raise Unfit(NO_ARCHIVE)  # not in the handler: the caught error has names in it
+        return
+    raise Unfit(NO_ARCHIVE)  # not in a handler: the caught error has names in it
 
 
 def _members(file: IO[bytes]) -> Iterator[Member]:
@@ -227,7 +236,6 @@ def _seconds(at: datetime) -> int:
 
 
 def _time(seconds: int) -> datetime | None:
-    try:
+    with suppress(ValueError, OverflowError, OSError):
         return datetime.fromtimestamp(seconds, UTC) if seconds > 0 else None
-    except (ValueError, OverflowError, OSError):
-        return None
+    return None

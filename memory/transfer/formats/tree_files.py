@@ -1,10 +1,8 @@
 """Read the memories in a file of the memory rules framework or of a vault (docs/reference/import-formats.md, "The
 framework of the memory rules")."""
 
-from __future__ import annotations
-
-import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import PurePosixPath
 
@@ -17,7 +15,6 @@ from memory.transfer.formats import gathering, parts
 from memory.transfer.formats.gathering import Gathered
 from memory.vault import rendering
 
-_FIELD = re.compile(r"- \*\*([A-Za-z ]{1,40})\*\*:[ \t]")
 _NAMED = {folder: category for category, folder in paths.FOLDERS.items()}
 _UNKNOWN, _UNKNOWN_PRIVATE = "contextual", "sensitive"  # for a folder whose name is not a category
 _NOT_FILLED_IN = ["tag1", "tag2", "tag3"]
@@ -30,10 +27,7 @@ def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = No
     if within.name == paths.INDEX:
         yield parts.LeftOut(path, "is an index of other files")
         return
-    try:
-        yield from _File(_text(data), within, at).parts(path)
-    except parts.Unfit as unfit:
-        yield parts.LeftOut(path, unfit.why)
+    yield from parts.fitting(path, lambda: _File(_text(data), within, at).parts(path))
 
 
 def _text(data: bytes) -> parts.Decoded:
@@ -67,7 +61,7 @@ class _File:
         self._blocks = rendering.blocks(self._text)
         self._is_filled = bool({"Metadata", "Tags"} & self._blocks.keys())
         self._is_own = rendering.number_of(self._blocks.get("Metadata", "")) is not None
-        self._fields = _fields(self._blocks.get("Metadata", ""))
+        self._fields = rendering.fields(self._blocks.get("Metadata", ""))
         if "Sealed" in self._blocks:
             raise parts.Unfit("is sealed: only its agent can open it")
         self._gathered.category = self._category(within)
@@ -116,7 +110,7 @@ class _File:
         version = self._fields.get("Version", settings_document.VERSION)
         if version != settings_document.VERSION:
             self._gathered.note(f"written for rules {version}")
-        migration = _fields(self._blocks.get("Migration Information", ""))
+        migration = rendering.fields(self._blocks.get("Migration Information", ""))
         notes = (self._fields.get("Migration Notes", ""), migration.get("Source System", ""))
         if any(note.lower() not in _NO_NOTES for note in notes):
             self._gathered.note("earlier migration notes left out")
@@ -147,8 +141,7 @@ class _File:
         gathered = self._gathered
         place, tags = (gathered.category, self._project), tuple(gathered.tags)
         whole = parts.Found(path, "", *place, tags, gathered.date, transformed=gathered.transformed)
-        found = [parts.Piece("", text)] if len(text) <= MAX_CONTENT else parts.pieces(text)
-        yield from parts.in_parts(whole, found, "#")
+        yield from parts.in_parts(whole, text, "#")
 
     def _content(self) -> str:
         if not self._is_filled:
@@ -167,7 +160,7 @@ class _File:
     def _before(self) -> str:
         """Return the text between the title and the first section."""
         lines: list[str] = []
-        for line, begun in sections.headed(self._text):
+        for line, begun, _ in sections.parsed(self._text):
             if begun:
                 break
             lines.append(line)
@@ -184,13 +177,7 @@ def _folder(within: PurePosixPath) -> str:
     return above[place] if len(above) > place else ""
 
 
-def _fields(block: str) -> dict[str, str]:
-    lines = ((found[1], line[found.end() :].strip()) for line in sections.lines(block) if (found := _FIELD.match(line)))
-    return dict(lines)
-
-
 def _is_project(name: str) -> bool:
-    try:
+    with suppress(Invalid):
         return checked_project(name) != ""
-    except Invalid:
-        return False
+    return False

@@ -1,7 +1,5 @@
 """The command `demo`: refine a sample ledger."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -31,6 +29,7 @@ from refinement import loop
 from refinement.models import RefinementSession
 
 FOLDER = Path(refinement.demo.__file__).parent
+ADMIN = Actor.person("demo admin")
 EXAMPLES = 2  # merges that the demo shows; it reads them with the agent's own key
 
 
@@ -48,37 +47,30 @@ class Command(Task):
         call_command("migrate", verbosity=0)
         if Agent.objects.exists():
             self.fail("this database already has agents; 'make demo' uses its own database", FAILED)
-        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._out = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         started = time.perf_counter()
         agent, key = lifecycle.create("demo", "ada", model="builtin/dedupe", actor=Actor.operator("demo"))
         with (FOLDER / "ledger.jsonl").open("rb") as file:
             done = importing.check_file(file, "jsonl").store(agent, Actor.operator("demo"))
-        self._print(
+        self._out.print(
             f"[bold]demo/ada[/] has {done.imported:,} memories with {done.tokens:,} tokens, which only ada can read."
         )
         plan = json.loads((FOLDER / "plan.json").read_text("utf-8"))
-        self._protect(agent, plan["protect_before"])
+        operations.protect(agent, plan["protect_before"], ADMIN)
         session = self._refine(agent, plan["protect_during"])
         self._figures(agent, session)
         self._merges(key, done.imported)
         problems = self._trail(agent)
         seconds = time.perf_counter() - started
-        self._print(f"\nDone in {seconds:.1f} seconds. Run it again: make demo. Serve it: VAR_DIR=var/demo make serve.")
+        self._out.print(f"\nDone in {seconds:.1f} seconds. Again: make demo. Serve it: VAR_DIR=var/demo make serve.")
         return FAILED if problems else None
-
-    def _print(self, what: Any) -> None:
-        self._console.print(what)
-
-    def _protect(self, agent: Agent, numbers: list[int]) -> None:
-        """Protect memories, like the action Protect in the admin. No content is decrypted."""
-        operations.protect(agent, numbers, Actor.person("demo admin"))
 
     def _refine(self, agent: Agent, protect_during: list[int]) -> RefinementSession:
         waiting = [protect_during]
 
         def protect_once(_: str) -> None:
             if waiting:
-                self._protect(agent, waiting.pop())
+                operations.protect(agent, waiting.pop(), ADMIN)
 
         agent.refresh_from_db()
         return loop.refine(agent, trigger=DueReason.OVER_BUDGET, report=protect_once)
@@ -90,7 +82,7 @@ class Command(Task):
             table.add_column(heading, justify="left" if not heading else "right")
         table.add_row("core memory, tokens", f"{session.tokens_before:,}", f"[bold green]{session.tokens_after:,}[/]")
         table.add_row("core memories", f"{session.memories_before:,}", f"{session.memories_after:,}")
-        self._print(table)
+        self._out.print(table)
         facts = {
             "target": f"{session.target_tokens:,} tokens (budget {session.budget_tokens:,})",
             "floor": f"{session.floor_tokens:,} tokens: sessions never cut below it",
@@ -100,17 +92,17 @@ class Command(Task):
             "permanently deleted": "0: a rollback restores merged memories",
         }
         for name, value in facts.items():
-            self._print(f"  {name:<26}{value}")
+            self._out.print(f"  {name:<26}{value}")
 
     def _merges(self, key: str, imported: int) -> None:
         """Print some merges. They are read with the agent's key, which can open only the silo of this agent."""
         agent = authentication.agent_of_key(key)
         silo = Silo.for_agent(agent)
-        self._print("\n[bold]Two merges, read with ada's own key[/]")
+        self._out.print("\n[bold]Two merges, read with ada's own key[/]")
         for result in Memory.objects.of(agent).core().filter(number__gt=imported).order_by("number")[:EXAMPLES]:
             for source in Memory.objects.of(agent).filter(superseded_by=result.number).order_by("number"):
-                self._print(_line("[red]-[/]", source, silo))
-            self._print(_line("[green]+[/]", result, silo) + "\n")
+                self._out.print(_line("[red]-[/]", source, silo))
+            self._out.print(_line("[green]+[/]", result, silo) + "\n")
 
     def _trail(self, agent: Agent) -> int:
         agent.refresh_from_db()
@@ -121,7 +113,7 @@ class Command(Task):
             if problems
             else "[bold green]valid[/]: the chain is complete, and its replay equals the memories"
         )
-        self._print(f"[bold]Audit trail[/] {entries} entries, {state}.")
+        self._out.print(f"[bold]Audit trail[/] {entries} entries, {state}.")
         return len(problems)
 
 

@@ -15,7 +15,7 @@ from audit.trail import Actor
 from config.commandline import Task, drop_output, is_attended, printable
 from config.errors import FAILED, USAGE, DomainError
 from memory.access.authentication import is_key_of
-from memory.consent import grant_tokens, granted_reads
+from memory.consent import granted_reads, grants
 from memory.errors import KeyRejected, NotGranted
 from memory.models import Agent, Tenant
 from refinement import gc
@@ -87,7 +87,8 @@ class Command(Task):
         return None
 
     def _all(self, tenant: str | None, options: gc.Options) -> int | None:
-        agents = list(_enabled(tenant))
+        rows = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
+        agents = list((rows.filter(tenant__slug=tenant) if tenant else rows).order_by("tenant__slug", "slug"))
         if not agents:
             self.tell("No agents with memory enabled.")
             return None
@@ -152,7 +153,7 @@ class _Access:
     def require(self, agent: Agent) -> None:
         """Raise KeyRejected if the caller's token or key belongs to another agent. The caller may have neither."""
         if self.token:
-            grant_tokens.proven(agent, self.token)
+            grants.prove_token(agent, self.token)
         elif self.key and not is_key_of(agent, self.key):
             raise KeyRejected(f"PALIMPSEST_AGENT_KEY is not a key of {agent.label}.")
 
@@ -163,7 +164,7 @@ class _Access:
         if not self.token or not isinstance(log, Journal):
             return self.has_key_of(agent)
         try:
-            grant, person = grant_tokens.proven(agent, self.token)
+            grant, person = grants.prove_token(agent, self.token)
             granted_reads.gc_report(agent, grant.number, person, report, log.numbers)
         except (KeyRejected, NotGranted):
             return False
@@ -174,11 +175,6 @@ def _named(name: str) -> QuerySet[Agent]:
     tenant, slash, slug = name.rpartition("/")
     rows = Agent.objects.select_related("tenant").filter(slug=slug).order_by("tenant__slug")
     return rows.filter(tenant__slug=tenant) if slash else rows
-
-
-def _enabled(tenant: str | None) -> QuerySet[Agent]:
-    rows = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
-    return (rows.filter(tenant__slug=tenant) if tenant else rows).order_by("tenant__slug", "slug")
 
 
 def _names(agents: list[Agent]) -> list[str]:

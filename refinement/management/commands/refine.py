@@ -1,7 +1,5 @@
 """Refine an agent's memory, in the foreground."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -10,20 +8,21 @@ from config.commandline import Task
 from config.errors import MODEL, USAGE, DomainError
 from memory.access.authentication import agent_named
 from memory.models import Agent, DueReason
-from refinement import dry_run, loop, probe, providers, schedule
+from refinement import loop, probe, schedule
 from refinement import session as sessions
 from refinement.errors import SessionOpen
 from refinement.llm import catalog
-from refinement.llm.base import ModelNotConfigured
+from refinement.llm.base import ModelError, ModelNotConfigured
 from refinement.models import Mode, Outcome, RefinementSession
 
 
 class Command(Task):
     help = (
         "Run a refinement session of an agent with its own model, and print the figures. No content is shown. The exit "
-        "code is 0 if the session was completed, was declined or ended early. It is 3 if the session failed. Then "
-        "standard error says why. The edits stay in any case. The figures are about core memory. 'before' includes "
-        "exact duplicates. A session removes them first ('repeated tokens')."
+        "code is 0 if the session was completed, was declined or ended early. It is 3 if the session failed, or if the "
+        "model cannot be called, so that no session was opened. Then standard "
+        "error says why. The edits stay in any case. The figures are about core memory. 'before' includes exact "
+        "duplicates. A session removes them first ('repeated tokens')."
     )
 
     _has_output = False  # the next figures need an empty line before them
@@ -49,11 +48,7 @@ class Command(Task):
         return max(codes, default=0)
 
     def _one_of_many(self, agent: Agent, **options: Any) -> int:
-        """Refine one of many agents. An error is printed and does not stop the command. An agent whose model does not
-        answer is skipped."""
-        if not options["dry_run"] and providers.is_failing(agent.model) and not probe.is_available(agent.model):
-            self.say(f"error: {agent.label}: {agent.model} does not answer; skipped")
-            return MODEL
+        """Refine one of many agents. An error is printed and does not stop the command."""
         try:
             return self._one(agent, **options)
         except SessionOpen:
@@ -65,26 +60,33 @@ class Command(Task):
 
     def _one(self, agent: Agent, **options: Any) -> int:
         mode = Mode.DEDUPE_ONLY if options["dedupe_only"] else Mode.FULL
+        named = {"agent": agent.label} if options["all_due"] else {}
         if options["dry_run"]:
-            return self._preview(agent, mode, _named(agent, **options), as_json=options["json"])
+            return self._preview(agent, mode, named, as_json=options["json"])
+        if trouble := probe.trouble(agent):
+            return self._refused(agent, named, trouble, as_json=options["json"])
         failures: list[DomainError] = []
         trigger = schedule.why(agent) or DueReason.MANUAL
         session = loop.refine(agent, trigger=trigger, mode=mode, report=self._report, failed=failures.append)
-        self._show(_named(agent, **options) | report_of(session), as_json=options["json"])
+        self._show(named | report_of(session), as_json=options["json"])
         for failure in failures:
             self.say(f"error: {agent.label}: {failure}")
         return MODEL if session.outcome == Outcome.FAILED else 0
 
     def _preview(self, agent: Agent, mode: Mode, named: dict[str, Any], *, as_json: bool) -> int:
-        figures = named | dry_run.preview(agent, mode)
+        figures = named | sessions.preview(agent, mode)
         try:
             catalog.open_model(agent.model)
         except ModelNotConfigured as failure:
-            self._show(figures | {"error": failure.code}, as_json=as_json)
-            self.say(f"error: {agent.label}: {failure}")
-            return MODEL
+            return self._refused(agent, figures, failure, as_json=as_json)
         self._show(figures | {"error": None}, as_json=as_json)
         return 0
+
+    def _refused(self, agent: Agent, figures: dict[str, Any], failure: ModelError, *, as_json: bool) -> int:
+        """Say why no session with the agent's model can start."""
+        self._show(figures | {"error": failure.code}, as_json=as_json)
+        self.say(f"error: {agent.label}: {failure}")
+        return MODEL
 
     def _report(self, line: str) -> None:
         if self.stderr.isatty():
@@ -105,22 +107,11 @@ class Command(Task):
             self.tell(f"{name.replace('_', ' '):<{width}}  {text}")
 
 
-def _named(agent: Agent, **options: Any) -> dict[str, Any]:
-    """The agent's name, which is printed before the figures. Without --all-due, it is left out."""
-    return {"agent": agent.label} if options["all_due"] else {}
-
-
 def report_of(session: RefinementSession) -> dict[str, Any]:
     """A session's figures. Programs read them."""
-    counted = (
-        *("tokens_before", "tokens_after", "memories_before", "memories_after", "repeated_tokens"),
-        *("duplicates_removed", "merged", "updated", "deleted", "protected", "promoted"),
-    )
     return {
         "session": session.number,
-        "outcome": session.outcome,
-        "reason": session.reason,
-        **{name: getattr(session, name) for name in counted},
+        **sessions.figures(session),
         "refused": session.failed_calls,
         "model_calls": session.model_calls,
         "prompt_tokens": session.prompt_tokens,

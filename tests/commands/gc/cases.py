@@ -11,6 +11,7 @@ from memory.agents import lifecycle
 from memory.models import Agent
 from tests.commands.calling import Ran
 from tests.model_server import Action, Cut, ModelServer, Raw, Received, Slow, Status, Turn
+from tests.steps import signed_update
 
 ME = Actor.operator("tests")
 _DATA: dict[str, Any] = json.loads((Path(__file__).parents[2] / "data" / "gc_cases.json").read_text())
@@ -63,7 +64,7 @@ def create(agent: dict[str, Any], path: str = "") -> tuple[Agent, str]:
     limits = {"memory_enabled": memory["enabled"], "last_n": memory["last_n"], "max_entries": memory["max_entries"]}
     values = {"model": "builtin/dedupe", "memory_path": path} | limits
     row, key = lifecycle.create("acme", agent["name"], actor=ME, **values)
-    Agent.objects.filter(pk=row.pk).update(model=agent["model"])
+    signed_update(Agent.objects.filter(pk=row.pk), model=agent["model"])
     return row, key
 
 

@@ -10,8 +10,8 @@ from django.utils import timezone
 from audit.consent import Scope
 from audit.models import AuditEntry, Operation
 from memory.agents import lifecycle, rule_changes
-from memory.consent import grant_tokens, redaction, removal_requests
-from memory.models import Agent, Membership, Memory, Person
+from memory.consent import grants, redaction, requests
+from memory.models import Agent, Memory, Person
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
 from refinement import gc_reports
@@ -19,10 +19,11 @@ from refinement.models import GcReport
 from tests.admin.reading import asking, granted, reads
 from tests.commands.calling import failed, run
 from tests.commands.gc.conftest import ME, REPORT, Make, last_line, log_of, sent_log
+from tests.members import join
 from tests.model_server import ModelServer, Say, Turn
 from tests.privacy.marker import MARKER
 from tests.steps import ME as RUNTIME
-from tests.steps import PERSON, fresh, problems, remember, says, tell
+from tests.steps import PERSON, fresh, problems, remember, says, signed_update, tell
 
 ONLY_AGENT = "Only the agent can read it: GET /api/v1/gc-reports/1"
 
@@ -53,7 +54,7 @@ def test_a_trim_keeps_constitutional_entries_and_can_be_rolled_back(logged: Agen
     assert last_line(run("gc", "ada")) == "Trimmed: 2 entries removed, 3 entries kept."
     assert [row.number for row in operations.runs(logged).order_by("number")] == [1, 4, 5]
     entry = AuditEntry.objects.get(agent_id=logged.pk, operation=Operation.TRIMMED)
-    roll_back(fresh(logged), What.entry(entry.seq), PERSON)
+    roll_back(fresh(logged), What("entry", entry.seq), PERSON)
     assert operations.runs(logged).count() == 5
 
 
@@ -69,12 +70,12 @@ def test_a_redaction_withdraws_a_report_that_may_quote_it(logged: Agent, server:
 @pytest.fixture
 def pat(logged: Agent) -> Person:
     person = Person.objects.create_user("pat@acme.test", None)
-    Membership.objects.create(person=person, tenant=logged.tenant, role="auditor")
+    join(person=person, tenant=logged.tenant, role="auditor")
     return person
 
 
 def token(agent: Agent, pat: Person, *scope: Any) -> str:
-    return grant_tokens.make(fresh(agent), granted(agent, pat, *scope), asking(pat))
+    return grants.make_token(fresh(agent), granted(agent, pat, *scope), asking(pat))
 
 
 def test_a_grant_prints_and_records_the_report(logged: Agent, pat: Person, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +173,7 @@ def test_no_report_is_kept_if_memory_is_switched_off_during_the_call(logged: Age
 @pytest.mark.django_db(transaction=True)
 def test_a_redaction_during_the_call_withdraws_the_report(logged: Agent, server: ModelServer, key: None) -> None:
     def redact(_: Turn) -> Say:
-        number = removal_requests.ask_redaction(fresh(logged), [1], PERSON, reason="request by Ann").number
+        number = requests.ask_redaction(fresh(logged), [1], PERSON, reason="request by Ann").number
         redaction.redact(fresh(logged), number, RUNTIME)
         connection.close()
         return Say(f"## Patterns Found\n{MARKER} 1")
@@ -191,8 +192,8 @@ def test_all_uses_the_settings_that_an_agent_has_at_its_turn(make: Make, server:
 
     def change_others(turn: Turn) -> Say:
         if turn.number == 0:
-            Agent.objects.filter(slug="b").update(model="anthropic/claude")
-            Agent.objects.filter(slug="c").update(memory_enabled=False)
+            signed_update(Agent.objects.filter(slug="b"), model="anthropic/claude")
+            signed_update(Agent.objects.filter(slug="c"), memory_enabled=False)
             Agent.objects.filter(slug="d").update(last_n=0)
             connection.close()
         return Say(REPORT)

@@ -1,0 +1,116 @@
+"""The signature of an agent's row. It covers the columns that decide who can read the silo, and the end of the trail.
+
+A row counts only if its signature is right and the trail has no later entry. So a value that somebody changed with SQL,
+or an old row with its old signature, opens nothing. `verify_audit` reports it, and `repair_authority` repairs it.
+"""
+
+import hashlib
+import hmac
+from base64 import b64encode
+from contextlib import suppress
+from typing import Any
+
+from audit.bulk import Prepared
+from audit.models import AUTHORITY_OPERATIONS, AuditEntry, Operation
+from audit.trail import canonical
+from audit.verify import ILL_FORMED
+from config.keyring import keyring
+from memory.access.heads import require_not_shortened
+from memory.errors import AuthorityBroken
+from memory.models import Agent
+
+VALUES = (
+    "tenant_id",
+    "steward",
+    "is_steward_only",
+    "model",
+    "system_prompt",
+    "refinement_prompt",
+    "memory_enabled",
+    "rules",
+    "memory_path",
+    "vault_path",
+    "target_tokens",
+    "retention",
+    "discard_share_lifted_until",
+    "live_keys",
+    "claimed_at",
+    "claimed_by",
+    "recovery_mac",
+    "keys_suspended",
+    "keys_lifted_at",
+)
+# Their entries contain the values after them, sealed, so that the values can be repaired.
+OPERATIONS = frozenset({*AUTHORITY_OPERATIONS, Operation.ERASED})
+FIELD = "authority"
+SIGNATURE = ("authority_key_id", "authority_mac")
+
+_last_entry = Prepared(lambda: AuditEntry.objects.filter(agent_id=0).only("seq").order_by("-seq")[:1])
+
+
+def sign(agent: Agent) -> None:
+    """Sign the row with the newest audit key. The caller saves the columns of `SIGNATURE`."""
+    key = keyring().audit[0]
+    agent.authority_key_id, agent.authority_mac = key.id, _mac(key.secret, agent)
+
+
+def require(agent: Agent, before: Agent | None = None) -> None:
+    """Raise AuthorityBroken unless the service wrote this row, and no entry of the trail is later than the row.
+
+    `before` is the same row, read earlier. If the trail has not grown since then, no query is needed.
+    """
+    if before is not None:
+        agent.is_proven = before.is_proven and before.audit_seq == agent.audit_seq and is_signed(agent)
+    if agent.is_proven:
+        return
+    if agent.get_deferred_fields() or not _is_current(agent):
+        tenant = agent.tenant
+        agent.refresh_from_db()  # it may only be stale
+        agent.tenant = tenant if tenant.pk == agent.tenant_id else agent.tenant
+        if not _is_current(agent):
+            raise AuthorityBroken(agent.label)
+    require_not_shortened(agent)
+    agent.is_proven = True
+
+
+def is_signed(agent: Agent) -> bool:
+    """Whether the row has the signature of the service. The row of an agent without a trail has no signature yet."""
+    if not agent.audit_seq and not agent.authority_mac:
+        return True
+    with suppress(*ILL_FORMED):
+        secrets = [key.secret for key in keyring().audit if key.id == agent.authority_key_id]
+        return any(hmac.compare_digest(_mac(secret, agent), bytes(agent.authority_mac)) for secret in secrets)
+    return False
+
+
+def _is_current(agent: Agent) -> bool:
+    last = next((entry.seq for entry in _last_entry(agent.pk)), 0)
+    return is_signed(agent) and agent.audit_seq == last
+
+
+def as_text(agent: Agent) -> str:
+    """The values as JSON. A prompt is in it as it is in the row: sealed."""
+    return canonical({name: plain(getattr(agent, name)) for name in VALUES})
+
+
+def _mac(secret: bytes, agent: Agent) -> bytes:
+    # Empty values are left out. So a new column changes no signature, and migrations can sign rows without it.
+    values = {name: _covered(value) for name in VALUES if (value := getattr(agent, name, None))}
+    values |= {"agent": agent.pk, "seq": agent.audit_seq, "head": bytes(agent.audit_mac).hex()}
+    values["has_silo"] = bool(agent.wrapped_key)
+    return hmac.digest(secret, b"authority" + canonical(values).encode(), "sha256")
+
+
+def _covered(value: Any) -> Any:
+    """A value as in a signature: the digest of a sealed prompt, which can be long."""
+    is_sealed = isinstance(value, bytes | memoryview)
+    return hashlib.sha256(value).hexdigest() if is_sealed else plain(value)
+
+
+def plain(value: Any) -> Any:
+    """A value as in the database, as JSON."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, bytes | memoryview):
+        return b64encode(value).decode()
+    return value.isoformat() if hasattr(value, "isoformat") else f"{value:.2f}"

@@ -1,0 +1,59 @@
+"""Repairs the row of an agent whose authority values were changed with SQL. The values come from the audit trail."""
+
+from typing import Any
+
+from django.db import transaction
+
+from audit.models import AuditEntry, Operation
+from audit.trail import Actor
+from audit.verify import chain, ill_formed
+from memory.access import authority
+from memory.errors import TrailChanged
+from memory.models import Agent
+from memory.time_machine import trail_view
+from memory.writing import edits
+
+_HEAD = ("audit_seq", "audit_mac", "audit_at")
+_WITH_TRAIL = "The audit trail of {} was altered, too. Run 'manage.py verify_audit {}', and restore a backup."
+
+
+def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
+    """Put back the values of the last entry that has them, and sign the row. Returns the names of the values that were
+    different. An entry records them.
+
+    Raises TrailChanged if the trail was altered, and the errors of a silo that cannot be opened.
+    """
+    with transaction.atomic():
+        [wrapped] = Agent.objects.select_for_update().filter(pk=pk).values_list("wrapped_key", flat=True)
+        if any(chain(pk, label)):
+            raise TrailChanged(_WITH_TRAIL.format(label, label))
+        head = AuditEntry.objects.filter(agent_id=pk).order_by("-seq").values_list("seq", "mac", "at")[0]
+        silo = Agent(pk=pk, wrapped_key=bytes(wrapped))
+        silo.is_proven = True  # only to open the entry
+        values = trail_view.authority_before(silo, head[0] + 1)
+        fields: dict[str, Any] = {name: Agent._meta.get_field(name) for name in authority.VALUES}
+        right = {name: field.to_python(values[name]) for name, field in fields.items()}
+        right |= dict(zip(_HEAD, head, strict=True))
+        wrong = [name for name, value in right.items() if not _has(pk, name, value)]
+        if is_dry_run or not (wrong or _is_unsigned(pk)):
+            return wrong
+        Agent.objects.filter(pk=pk).update(**right)
+        agent = Agent.objects.select_related("tenant").get(pk=pk)
+        authority.sign(agent)
+        agent.save(update_fields=authority.SIGNATURE)
+        with edits.begin(agent, Operation.AGENT_CHANGED, Actor.operator("repair_authority"), is_notice=True) as edit:
+            edit.detail = {"changed": {}, "repaired": wrong}
+            edit.finish(always=True)
+        return wrong
+
+
+def _has(pk: int, name: str, value: Any) -> bool:
+    """Whether the row has this value. A value of a wrong type is another value."""
+    with ill_formed():
+        now = Agent.objects.values_list(name, flat=True).get(pk=pk)
+        return bool(authority.plain(now) == authority.plain(value))
+    return False
+
+
+def _is_unsigned(pk: int) -> bool:
+    return not authority.is_signed(Agent.objects.get(pk=pk))

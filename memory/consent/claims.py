@@ -1,0 +1,93 @@
+"""Claim a silo for the agent's side. Nothing that was set up before the claim stays in force.
+
+The agent's creator, or anybody else with an earlier key, may have kept this key, chosen the steward or the model, or
+approved a grant. So each exchange of a key is a claim, and so is each use of a recovery code.
+"""
+
+from collections.abc import Collection
+from copy import copy
+from dataclasses import dataclass
+
+from django.dispatch import Signal
+
+from audit import consent
+from audit.models import Operation, State
+from audit.trail import Actor
+from memory.access import recovery
+from memory.access.authentication import require_not_suspended
+from memory.agents import lifecycle, prompts
+from memory.consent import requests
+from memory.mail import letters
+from memory.models import Agent, AgentKey
+from memory.vault import removing, writer
+from memory.writing import edits
+
+CLEARED = ("model", "steward", "memory_path", "vault_path", *prompts.NAMES)
+_ENDS = {State.REQUESTED: State.DENIED, State.OPEN: State.DECLINED, State.ACTIVE: State.REVOKED}  # of requests
+claiming = Signal()  # sent in the transaction of a claim, before it; the row of the argument `agent` is locked
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Claim:
+    """The result of a claim: the new key and recovery code, the settings that were cleared, and the numbers of the
+    requests and grants that ended."""
+
+    key: str
+    recovery_code: str
+    cleared: list[str]
+    ended: list[int]
+
+
+def exchange(present: AgentKey, actor: Actor, *, keep: Collection[str] = (), label: str = "") -> Claim:
+    """Claim the silo with a key. `keep` names the settings in `CLEARED` that stay. Raises KeySuspended, Erased."""
+    _remove_redacted(present.agent)
+    with edits.locked(present.agent) as row:
+        require_not_suspended(row, exchanges=True)
+        return _claim(row, actor, keep, label)
+
+
+def recover(code: str, *, keep: Collection[str] = (), label: str = "") -> Claim:
+    """Claim the silo with a recovery code, or with the steward's code. Raises KeyRejected, KeySuspended, Erased."""
+    agent = recovery.agent_of(code)
+    _remove_redacted(agent)
+    with edits.locked(agent) as row:
+        return _claim(row, recovery.actor_of(row, code), keep, label)
+
+
+def _remove_redacted(agent: Agent) -> None:
+    """Remove the vault's files of redacted memories. The service removes no files in a former vault. If a file cannot
+    be removed, the log says so, and the claim goes on."""
+    if agent.vault_path and removing.pending(agent).exists():
+        writer.try_sync(agent.pk)
+
+
+def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim:
+    edits.require_key(row)
+    claiming.send(Agent, agent=row)
+    requests.close_expired(row)
+    ended = [each for each in consent.requests(row.pk).values() if each.state in _ENDS]
+    for request in ended:
+        requests.end(row, request, _ENDS[request.state], actor)
+    earlier = row.live_keys.split()
+    key = lifecycle.issue_key(row, actor, label=label)
+    for prefix in earlier:
+        lifecycle.revoke_key(row, prefix, actor)
+    empty: dict[str, object] = {name: b"" if name in prompts.NAMES else "" for name in CLEARED if name not in keep}
+    empty["discard_share_lifted_until"] = None
+    if "steward" in empty:
+        empty["is_steward_only"] = False
+    cleared = {name: value for name, value in empty.items() if getattr(row, name) != value}
+    before = copy(row)
+    with edits.begin(row, Operation.CLAIMED, actor, is_notice=True) as edit:
+        code = recovery.new_code(row)
+        values = {"claimed_at": edit.at, "claimed_by": actor.label, "keys_suspended": False, "keys_lifted_at": None}
+        for name, value in (cleared | values).items():
+            setattr(row, name, value)
+        row.save(update_fields=[*cleared, *values, "recovery_mac"])
+        if "vault_path" in cleared:  # its files stay
+            writer.forget(row)
+        recorded = {name: "" if name in prompts.NAMES else value for name, value in cleared.items()}
+        edit.detail = {"changed": recorded, "ended": [request.number for request in ended]}
+        edit.finish(always=True)
+        letters.notify_change(before, edit.seq, cleared)
+        return Claim(key, code, list(cleared), edit.detail["ended"])

@@ -1,0 +1,179 @@
+"""Imports over the API. A small file is imported by the request itself. A worker imports the others as jobs.
+
+The body of a job waits sealed in the database. The worker checks the whole file before it stores anything. It then
+stores one batch after the other, each in its own transaction, so that other writers never wait long. The transaction
+of a batch also counts the stored memories in the job's row. So if a worker is killed, the next worker continues with
+the next memory. All batches have the same import number, and one rollback undoes them.
+"""
+
+import io
+import json
+import time
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, QuerySet
+from django.utils import timezone
+
+from audit.models import Operation
+from audit.trail import Actor
+from config.queue import IMPORT_MEMORIES, put
+from memory.access.authentication import new_request, request_key, require_valid_key
+from memory.errors import AlreadyUndone, Invalid, MemoryFault, NotFound
+from memory.models import Agent, AgentKey, ImportBody, ImportJob
+from memory.policy import switches, tokens
+from memory.policy.validation import Draft
+from memory.silo.silo import Silo
+from memory.time_machine.selection import Undone
+from memory.transfer import importing
+from memory.transfer.formats import tree
+from memory.transfer.importing import BATCH, CheckedFile
+from memory.writing import edits, operations
+
+SMALL_ENTRIES, SMALL_BYTES = 500, 2**20  # the largest file that a request imports
+SMALL_VALUES = 30_000  # commas and lines: a file with more takes long to read, however few entries it has
+MAX_ENTRIES = 20_000
+BATCH_CHARACTERS = 4_000_000  # the size of a batch: counting tokens exactly takes a second for it
+PAUSE = 0.02  # seconds between two batches, in which waiting writers get SQLite's lock
+ATTEMPTS = 3  # of the worker without progress; a file that kills each worker must not come back for ever
+LATE = timedelta(minutes=2)  # after this time without progress, another worker continues a running job
+OPEN = QUEUED, RUNNING = ("queued", "running")
+DONE, FAILED = "done", "failed"
+_BODY, _RESULT = "import body", "import result"
+
+
+class ImportRunning(MemoryFault):
+    """The agent has an import job that has not ended."""
+
+    code = "import_running"
+
+
+def check_small(body: bytes, format: str, project: str) -> CheckedFile | None:
+    """Check a file that a request can import at once. Return None if the file needs a job. Raises Invalid, also for a
+    file that is too large when it is unpacked."""
+    size = tree.unpacked_size(body, settings.API_IMPORT_BYTES) if format == "markdown" else len(body)
+    if max(size, len(body)) > SMALL_BYTES or body.count(b",") + body.count(b"\n") > SMALL_VALUES:
+        return None
+    found = importing.check_file(io.BytesIO(body), format, project=project)
+    drafts = _read(found, SMALL_ENTRIES)
+    return None if drafts is None else CheckedFile(iter(drafts), found.done)
+
+
+def _read(found: CheckedFile, most: int) -> list[Draft] | None:
+    """Read a whole file. Return its memories, or None if it has more than `most` entries."""
+    drafts = list(islice(found.drafts, most + 1))
+    return drafts if len(drafts) + found.done.left_out <= most else None
+
+
+def require_none(agent: Agent) -> None:
+    """Raise ImportRunning if the agent has a job that has not ended."""
+    if ImportJob.objects.filter(agent_id=agent.pk, state__in=OPEN).exists():
+        raise ImportRunning("Another import of this agent has not ended. Wait until its state is done or failed.")
+
+
+def add(agent: Agent, key: AgentKey, body: bytes, format: str, project: str) -> int:
+    """Queue a job, and return its number. It replaces the agent's last job. Raises ImportRunning, MemoryDisabled,
+    Erased."""
+    with edits.locked(agent) as row:
+        switches.require_on(row)
+        require_none(row)
+        last = ImportJob.objects.filter(agent=row).first()
+        number = last.number + 1 if last else 1
+        now = timezone.now()
+        ImportJob(agent=row, number=number, key=key, format=format, project=project, moved_at=now).save()
+        ImportBody(agent=row, sealed=Silo.for_agent(row).seal_data(_BODY, number, body)).save()
+        put(IMPORT_MEMORIES, row.pk, number)
+        return number
+
+
+def describe(agent: Agent, number: int) -> dict[str, Any]:
+    """Return the state of the agent's newest job. Raises NotFound for another number. Raises MemoryDisabled."""
+    jobs = ImportJob.objects.filter(agent_id=agent.pk, number=number)
+    found = jobs.values("state", "entry", "imported", "error", "result").first()
+    if found is None:
+        raise NotFound("This import does not exist, or the agent has a newer one.")
+    switches.require_on(agent)  # the figures name parts of the file
+    sealed = found["result"]
+    figures = json.loads(Silo.for_agent(agent).open_data(_RESULT, number, bytes(sealed))) if sealed else None
+    return {"id": number} | found | {"result": figures}
+
+
+def _waiting() -> QuerySet[ImportJob]:
+    """The open jobs on which no worker works."""
+    now = timezone.now()
+    return ImportJob.objects.filter(state__in=OPEN).exclude(state=RUNNING, moved_at__range=(now - LATE, now))
+
+
+def queue_late() -> None:
+    """Queue the jobs on which no worker works, because a worker was killed or the queue lost the task."""
+    for place in _waiting().values_list("agent_id", "number"):
+        put(IMPORT_MEMORIES, *place)
+
+
+def carry_out(agent_id: int, number: int) -> str:
+    """Carry out a job, or continue it. Returns its state, or "taken" if there is nothing to do. After an error that is
+    not about the file or the agent, `queue_late` queues the job again."""
+    mine = _waiting().filter(agent_id=agent_id, number=number)
+    if not mine.update(state=RUNNING, attempts=F("attempts") + 1, moved_at=timezone.now()):
+        return "taken"
+    job = ImportJob.objects.select_related("agent__tenant", "key__agent").get(agent_id=agent_id)
+    with new_request():
+        request_key.set(job.key)  # the write path stores nothing for a revoked key
+        try:
+            return _run(job)
+        except MemoryFault as failure:
+            field, problem = (failure.field, failure.problem) if isinstance(failure, Invalid) else (None, str(failure))
+            return _end(job, FAILED, error={"code": failure.code, "detail": problem, "attr": field})
+
+
+def _run(job: ImportJob) -> str:
+    require_valid_key()
+    if job.attempts > ATTEMPTS:
+        raise Invalid("file", f"was given up, because the worker ended {ATTEMPTS} times. Split the file")
+    silo = Silo.for_agent(job.agent)
+    body = silo.open_data(_BODY, job.number, bytes(ImportBody.objects.get(agent=job.agent).sealed))
+    found = importing.check_file(io.BytesIO(body), job.format, project=job.project)
+    drafts = _read(found, MAX_ENTRIES)
+    if drafts is None:
+        raise Invalid("file", f"has more than {MAX_ENTRIES:,} entries. Nothing was imported. Split the file")
+    switches.require_open(job.agent, {draft.category for draft in drafts})
+    most = min(BATCH, BATCH_CHARACTERS // max((len(draft.content) for draft in drafts), default=1))
+    for start in range(job.imported, len(drafts), most):
+        if not _store(job, drafts[start : start + most]):
+            return "taken"
+        time.sleep(PAUSE)
+    found.done.imported, found.done.tokens = len(drafts), sum(tokens.count(draft.content) for draft in drafts)
+    figures = json.dumps(found.done.figures(job.format)).encode()
+    return _end(job, DONE, result=silo.seal_data(_RESULT, job.number, figures))
+
+
+def _store(job: ImportJob, batch: list[Draft]) -> bool:
+    """Store a batch. Return False if another worker continues the job. Raises AlreadyUndone if somebody rolled back an
+    earlier batch."""
+    with edits.locked(job.agent) as row:
+        if job.entry and Undone.of(row).by(job.entry):
+            raise AlreadyUndone("The import was rolled back before it ended. The rest was not imported.")
+        job.entry = job.entry or row.audit_seq + 1
+        imported = job.imported + len(batch)
+        mine = _row_of(job).filter(imported=job.imported)
+        if not mine.update(entry=job.entry, imported=imported, attempts=0, moved_at=timezone.now()):
+            return False
+        actor, detail = Actor.agent(job.key.prefix), {"import": job.entry}
+        operations.remember(row, batch, actor, operation=Operation.IMPORTED, detail=detail)
+    job.imported = imported
+    return True
+
+
+def _end(job: ImportJob, state: str, **values: Any) -> str:
+    """End the job and delete its body, unless another worker has ended it."""
+    with transaction.atomic():
+        if _row_of(job).update(state=state, **values):
+            ImportBody.objects.filter(agent=job.agent).delete()
+    return state
+
+
+def _row_of(job: ImportJob) -> QuerySet[ImportJob]:
+    return ImportJob.objects.filter(agent=job.agent, number=job.number, state=RUNNING)

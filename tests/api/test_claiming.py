@@ -1,0 +1,100 @@
+"""The API of claims: an exchange, a recovery code in place of a key, and what GET /agent says about them."""
+
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+
+from memory.agents import lifecycle
+from tests.access_requests import granted
+from tests.api.calling import Caller
+from tests.conftest import OPERATOR, House
+from tests.steps import ME, PERSON, fresh, remember
+
+pytestmark = pytest.mark.database
+
+EXCHANGE: dict[str, Any] = {"exchange": True}
+
+
+@pytest.fixture(autouse=True)
+def _no_earlier_requests() -> None:
+    cache.clear()
+
+
+def test_an_exchange_says_what_it_cleared(runtime: Caller, house: House) -> None:
+    lifecycle.change(house.ada, ME, steward="stew@acme.test", refinement_prompt="Keep names.")
+    before = runtime.get("agent").json
+    assert (before["claimed_at"], before["claimed_by"]) == (None, "")
+    number = granted(fresh(house.ada))
+    answer = runtime.post("agent/keys", EXCHANGE | {"keep": ["model"]})
+    assert (answer.status, answer.json["cleared"], answer.json["ended"]) == (
+        201,
+        ["steward", "refinement_prompt"],
+        [number],
+    )
+    after = Caller(answer.json["key"]).get("agent").json
+    assert (after["model"], after["has_steward"]) == ("builtin/dedupe", False)
+    assert after["claimed_by"] == runtime.key.split("_")[1]
+    assert after["claimed_at"]
+    assert "recovery_code" not in Caller(answer.json["key"]).post("agent/keys", {}).json
+
+
+def test_the_agent_sees_who_can_read_its_silo(runtime: Caller, house: House) -> None:
+    remember(house.ada, "tea")
+    lifecycle.change(fresh(house.ada), ME, refinement_prompt="Keep names.")
+    lifecycle.change(fresh(house.ada), OPERATOR, system_prompt="Be brief")
+    number = granted(fresh(house.ada))
+    shown = runtime.get("agent").json
+    assert shown["prompts"] == {
+        "system_prompt": {"characters": 8, "set_by": "operator"},
+        "refinement_prompt": {"characters": 11, "set_by": "agent"},
+    }
+    [grant] = shown["grants"]
+    assert (grant["number"], grant["person"]) == (number, "pat@acme.test")
+    assert (shown["vault"], shown["log"]["file"]) == (None, None)
+
+
+def test_an_unknown_setting_to_keep_is_refused(runtime: Caller) -> None:
+    answer = runtime.post("agent/keys", EXCHANGE | {"keep": ["model", "grants"]})
+    assert (answer.status, answer.attrs) == (422, ["keep.1"])
+    assert "must be one of: model, steward, memory_path" in answer.json["errors"][0]["detail"]
+    assert runtime.get("agent").status == 200
+
+
+def test_a_recovery_code_is_exchanged_in_place_of_a_key(runtime: Caller, house: House) -> None:
+    code = Caller(runtime.post("agent/keys", EXCHANGE).json["recovery_code"])
+    assert (code.get("agent").status, code.post("agent/keys", {}).status) == (401, 403)
+    answer = code.post("agent/keys", EXCHANGE | {"label": "new"})
+    assert (answer.status, Caller(answer.json["key"]).get("agent").json["claimed_by"]) == (201, "recovery code")
+    assert (code.post("agent/keys", EXCHANGE).codes, code.get("agent").codes) == (["key_rejected"], ["key_rejected"])
+
+
+def test_wrong_codes_are_throttled_by_the_clients_address(runtime: Caller, house: House, settings: Any) -> None:
+    wrong = [Caller(f"palr_{number}_{'0' * 64}") for number in range(1, settings.AXES_FAILURE_LIMIT + 2)]
+    answers = [caller.post("agent/keys", EXCHANGE).status for caller in wrong]
+    assert answers == [401] * settings.AXES_FAILURE_LIMIT + [429]
+    assert runtime.post("agent/keys", EXCHANGE).status == 201
+
+
+def test_a_tenants_program_suspends_keys_but_does_not_end_the_last_one(
+    runtime: Caller, acme: Caller, globex: Caller, house: House
+) -> None:
+    prefix = runtime.key.split("_")[1]
+    answer = acme.delete(f"agents/ada/keys/{prefix}")
+    assert (answer.status, answer.codes) == (409, ["agents_side"])
+    assert globex.post("agents/ada/keys/suspend").status == 404
+    assert acme.post("agents/ada/keys/suspend").json["keys_suspended"] is True
+    for answer in (runtime.get("agent"), runtime.post("agent/keys", EXCHANGE)):
+        assert (answer.status, answer.codes) == (401, ["key_suspended"])
+    lifecycle.lift_suspension(fresh(house.ada), PERSON)
+    assert runtime.get("agent").codes == runtime.post("agent/keys", {}).codes == ["key_suspended"]
+    new = Caller(runtime.post("agent/keys", EXCHANGE).json["key"])
+    assert new.get("agent").json["keys_suspended"] is False
+
+
+def test_a_server_session_needs_a_model(runtime: Caller) -> None:
+    new = Caller(runtime.post("agent/keys", EXCHANGE).json["key"])
+    answer = new.post("refinement-sessions", {"driver": "server"})
+    assert (answer.status, answer.codes, answer.attrs) == (422, ["model_not_configured"], ["model"])
+    assert new.patch("agent", {"model": "builtin/dedupe"}).json["model"] == "builtin/dedupe"
+    assert new.post("refinement-sessions", {"driver": "server"}).status == 202

@@ -1,0 +1,145 @@
+"""Large imports over the API, which a worker carries out."""
+
+import gzip
+import json
+import socket
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.test import Client
+from django.utils import timezone
+from django_q.models import OrmQ
+
+from memory.models import Agent, ImportBody, ImportJob
+from memory.time_machine import rollback
+from memory.transfer import import_jobs
+from refinement.tasks import close_stale
+from tests import queueing, steps
+from tests.api.calling import NDJSON, Answer, Caller
+from tests.api.test_importing import archive, put
+from tests.conftest import House
+from tests.privacy.marker import MARKER
+from tests.rules.recordings import off
+
+
+def lines(count: int, last: bytes = b"") -> bytes:
+    return b"".join(json.dumps({"content": f"{MARKER} {n}", "x": 1}).encode() + b"\n" for n in range(count)) + last
+
+
+def send(runtime: Caller, body: bytes) -> Answer:
+    return runtime.post("import", raw=body, kind=NDJSON)
+
+
+def ended(runtime: Caller, body: bytes) -> Any:
+    """The state of a job after the worker has carried it out. The body is deleted."""
+    queued = send(runtime, body)
+    assert (queued.status, queued.json["state"]) == (202, "queued")
+    queueing.work()
+    assert not ImportBody.objects.exists()
+    return runtime.get(queued.headers["Location"].removeprefix("/api/v1/")).json
+
+
+def test_a_large_file_is_imported_by_a_worker(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_jobs, "BATCH", 200)
+    few = send(runtime, lines(2)).json
+    queued = send(runtime, lines(501))
+    assert (queued.status, queued.json["state"], queued.json["result"]) == (202, "queued", None)
+    assert MARKER.encode() not in bytes(ImportBody.objects.get().sealed)
+    assert send(runtime, lines(1)).codes == ["import_running"]
+    assert queueing.work() == [("import_memories", "done")]
+    state = runtime.get("import/1").json
+    assert (state["state"], state["imported"], state["error"]) == ("done", 501, None)
+    assert state["result"] == few | {"imported": 501, "tokens": steps.fresh(ada).core_tokens - few["tokens"]}
+    assert not ImportBody.objects.exists()
+    assert [entry.detail["import"] for entry in steps.entries(ada)[-3:]] == [state["entry"]] * 3
+    rollback.roll_back(steps.fresh(ada), rollback.What("import", state["entry"]), steps.PERSON)
+    assert len(steps.active(ada)) == 2
+    assert (ended(runtime, lines(501))["id"], runtime.get("import/1").status) == (2, 404)
+    assert steps.problems(ada) == []
+
+
+def test_each_size_is_accepted_at_once_or_as_a_job(runtime: Caller, ada: Agent) -> None:
+    assert send(runtime, lines(500)).status == 201
+    for body in (lines(501), (b" " * 900_000 + b"\n") * 2, b"\n" * 60_000):
+        assert ended(runtime, body)["state"] == "done"
+    folder = archive(*[(f"memory/common/technical/{n}.md", b"tea %d" % n) for n in range(501)])
+    assert put(runtime, "markdown", folder).status == 202
+
+
+def test_an_invalid_file_stores_nothing(runtime: Caller, ada: Agent) -> None:
+    off(ada, "technical")
+    before = steps.state(ada)
+    for body, code, words in (
+        (lines(600, b"{}\n"), "bad_line", "is missing"),
+        (lines(20_001), "invalid", "has more than 20,000 entries"),
+        (lines(600, b'{"content": "a", "category": "technical"}\n'), "category_disabled", "technical"),
+    ):
+        state = ended(runtime, body)
+        assert (state["state"], state["imported"], state["entry"], state["error"]["code"]) == ("failed", 0, None, code)
+        assert words in state["error"]["detail"]
+        assert steps.state(ada) == before
+
+
+def test_a_body_is_bounded_when_it_is_unpacked(runtime: Caller, ada: Agent) -> None:
+    zeros = gzip.compress(b"\0" * 2**30, 1)[: 2**20]
+    many = archive(*[(f"{n}.md", b"") for n in range(60_000)])
+    for body in (zeros, many, gzip.compress(b"\0" * 2**21)):
+        answer = put(runtime, "markdown", body)
+        assert (answer.status, answer.attrs) == (422, ["file"])
+        assert "when it is unpacked" in answer.content.decode()
+    assert send(runtime, b" " * (20 * 2**20 + 1)).status == 413
+    assert not ImportJob.objects.exists()
+
+
+def test_a_closed_connection_ends_the_work(house: House) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    headers = {"Authorization": f"Bearer {house.ada_key}"}
+    more = {"content_type": NDJSON, "headers": headers, "gunicorn.socket": ours}
+    assert Client().post("/api/v1/import", lines(501), **more).status_code == 400
+    ours.close()
+    assert not ImportJob.objects.exists()
+
+
+def test_a_revoked_key_imports_nothing_more(house: House) -> None:
+    runtime = Caller(house.ada_key)
+    assert send(runtime, lines(501)).status == 202
+    other = Caller(runtime.post("agent/keys", {"exchange": True}).json["key"])
+    queueing.work()
+    assert other.get("import/1").json["error"]["code"] == "key_rejected"
+    assert MARKER not in "".join(steps.exported(house.ada))
+
+
+def test_a_rollback_between_two_batches_ends_the_job(
+    runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def roll_back(_: float) -> None:
+        row = steps.fresh(ada)
+        rollback.roll_back(row, rollback.What("import", row.audit_seq), steps.PERSON)
+
+    monkeypatch.setattr(import_jobs, "BATCH", 400)
+    monkeypatch.setattr(import_jobs.time, "sleep", roll_back)
+    state = ended(runtime, lines(501))
+    assert (state["state"], state["imported"], state["error"]["code"]) == ("failed", 400, "already_undone")
+    assert steps.active(ada) == []
+
+
+def test_a_job_that_kills_each_worker_is_given_up(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: Any) -> None:
+        raise SystemExit
+
+    send(runtime, lines(501))
+    OrmQ.objects.all().delete()  # the queue loses the task
+    monkeypatch.setattr(import_jobs, "_read", die)
+    with time_machine.travel(timezone.now(), tick=False) as clock:
+        for _ in range(import_jobs.ATTEMPTS):
+            import_jobs.queue_late()
+            with pytest.raises(SystemExit):
+                queueing.work()
+            assert import_jobs.carry_out(ada.pk, 1) == "taken"  # a worker seems to work on it
+            clock.shift(timedelta(minutes=3))
+        close_stale()
+        assert ("import_memories", "failed") in queueing.work()
+    assert "the worker ended 3 times" in runtime.get("import/1").json["error"]["detail"]

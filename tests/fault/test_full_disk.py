@@ -1,0 +1,82 @@
+"""VAR_DIR is full: no process dies, and everything that needs no disk continues."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.commands.calling import Installation, failed
+from tests.commands.serving import TOKEN, start_serving, until_ready
+
+MEMORY = {"content": "The harbour office opens at nine."}
+BYTES = 24 * 2**20
+
+
+@pytest.fixture
+def small_disk(_made: Path, tmp_path: Path) -> Iterator[Path]:
+    """An installation on a small disk of its own."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={BYTES}", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a disk")
+    try:
+        yield shutil.copytree(_made, folder / "service")
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Write until the disk is full."""
+    file = folder / "filler"
+    with suppress(OSError), file.open("wb", buffering=0) as out:
+        while True:
+            out.write(bytes(4_096))
+    return file
+
+
+def test_a_full_disk_kills_no_process_and_reading_continues(small_disk: Path) -> None:
+    serving = start_serving(Installation(small_disk), METRICS_TOKEN=TOKEN)
+    try:
+        key = until_ready(serving).create_agent()
+        processes = sorted(serving.descendants())
+        filler = fill(small_disk)
+        for _ in range(3):
+            for method, path, body in (
+                ("GET", "healthz", None),
+                ("GET", "metrics", None),
+                ("GET", "admin/login/", None),
+                ("GET", "api/v1/memories", None),
+                ("GET", "api/v1/memories/1", None),
+                ("POST", "api/v1/memories/search", {"q": "harbour"}),
+                ("GET", "api/v1/context", None),
+                ("GET", "api/v1/audit", None),
+            ):
+                status, text = serving.request(method, path, body, TOKEN if path == "metrics" else key)
+                assert status == 200, (path, status, text)
+        large = {"memories": [{"content": f"{number} {'words ' * 1_000}"} for number in range(200)]}
+        assert serving.request("POST", "api/v1/memories/batch", large, key)[0] == 503
+        status, text = serving.request("GET", "readyz")
+        assert (status, json.loads(text)["disk"][:47]) == (200, "cannot be written (No space left on device): ch")
+        assert sorted(serving.descendants()) == processes
+        filler.unlink()
+        assert json.loads(serving.request("GET", "readyz")[1])["disk"] == "ok"
+        assert serving.request("POST", "api/v1/memories", MEMORY, key)[0] == 201
+        assert "Traceback" not in serving.log.read_text()
+        assert serving.installation.manage("verify_audit", "--all").code == 0
+    finally:
+        serving.kill()
+
+
+def test_on_a_read_only_disk_errors_have_no_traceback(small_disk: Path) -> None:
+    service = Installation(small_disk)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk.parent], check=True)
+    ran = service.execute(sys.executable, "-c", "import config.wsgi")
+    assert "write access to VAR_DIR" in failed(ran, 3, "Palimpsest does not start")
+    for command in (("create_agent", "acme/ada", "--model", "builtin/dedupe"), ("worker",)):
+        failed(service.manage(*command), 2, "VAR_DIR is writable")

@@ -1,0 +1,183 @@
+"""Roles that SQL inserted, changed or put back give nobody anything, and `verify_audit` names them."""
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.db import connection
+
+from config.keyfiles import new_key, read_key_file
+from memory.access.roles import Action, manages, may, problems, tenant_ids
+from memory.accounts import memberships, people
+from memory.errors import NotAllowed
+from memory.models import Agent, Membership, Person, Role, Tenant
+from tests.commands.calling import run
+from tests.members import join
+from tests.second_factors import enrol
+from tests.tampering import sql, undone
+
+pytestmark = pytest.mark.database
+
+
+@pytest.fixture
+def acme(ada: Agent) -> Tenant:
+    return ada.tenant
+
+
+@pytest.fixture
+def ann(acme: Tenant) -> Person:
+    """The owner of acme."""
+    person = Person.objects.create_user("ann@acme.test")
+    join(person, acme, Role.OWNER)
+    return person
+
+
+@pytest.fixture
+def eve(ann: Person, bob: Agent) -> Person:
+    """The attacker: the owner of another tenant."""
+    person = Person.objects.create_user("eve@globex.test")
+    join(person, bob.tenant, Role.OWNER)
+    return person
+
+
+def allowed(person: Person, tenant: Tenant) -> set[Action]:
+    """What the person may do in the tenant. `may` and `tenant_ids` must agree."""
+    row = Person.objects.get(pk=person.pk)
+    ids = tenant_ids(row)
+    found = {action for action in Action if may(row, action, tenant)}
+    assert found == {action for action in Action if tenant.pk in ids[action]}
+    return found
+
+
+def named() -> list[str]:
+    """The problems that `verify_audit` reports."""
+    ran = run("verify_audit", "--all", "--json")
+    assert ran.code == (1 if ran.json["problems"] else 0)
+    return [f"{each['agent']} {each['problem']}" for each in ran.json["problems"]]
+
+
+COPY = "INSERT INTO memory_membership (person_id, tenant_id, role, mac)"
+ATTACKS: dict[str, str] = {
+    "inserted": f"{COPY} VALUES ({{eve}}, {{acme}}, 'owner', '')",
+    "copied": f"{COPY} SELECT {{eve}}, tenant_id, role, mac FROM memory_membership WHERE person_id = {{ann}}",
+    "moved to another tenant": "UPDATE memory_membership SET tenant_id = {acme} WHERE person_id = {eve}",
+    "moved to another person": "UPDATE memory_membership SET person_id = {eve} WHERE person_id = {ann}",
+    "changed": "UPDATE memory_membership SET role = 'owner' WHERE person_id = {eve}",
+    "a superuser": "UPDATE memory_person SET is_superuser = true WHERE id = {eve}",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_role_inserted_or_moved_by_sql_gives_nothing_and_is_named(
+    attack: str, acme: Tenant, ann: Person, eve: Person
+) -> None:
+    assert named() == []
+    if attack == "moved to another person":
+        Membership.objects.filter(person=eve).delete()  # it may have one row in a tenant only
+    if attack == "changed":
+        join(eve, acme, Role.AUDITOR)
+        assert allowed(eve, acme) == {Action.SEE, Action.ASK}
+    sql(ATTACKS[attack].format(eve=eve.pk, ann=ann.pk, acme=acme.pk))
+    assert allowed(eve, acme) == set()
+    assert not manages(Person.objects.get(pk=eve.pk))
+    assert any(f"person {eve.pk}" in problem for problem in named())
+    if attack in ("inserted", "copied"):
+        assert Action.STAFF in allowed(ann, acme), "a forged row takes nothing from others"
+
+
+def test_a_removed_membership_cannot_be_put_back_alone(acme: Tenant, ann: Person, eve: Person) -> None:
+    old = join(eve, acme, Role.OWNER)
+    before = Tenant.objects.get(pk=acme.pk)
+    memberships.set_role(acme.pk, eve.pk, None)
+    join(Person.objects.create_user("lee@acme.test"), acme, Role.ADMIN)
+    with undone():  # the row alone: the others keep their roles
+        old.save(force_insert=True)
+        assert (allowed(eve, acme), Action.STAFF in allowed(ann, acme)) == (set(), True)
+        assert any(f"person {eve.pk}" in problem for problem in named())
+    with undone():  # with the tenant's row, but not with all memberships of that time
+        old.save(force_insert=True)
+        before.save()
+        assert allowed(eve, acme) == set()
+        assert any("acme a membership was changed" in problem for problem in named())
+
+
+def test_a_membership_removed_by_sql_is_named_and_a_superuser_repairs_the_tenant(
+    acme: Tenant, ann: Person, eve: Person
+) -> None:
+    """Until then no membership of the tenant counts. Each role must be set again, so none is confirmed unseen."""
+    root = Person.objects.create_user("root@service.test", is_superuser=True)
+    join(eve, acme, Role.AUDITOR)
+    join(Person.objects.create_user("lee@acme.test"), acme, Role.ADMIN)
+    Membership.objects.filter(person__email="lee@acme.test").delete()
+    assert (allowed(eve, acme), allowed(ann, acme)) == (set(), set())
+    assert any("acme a membership was changed" in problem for problem in named())
+    row = Membership.objects.get(person=ann)
+    memberships.change_role(row, Role.OWNER, root)
+    assert (allowed(eve, acme), Action.STAFF in allowed(ann, acme)) == (set(), True)
+    memberships.remove(Membership.objects.get(person=eve, tenant=acme), ann)
+    assert named() == []
+
+
+def test_a_person_reactivated_or_renamed_by_sql_may_do_nothing(acme: Tenant, ann: Person) -> None:
+    root = Person.objects.create_user("root@service.test", is_superuser=True)
+    for values in ({"email": "boss@acme.test"}, {"generation": 7}):
+        with undone():
+            Person.objects.filter(pk=ann.pk).update(**values)
+            assert allowed(ann, acme) == set()
+            assert any(f"person {ann.pk}" in problem for problem in named())
+    people.set_active(ann, root, is_active=False)
+    Person.objects.filter(pk=ann.pk).update(is_active=True)
+    assert allowed(ann, acme) == set()
+    people.set_active(ann, root, is_active=True)
+    assert Action.STAFF in allowed(ann, acme)
+
+
+def test_a_forged_superuser_deactivates_nobody_and_does_not_become_one(ann: Person, eve: Person) -> None:
+    root = Person.objects.create_user("root@service.test", is_superuser=True)
+    Person.objects.filter(pk=eve.pk).update(is_superuser=True)
+    with pytest.raises(NotAllowed):
+        people.set_active(root, Person.objects.get(pk=eve.pk), is_active=False)
+    people.set_active(eve, root, is_active=False)
+    people.set_active(eve, root, is_active=True)
+    row = Person.objects.get(pk=eve.pk)
+    assert (row.is_proven(), row.is_superuser) == (True, False)
+
+
+WRONG = [
+    *(
+        f"memory_membership SET {value}"
+        for value in ("mac = 'x'", "mac = 7", "role = x'ff'", "role = CAST(x'ff' AS TEXT)")
+    ),
+    *(f"memory_tenant SET {value}" for value in ("members_mac = 'x'", "members_seq = 'x'")),
+    *(f"memory_person SET {value}" for value in ("mac = 7", "generation = 'x'")),
+]
+
+
+@pytest.mark.sqlite
+def test_a_value_of_a_wrong_type_gives_nothing_and_is_named(acme: Tenant, ann: Person) -> None:
+    sql("PRAGMA ignore_check_constraints = 1")
+    for change in WRONG:
+        with undone():
+            sql(f"UPDATE {change}")
+            assert (allowed(ann, acme), named() != []) == (set(), True), change
+    sql("PRAGMA ignore_check_constraints = 0")
+
+
+def test_a_newer_pepper_signs_and_an_older_one_verifies(acme: Tenant, ann: Person, settings: Any) -> None:
+    newest, old = new_key(), read_key_file(settings.KEYS_DIR, "pepper")
+    for pepper, is_valid in ((f"{newest},{old}", True), (newest, False), (f"{newest},{old}", True)):
+        settings.PEPPER_KEY = pepper
+        assert ((Action.STAFF in allowed(ann, acme)), named() == []) == (is_valid, is_valid)
+    enrol(ann)
+    settings.PEPPER_KEY = newest
+    assert Action.STAFF in allowed(ann, acme)
+
+
+def test_the_migration_signs_what_exists(acme: Tenant, ann: Person) -> None:
+    Person.objects.update(mac=b"")
+    Membership.objects.update(mac=b"")
+    Tenant.objects.update(members_mac=b"", members_seq=0)
+    assert (allowed(ann, acme), len(list(problems()))) == (set(), 4)
+    import_module("memory.migrations.0006_sign_people_and_memberships").sign(apps, connection.schema_editor())
+    assert (Action.STAFF in allowed(ann, acme), named()) == (True, [])
