@@ -298,6 +298,7 @@ SPECTACULAR_SETTINGS = {
         "ProposalStateEnum": "audit.models.PROPOSAL_STATES",
         "RemovalStateEnum": "audit.models.REMOVAL_STATES",
         "MemoryStateEnum": ["active", "discarded"],
+        "ActorKindEnum": "audit.models.ActorKind.values",
         "AskerKindEnum": ["person", "operator"],
         "MemoryKindEnum": "memory.models.Kind.values",
         "RecordingKindEnum": "memory.recording.interactions.KINDS",

@@ -19,6 +19,7 @@ from django.utils import timezone
 from audit.bulk import Prepared
 from config.keyring import is_proven, macs
 from memory.access import authority
+from memory.access.roles import live_prefixes
 from memory.errors import Invalid, KeyRejected, KeySuspended, NotFound
 from memory.models import Agent, AgentKey, TenantKey
 
@@ -82,6 +83,8 @@ def either_key(key: str, *, exchanges: bool = False) -> AgentKey | TenantKey:
             raise KeyRejected("The key is not valid.")
         if row.agent.keys_suspended:
             require_not_suspended(row.agent, exchanges=exchanges)
+    elif prefix not in live_prefixes(row.tenant):
+        raise KeyRejected("The key is not valid.")
     now = timezone.now()
     if row.last_used_at is None or abs(now - row.last_used_at) > TOUCH_EVERY:
         # A key is valid even if its last use cannot be written, for example because the disk is full. On SQLite, a

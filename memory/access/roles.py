@@ -1,8 +1,8 @@
 """What people may do in a tenant, by their role. No action shows the content of a memory.
 
 Each membership has a MAC under the pepper. Each tenant counts the changes of its memberships, and has a MAC of this
-number and of all memberships together. So a membership that somebody inserts, changes or puts back with SQL gives
-nothing. The same is true of a person's row.
+number, of all memberships together, and of the prefixes of its valid keys and open invitations. So a membership, key or
+invitation that somebody inserts, changes or puts back with SQL gives nothing. The same is true of a person's row.
 """
 
 import json
@@ -12,11 +12,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db import transaction
+from django.db.models import Prefetch, QuerySet
 
 from audit.verify import ILL_FORMED, Problem, is_ill_formed
 from config.keyring import is_proven, macs
-from memory.models import Membership, Person, Role, Tenant
+from memory.models import Invitation, Membership, Person, Role, Tenant, TenantKey
 
 
 class Action(Enum):
@@ -79,7 +80,7 @@ def _by_tenant(memberships: QuerySet[Membership]) -> dict[int, dict[int, str]]:
     try:
         rows = groupby(memberships.select_related("tenant").order_by("tenant_id"), attrgetter("tenant"))
         signed = [(tenant, _signed(tenant, group)) for tenant, group in rows]
-        return {tenant.pk: roles for tenant, roles in signed if is_proven(tenant.members_mac, _text(tenant, roles))}
+        return {tenant.pk: roles for tenant, roles in signed if _is_whole(tenant, roles)}
     except ILL_FORMED as error:
         if not is_ill_formed(error):
             raise
@@ -91,17 +92,42 @@ def _signed(tenant: Tenant, rows: Iterable[Membership]) -> dict[int, str]:
     return {row.person_id: row.role for row in rows if is_proven(row.mac, _text(tenant, [row.person_id, row.role]))}
 
 
+def _is_whole(tenant: Tenant, roles: Mapping[int, str]) -> bool:
+    return is_proven(tenant.members_mac, _text(tenant, roles))
+
+
+def live_prefixes(tenant: Tenant) -> list[str]:
+    """The prefixes of the tenant's keys and invitations that count."""
+    try:
+        is_whole = _is_whole(tenant, _signed(tenant, tenant.memberships.all()))
+        return tenant.live_prefixes.split() if is_whole else []
+    except ILL_FORMED as error:
+        if not is_ill_formed(error):
+            raise
+        return []
+
+
 def _text(tenant: Tenant, signed: Mapping[int, str] | list[Any]) -> str:
     """The text for the MAC of one membership (a list), or of all roles in the tenant."""
-    return f"memberships/{json.dumps([tenant.pk, tenant.members_seq, signed], default=repr, sort_keys=True)}"
+    values = [tenant.pk, tenant.members_seq, tenant.live_prefixes, signed]
+    return f"memberships/{json.dumps(values, default=repr, sort_keys=True)}"
 
 
-def sign_roles(tenant: Tenant, roles: Mapping[int, str]) -> None:
-    """Make these the only roles that count in the tenant. The caller must have locked the tenant's row."""
+def set_live(tenant_id: int, added: str = "", *, removed: Iterable[str] = ()) -> None:
+    """Sign a new key or invitation of the tenant, and end others. The arguments are their prefixes."""
+    with transaction.atomic():
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant_id)
+        sign_roles(tenant, roles_in(tenant), {*live_prefixes(tenant), added} - {*removed})
+
+
+def sign_roles(tenant: Tenant, roles: Mapping[int, str], live: Iterable[str]) -> None:
+    """Make these the only roles, and the only prefixes of keys and invitations, that count in the tenant. The caller
+    must have locked the tenant's row."""
+    tenant.live_prefixes = " ".join(sorted(live)).strip()
     seq: Any = tenant.members_seq  # by SQL, SQLite stores any type
     tenant.members_seq = seq + 1 if isinstance(seq, int) else 1
     tenant.members_mac = macs(_text(tenant, roles))[0]
-    tenant.save(update_fields=["members_seq", "members_mac"])
+    tenant.save(update_fields=["members_seq", "members_mac", "live_prefixes"])
     rows = [
         tenant.memberships.model(tenant=tenant, person_id=person, role=role, mac=macs(_text(tenant, [person, role]))[0])
         for person, role in roles.items()
@@ -112,17 +138,24 @@ def sign_roles(tenant: Tenant, roles: Mapping[int, str]) -> None:
 
 
 def problems() -> Iterator[Problem]:
-    """Yield each person and membership that does not count, and each tenant whose memberships do not count."""
+    """Yield what does not count: people, memberships, open keys and invitations of tenants, and tenants."""
     for person in Person.objects.order_by("pk"):
         if not person.is_proven():
             yield Problem("", 0, f"person {person.pk} {_CHANGED}: a superuser must deactivate and reactivate them")
-    for tenant in Tenant.objects.prefetch_related("memberships").order_by("pk"):
+    for tenant in Tenant.objects.prefetch_related("memberships", _OPEN_KEYS, _OPEN_INVITATIONS).order_by("pk"):
         roles = _signed(tenant, tenant.memberships.all())
         for row in tenant.memberships.all():
             if row.person_id not in roles:
                 yield Problem(tenant.slug, 0, f"the membership of person {row.person_id} {_CHANGED}")
-        if not is_proven(tenant.members_mac, _text(tenant, roles)):
+        if not _is_whole(tenant, roles):
             yield Problem(tenant.slug, 0, f"a membership {_CHANGED}: a superuser must set or remove each role here")
+            continue
+        live = tenant.live_prefixes.split()
+        for each in (*tenant.keys.all(), *tenant.invitations.all()):
+            if each.prefix not in live:
+                yield Problem(tenant.slug, 0, f"the {each._meta.verbose_name} {each.prefix} {_CHANGED}")
 
 
+_OPEN_KEYS = Prefetch("keys", TenantKey.objects.filter(revoked_at=None))
+_OPEN_INVITATIONS = Prefetch("invitations", Invitation.objects.filter(used_at=None))
 _CHANGED = "was changed outside the service, so it gives no access"

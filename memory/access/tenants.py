@@ -8,7 +8,7 @@ from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 
 from memory.access.authentication import new_key
-from memory.access.roles import sign_roles
+from memory.access.roles import set_live, sign_roles
 from memory.errors import AlreadyExists, Invalid, NotFound
 from memory.models import Tenant, TenantKey
 
@@ -20,7 +20,7 @@ def create(slug: str, *, name: str = "") -> Tenant:
     try:
         with transaction.atomic():
             tenant.save()
-            sign_roles(tenant, {})
+            sign_roles(tenant, {}, ())
     except IntegrityError:
         raise AlreadyExists("A tenant with this name already exists.") from None
     return tenant
@@ -67,13 +67,17 @@ def issue_key(slug: str, *, label: str = "") -> str:
     if tenant is None:
         raise NotFound(f"The tenant {slug} does not exist.")
     prefix, mac, key = new_key(TenantKey, tenant.pk)
-    TenantKey.objects.create(tenant=tenant, prefix=prefix, mac=mac, label=label)
+    with transaction.atomic():
+        TenantKey.objects.create(tenant=tenant, prefix=prefix, mac=mac, label=label)
+        set_live(tenant.pk, prefix)
     return key
 
 
 def revoke_key(slug: str, prefix: str) -> None:
     """Revoke a key. A key that is already revoked does not change. Raises NotFound."""
-    keys = TenantKey.objects.filter(tenant__slug=slug, prefix=prefix)
-    if not keys.exists():
-        raise NotFound("The tenant has no key with this prefix.")
-    keys.filter(revoked_at=None).update(revoked_at=timezone.now())
+    with transaction.atomic():
+        key = TenantKey.objects.filter(tenant__slug=slug, prefix=prefix).first()
+        if key is None:
+            raise NotFound("The tenant has no key with this prefix.")
+        TenantKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
+        set_live(key.tenant_id, removed=[prefix])

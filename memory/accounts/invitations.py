@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from config.keyring import is_proven, macs
 from memory.access.authentication import new_prefix
-from memory.access.roles import Action, may
+from memory.access.roles import Action, live_prefixes, may, set_live
 from memory.accounts import memberships, people
 from memory.errors import AlreadyExists, Invalid, InvalidLink, NotAllowed
 from memory.mail import letters
@@ -51,13 +51,16 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
         row = memberships.require_tenant(tenant.pk, by)
         if Membership.objects.filter(tenant=row, person__email=email).exists():
             raise AlreadyExists("A member of the tenant has this address. Change their role instead.")
-        Invitation.objects.filter(tenant=row, address=email, used_at=None).delete()
+        earlier = Invitation.objects.filter(tenant=row, address=email, used_at=None)
+        replaced = list(earlier.values_list("prefix", flat=True))
+        earlier.delete()
         prefix, secret = new_prefix(), secrets.token_urlsafe(_SECRET)
         invitation = Invitation(
             tenant=row, address=email, role=role, invited_by=by, prefix=prefix, made_at=timezone.now()
         )
         invitation.mac = macs(_text(invitation, secret))[0]
         invitation.save()
+        set_live(row.pk, prefix, removed=replaced)
     return f"{prefix}_{secret}"
 
 
@@ -71,7 +74,9 @@ def withdraw(invitation: Invitation, by: Person) -> None:
     """Delete an invitation, unless it was used. Raises NotFound."""
     with transaction.atomic():
         memberships.require_tenant(invitation.tenant_id, by)
-        Invitation.objects.filter(pk=invitation.pk, used_at=None).delete()
+        deleted, _ = Invitation.objects.filter(pk=invitation.pk, used_at=None).delete()
+        if deleted:
+            set_live(invitation.tenant_id, removed=[invitation.prefix])
 
 
 def look(token: str) -> Opened:
@@ -127,6 +132,7 @@ def _use(row: Invitation, person: Person) -> None:
         raise AlreadyExists("You are already a member of this tenant.")
     memberships.set_role(row.tenant_id, person.pk, row.role)
     Invitation.objects.filter(pk=row.pk).update(used_at=timezone.now())
+    set_live(row.tenant_id, removed=[row.prefix])
 
 
 def _opened(row: Invitation) -> Opened:
@@ -155,6 +161,8 @@ def _proven(token: str, *, is_locked: bool = False) -> Invitation:
         raise InvalidLink("This invitation has expired. Ask for a new one.")
     if not may(row.invited_by, Action.STAFF, row.tenant):
         raise InvalidLink("The person who sent this invitation may no longer invite people. Ask for a new invitation.")
+    if prefix not in live_prefixes(row.tenant):  # put back with SQL
+        raise InvalidLink("This link is not valid.")
     return row
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
-from memory.access.roles import Action, manages, may, roles_in, sign_roles
+from memory.access.roles import Action, live_prefixes, manages, may, roles_in, sign_roles
 from memory.consent import requests
 from memory.errors import Invalid, LastOwner, NotAllowed, NotFound
 from memory.models import Membership, Person, Role, Tenant
@@ -42,10 +42,10 @@ def set_role(tenant_id: int, person_id: int, role: str | None) -> None:
     """
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant_id)
-        roles = roles_in(tenant) | {person_id: role}
+        roles, live = roles_in(tenant) | {person_id: role}, live_prefixes(tenant)
         if role is None:
             Membership.objects.filter(tenant=tenant, person_id=person_id).delete()
-        sign_roles(tenant, {person: role for person, role in roles.items() if role is not None})
+        sign_roles(tenant, {person: role for person, role in roles.items() if role is not None}, live)
 
 
 def sign_again(person_id: int) -> None:

@@ -13,7 +13,9 @@ def sign(apps, schema_editor):
         person.mac = macs(Person._signed_text(person))[0]
         person.save(update_fields=['mac'])
     for tenant in apps.get_model('memory', 'Tenant').objects.all():
-        sign_roles(tenant, dict(tenant.memberships.values_list('person_id', 'role')))
+        live = [*tenant.keys.filter(revoked_at=None), *tenant.invitations.filter(used_at=None)]
+        roles = dict(tenant.memberships.values_list('person_id', 'role'))
+        sign_roles(tenant, roles, [each.prefix for each in live])
 
 
 class Migration(migrations.Migration):
@@ -42,6 +44,11 @@ class Migration(migrations.Migration):
             model_name='tenant',
             name='members_seq',
             field=models.PositiveBigIntegerField(db_default=0, default=0, editable=False),
+        ),
+        migrations.AddField(
+            model_name='tenant',
+            name='live_prefixes',
+            field=models.TextField(db_default='', default='', editable=False),
         ),
         migrations.RunPython(sign, migrations.RunPython.noop),
     ]

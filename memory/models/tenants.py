@@ -37,9 +37,10 @@ class Tenant(RefinementLimits):
         "model tokens a month", null=True, blank=True, help_text="maximum number of tokens in a calendar month (UTC)"
     )
 
-    # Changed and signed together with the memberships (memory/access/roles.py).
+    # Signed together with the memberships (memory/access/roles.py).
     members_seq = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
     members_mac = models.BinaryField(max_length=32, null=True)
+    live_prefixes = models.TextField(default="", db_default="", editable=False)  # of valid keys and open invitations
 
     def __str__(self) -> str:
         return self.slug

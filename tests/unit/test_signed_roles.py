@@ -8,10 +8,12 @@ from django.apps import apps
 from django.db import connection
 
 from config.keyfiles import new_key, read_key_file
+from memory.access import tenants
+from memory.access.authentication import either_key
 from memory.access.roles import Action, manages, may, problems, tenant_ids
-from memory.accounts import memberships, people
-from memory.errors import NotAllowed
-from memory.models import Agent, Membership, Person, Role, Tenant
+from memory.accounts import invitations, memberships, people
+from memory.errors import InvalidLink, KeyRejected, NotAllowed
+from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
 from tests.commands.calling import run
 from tests.members import join
 from tests.second_factors import enrol
@@ -102,6 +104,29 @@ def test_a_removed_membership_cannot_be_put_back_alone(acme: Tenant, ann: Person
         assert any("acme a membership was changed" in problem for problem in named())
 
 
+def test_a_tenant_key_or_invitation_cannot_be_put_back(acme: Tenant, ann: Person) -> None:
+    key, token = tenants.issue_key("acme"), invitations.invite(acme, "lee@acme.test", Role.ADMIN, ann)
+    prefix, invitation = key.split("_")[1], Invitation.objects.get()
+    old = TenantKey.objects.get(prefix=prefix)
+    before = Tenant.objects.get(pk=acme.pk)
+    assert (either_key(key), invitations.look(token).role, named()) == (old, Role.ADMIN, [])
+    tenants.revoke_key("acme", prefix)
+    invitations.withdraw(invitation, ann)
+    for is_with_tenant in (False, True):
+        with undone():
+            old.save()
+            invitation.save(force_insert=True)
+            if is_with_tenant:  # the list of that time, with a membership that is newer
+                join(Person.objects.create_user("max@acme.test"), acme, Role.ADMIN)
+                before.save()
+            with pytest.raises(KeyRejected):
+                either_key(key)
+            with pytest.raises(InvalidLink):
+                invitations.look(token)
+            found = ("tenant key", "invitation") if not is_with_tenant else ("a membership",)
+            assert all(any(what in problem for problem in named()) for what in found)
+
+
 def test_a_membership_removed_by_sql_is_named_and_a_superuser_repairs_the_tenant(
     acme: Tenant, ann: Person, eve: Person
 ) -> None:
@@ -149,7 +174,7 @@ WRONG = [
         f"memory_membership SET {value}"
         for value in ("mac = 'x'", "mac = 7", "role = x'ff'", "role = CAST(x'ff' AS TEXT)")
     ),
-    *(f"memory_tenant SET {value}" for value in ("members_mac = 'x'", "members_seq = 'x'")),
+    *(f"memory_tenant SET {value}" for value in ("members_mac = 'x'", "members_seq = 'x'", "live_prefixes = 7")),
     *(f"memory_person SET {value}" for value in ("mac = 7", "generation = 'x'")),
 ]
 

@@ -130,15 +130,17 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
     """Describes the authentication in the schema."""
 
     target_class = KeyAuthentication
-    match_subclasses = True
     name = "key"
+    description = "An agent's key (`pal_…`) opens one silo. A tenant's key (`palt_…`) opens no silo"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        return {
-            "type": "http",
-            "scheme": "bearer",
-            "description": "An agent's key (`pal_…`) opens one silo. A tenant's key (`palt_…`) opens no silo",
-        }
+        return {"type": "http", "scheme": "bearer", "description": self.description}
+
+
+class ExchangeScheme(KeyScheme):
+    target_class = ExchangeAuthentication
+    name = "keyOrCode"
+    description = "An agent's key (`pal_…`), or a recovery code (`%s…`)" % recovery.FORM
 
 
 @cache
