@@ -1,6 +1,6 @@
 """The admin page of access requests and grants. People can revoke grants on this page."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from django.contrib.admin import register
@@ -13,7 +13,7 @@ from audit.consent import LAPSES, Scope, state_at
 from audit.models import AccessRequest, State
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin.base.actions import AdminAction
+from memory.admin.base.actions import AdminAction, Result
 from memory.admin.base.page import AgentFilter, ScopedAdmin, TenantFilter, actor_of, who_decides
 from memory.admin.plain_pages import reading
 from memory.consent import requests
@@ -45,9 +45,12 @@ class Revoke(AdminAction):
         if rest := len(rows) - running:
             yield f"Skips {several(rest, 'request')} without an active grant."
 
+    def run(self, page: Any, rows: Sequence[AccessRequest], by: Any, values: dict[str, Any]) -> Iterator[Result]:
+        agents = Agent.objects.select_related("tenant").in_bulk([row.agent_id for row in rows])
+        return super().run(page, rows, by, {"agents": agents})
+
     def do(self, row: AccessRequest, by: Any, values: dict[str, Any]) -> str:
-        agent = Agent.objects.select_related("tenant").get(pk=row.agent_id)
-        requests.revoke(agent, row.number, actor_of(by))
+        requests.revoke(values["agents"][row.agent_id], row.number, actor_of(by))
         return "grant revoked."
 
 
