@@ -17,10 +17,11 @@ from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from audit.bulk import Prepared
+from audit.verify import ILL_FORMED, is_ill_formed
 from config.keyring import is_proven, macs
 from memory.access import authority
 from memory.access.roles import live_prefixes
-from memory.errors import Invalid, KeyRejected, KeySuspended, NotFound
+from memory.errors import AuthorityBroken, Invalid, KeyRejected, KeySuspended, NotFound
 from memory.models import Agent, AgentKey, TenantKey
 
 _ALPHABET = string.ascii_lowercase + string.digits
@@ -71,7 +72,12 @@ def either_key(key: str, *, exchanges: bool = False) -> AgentKey | TenantKey:
     kind = _KINDS.get(form)
     if kind is None or len(prefix) != PREFIX_CHARACTERS or not prefix.isalnum() or not secret.isascii():
         raise KeyRejected("The key is not valid.")
-    rows: list[AgentKey | TenantKey] = _WITH_PREFIX[kind](prefix)
+    try:
+        rows: list[AgentKey | TenantKey] = _WITH_PREFIX[kind](prefix)
+    except ILL_FORMED as error:
+        if not is_ill_formed(error):
+            raise
+        raise AuthorityBroken("TENANT/AGENT") from None  # SQL wrote a value of a wrong type
     row = rows[0] if rows else None
     owner_id = getattr(row, _OWNERS[kind], 0)
     is_right = is_proven(row.mac if row else None, f"{_PURPOSES[kind]}/{owner_id}/{prefix}/{secret}")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.core.management import call_command
-from django.db import connection
 
 from audit.models import AuditEntry
 from memory.access import authority
@@ -18,8 +17,10 @@ from memory.mail import letters
 from memory.models import Agent, AgentKey
 from memory.silo.silo import Silo
 from memory.writing import edits
+from tests.commands.calling import run
 from tests.conftest import House, drop_guards
 from tests.steps import ME, PERSON, fresh, last_entry, problems, remember, says
+from tests.tampering import sql
 
 pytestmark = pytest.mark.database
 MALLORY = "mallory@evil.test"
@@ -108,13 +109,26 @@ def test_a_row_without_a_signature_opens_nothing(house: House) -> None:
 @pytest.mark.sqlite
 @pytest.mark.parametrize("name", ["rules", "authority_mac", "authority_key_id"])
 def test_a_value_of_a_wrong_type_is_a_broken_row(house: House, name: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"UPDATE memory_agent SET {name} = 12345 WHERE id = %s", [house.ada.pk])
+    sql(f"UPDATE memory_agent SET {name} = 12345 WHERE id = {house.ada.pk}")
     with pytest.raises(AuthorityBroken):
         agent_key(house.ada_key)
     assert problems(house.ada)
     repair.repair(house.ada.pk, "acme/ada", is_dry_run=False)
     assert agent_key(house.ada_key).agent == house.ada
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("change", ["claimed_at = x'ff'", "steward = CAST(x'ff' AS TEXT)", "retention = 'x'"])
+def test_a_row_that_cannot_be_read_is_broken(house: House, change: str) -> None:
+    sql("PRAGMA ignore_check_constraints = 1")
+    sql(f"UPDATE memory_agent SET {change} WHERE id = {house.ada.pk}")
+    with pytest.raises(AuthorityBroken):
+        agent_key(house.ada_key)
+    assert agent_key(house.bob_key).agent == house.bob
+    assert run("verify_audit", "--all").code == 1
+    assert run("repair_authority", "acme/ada").code == 0
+    assert agent_key(house.ada_key).agent == house.ada
+    sql("PRAGMA ignore_check_constraints = 0")
 
 
 def test_a_key_that_sql_inserted_opens_nothing(house: House) -> None:

@@ -140,7 +140,7 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 class ExchangeScheme(KeyScheme):
     target_class = ExchangeAuthentication
     name = "keyOrCode"
-    description = "An agent's key (`pal_…`), or a recovery code (`%s…`)" % recovery.FORM
+    description = f"An agent's key (`pal_…`), or a recovery code (`{recovery.FORM}…`)"
 
 
 @cache
