@@ -9,6 +9,7 @@ from django.apps import apps
 from django.core.management import call_command
 
 from audit.models import AuditEntry
+from config.keyring import keyring
 from memory.access import authority
 from memory.access.authentication import agent_key, new_key
 from memory.agents import lifecycle, repair, rule_changes
@@ -71,7 +72,7 @@ def test_the_attacks_cover_every_value() -> None:
     assert VALUES.keys() == set(authority.VALUES)
 
 
-@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("name", sorted(VALUES.keys() - {"is_steward_only"}))
 def test_a_value_that_sql_changed_closes_the_silo_until_it_is_repaired(house: House, name: str) -> None:
     [number] = remember(house.ada, "marmalade")
     lifecycle.change(fresh(house.ada), ME, system_prompt="You are Ada.", refinement_prompt="Keep every recipe.")
@@ -87,6 +88,17 @@ def test_a_value_that_sql_changed_closes_the_silo_until_it_is_repaired(house: Ho
     assert problems(house.ada) == []
     assert agent_key(house.ada_key).agent == house.ada
     assert says(house.ada, number).content == "marmalade"
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_a_repair_never_clears_is_steward_only(house: House, is_set: bool) -> None:
+    lifecycle.change(house.ada, ME, steward="sue@acme.test", is_steward_only=not is_set)
+    attack(house.ada, is_steward_only=is_set)
+    assert_closed(house)
+    repair.repair(house.ada.pk, "acme/ada", is_dry_run=False)
+    assert (fresh(house.ada).is_steward_only, problems(house.ada)) == (True, [])
+    repair.repair(house.ada.pk, "acme/ada", is_dry_run=False)
+    assert fresh(house.ada).is_steward_only
 
 
 def test_an_old_row_with_its_old_signature_opens_nothing(house: House) -> None:
@@ -188,6 +200,20 @@ def test_the_commands_repair_and_sign_again(house: House, settings: Any, capsys:
     old = settings.AUDIT_KEY or (settings.KEYS_DIR / "audit").read_text().strip()
     settings.AUDIT_KEY = f"{'A' * 43}=,{old}"
     assert any("older audit key" in each.problem for each in problems(house.ada))
-    call_command("rotate_audit_key")
+    attack(house.bob, steward=MALLORY)
+    ran = run("rotate_audit_key")
+    assert (ran.code, "settings of globex/bob were changed" in ran.err) == (1, True)
     assert problems(house.ada) == []
     assert agent_key(house.ada_key).agent == house.ada
+    call_command("repair_authority", "globex/bob")
+    assert (run("rotate_audit_key").code, problems(house.bob)) == (0, [])
+
+
+def test_an_older_audit_key_signs_nothing_new(house: House, settings: Any) -> None:
+    old = settings.AUDIT_KEY or (settings.KEYS_DIR / "audit").read_text().strip()
+    settings.AUDIT_KEY = f"{'A' * 43}=,{old}"
+    remember(house.ada, "marmalade")
+    lifecycle.change(house.ada, ME, steward="sue@acme.test")
+    lifecycle.issue_key(house.ada, ME)
+    newest = AuditEntry.objects.filter(agent_id=house.ada.pk).order_by("-seq")[:3].values_list("key_id", flat=True)
+    assert {*newest, fresh(house.ada).authority_key_id} == {keyring().audit[0].id}

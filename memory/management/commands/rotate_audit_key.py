@@ -4,8 +4,10 @@ from typing import Any
 
 from config.commandline import Task
 from config.commandline.progress import progress
+from config.errors import FAILED
 from config.keyring import keyring
 from memory.access import authority
+from memory.errors import AuthorityBroken, TrailShortened
 from memory.models import Agent
 from memory.writing import edits
 
@@ -17,13 +19,20 @@ class Command(Task):
         "older keys: they verify the entries that were written with them."
     )
 
-    def run(self, **options: Any) -> None:
+    def run(self, **options: Any) -> int:
         newest = keyring().audit[0].id
         older = Agent.objects.exclude(authority_key_id__in=(newest, "")).select_related("tenant").order_by("pk")
+        refused = 0
         with progress("signing", unit="agents", total=older.count()) as advance:
             for agent in older.iterator(chunk_size=500):
-                with edits.locked(agent) as row:
-                    authority.sign(row)
-                    row.save(update_fields=authority.SIGNATURE)
+                try:
+                    with edits.locked(agent) as row:
+                        authority.sign(row)
+                        row.save(update_fields=authority.SIGNATURE)
+                except (AuthorityBroken, TrailShortened) as error:
+                    refused += 1
+                    self.say(f"error: {error}")
                 advance(1)
-        self.stdout.write(f"every agent's row is signed with audit key {newest}")
+        if not refused:
+            self.stdout.write(f"every agent's row is signed with audit key {newest}")
+        return FAILED if refused else 0
