@@ -58,7 +58,7 @@ class Command(Task):
         plan = json.loads((FOLDER / "plan.json").read_text("utf-8"))
         operations.protect(agent, plan["protect_before"], ADMIN)
         session = self._refine(agent, plan["protect_during"])
-        self._figures(agent, session)
+        self._figures(agent, session, done.imported)
         self._merges(key, done.imported)
         problems = self._trail(agent)
         seconds = time.perf_counter() - started
@@ -75,8 +75,9 @@ class Command(Task):
         agent.refresh_from_db()
         return loop.refine(agent, trigger=DueReason.OVER_BUDGET, report=protect_once)
 
-    def _figures(self, agent: Agent, session: RefinementSession) -> None:
+    def _figures(self, agent: Agent, session: RefinementSession, imported: int) -> None:
         agent.refresh_from_db()
+        made = Memory.objects.of(agent).core().filter(number__gt=imported).count()
         table = Table(title=f"Refinement session {session.number}: {session.outcome}", title_justify="left")
         for heading in ("", "before", "after"):
             table.add_column(heading, justify="left" if not heading else "right")
@@ -87,7 +88,7 @@ class Command(Task):
             "target": f"{session.target_tokens:,} tokens (budget {session.budget_tokens:,})",
             "floor": f"{session.floor_tokens:,} tokens: sessions never cut below it",
             "exact duplicates removed": f"{session.duplicates_removed:,}, found by keyed digests, without reading",
-            "near-duplicates merged": f"{session.merged:,}, keeping every number, date, name and negation",
+            "near-duplicates merged": f"{session.merged:,} into {made:,}, keeping every number, date, name and negation",
             "constitutional": f"{agent.constitutional_count:,}, unchanged",
             "permanently deleted": "0: a rollback restores merged memories",
         }
