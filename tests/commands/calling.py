@@ -54,7 +54,7 @@ def run(name: str, *args: str, stdin: bytes = b"") -> Ran:
 def failed(ran: Ran, code: int, *words: str) -> str:
     """Assert that the command failed with this code, without a result or a traceback. Returns its last error line."""
     assert (ran.code, ran.out) == (code, ""), ran
-    assert "Traceback" not in ran.err
+    assert "Traceback" not in ran.err, ran.err
     assert ran.err, "there is no error message"
     for word in words:
         assert word in ran.err

@@ -64,7 +64,7 @@ class Client:
             now = self.request("GET", "memories/1")
             content = f"counted {int(now.json()['content'].split()[1]) + 1}"
             response = self.request("PATCH", "memories/1", {"content": content}, **{"If-Match": now.headers["ETag"]})
-            assert response.status_code in (200, 412)
+            assert response.status_code in (200, 412), response.text
             if response.status_code == 200:
                 self.counted += 1
                 return
