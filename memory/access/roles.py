@@ -151,9 +151,10 @@ def problems() -> Iterator[Problem]:
             yield Problem(tenant.slug, 0, f"a membership {_CHANGED}: a superuser must set or remove each role here")
             continue
         live = tenant.live_prefixes.split()
-        for each in (*tenant.keys.all(), *tenant.invitations.all()):
-            if each.prefix not in live:
-                yield Problem(tenant.slug, 0, f"the {each._meta.verbose_name} {each.prefix} {_CHANGED}")
+        for prefix in (each.prefix for each in tenant.keys.all() if each.prefix not in live):
+            yield Problem(tenant.slug, 0, f"the tenant key {prefix} {_CHANGED}")
+        for prefix in (each.prefix for each in tenant.invitations.all() if each.prefix not in live):
+            yield Problem(tenant.slug, 0, f"the invitation {prefix} {_CHANGED}")
 
 
 _OPEN_KEYS = Prefetch("keys", TenantKey.objects.filter(revoked_at=None))

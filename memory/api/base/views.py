@@ -137,7 +137,7 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
         return {"type": "http", "scheme": "bearer", "description": self.description}
 
 
-class ExchangeScheme(KeyScheme):
+class ExchangeScheme(KeyScheme):  # type: ignore[no-untyped-call]
     target_class = ExchangeAuthentication
     name = "keyOrCode"
     description = f"An agent's key (`pal_…`), or a recovery code (`{recovery.FORM}…`)"

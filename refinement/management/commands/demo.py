@@ -88,7 +88,7 @@ class Command(Task):
             "target": f"{session.target_tokens:,} tokens (budget {session.budget_tokens:,})",
             "floor": f"{session.floor_tokens:,} tokens: sessions never cut below it",
             "exact duplicates removed": f"{session.duplicates_removed:,}, found by keyed digests, without reading",
-            "near-duplicates merged": f"{session.merged:,} into {made:,}, keeping every number, date, name and negation",
+            "near-duplicates merged": f"{session.merged:,} into {made:,}, with every number, date, name and negation",
             "constitutional": f"{agent.constitutional_count:,}, unchanged",
             "permanently deleted": "0: a rollback restores merged memories",
         }
