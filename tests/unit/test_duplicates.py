@@ -46,6 +46,20 @@ def test_all_duplicates_are_removed_in_one_entry_of_the_system(ada: Agent) -> No
     assert problems(ada) == []
 
 
+def test_very_many_duplicates_are_removed_in_parts(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a session, which a key may request, does not hold SQLite's writer for long."""
+    monkeypatch.setattr(duplicates, "MOST", 4)
+    remember(ada, *["tea", "milk"] * 4, tags=("a",))
+    remember(ada, "tea", tags=("b",))
+    removed = []
+    while duplicates.remove(ada).seq:
+        removed.append(last_entry(ada).detail["removed"])
+    assert (sum(removed), max(removed)) == (7, 3)
+    assert {says(ada, number).content for number in active(ada)} == {"tea", "milk"}
+    assert {tag for number in active(ada) for tag in says(ada, number).tags} == {"a", "b"}
+    assert (steps.fresh(ada).duplicate_tokens, problems(ada)) == (0, [])
+
+
 def test_constitutional_duplicates_all_stay(ada: Agent) -> None:
     remember(ada, "law", "law", "law")
     steps.protect(ada, 2, 3)
