@@ -185,6 +185,7 @@ _MEMORIES = st.fixed_dictionaries(
         "category": st.sampled_from(sorted(SCOPES)),
         "project": st.sampled_from(["", "site", "org/site-2"]),
         "origin": st.datetimes(timezones=st.just(UTC)).map(lambda at: at.isoformat()),
+        "is_instruction": st.booleans(),
     },
 )
 
@@ -206,6 +207,8 @@ def test_an_export_is_imported_without_changes(rows: list[dict[str, Any]]) -> No
     )
     assert first == second
     assert [row["content"] for row in second] == [row["content"] for row in rows]
+    apart = [row.get("is_instruction") is True and row.get("kind") != "journal" for row in rows]
+    assert ["is_instruction" in row for row in second] == apart
     assert list(done.warnings()) == []
 
 

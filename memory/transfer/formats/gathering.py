@@ -126,7 +126,8 @@ def draft_of(value: Mapping[str, Any]) -> Draft:
     dated = "origin" if value.get("origin") is not None else "created_at"
     origin = None if value.get(dated) is None else parse_moment(dated, value[dated])
     tags = () if value.get("tags") is None else value["tags"]
-    return Draft(value["content"], kind, category, project, tags, origin).checked()
+    is_instruction = kind == "core" and value.get("is_instruction") is True
+    return Draft(value["content"], kind, category, project, tags, origin, is_instruction=is_instruction).checked()
 
 
 def id_of(value: object) -> str:

@@ -24,7 +24,7 @@ from memory.transfer.formats.parts import EMPTY, HERE, MAX_NOTE, Found, LeftOut,
 MAX_LINE = 1_000_000  # bytes
 MAX_HELD = 256 * 2**20  # bytes of a pipe, because they are held in memory
 
-_READ = {"content", "created_at", "origin", "tags", "kind", "category", "project"}
+_READ = {"content", "created_at", "origin", "tags", "kind", "category", "project", "is_instruction"}
 # Keys of an export that are not imported, because the silo sets them again.
 _SET_BY_SILO = {"id", "scope", "tokens", "constitutional", "discarded_at", "superseded_by", "ref"}
 
