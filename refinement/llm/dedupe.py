@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from config.wording import several
 from refinement.llm.base import Message, Reply, Request, ToolCall, json_value, tool_calls
 from refinement.similarity import near_groups
 
@@ -125,7 +126,7 @@ class _Past:
         parts = [_INTRODUCTION]
         if self.merges:
             merged = sum(map(len, self.merges))
-            parts.append(f"It merged {merged} near duplicates into {len(self.merges)} memories.")
+            parts.append(f"It merged {merged} near duplicates into {several(len(self.merges), 'memory', 'memories')}.")
             parts.append("Of each group it kept the fullest wording.")
         if self.deleted:
             parts.append(f"It deleted {self.deleted} near duplicates and kept the fullest wording of each.")
