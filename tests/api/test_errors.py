@@ -10,7 +10,6 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from config import at_once
-from memory.api.base.views import MOST_AT_ONCE
 from memory.models import Agent, AgentKey
 from tests import steps
 from tests.api.calling import BASE, NDJSON, Caller
@@ -236,17 +235,17 @@ def test_a_key_above_its_rate_is_429_for_the_rest_of_the_minute(
     assert runtime.get("agent").status == 200
 
 
-def test_one_agent_cannot_occupy_all_threads(runtime: Caller, house: House) -> None:
-    sender = AgentKey, house.ada.pk
-    for _ in range(MOST_AT_ONCE - 1):
-        assert at_once.begin(sender, MOST_AT_ONCE)
+def test_one_agent_cannot_occupy_all_threads(runtime: Caller, house: House, settings: Any) -> None:
+    settings.WEB_THREADS, most, sender = 9, 4, (AgentKey, house.ada.pk)
+    for _ in range(most - 1):
+        assert at_once.begin(sender, most)
     for _ in range(3):  # a request, also a streamed or refused one, frees its place
         assert [runtime.get(path).status for path in ("memories", "export", "memories/99")] == [200, 200, 404]
-    assert at_once.begin(sender, MOST_AT_ONCE)
+    assert at_once.begin(sender, most)
     answer = runtime.get("memories")
     assert (answer.status, answer.codes, answer.headers["Retry-After"]) == (429, ["throttled"], "1")
     assert Caller(house.bob_key).get("memories").status == 200
-    for _ in range(MOST_AT_ONCE):
+    for _ in range(most):
         at_once.end(sender)
     assert runtime.get("memories").status == 200
 

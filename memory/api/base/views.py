@@ -53,7 +53,6 @@ CHALLENGE = 'Bearer realm="palimpsest"'  # sent with every 401 (RFC 6750, sectio
 MAX_HEADER = 200  # characters of Authorization; a key has 60
 WINDOW = 60  # seconds
 KEPT = timedelta(days=1)  # how long an Idempotency-Key is remembered
-MOST_AT_ONCE = 16  # requests of one agent or tenant in one process: half of its threads
 MAX_KEY = 200  # characters of an Idempotency-Key
 
 IDEMPOTENCY_KEY = OpenApiParameter(
@@ -189,7 +188,7 @@ class View(APIView):
         require_client(request)
         owner = getattr(request.auth, "agent_id", None) or getattr(request.auth, "tenant_id", None)
         sender = type(request.auth), owner
-        if not at_once.begin(sender, MOST_AT_ONCE):
+        if not at_once.begin(sender, max(1, settings.WEB_THREADS // 2)):
             raise Throttled(1)
         self.sender = sender
 
