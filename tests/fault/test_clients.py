@@ -4,8 +4,8 @@ They write, revise one memory, search, read the context, repeat requests and ref
 """
 
 import random
-import time
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
