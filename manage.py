@@ -27,8 +27,9 @@ def main() -> None:
         sys.stderr.write(f"error: {wrong}\n")
         sys.exit(2)
     except DatabaseError as trouble:  # Django's own commands: migrate, check
-        advice = "check that it runs, DATABASE_URL, and write access to VAR_DIR."
-        sys.stderr.write(f"error: The database cannot be used ({type(trouble).__name__}): {advice}\n")
+        from config.database import advice
+
+        sys.stderr.write(f"error: The database cannot be used ({type(trouble).__name__}): {advice(trouble)}\n")
         sys.exit(2)
 
 

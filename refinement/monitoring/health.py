@@ -5,13 +5,14 @@ from tempfile import TemporaryFile
 
 from django.conf import settings
 from django.db import Error as DatabaseError
-from django.db import ProgrammingError, connection
+from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
 from config import queue
+from config.database import advice
 from config.errors import ConfigurationError
 from config.keyring import keyring
 from memory.models import Agent
@@ -46,10 +47,7 @@ def _database() -> str:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1 FROM memory_agent LIMIT 1")  # fails without the tables
     except DatabaseError as error:
-        is_table_missing = isinstance(error, ProgrammingError) or "no such table" in str(error)
-        return (
-            _NOT_MIGRATED if is_table_missing else "cannot be used: check that it runs and that DATABASE_URL is right"
-        )
+        return _NOT_MIGRATED if "migrate" in (cause := advice(error)) else f"cannot be used: {cause.rstrip('.')}"
     return _NOT_MIGRATED if missing else OK
 
 
@@ -83,9 +81,12 @@ def _disk() -> str:
 
 def _queue() -> str:
     try:
-        return "cannot be reached: check that Redis runs and that REDIS_URL is right" if queue.problem() else OK
+        queue.depth()
+    except queue.QueueUnreachable:
+        return "cannot be reached: check that Redis runs and that REDIS_URL is right"
     except DatabaseError:
         return "is in the database, which cannot be used"
+    return OK
 
 
 def problems() -> list[str]:

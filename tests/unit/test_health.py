@@ -15,6 +15,7 @@ from django.test import Client
 from django_q.models import Schedule
 
 from config import queue
+from config.database import advice
 from memory.models import Agent
 from refinement.models import Provider
 from refinement.providers import Availability
@@ -83,8 +84,21 @@ def test_it_is_unready_without_a_database(
         patch.setattr(type(connections["default"]), "cursor", fails)
         response = client.get("/readyz")
     assert (response.status_code, response.json()["status"]) == (503, "unready")
-    assert response.json()["database"].startswith("cannot be used")
+    assert response.json()["database"].startswith("cannot be used: check that it runs")
     assert b"10.0.0.7" not in response.content
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('FATAL:  database "x" does not exist', "the database in DATABASE_URL does not exist"),
+        ('FATAL:  role "x" does not exist', "refuses the user or the password"),
+        ('FATAL:  password authentication failed for user "x"', "refuses the user or the password"),
+        ("database is locked", "check that it runs"),
+    ],
+)
+def test_a_text_of_the_database_is_translated_and_not_quoted(text: str, words: str) -> None:
+    assert words in advice(OperationalError(f"connection to server at 10.0.0.7 failed: {text}"))
 
 
 def test_it_is_unready_without_all_migrations(client: Client, db: None) -> None:
