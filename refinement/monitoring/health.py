@@ -101,11 +101,12 @@ def _workers() -> str:
 def _models() -> str:
     """A text about the errors of the configuration, and about the providers that are not called now. It names no model,
     because a model is a tenant's setting."""
-    wrong = probe.problems(Agent.objects.filter(memory_enabled=True).values_list("model", flat=True).distinct())
+    models = set(Agent.objects.filter(memory_enabled=True).values_list("model", flat=True).distinct())
+    wrong = probe.problems(models)
     waits = (
         f"{'a model of ' if '/' in name else ''}{providers.of(name)} does not respond and is not called until "
         f"{until:%Y-%m-%d %H:%M:%S} UTC"
         for name, until in providers.closed().items()
-        if name not in wrong and not name.isdigit()  # a number: closed only for one agent
+        if name in models - wrong.keys() or ("/" not in name and not name.isdigit())  # a number: only for one agent
     )
     return "; ".join([*sorted({problem.rstrip(".") for problem in wrong.values()}), *dict.fromkeys(waits)]) or OK

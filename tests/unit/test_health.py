@@ -19,6 +19,7 @@ from config.database import advice
 from memory.models import Agent
 from refinement.models import Provider
 from refinement.providers import Availability
+from tests import refining
 from tests.conftest import House
 from tests.privacy import logbook
 from tests.privacy.marker import unique
@@ -50,7 +51,7 @@ def test_healthz_needs_no_database_and_no_keys(client: Client, settings: Any, tm
     assert client.get("/")["Location"] == "/admin/"
 
 
-def test_readyz_names_each_part_stopped_workers_and_unavailable_models(client: Client, db: None) -> None:
+def test_readyz_names_each_part_stopped_workers_and_unavailable_models(client: Client, ada: Agent) -> None:
     response = client.get("/readyz")
     parts = {
         "status": "ok",
@@ -67,10 +68,11 @@ def test_readyz_names_each_part_stopped_workers_and_unavailable_models(client: C
     Schedule.objects.update(next_run=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert ready(client, "workers") == (200, "no worker has looked for due agents since 2026-01-02 03:04:05 UTC")
     with time_machine.travel("2026-01-02T03:04:05Z", tick=False):
-        Provider.objects.create(name="openai/gpt", has_answered=True)
-        Availability("openai/gpt", Agent(pk=1, tenant_id=1)).failed(60)
+        refining.change(ada, model="ollama/gpt")
+        Provider.objects.create(name="ollama/gpt", has_answered=True)
+        Availability("ollama/gpt", ada).failed(60)
         until = "2026-01-02 03:05:05 UTC"
-        assert ready(client, "models") == (200, f"a model of openai does not respond and is not called until {until}")
+        assert ready(client, "models") == (200, f"a model of ollama does not respond and is not called until {until}")
 
 
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
