@@ -65,7 +65,7 @@ def test_a_full_disk_kills_no_process_and_reading_continues(small_disk: Path) ->
             ):
                 status, text = serving.request(method, path, body, TOKEN if path == "metrics" else key)
                 assert status == 200, (path, status, text)
-        large = {"memories": [{"content": f"{number} {'words ' * 1_000}"} for number in range(200)]}
+        large = {"memories": [{"content": f"{number} {'words ' * 1_000}"} for number in range(160)]}
         assert serving.request("POST", "api/v1/memories/batch", large, key)[0] == 503
         status, text = serving.request("GET", "readyz")
         assert (status, json.loads(text)["disk"][:47]) == (200, "cannot be written (No space left on device): ch")
