@@ -23,7 +23,7 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump contains keys an
 BASE_DIR = Path(__file__).resolve().parent.parent
 TEMPLATES_DIR = BASE_DIR / "templates" if IN_CHECKOUT else BASE_DIR / "config" / "templates"
 
-VAR_DIR = Path(env.text("VAR_DIR", str(BASE_DIR / "var")))
+VAR_DIR = env.data_folder()
 KEYS_DIR = Path(env.text("KEYS_DIR", str(VAR_DIR / "keys")))
 DATA_DIR = VAR_DIR / "data"
 # Folders for memory files and vaults. Absolute, so that they do not depend on the current folder.
