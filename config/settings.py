@@ -13,7 +13,7 @@ from typing import Any
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.templatetags.static import static
 
-from config import IN_CHECKOUT
+from config import IN_CHECKOUT, __version__
 from config import environment as env
 from config.logs import LOGGING as LOGGING
 
@@ -288,7 +288,7 @@ DRF_STANDARDIZED_ERRORS = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Palimpsest API",
     "DESCRIPTION": "Long-term memory that AI agents refine themselves.",
-    "VERSION": "v1",
+    "VERSION": __version__,
     "SORT_OPERATIONS": False,  # the order of the URL patterns
     "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "memory.api.base.schema.add_tags"],
     "SERVE_INCLUDE_SCHEMA": False,
