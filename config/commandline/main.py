@@ -42,7 +42,7 @@ def main() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115  if the caller closed it
     gc.set_threshold(COLLECT_EVERY)
     atexit.register(gc.freeze)  # skips the collection at exit, which takes another fifth of the start
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"  # not those of another project in the same terminal
     try:
         _run(sys.argv[1:])
     except KeyboardInterrupt:  # also while modules are still being imported

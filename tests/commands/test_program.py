@@ -7,13 +7,15 @@ import sys
 import tomllib
 from http.cookiejar import CookieJar
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 
 from config import __version__, environment
-from tests.commands.calling import NAMES, ROOT, Installation
+from memory.silo.silo import forget_unwrapped
+from tests.commands.calling import NAMES, ROOT, Installation, failed, run
 from tests.commands.serving import Serve
 
 
@@ -29,7 +31,7 @@ def test_help_lists_our_commands_in_a_few_words(service: Installation) -> None:
     rows = dict(re.findall(r"^  (\w+) +(.+)$", service.manage("help").out, re.M))
     assert sorted(rows) == sorted({*NAMES} - {"createsuperuser", "memory_rules"})
     assert (max(map(len, rows.values())) < 80, rows["serve"]) == (True, "Run the service")
-    assert "dbshell" in service.manage("help", "--commands").out
+    assert "dbshell" in service.manage("help", "--commands", DJANGO_SETTINGS_MODULE="mysite.settings").out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
@@ -59,6 +61,18 @@ def test_an_installed_wheel_keeps_data_in_a_folder_of_the_user(monkeypatch: pyte
     assert environment.data_folder() == Path("/data/palimpsest")
     monkeypatch.setenv("VAR_DIR", "/srv")
     assert environment.data_folder() == Path("/srv")
+
+
+def test_a_message_names_the_program_that_people_run(
+    db: None, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.KEYS_DIR = tmp_path
+    forget_unwrapped()
+    for name in ("manage.py", "palimpsest"):
+        for module in ("config.commandline", "config.keyring"):
+            monkeypatch.setattr(f"{module}.PROGRAM", name)
+        failed(run("verify_audit", "--all"), 2, f"'{name} create_keys'")
+        assert f"and '{name} worker' separately." in " ".join(run("serve", "--help").out.split())
 
 
 def test_serve_sets_up_a_new_service_in_any_folder(serve: Serve, tmp_path: Path) -> None:
