@@ -40,13 +40,15 @@ class BadHeads(ConfigurationError):
 
 def export(agent_id: int | None = None, earlier: Sequence[Head] = ()) -> dict[str, Any]:
     """Export the last entry of every trail, or of one agent's trail. The newest key signs the export (Ed25519). The
-    export has no content. A head of `earlier` stays if its entry is missing or different now.
+    export has no content. A head of `earlier` stays if its entry is missing or different now, or the trail is shorter.
 
     `{"format", "at", "heads": [{"agent_id", "agent", "seq", "mac", "at"}], "key_id", "public_key", "signature"}`
     """
     heads = {head["agent_id"]: head for head in _heads(agent_id)}
+    ends = {agent_id: head["seq"] for agent_id, head in heads.items()}
     changed = (head for head in earlier if heads.get(head["agent_id"]) != head)
-    heads |= {head["agent_id"]: head for head, _ in _lost(changed)}
+    kept = (head for head in changed if head["seq"] > ends.get(head["agent_id"], 0) or any(_lost([head])))
+    heads |= {head["agent_id"]: head for head in kept}
     key = keyring().heads[0]
     private = Ed25519PrivateKey.from_private_bytes(key.secret)
     signed: dict[str, Any] = {

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from audit.trail import Actor
 from config.errors import FAILED, MODEL, USAGE, DomainError
+from memory.access import authority
 from memory.errors import FileFault, FileOutsideRoots, MemoryDisabled
 from memory.models import Agent
 from memory.policy import switches
@@ -80,6 +81,7 @@ def collect(agent: Agent, name: str, options: Options, output: Output) -> None:
     """Analyse and trim the log of one agent. The output uses `name` for the agent. Raises GcFailed, Erased."""
     agent = Agent.objects.select_related("tenant").get(pk=agent.pk)  # it may have changed while others were processed
     try:
+        authority.require(agent)
         switches.require_on(agent)
         edits.require_key(agent)
         _collect(agent, name, options, output)

@@ -74,9 +74,7 @@ def require(agent: Agent, before: Agent | None = None) -> None:
 
 
 def is_signed(agent: Agent) -> bool:
-    """Whether the row has the signature of the service. The row of an agent without a trail has no signature yet."""
-    if not agent.audit_seq and not agent.authority_mac:
-        return True
+    """Whether the row has the signature of the service."""
     with suppress(*ILL_FORMED):
         secrets = [key.secret for key in keyring().audit if key.id == agent.authority_key_id]
         return any(hmac.compare_digest(_mac(secret, agent), bytes(agent.authority_mac)) for secret in secrets)

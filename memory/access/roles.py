@@ -78,7 +78,7 @@ def roles_in(tenant: Tenant) -> dict[int, str]:
 def _by_tenant(memberships: QuerySet[Membership]) -> dict[int, dict[int, str]]:
     """The roles that count, by tenant and person. The queryset must contain all memberships of a tenant, or none."""
     try:
-        rows = groupby(memberships.select_related("tenant").order_by("tenant_id"), attrgetter("tenant"))
+        rows = groupby(memberships.select_related("tenant", "person").order_by("tenant_id"), attrgetter("tenant"))
         signed = [(tenant, _signed(tenant, group)) for tenant, group in rows]
         return {tenant.pk: roles for tenant, roles in signed if _is_whole(tenant, roles)}
     except ILL_FORMED as error:
@@ -89,7 +89,11 @@ def _by_tenant(memberships: QuerySet[Membership]) -> dict[int, dict[int, str]]:
 
 def _signed(tenant: Tenant, rows: Iterable[Membership]) -> dict[int, str]:
     """The roles of the memberships whose own MAC is right."""
-    return {row.person_id: row.role for row in rows if is_proven(row.mac, _text(tenant, [row.person_id, row.role]))}
+    return {row.person_id: row.role for row in rows if is_proven(row.mac, _text(tenant, _values(row.person, row.role)))}
+
+
+def _values(person: Person, role: str) -> list[Any]:
+    return [person.pk, person.joined_at, role]  # `joined_at`: SQL could give the number to another person
 
 
 def _is_whole(tenant: Tenant, roles: Mapping[int, str]) -> bool:
@@ -99,7 +103,7 @@ def _is_whole(tenant: Tenant, roles: Mapping[int, str]) -> bool:
 def live_prefixes(tenant: Tenant) -> list[str]:
     """The prefixes of the tenant's keys and invitations that count."""
     try:
-        is_whole = _is_whole(tenant, _signed(tenant, tenant.memberships.all()))
+        is_whole = _is_whole(tenant, _signed(tenant, tenant.memberships.select_related("person")))
         return tenant.live_prefixes.split() if is_whole else []
     except ILL_FORMED as error:
         if not is_ill_formed(error):
@@ -128,9 +132,12 @@ def sign_roles(tenant: Tenant, roles: Mapping[int, str], live: Iterable[str]) ->
     tenant.members_seq = seq + 1 if isinstance(seq, int) else 1
     tenant.members_mac = macs(_text(tenant, roles))[0]
     tenant.save(update_fields=["members_seq", "members_mac", "live_prefixes"])
+    people = Person.objects.only("joined_at").in_bulk(roles)
     rows = [
-        tenant.memberships.model(tenant=tenant, person_id=person, role=role, mac=macs(_text(tenant, [person, role]))[0])
-        for person, role in roles.items()
+        tenant.memberships.model(
+            tenant=tenant, person_id=pk, role=role, mac=macs(_text(tenant, _values(people[pk], role)))[0]
+        )
+        for pk, role in roles.items()
     ]
     tenant.memberships.bulk_create(
         rows, update_conflicts=True, unique_fields=["person", "tenant"], update_fields=["role", "mac"]
@@ -142,7 +149,7 @@ def problems() -> Iterator[Problem]:
     for person in Person.objects.order_by("pk"):
         if not person.is_proven():
             yield Problem("", 0, f"person {person.pk} {_CHANGED}: a superuser must deactivate and reactivate them")
-    for tenant in Tenant.objects.prefetch_related("memberships", _OPEN_KEYS, _OPEN_INVITATIONS).order_by("pk"):
+    for tenant in Tenant.objects.prefetch_related("memberships__person", _OPEN_KEYS, _OPEN_INVITATIONS).order_by("pk"):
         roles = _signed(tenant, tenant.memberships.all())
         for row in tenant.memberships.all():
             if row.person_id not in roles:

@@ -164,5 +164,6 @@ def _is_proven(factor: Authenticator) -> bool:
 
 
 def _proof(factor: Authenticator) -> bytes:
-    text = f"palimpsest/authenticator-of/{factor.user.pk}/{factor.user.email}/{bytes(factor.seed).hex()}"
+    user = factor.user  # `joined_at`: SQL could give the number and address to another person
+    text = f"palimpsest/authenticator-of/{user.pk}/{user.joined_at}/{user.email}/{bytes(factor.seed).hex()}"
     return hmac.digest(_pepper(factor), text.encode(), "sha256")

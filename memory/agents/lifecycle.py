@@ -12,10 +12,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from audit import guards
 from audit.models import ActorKind, AuditEntry, Change, Operation
 from audit.trail import Actor
 from audit.waiting import advisory_lock
-from memory.access import tenants
+from memory.access import authority, tenants
 from memory.access.authentication import new_key
 from memory.agents import due_dates, prompts
 from memory.errors import AgentConsentRequired, AlreadyExists, FileFault, Invalid, NotFound, NotOpen
@@ -76,7 +77,8 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
         raise _refused_by_table(agent) from None
     agent.wrapped_key = new_wrapped_key(agent.pk)
     _set_cadence(agent)
-    agent.save(update_fields=["wrapped_key", "due_at"])
+    authority.sign(agent)
+    agent.save(update_fields=["wrapped_key", "due_at", *authority.SIGNATURE])
     return agent
 
 
@@ -173,10 +175,10 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     agent's side can issue keys. Raises AgentConsentRequired.
     """
     with edits.locked(agent) as row:
-        # This reads the trail, because SQL can change the rows of AgentKey.
+        # This reads the trail, because SQL can change the rows of AgentKey. A view could hide entries of the trail.
         issued = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.KEY_ISSUED)
         its_own = issued.filter(actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD))
-        if its_own.exists() or Change.objects.filter(agent_id=row.pk).exists():
+        if its_own.exists() or Change.objects.filter(agent_id=row.pk).exists() or guards.unexpected():
             raise AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
         return _issue_key(row, actor, label)
 

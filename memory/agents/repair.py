@@ -4,6 +4,7 @@ from typing import Any
 
 from django.db import transaction
 
+from audit import guards
 from audit.models import AuditEntry, Operation
 from audit.trail import Actor
 from audit.verify import chain, ill_formed
@@ -36,6 +37,8 @@ def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
         right |= dict(zip(_HEAD, head, strict=True))
         right["is_steward_only"] |= not _has(pk, "is_steward_only", False)  # only the agent's side clears it
         wrong = [name for name, value in right.items() if not _has(pk, name, value)]
+        if guards.unexpected():  # a view or a policy could show each query other rows
+            raise TrailChanged(_WITH_TRAIL.format(label, label))
         if is_dry_run or not (wrong or _is_unsigned(pk)):
             return wrong
         Agent.objects.filter(pk=pk).update(**right)

@@ -7,7 +7,6 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.access.authentication import require_valid_key
 from memory.api.base.bodies import Body, Choice, List, Page, Text, Whole
 from memory.api.base.errors import ChangedMeanwhile
 from memory.api.base.memory_out import CATEGORIES, MemoryOut, WithFile
@@ -22,6 +21,7 @@ from memory.vault import writer
 from memory.writing import operations
 
 MAX_BATCH = 500
+MAX_CHARACTERS = 1_000_000  # of a batch: the database is locked while they are encrypted and stored
 MAX_FOUND = 100
 MAX_QUERY = 2_000
 QUERY = (
@@ -133,8 +133,11 @@ class Memories(_Storing):
 class Batch(_Storing):
     @extend_schema(operation_id="memories_create_batch", request=BatchIn, responses={201: BatchOut}, parameters=_ONCE)
     def post(self, request: Request) -> Response:
-        """Store up to 500 memories, all or none."""
-        return Response({"results": self.store(self.payload(BatchIn)["memories"])}, status.HTTP_201_CREATED)
+        """Store up to 500 memories with 1,000,000 characters, all or none."""
+        memories = self.payload(BatchIn)["memories"]
+        if sum(len(memory["content"]) for memory in memories) > MAX_CHARACTERS:
+            raise Invalid("memories", f"must have at most {MAX_CHARACTERS:,} characters together: split the request")
+        return Response({"results": self.store(memories)}, status.HTTP_201_CREATED)
 
 
 class OneMemory(AgentView):
@@ -180,12 +183,13 @@ class Restore(AgentView):
 
 
 class Search(AgentView):
+    only_reads = True
+
     @extend_schema(operation_id="memories_search", request=SearchIn, responses=FoundPageOut)
     def post(self, request: Request) -> Response:
         """Find active memories. The best match is first. The query is content, so send it in the body. The
         query is not stored."""
         payload = self.payload(SearchIn)
-        require_valid_key()  # the body may arrive long after the first check; edits check again when they lock
         query, limit = payload.pop("q"), payload.pop("limit")
         found = reading.search(self.agent, query, filters=Filters(**payload), limit=limit)
         return Response({"results": [read.to_dict() | {"score": read.score} for read in found]})

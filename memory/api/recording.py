@@ -11,7 +11,6 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.access.authentication import require_valid_key
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Choice, List, Numbers, Text, Whole
 from memory.api.base.memory_out import CATEGORIES, WithFile
 from memory.api.base.views import IDEMPOTENCY_KEY, AgentView
@@ -174,6 +173,8 @@ class RetrievedOut(serializers.Serializer[Any]):
 
 
 class Retrieve(AgentView):
+    only_reads = True
+
     @extend_schema(operation_id="memories_retrieve", request=RetrieveIn, responses=RetrievedOut)
     def post(self, request: Request) -> Response:
         """Find memories that help with a question, and count each retrieval.
@@ -181,7 +182,6 @@ class Retrieve(AgentView):
         The query is content, so send it in the body. The query is not stored.
         """
         payload = self.payload(RetrieveIn)
-        require_valid_key()  # the body may arrive long after the first check
         found = retrieval.retrieve(self.agent, payload.pop("query"), **payload)
         results = [
             read.to_dict() | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}

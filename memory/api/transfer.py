@@ -1,7 +1,6 @@
 """API to export and import memories. An export is streamed. An import is read completely before it is stored. A large
 import is a job of a worker."""
 
-import select
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import chain
@@ -12,13 +11,12 @@ from django.http import HttpResponseBase, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
-from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, BodyParser, Choice, Text
 from memory.api.base.schema import ErrorOut
-from memory.api.base.views import AgentView
+from memory.api.base.views import AgentView, require_client
 from memory.transfer import exporting, import_jobs, importing
 from memory.transfer.export_formats import EXPORTS, HELP, Export, writer
 from memory.transfer.exporting import Losses, Writer
@@ -160,9 +158,9 @@ class Import(AgentView):
         query = self.query(ImportQuery)
         import_jobs.require_none(self.agent)
         body = cast(bytes, request.data or b"")  # without a body the framework gives an empty object
-        _require_client(request)
+        require_client(request)
         found = import_jobs.check_small(body, **query)
-        _require_client(request)
+        require_client(request)
         if found is not None:
             done = found.store(self.agent, self.actor)
             return Response(done.figures(query["format"]), status.HTTP_201_CREATED)
@@ -176,13 +174,3 @@ class ImportState(AgentView):
     def get(self, request: Request, number: int) -> Response:
         """Get the state of the agent's newest import job."""
         return Response(import_jobs.describe(self.agent, number))
-
-
-def _require_client(request: Request) -> None:
-    """Raise ParseError if the client has closed the connection. Then nobody waits for the work of this request."""
-    connection = request.META.get("gunicorn.socket")
-    if connection is not None:
-        poll = select.poll()
-        poll.register(connection, getattr(select, "POLLRDHUP", 0))  # only Linux has POLLRDHUP
-        if poll.poll(0):
-            raise ParseError("The client closed the connection. Nothing was imported.")

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.dispatch import Signal
 from django.utils import timezone
 
-from audit import consent, verify
+from audit import consent, guards, verify
 from audit.consent import OPEN, PROPOSABLE, PROPOSAL, REMOVALS, Person, Request, Scope, columns, same_address
 from audit.models import ASKS, CONSENT, AccessRequest, ActorKind, AuditEntry, Operation, State
 from audit.trail import Actor
@@ -306,8 +306,11 @@ def is_by(address: str, asker: str, asked_by: str = "") -> bool:
 
 
 def is_altered(agent: Agent, number: int) -> bool:
-    """Whether somebody altered the audit trail from entry `number` on."""
-    return any(verify.chain_since(agent.pk, agent.label, number, (agent.audit_seq, bytes(agent.audit_mac))))
+    """Whether somebody altered the audit trail from entry `number` on, or added something to a table, such as a view
+    that shows each query other rows. Call this after the reads: their locks keep the tables as they are."""
+    return bool(guards.unexpected()) or any(
+        verify.chain_since(agent.pk, agent.label, number, (agent.audit_seq, bytes(agent.audit_mac)))
+    )
 
 
 def deny(agent: Agent, number: int, actor: Actor) -> Request:

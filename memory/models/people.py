@@ -69,7 +69,7 @@ class Person(AbstractBaseUser):
         return is_proven(self.mac, self._signed_text())
 
     def _signed_text(self) -> str:
-        values = [self.pk, self.email, self.is_active, self.is_superuser, self.generation]
+        values = [self.pk, self.email, self.joined_at, self.is_active, self.is_superuser, self.generation]
         return f"person/{json.dumps(values, default=repr)}"
 
     # Every active person may open the admin. It shows only what the person's roles allow.

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from audit.trail import Actor
+from memory.access import authority
 from memory.errors import FileFault, Invalid, MemoryDisabled
 from memory.models import Agent, Kind, Source
 from memory.policy.validation import Draft, checked_content
@@ -48,6 +49,7 @@ def _require_current(agent: Agent) -> None:
     """Read the agent's row again. Check that the agent is not erased, that memory is on, and that the path of the
     memory file is the same. Raises Erased, MemoryDisabled, FileFault."""
     row = Agent.objects.select_related("tenant").get(pk=agent.pk)
+    authority.require(row)
     edits.require_key(row)
     if not row.memory_enabled:
         raise MemoryDisabled

@@ -84,7 +84,7 @@ def add(agent: Agent, key: AgentKey, body: bytes, format: str, project: str) -> 
         number = last.number + 1 if last else 1
         now = timezone.now()
         ImportJob(agent=row, number=number, key=key, format=format, project=project, moved_at=now).save()
-        ImportBody(agent=row, sealed=Silo.for_agent(row).seal_data(_BODY, number, body)).save()
+        ImportBody(agent=row, sealed=Silo.for_agent(row).seal_data(f"{_BODY}/{key.prefix}", number, body)).save()
         put(IMPORT_MEMORIES, row.pk, number)
         return number
 
@@ -134,7 +134,9 @@ def _run(job: ImportJob) -> str:
     if job.attempts > ATTEMPTS:
         raise Invalid("file", f"was given up, because the worker ended {ATTEMPTS} times. Split the file")
     silo = Silo.for_agent(job.agent)
-    body = silo.open_data(_BODY, job.number, bytes(ImportBody.objects.get(agent=job.agent).sealed))
+    body = silo.open_data(
+        f"{_BODY}/{job.key.prefix}", job.number, bytes(ImportBody.objects.get(agent=job.agent).sealed)
+    )
     found = importing.check_file(io.BytesIO(body), job.format, project=job.project)
     drafts = _read(found, MAX_ENTRIES)
     if drafts is None:

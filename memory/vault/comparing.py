@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from memory.access import authority
 from memory.access.authentication import require_valid_key
 from memory.errors import FileFault, NotAFile
 from memory.models import Agent, Memory, Source, VaultFile
@@ -67,6 +68,7 @@ def page(agent: Agent, *, after: int = 0, limit: int = _ROWS) -> Compared:
 def _files(agent: Agent) -> Iterator[Files]:
     """Open the files of the agent's vault without taking the lock."""
     switches.require_on(agent)
+    authority.require(agent)
     with unlocked(Path(agent.vault_path)) as disk:
         disk.require_no_other_owner(base.mark_of(agent))
         yield Files(Agent.objects.select_related("tenant").get(pk=agent.pk), disk)

@@ -95,6 +95,7 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     """Sync a locked vault. If a file cannot be written, the other files are still written. Then the first error is
     raised."""
     now = Agent.objects.select_related("tenant").get(pk=agent.pk)  # read under the lock
+    authority.require(now)
     if now.vault_path != agent.vault_path:
         raise FileFault(*_ANOTHER_VAULT)
     if not now.wrapped_key:
@@ -131,7 +132,9 @@ def _remove_erased(disk: Disk, agent: Agent) -> None:
     disk.give_up()
     with transaction.atomic():
         forget(agent)
-        for row in Agent.objects.select_for_update().filter(pk=agent.pk, wrapped_key=b""):
+        row = Agent.objects.select_for_update().get(pk=agent.pk)
+        authority.require(row)
+        if not row.wrapped_key:
             row.vault_path = ""
             authority.sign(row)
             row.save(update_fields=["vault_path", *authority.SIGNATURE])
@@ -145,6 +148,7 @@ def _changed_since(agent: Agent, seq: int) -> Iterator[int]:
 @contextmanager
 def opened(agent: Agent) -> Iterator[Disk]:
     """Open and lock the agent's vault. Raises FileFault, FileOutsideRoots, VaultBusy."""
+    authority.require(agent)
     with locked(Path(agent.vault_path)) as disk:
         mark = base.mark_of(agent)
         if not disk.require_no_other_owner(mark):

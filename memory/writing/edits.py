@@ -197,9 +197,10 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
         if not rows:
             raise errors.NotFound("The agent does not exist.")
         [row] = rows
-        if row.tenant_id == agent.tenant_id:  # the label needs the tenant, which is already loaded
-            row.tenant = agent.tenant
         authority.require(row, agent)
+        if row.tenant_id != agent.tenant_id:  # SQL changed it while this waited for the lock
+            raise errors.NotFound("The agent does not exist.")
+        row.tenant = agent.tenant  # the label needs it
         if request_key.get():
             require_valid_key(row)
         token = _locked_here.set(_locked_here.get() | {row.pk})

@@ -10,9 +10,10 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
+from config import at_once
 from config.keyring import keyring
 from memory.accounts import people
-from memory.admin.plain_pages.accounts import MOST_FAILURES, SIGN_IN_FAILED
+from memory.admin.plain_pages.accounts import MOST_FAILURES, SIGN_IN_FAILED, SIGN_INS_AT_ONCE
 from memory.models import Authenticator, Person
 from tests.admin.actions import html
 from tests.admin.conftest import PASSWORD, NewClient, SignedIn, code, enrolled, sign_in
@@ -197,3 +198,15 @@ def test_recorded_attempts_hold_no_secret(browser: NewClient, pat: Person) -> No
 def test_the_form_needs_a_csrf_token_and_redirects_to_no_other_host(browser: NewClient, pat: Person) -> None:
     assert sign_in(Client(enforce_csrf_checks=True), pat).status_code == 403
     assert sign_in(browser(), pat, next="https://evil.example/")["Location"] == "/admin/"
+
+
+def test_one_address_cannot_keep_a_process_busy_with_sign_ins(browser: NewClient, pat: Person) -> None:
+    sender = "sign-in", "127.0.0.1"
+    for _ in range(SIGN_INS_AT_ONCE):
+        assert at_once.begin(sender, SIGN_INS_AT_ONCE)
+    assert "Too many sign-ins" in html(sign_in(browser(), pat))
+    other = Client(REMOTE_ADDR="10.0.0.9")
+    assert sign_in(other, pat).status_code == 302
+    for _ in range(SIGN_INS_AT_ONCE):
+        at_once.end(sender)
+    assert sign_in(browser(), enrolled("lee@acme.test")).status_code == 302

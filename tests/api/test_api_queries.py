@@ -17,7 +17,7 @@ from tests.unit.test_queries import ADD, LOCK, RECORD, REPEATS, TAKE, asked
 pytestmark = pytest.mark.database
 
 KEY = ["SELECT memory_agentkey", "SELECT audit_auditentry"]  # with its agent; that no entry is later
-AGAIN = ["SELECT memory_agentkey"]  # was the key revoked? Not for an edit, if the trail has not grown.
+AGAIN = ["SELECT memory_agentkey"]  # after a read: was the key revoked in the meantime?
 FIRST_USE = ["UPDATE memory_agentkey"]  # at most once a minute
 CHANGED = ["SELECT memory_memory"]  # is the search index current?
 FOUND = ["SELECT memory_memory"]  # the rows of the results
@@ -40,8 +40,8 @@ def statements(call: Callable[[], Any]) -> list[str]:
 
 
 def test_the_first_use_of_a_key_is_stored_once(runtime: Caller) -> None:
-    assert statements(lambda: runtime.get("context")) == [*KEY, *FIRST_USE, *TAKE]
-    assert statements(lambda: runtime.get("context")) == [*KEY, *TAKE]
+    assert statements(lambda: runtime.get("context")) == [*KEY, *FIRST_USE, *TAKE, *AGAIN]
+    assert statements(lambda: runtime.get("context")) == [*KEY, *TAKE, *AGAIN]
 
 
 def test_storing_one_or_many_memories_takes_the_same_queries(used: Caller) -> None:
@@ -54,10 +54,10 @@ def test_storing_one_or_many_memories_takes_the_same_queries(used: Caller) -> No
 def test_a_search_checks_its_index_and_reads_its_results(used: Caller, ada: Agent) -> None:
     for query, limit, results in (("tea", 1, FOUND), ("tea", 100, FOUND), ("zebra", 10, [])):
         found = partial(used.post, "memories/search", {"q": query, "limit": limit})
-        assert statements(found) == [*KEY, *AGAIN, *CHANGED, *results]
+        assert statements(found) == [*KEY, *CHANGED, *results, *AGAIN]
     steps.remember(ada, "rooibos tea")
     found = partial(used.post, "memories/search", {"q": "rooibos"})
-    assert statements(found) == [*KEY, *AGAIN, *CHANGED, *TAKE, *FOUND]
+    assert statements(found) == [*KEY, *CHANGED, *TAKE, *FOUND, *AGAIN]
     assert found().ids == [4]
 
 
@@ -68,5 +68,5 @@ def test_a_list_of_sessions_takes_one_query_for_their_rollbacks(used: Caller, ad
     roll_back(steps.fresh(ada), What("session", many), steps.PERSON)
     listed: list[Any] = []
     queries = statements(lambda: listed.extend(used.get("refinement-sessions?limit=100").json["results"]))
-    assert queries == [*KEY, *SESSIONS, *ROLLBACKS]
+    assert queries == [*KEY, *SESSIONS, *ROLLBACKS, *AGAIN]
     assert [session["undone_by"] is not None for session in listed] == [True] + [False] * (many - 1)

@@ -15,9 +15,10 @@ from memory.agents import lifecycle
 from memory.api.base.views import CHALLENGE
 from memory.consent import claims
 from memory.models import Agent, AgentKey, TenantKey
+from memory.silo.silo import Silo
 from memory.writing import edits
 from tests import steps
-from tests.api.calling import BASE, Answer
+from tests.api.calling import BASE, Answer, Caller
 from tests.conftest import OPERATOR, House
 from tests.steps import ME, fresh
 
@@ -73,6 +74,28 @@ def test_a_key_exchanged_while_the_body_arrives_is_rejected(house: House, method
     assert AgentKey.objects.filter(agent=house.ada, revoked_at=None).count() == 1
     assert agent_key(keys[0]).agent.steward == ""
     assert steps.active(house.ada) == [1]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "memories/search"), ("GET", "memories"), ("GET", "context"), ("POST", "retrieve")]
+)
+def test_a_key_exchanged_during_a_read_gets_nothing_newer(
+    house: House, method: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, done = Silo.for_agent, []
+
+    def slow(agent: Agent) -> Silo:
+        if not done:
+            done.append(True)
+            with new_request():
+                claims.exchange(agent_key(house.ada_key), ME)
+                steps.remember(fresh(house.ada), "a secret that came later")
+        return real(agent)
+
+    monkeypatch.setattr(Silo, "for_agent", slow)
+    body = {"memories/search": {"q": "secret"}, "retrieve": {"query": "secret"}}.get(path)
+    answer = Caller(house.ada_key).ask(method, path, body)
+    assert (done, answer.status, b"secret" in answer.content) == ([True], 401, False)
 
 
 def test_a_tenant_key_revoked_while_the_body_arrives_is_rejected(house: House) -> None:

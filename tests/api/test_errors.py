@@ -9,7 +9,8 @@ from django.core.cache import cache
 from django.db import OperationalError, connection
 from django.test import Client
 
-from memory.models import Agent
+from config import at_once
+from memory.models import Agent, AgentKey
 from tests import steps
 from tests.api.calling import BASE, NDJSON, Caller
 from tests.conftest import House
@@ -22,7 +23,7 @@ def nested(depth: int) -> bytes:
 
 def test_an_invalid_body_is_refused(runtime: Caller, ada: Agent) -> None:
     contents = [b"NaN", b'"a", "content": "b"', b'"\xff"', b'"\\ud800"', nested(100), nested(100_000)]
-    contents.append(b'"a", "origin": ' + b"9" * 10_000)
+    contents += [b'"a", "origin": ' + b"9" * 10_000, b"[" + b"[]," * 200_000 + b"1]"]
     for raw, status, code in (
         *((b'{"content": ' + content + b"}", 400, "parse_error") for content in contents),
         (b"{", 400, "parse_error"),
@@ -232,6 +233,27 @@ def test_a_key_above_its_rate_is_429_for_the_rest_of_the_minute(
     assert stranger.get("agent").status == 200
     monkeypatch.setattr("memory.api.base.views.time.time", lambda: now + 60)
     assert runtime.get("agent").status == 200
+
+
+def test_one_agent_cannot_occupy_all_threads(runtime: Caller, house: House, settings: Any) -> None:
+    settings.WEB_THREADS, most, sender = 9, 4, (AgentKey, house.ada.pk)
+    for _ in range(most - 1):
+        assert at_once.begin(sender, most)
+    for _ in range(3):  # a request, also a streamed or refused one, frees its place
+        assert [runtime.get(path).status for path in ("memories", "export", "memories/99")] == [200, 200, 404]
+    assert at_once.begin(sender, most)
+    answer = runtime.get("memories")
+    assert (answer.status, answer.codes, answer.headers["Retry-After"]) == (429, ["throttled"], "1")
+    assert Caller(house.bob_key).get("memories").status == 200
+    for _ in range(most):
+        at_once.end(sender)
+    assert runtime.get("memories").status == 200
+
+
+def test_a_batch_has_a_limit_of_characters(runtime: Caller, ada: Agent) -> None:
+    before, body = steps.state(ada), {"memories": [{"content": "tea " * 2_400}] * 105}
+    answer = runtime.post("memories/batch", body)
+    assert (answer.status, answer.attrs, steps.state(ada)) == (422, ["memories"], before)
 
 
 @pytest.mark.usefixtures("rate_limit")

@@ -5,6 +5,7 @@ They write, revise one memory, search, read the context, repeat requests and ref
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -46,7 +47,9 @@ class Client:
     counted: int = 0
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
-        response = self.http.request(method, path, json=body, headers=headers)
+        """Send a request again while too many of this agent's requests run at the same time."""
+        while (response := self.http.request(method, path, json=body, headers=headers)).status_code == 429:
+            time.sleep(int(response.headers["Retry-After"]))
         assert response.status_code < 500, response.status_code
         return response
 

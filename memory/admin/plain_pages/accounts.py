@@ -29,6 +29,7 @@ from qrcode.image.svg import SvgPathImage
 from unfold.forms import AuthenticationForm
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from config import at_once
 from config.errors import DomainError
 from config.plain import plain
 from memory.accounts import invitations, people
@@ -40,6 +41,7 @@ from memory.models import Authenticator, Person
 NONCE = 32  # characters
 _NONCE = re.compile(rf"[0-9a-fA-F]{{{NONCE}}}")
 MAX_PASSWORD = 1_000  # characters
+SIGN_INS_AT_ONCE = 2  # of one address, in one process
 MOST_FAILURES = 100  # of one name, from all addresses, within AXES_COOLOFF_TIME
 SIGN_IN_FAILED = "The email address, the password or the code is wrong. Each code works only once."
 WRONG = "The present password or the code is wrong. Each code works only once: wait for the next one."
@@ -121,7 +123,13 @@ class SignInForm(AuthenticationForm):  # type: ignore[misc]  # Unfold comes with
     code = code_field("Code", "the six digits in your authenticator app", UnfoldAdminTextInputWidget)
 
     def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean()
+        sender = "sign-in", client_address(self.request)  # a check of a password takes much CPU time
+        if not at_once.begin(sender, SIGN_INS_AT_ONCE):
+            raise ValidationError("Too many sign-ins at the same time. Try again.", code="busy")
+        try:
+            cleaned: dict[str, Any] = super().clean()
+        finally:
+            at_once.end(sender)
         person = self.get_user()
         if person is not None:
             person.otp_device = people.is_verified(person, cleaned.get("code", ""))

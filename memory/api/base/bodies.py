@@ -16,6 +16,7 @@ from rest_framework.exceptions import APIException, ParseError, UnsupportedMedia
 from rest_framework.parsers import BaseParser
 
 MAX_DEPTH = 20  # nested lists and objects
+MAX_PARTS = 200_000  # brackets and braces: reading 8 MB of lists takes many seconds
 MAX_ERRORS = 10  # errors of one list in a response
 OPTIONAL_TEXT: Any = {"required": False, "allow_blank": True, "default": ""}
 _ENDS_EARLY = "The body is shorter than Content-Length says."
@@ -60,9 +61,9 @@ class StrictJSON(BodyParser):
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
         body = self.read(stream, parser_context or {}, settings.API_BODY_BYTES)
-        problem = ""
+        problem = "" if body.count(b"[") + body.count(b"{") <= MAX_PARTS else "has too many lists and objects"
         try:
-            value = json.loads(body.decode(), parse_constant=_refuse, object_pairs_hook=_object)
+            value = None if problem else json.loads(body.decode(), parse_constant=_refuse, object_pairs_hook=_object)
             json.dumps(value, ensure_ascii=False).encode()
             if _depth(value) > MAX_DEPTH:
                 problem = "is nested too deeply"

@@ -5,10 +5,11 @@ for agents' keys, and TenantView is for tenants' keys. Their base class View ref
 """
 
 import json
+import select
 import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -21,19 +22,21 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
 from rest_framework import serializers, status
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import APIException
+from rest_framework.exceptions import APIException, ParseError, Throttled
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from audit.trail import Actor
+from config import at_once
 from config.queue import redis_error
 from memory.access import recovery
-from memory.access.authentication import either_key, new_request, request_key
+from memory.access.authentication import either_key, new_request, request_key, require_valid_key
 from memory.admin.plain_pages.accounts import client_address
 from memory.api.base.bodies import Body
-from memory.errors import Invalid
+from memory.errors import Invalid, KeyRejected
 from memory.models import Agent, AgentKey, Creation, Tenant, TenantKey
 from memory.silo.silo import Silo
 from memory.writing import edits
@@ -143,6 +146,16 @@ class ExchangeScheme(KeyScheme):  # type: ignore[no-untyped-call]
     description = f"An agent's key (`pal_…`), or a recovery code (`{recovery.FORM}…`)"
 
 
+def require_client(request: Request) -> None:
+    """Raise ParseError if the client has closed the connection. Then nobody waits for the work of this request."""
+    connection = request.META.get("gunicorn.socket")
+    if connection is not None:
+        poll = select.poll()
+        poll.register(connection, getattr(select, "POLLRDHUP", 0))  # only Linux has POLLRDHUP
+        if poll.poll(0):
+            raise ParseError("The client closed the connection.")
+
+
 @cache
 def shared(form: type[S]) -> S:
     """Return one serializer of this class for all requests. Serializers are slow to make, and keep no request data."""
@@ -155,11 +168,38 @@ class View(APIView):
     authentication_classes: Any = [KeyAuthentication]
     throttle_classes: Any = [PerKey]
     metadata_class = None  # the schema describes each path; OPTIONS is a 405
+    only_reads = False  # a POST whose response has memories, and which changes nothing
+    sender: Any = None
     http_method_names = ("get", "head", "post", "put", "patch", "delete")
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        with new_request():
-            return super().dispatch(request, *args, **kwargs)
+        response: Any = None
+        try:
+            with new_request():
+                response = super().dispatch(request, *args, **kwargs)
+        finally:
+            if self.sender is not None:
+                end = partial(at_once.end, self.sender)
+                _ = response._resource_closers.append(end) if getattr(response, "streaming", False) else end()
+        return response
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        require_client(request)
+        owner = getattr(request.auth, "agent_id", None) or getattr(request.auth, "tenant_id", None)
+        sender = type(request.auth), owner
+        if not at_once.begin(sender, max(1, settings.WEB_THREADS // 2)):
+            raise Throttled(1)
+        self.sender = sender
+
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Any:
+        """Check the key once more after a read. So a key that was revoked in the meantime gets nothing newer."""
+        if (self.only_reads or request.method in SAFE_METHODS) and status.is_success(response.status_code):
+            try:
+                require_valid_key()
+            except KeyRejected as rejected:
+                response = self.handle_exception(rejected)
+        return super().finalize_response(request, response, *args, **kwargs)
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> tuple[Any, str]:
         """Each path has one format. `Accept` is ignored."""
