@@ -30,6 +30,7 @@ from config.keyring import keyring
 FORMAT = "palimpsest-heads-1"
 _AT_ONCE = 300  # trails in one query
 Head = dict[str, Any]
+_NONE: Head = {"seq": 0}
 
 
 class BadHeads(ConfigurationError):
@@ -45,9 +46,8 @@ def export(agent_id: int | None = None, earlier: Sequence[Head] = ()) -> dict[st
     `{"format", "at", "heads": [{"agent_id", "agent", "seq", "mac", "at"}], "key_id", "public_key", "signature"}`
     """
     heads = {head["agent_id"]: head for head in _heads(agent_id)}
-    ends = {agent_id: head["seq"] for agent_id, head in heads.items()}
     changed = (head for head in earlier if heads.get(head["agent_id"]) != head)
-    kept = (head for head in changed if head["seq"] > ends.get(head["agent_id"], 0) or any(_lost([head])))
+    kept = (head for head in changed if head["seq"] > heads.get(head["agent_id"], _NONE)["seq"] or any(_lost([head])))
     heads |= {head["agent_id"]: head for head in kept}
     key = keyring().heads[0]
     private = Ed25519PrivateKey.from_private_bytes(key.secret)

@@ -7,12 +7,13 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict
 
+from config.database import FULL, advice
 from config.request_metrics import method_and_route
 
 
 def _place_of_exception(_: Any, __: str, event: EventDict) -> EventDict:
-    """Log only the type of an exception, and where in the code it was raised. The text of the exception may quote the
-    input."""
+    """Log only the type of an exception, and where in the code it was raised, and whether a disk is full. The text of
+    the exception may quote the input."""
     info = event.pop("exc_info", None)
     if info is True:
         info = sys.exc_info()
@@ -20,6 +21,7 @@ def _place_of_exception(_: Any, __: str, event: EventDict) -> EventDict:
         info = (type(info), info, info.__traceback__)
     if isinstance(info, tuple) and info[0] is not None:
         event["exception"] = info[0].__name__
+        event.update({"reason": FULL} if advice(info[1]) == FULL else {})
         event["at"] = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(info[2])[-8:]]
     return event
 

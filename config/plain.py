@@ -4,11 +4,13 @@ They use templates/plain.html. Their Content-Security-Policy allows only the ser
 proxies cache them.
 """
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -46,3 +48,8 @@ def _error_page(status: int) -> View:
 
 
 bad_request, forbidden, missing = _error_page(400), _error_page(403), _error_page(404)
+
+
+def failed(request: HttpRequest) -> HttpResponse:
+    """The page for the exception that Django is handling."""
+    return _error_page(503 if isinstance(sys.exc_info()[1], OperationalError | InterfaceError) else 500)(request)

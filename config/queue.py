@@ -7,6 +7,7 @@ in Redis, the task is queued when that transaction is committed.
 
 import ast
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache, partial, wraps
 from mmap import mmap
@@ -14,7 +15,7 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import Min, QuerySet
 from django.utils import timezone
 from django_q.brokers import Broker, get_broker
@@ -140,15 +141,6 @@ def depth() -> int:
         raise QueueUnreachable("The queue cannot be reached: check REDIS_URL.") from None
 
 
-def problem() -> QueueUnreachable | None:
-    """The reason why the queue cannot be used now."""
-    try:
-        depth()
-    except QueueUnreachable as unreachable:
-        return unreachable
-    return None
-
-
 def queue_due(broker: Broker | None = None) -> None:
     """Queue the tasks of the schedules that are due.
 
@@ -211,6 +203,13 @@ def decode(text: Any) -> Any:
     except Exception:  # noqa: BLE001  invalid data may raise any error
         raise BadSignature from None
     return task
+
+
+def remove(broker: Broker, task: int) -> None:
+    """Remove a finished task from the database. If this fails, the task later runs again, and finds nothing to do. An
+    error would end the worker."""
+    with suppress(OperationalError, InterfaceError):
+        broker.delete(task)
 
 
 _PARTS = {"id", "name", "func", "args", "kwargs", "started", "group", "cluster", "ack_failure"}

@@ -7,7 +7,7 @@ from django.views.generic import RedirectView
 from config import assets
 
 handler400 = "memory.api.base.errors.bad_request"
-handler403, handler404 = "config.plain.forbidden", "config.plain.missing"
+handler403, handler404, handler500 = "config.plain.forbidden", "config.plain.missing", "config.plain.failed"
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),

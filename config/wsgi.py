@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import django
 from django.core.exceptions import ImproperlyConfigured
@@ -11,6 +11,8 @@ from django.core.handlers.wsgi import WSGIHandler
 from django.db import DatabaseError
 from django.http import HttpResponse, HttpResponseBase
 from gunicorn.http.errors import ParseException  # type: ignore[import-untyped]
+
+from config.database import FULL, advice
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -58,19 +60,18 @@ def _sound_application() -> WSGIHandler:
     try:
         require_sound()
     except RefusesToStart as refused:  # not every SystemExit: gunicorn uses it to end a slow worker
-        sys.exit(_refusal(refused))
+        _refuse(refused)
     return Handler()
 
 
-def _refusal(reason: object) -> int:
+def _refuse(reason: object) -> NoReturn:
     sys.stderr.write(f"{reason}\n")
-    return _GIVES_UP
+    sys.exit(_GIVES_UP)
 
 
 try:
     application = _sound_application()
 except ImproperlyConfigured as wrong:
-    sys.exit(_refusal(f"Palimpsest does not start: {wrong}"))
-except DatabaseError:
-    problem = "check that the database runs, DATABASE_URL, and write access to VAR_DIR."
-    sys.exit(_refusal(f"Palimpsest does not start: {problem}"))
+    _refuse(f"Palimpsest does not start: {wrong}")
+except DatabaseError as error:  # on a full disk, start: what needs no disk works
+    application = Handler() if (problem := advice(error)) == FULL else _refuse(f"Palimpsest does not start: {problem}")

@@ -117,6 +117,7 @@ def sweep() -> int:
     began = timezone.now()
     schedule.bring_back()
     remove_lost()
+    providers.forget_unused()
     failing = providers.failing_names()
     chosen = list(_in_turn().exclude(providers.using(failing))[: settings.SWEEP_AGENTS])
     for name in failing:

@@ -103,7 +103,7 @@ def _work(session: RefinementSession, report: Report, failed: Callable[[DomainEr
         failed(failure)
         is_configuration = isinstance(failure, ModelError) and failure.is_configuration
         # The test shows whether all requests fail, or only those of this session.
-        code = NOT_CONFIGURED if is_configuration and probe.trouble(session.agent, calls=True) else failure.code
+        code = NOT_CONFIGURED if is_configuration and probe.trouble(session.agent) else failure.code
         sessions.close(session, Outcome.FAILED, code)
 
 

@@ -1,6 +1,6 @@
 """Finds out whether a session with a model can start, before the session is opened.
 
-An error of the server's configuration, such as a missing API key, must not cost the agent a session.
+An error of the server's configuration, such as a wrong API key, must not cost the agent a session.
 """
 
 from collections.abc import Iterable
@@ -8,36 +8,28 @@ from collections.abc import Iterable
 from django.conf import settings
 
 from memory.models import Agent
-from refinement import providers
-from refinement.llm.base import Message, ModelError, ModelNotConfigured, ModelUnavailable, NoModel, Request
-from refinement.llm.catalog import open_model
+from refinement.llm.base import NO_SUCH_MODEL, Message, ModelError, ModelNotConfigured, ModelUnavailable, Request
+from refinement.llm.catalog import open_model, parse
 from refinement.models import Provider
 
 SECONDS = 120.0  # a server may have to load the model first
 
 
-def trouble(agent: Agent, *, calls: bool = False) -> ModelError | None:
+def trouble(agent: Agent) -> ModelError | None:
     """The reason why no session of the agent can start, or None.
 
-    If the model has never answered, if its last calls failed, or with `calls`, the model is called with a fixed
-    question. If several workers test a model, only one of them calls it at a time (`refinement.providers`).
+    The model is called with a fixed question, unless it is built in. If a model fails, only one worker tests it at a
+    time (`refinement.providers`).
     """
     try:
         opened, name = open_model(agent.model, agent)
-        if not calls and (agent.model.startswith("builtin/") or providers.is_proven(agent)):
+        if agent.model.startswith("builtin/"):
             return None
         seconds = min(SECONDS, settings.MODEL_CALL_SECONDS)
         question = Message("user", "Answer with one word: yes.")
         opened.complete(Request(model=name, messages=(question,), max_output_tokens=16, seconds=seconds, retries=0))
-    except (ModelUnavailable, NoModel) as unavailable:
-        return unavailable
-    except ModelNotConfigured as missing:
-        providers.refuse(agent.model)
-        return missing
-    except ModelError as refusal:
-        if refusal.is_configuration:
-            providers.refuse(agent.model, str(refusal))
-            return refusal
+    except ModelError as problem:
+        return problem if isinstance(problem, ModelUnavailable) or problem.is_configuration else None
     return None
 
 
@@ -51,3 +43,13 @@ def problems(models: Iterable[str]) -> dict[str, str]:
         except ModelNotConfigured as missing:
             found[model] = str(missing)
     return found
+
+
+def problem_of_name(model: str) -> str:
+    """The problem of a model that the agent's side can correct with another name, or an empty text."""
+    try:
+        parse(model)
+    except ModelNotConfigured as malformed:
+        return str(malformed)
+    is_unknown = Provider.objects.filter(name=model, problem__contains=NO_SUCH_MODEL).exists()
+    return "The server has no such model." if is_unknown else ""

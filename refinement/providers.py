@@ -23,7 +23,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from memory.models import Agent
-from refinement.llm.base import NoModel
+from refinement.llm.base import ModelError, ModelNotConfigured, NoModel
 from refinement.models import Provider
 
 FAILURES = 2  # in a row, after which a model is closed
@@ -47,9 +47,19 @@ def closed() -> dict[str, datetime]:
 
 
 def failing_names() -> list[str]:
-    """The names of the providers and models whose last calls failed, and of those closed now, for all agents."""
-    rows = Provider.objects.filter(Q(failures__gte=FAILURES) | _is_closed())
+    """The names of the providers and models whose last calls failed, and of those closed now, for all agents. Models
+    that no agent has are left out."""
+    rows = Provider.objects.filter(Q(failures__gte=FAILURES) | _is_closed()).exclude(_is_unused())
     return sorted(name for name in rows.values_list("name", flat=True) if not name.isdigit())
+
+
+def forget_unused() -> None:
+    """Delete the rows of models that no agent has and that never answered. Anybody can name such a model."""
+    Provider.objects.filter(_is_unused(), has_answered=False).delete()
+
+
+def _is_unused() -> Q:
+    return Q(name__contains="/") & ~Q(name__in=Agent.objects.values("model"))
 
 
 def using(names: Collection[str]) -> Q:
@@ -65,15 +75,14 @@ def _is_closed() -> Q:
     return Q(shut_until__gt=now, shut_until__lte=now + LONGEST)
 
 
-def is_proven(agent: Agent) -> bool:
-    """Whether the agent's model has answered before, and its last calls did not fail."""
-    availability = Availability(agent.model, agent)
-    return not any(row.failures for row in availability.rows()) and len(availability.names) > 1
+def refuse(model: str, error: ModelError) -> None:
+    """Close a model that cannot be called because of the service's configuration. It is tried again after RECHECK.
 
-
-def refuse(model: str, problem: str = "") -> None:
-    """Close a model that cannot be called because of the server's configuration. It is tried again after RECHECK."""
-    row = {"failures": FAILURES, "shut_until": timezone.now() + RECHECK, "problem": problem[:200]}
+    Only workers of the service call this: a command may have another configuration. A missing key is not stored,
+    because each process sees that itself.
+    """
+    problem = "" if isinstance(error, ModelNotConfigured) else str(error)[:200]
+    row = {"failures": FAILURES, "shut_until": timezone.now() + RECHECK, "problem": problem}
     Provider.objects.update_or_create(name=model, defaults=row)
 
 

@@ -221,7 +221,8 @@ def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", wo
     summaries = [*read_summaries(agent, row), words] if words else read_summaries(agent, row)
     row.shown, row.plan, row.summaries = {}, [], None
     row.save()
-    has_changed = row.changes or row.protected or row.promoted or row.duplicates_removed
+    is_told = row.duplicates_removed and row.reason != schedule.NOT_CONFIGURED  # such an error is the operator's
+    has_changed = row.changes or row.protected or row.promoted or is_told
     text = notice(row, " ".join(summaries)) if has_changed or outcome == Outcome.COMPLETED else ""
     with edits.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
         edit.detail = figures(row)

@@ -6,8 +6,9 @@ from django.db import InterfaceError, OperationalError
 from config.queue import Stopped, is_ending, reconnect
 from memory.errors import AuthorityBroken, TrailShortened
 from memory.models import Agent
-from refinement import backlog, loop, probe, schedule, scheduling
+from refinement import backlog, loop, probe, providers, schedule, scheduling
 from refinement.errors import AgentBusy
+from refinement.llm.base import NoModel
 from refinement.models import Waiting
 
 NOT_DUE = "not_due"
@@ -33,7 +34,9 @@ def refine_next(agent_id: int) -> str:
 def _refine(turn: Waiting) -> str:
     try:
         agent = Agent.objects.select_related("tenant").get(pk=turn.pk)
-        if probe.trouble(agent):
+        if trouble := probe.trouble(agent):
+            if trouble.is_configuration and not isinstance(trouble, NoModel):
+                providers.refuse(agent.model, trouble)
             # The next sweep adds an agent with another model again.
             (scheduling.give_back if turn.model == agent.model else scheduling.end)(turn)
             return NOT_DUE

@@ -8,7 +8,7 @@ import signal
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any, NoReturn
@@ -23,6 +23,7 @@ from django.db import Error as AnyDatabaseError
 
 from config import PROGRAM, __version__
 from config.checks import OURS, of_the_database
+from config.database import advice
 from config.environment import secret_key
 from config.errors import FAILED, USAGE, DomainError, InvalidField
 
@@ -107,10 +108,7 @@ class Task(BaseCommand):
         """Report an error by its type and place, without its text, because the text may quote content."""
         kind = type(error).__name__
         if isinstance(error, OperationalError | ProgrammingError) or type(error) is DatabaseError:
-            advice = "check that it runs, that DATABASE_URL is right, and that VAR_DIR is writable."
-            if isinstance(error, ProgrammingError) or "no such" in str(error):  # table or column
-                advice = "run 'manage.py migrate', and check DATABASE_URL."
-            self.fail(f"The database cannot be used ({kind}): {advice}", USAGE)
+            self.fail(f"The database cannot be used ({kind}): {advice(error)}", USAGE)
         log.error("command failed", exc_info=error)
         what = "The database refused a statement" if isinstance(error, AnyDatabaseError) else "An error in the program"
         self.fail(f"{what} ({kind}). The line above shows the place in the code.", FAILED)
@@ -123,8 +121,9 @@ class Task(BaseCommand):
         sys.exit(code)
 
     def say(self, message: str) -> None:
-        """Write a remark to standard error, without color."""
-        self.stderr.write(printable(_named(message)), lambda plain: plain)
+        """Write a remark to standard error, without color. On a full disk, the remark is lost."""
+        with suppress(OSError):
+            self.stderr.write(printable(_named(message)), lambda plain: plain)
 
     def tell(self, line: str) -> None:
         """Write one line of the result to standard output, for people."""

@@ -13,6 +13,7 @@ from django.core.management import ManagementUtility, get_commands, load_command
 from django.db import DatabaseError
 
 from config import PROGRAM, __version__
+from config.database import advice
 from config.environment import data_folder
 
 COLLECT_EVERY = 5_000  # new objects between garbage collections; Python's 700 slows the start by a tenth
@@ -50,8 +51,7 @@ def main() -> None:
     except ImproperlyConfigured as wrong:
         _fail(str(wrong), 2)
     except DatabaseError as trouble:  # Django's own commands: migrate, check
-        advice = "check that it runs, DATABASE_URL, and write access to VAR_DIR."
-        _fail(f"The database cannot be used ({type(trouble).__name__}): {advice}", 2)
+        _fail(f"The database cannot be used ({type(trouble).__name__}): {advice(trouble)}", 2)
 
 
 def _run(arguments: list[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Prefetch, QuerySet
 
-from audit.verify import ILL_FORMED, Problem, is_ill_formed
+from audit.verify import Problem, ill_formed
 from config.keyring import is_proven, macs
 from memory.models import Invitation, Membership, Person, Role, Tenant, TenantKey
 
@@ -77,14 +77,11 @@ def roles_in(tenant: Tenant) -> dict[int, str]:
 
 def _by_tenant(memberships: QuerySet[Membership]) -> dict[int, dict[int, str]]:
     """The roles that count, by tenant and person. The queryset must contain all memberships of a tenant, or none."""
-    try:
+    with ill_formed():
         rows = groupby(memberships.select_related("tenant", "person").order_by("tenant_id"), attrgetter("tenant"))
         signed = [(tenant, _signed(tenant, group)) for tenant, group in rows]
         return {tenant.pk: roles for tenant, roles in signed if _is_whole(tenant, roles)}
-    except ILL_FORMED as error:
-        if not is_ill_formed(error):
-            raise
-        return {}
+    return {}
 
 
 def _signed(tenant: Tenant, rows: Iterable[Membership]) -> dict[int, str]:
@@ -102,13 +99,10 @@ def _is_whole(tenant: Tenant, roles: Mapping[int, str]) -> bool:
 
 def live_prefixes(tenant: Tenant) -> list[str]:
     """The prefixes of the tenant's keys and invitations that count."""
-    try:
-        is_whole = _is_whole(tenant, _signed(tenant, tenant.memberships.select_related("person")))
-        return tenant.live_prefixes.split() if is_whole else []
-    except ILL_FORMED as error:
-        if not is_ill_formed(error):
-            raise
-        return []
+    with ill_formed():
+        if _is_whole(tenant, _signed(tenant, tenant.memberships.select_related("person"))):
+            return tenant.live_prefixes.split()
+    return []
 
 
 def _text(tenant: Tenant, signed: Mapping[int, str] | list[Any]) -> str:

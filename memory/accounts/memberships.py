@@ -1,6 +1,6 @@
 """Changes and removes memberships of tenants. Invitations add memberships (`memory.accounts.invitations`).
 
-A tenant keeps at least one owner, unless a superuser confirms that it may have none. If a membership is removed, the
+Only a superuser can remove a tenant's last owner. If a membership is removed, the
 person's requests and grants in the tenant end.
 """
 
@@ -15,7 +15,7 @@ from memory.errors import Invalid, LastOwner, NotAllowed, NotFound
 from memory.models import Membership, Person, Role, Tenant
 
 
-def change_role(membership: Membership, role: str, by: Person, *, even_the_last_owner: bool = False) -> None:
+def change_role(membership: Membership, role: str, by: Person) -> None:
     """Change a role. Raises Invalid, NotAllowed, NotFound, LastOwner."""
     if role not in Role.values:
         raise Invalid("role", f"must be one of: {', '.join(Role.values)}")
@@ -23,14 +23,14 @@ def change_role(membership: Membership, role: str, by: Person, *, even_the_last_
         if row.person_id == by.pk:
             raise NotAllowed("You cannot change your own role. Ask another owner or a superuser.")
         if role != Role.OWNER:
-            _require_another_owner(row, by, even_the_last_owner)
+            _require_another_owner(row, by)
         set_role(row.tenant_id, row.person_id, role)
 
 
-def remove(membership: Membership, by: Person, *, even_the_last_owner: bool = False) -> None:
+def remove(membership: Membership, by: Person) -> None:
     """Remove a membership, and end the person's requests and grants in the tenant. Raises NotFound, LastOwner."""
     with _locked(membership, by) as row:
-        _require_another_owner(row, by, even_the_last_owner)
+        _require_another_owner(row, by)
         set_role(row.tenant_id, row.person_id, None)
         requests.withdraw_all(row.person_id, "left", tenant_id=row.tenant_id)
 
@@ -79,9 +79,9 @@ def _locked(membership: Membership, by: Person) -> Iterator[Membership]:
         yield row
 
 
-def _require_another_owner(membership: Membership, by: Person, even_the_last: bool) -> None:
+def _require_another_owner(membership: Membership, by: Person) -> None:
     owners = [person for person, role in roles_in(membership.tenant).items() if role == Role.OWNER]
     others = Person.objects.filter(pk__in=owners, is_active=True).exclude(pk=membership.person_id)
     is_last = membership.person_id in owners and not others.exists()
-    if is_last and not (manages(by) and even_the_last):
+    if is_last and not manages(by):
         raise LastOwner("A tenant needs an owner who can sign in. Make somebody else an owner first.")

@@ -17,7 +17,7 @@ from django.utils import timezone
 from unfold.decorators import action, display
 
 from config import PROGRAM
-from memory.access.roles import Action, manages
+from memory.access.roles import Action
 from memory.accounts import invitations, memberships, people
 from memory.admin.base.actions import MAX_LISTED, AdminAction
 from memory.admin.base.page import (
@@ -51,26 +51,6 @@ class RoleForm(AdminForm):
     title, button = "Role of {row.person} in {row.tenant}", "Change the role"
     lead = ("An owner manages members. An admin configures and refines agents. An auditor sees only metadata.",)
     role = forms.ChoiceField(choices=Role.choices)
-
-
-class LastOwnerForm(AdminForm):
-    """With this form, a superuser can allow a change that leaves a tenant without an owner."""
-
-    even_the_last_owner = forms.BooleanField(
-        required=False,
-        label="Allow the tenant to have no owner",
-        help_text="after that, only superusers can manage the tenant's members",
-    )
-
-
-class LastRoleForm(RoleForm, LastOwnerForm):
-    pass
-
-
-def _may_leave_no_owner(request: HttpRequest, rows: Sequence[Membership]) -> bool:
-    """Whether the form has the field of `LastOwnerForm`."""
-    person: Any = request.user
-    return manages(person) and any(row.role == Role.OWNER for row in rows)
 
 
 @action(description="Invite somebody", url_path="invite", permissions=["view"])
@@ -112,16 +92,15 @@ def _mailed(address: str, tenant: Tenant, link: str) -> str:
 class Remove(AdminAction):
     name, label, needs, is_destructive = "remove", "Remove", Action.STAFF, True
 
-    def get_form(self, request: HttpRequest, rows: Sequence[Membership]) -> type[forms.Form]:
-        return LastOwnerForm if _may_leave_no_owner(request, rows) else AdminForm
-
     def preview(self, rows: Sequence[Membership]) -> Iterable[str]:
         for row in rows[:MAX_LISTED]:
             yield f"{row.person} ({row.role} of {row.tenant}) loses access to this tenant."
         yield people.ending_summary(*(Q(person_id=row.person_id, tenant_id=row.tenant_id) for row in rows))
+        if any(row.role == Role.OWNER for row in rows):
+            yield "Only a superuser can remove the last owner. After that, only superusers manage the members."
 
     def do(self, row: Membership, by: Any, values: dict[str, Any]) -> str:
-        memberships.remove(row, by, **values)
+        memberships.remove(row, by)
         return f"removed from {row.tenant}."
 
 
@@ -156,8 +135,7 @@ class MembershipPage(ScopedAdmin):
             memberships.change_role(membership, by=request.user, **values)  # type: ignore[arg-type]
             return f"{membership.person} is now {values['role']} of {membership.tenant}."
 
-        form_class = LastRoleForm if _may_leave_no_owner(request, [membership]) else RoleForm
-        return form_page(self, request, form_class, save, row=membership, initial={"role": membership.role})
+        return form_page(self, request, RoleForm, save, row=membership, initial={"role": membership.role})
 
 
 class Deactivate(AdminAction):

@@ -13,8 +13,9 @@ from memory.access.roles import Action
 from memory.admin.base.actions import LinkAction
 from memory.admin.base.page import AgentFilter, ScopedAdmin, TenantFilter, ask_access_url, column, time_machine_url
 from memory.models import DueReason
-from refinement import undone_sessions
+from refinement import probe, undone_sessions
 from refinement.models import Outcome, RefinementSession
+from refinement.schedule import NOT_CONFIGURED
 
 MAX_STEPS = 500  # in the timeline of a session's page
 CHANGED = ("duplicates_removed", "changes", "protected", "promoted")  # counters of a session's changes to memories
@@ -42,7 +43,7 @@ class SessionPage(ScopedAdmin):
     list_filter = ("outcome", "mode", "driver", "trigger", TenantFilter, AgentFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
-        "": ["number", "owner", "result", "undone", "reason", "mode", "driver", "why", "model"],
+        "": ["number", "owner", "result", "undone", "why_ended", "mode", "driver", "why", "model"],
         "When": ["opened_at", "closed_at"],
         "Tokens": [
             *("tokens_before", "repeated_tokens", "tokens_after"),
@@ -91,6 +92,12 @@ class SessionPage(ScopedAdmin):
     @display(description="rolled back")
     def undone(self, session: RefinementSession) -> str | None:
         return f"by entry {session.undone_by}" if session.undone_by else None
+
+    @display(description="reason")
+    def why_ended(self, session: RefinementSession) -> str:
+        if session.reason != NOT_CONFIGURED:
+            return session.reason
+        return probe.problems([session.model]).get(session.model, "The server refused the key or the model.")
 
     @display(description="why", ordering="trigger")
     def why(self, session: RefinementSession) -> str:

@@ -22,7 +22,7 @@ from memory.search import context
 from memory.silo.silo import Read
 from memory.time_machine import trail_view
 from memory.writing import daily_limit
-from refinement import schedule
+from refinement import probe, schedule
 from refinement.llm.catalog import parse as parse_model
 
 _OR_ALL: Any = {"required": False, "allow_null": True}
@@ -70,6 +70,11 @@ class ErasedOut(serializers.BooleanField):
 class DueOut(serializers.CharField):
     def to_representation(self, value: Any) -> str:
         return schedule.why(value)
+
+
+class ModelProblemOut(serializers.CharField):
+    def to_representation(self, value: Any) -> str:
+        return probe.problem_of_name(value)
 
 
 class LogOut(serializers.Serializer[Any]):
@@ -135,6 +140,9 @@ class OwnAgentOut(AgentOut):
     """The same, with what decides who can read the silo."""
 
     claimed_by = serializers.CharField(allow_blank=True, help_text="the key (its prefix) or the code that claimed it")
+    model_problem = ModelProblemOut(
+        source="model", allow_blank=True, help_text="why another model must be set; empty if the model is known"
+    )
     vault = FileOut(source="vault_path", allow_null=True, help_text="folder with files of its memories; null: none")
     prompts = serializers.SerializerMethodField()
     grants = serializers.SerializerMethodField()

@@ -72,6 +72,7 @@ class Anthropic(http.HttpModel):
     """A model behind the Messages API."""
 
     who = "The Anthropic server"
+    settings = ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
     path = "/v1/messages"
     cost = _Cost
     answer = _Answer

@@ -16,6 +16,7 @@ from pydantic_core import from_json
 from config.errors import MODEL, USAGE, DomainError
 
 MAX_OUTPUT_TOKENS = 4096  # of one reply
+NO_SUCH_MODEL = "no such model"  # in the message of an error
 
 
 class ModelError(DomainError):

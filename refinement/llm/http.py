@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
 from refinement.llm.base import (
+    NO_SUCH_MODEL,
     LongText,
     ModelError,
     ModelNotConfigured,
@@ -92,10 +93,12 @@ class Content(NamedTuple):
 
 
 class HttpModel(ABC):
-    """A model on an HTTP server. Errors use `who` as the name of the server. `answer` is the type of a reply. `cost` is
-    the type of the part of a reply that has the token counts."""
+    """A model on an HTTP server. Errors use `who` as the name of the server. `settings` has the names of the settings
+    with its key and its address. `answer` is the type of a reply. `cost` is the type of the part of a reply that has
+    the token counts."""
 
     who: ClassVar[str]
+    settings: ClassVar[tuple[str, str]]
     path: ClassVar[str]
     cost: ClassVar[type[Cost]]
     answer: ClassVar[type[Cost]]
@@ -258,7 +261,8 @@ class _Call:
             return body
         message = _error_message(response) if self.request.quotes else ""
         if status not in (408, 429) and status < 500:
-            raise ModelRefused(f"{who} answered {status}: {_reason(status)}.", status=status, server_message=message)
+            reason = _reason(status, self.model.settings)
+            raise ModelRefused(f"{who} answered {status}: {reason}.", status=status, server_message=message)
         error = ModelUnavailable(f"{who} answered {status}.", status=status, server_message=message)
         error.retry_after = retry_after(response.headers.get("Retry-After", ""))
         raise error
@@ -308,17 +312,17 @@ def _error_message(response: httpx.Response) -> str:
     return "".join(each if each.isprintable() else " " for each in message)[:MAX_ERROR_CHARACTERS]
 
 
-def _reason(status: int) -> str:
+def _reason(status: int, names: tuple[str, str]) -> str:
     if status < 400:
         return "redirects are not followed; set the address it redirects to"
-    return _REASONS.get(status, "it refuses the request")
+    return _REASONS.get(status, "it refuses the request").format(*names)
 
 
 _REASONS = {
     400: "it does not accept this request for this model",
-    401: "the API key is missing or wrong; correct it in the server's settings",
+    401: "the API key is missing or wrong; correct {0}",
     403: "the API key may not use this model; correct the key or the agent's model",
-    404: "no such model or address; correct the agent's model or the server's settings",
+    404: f"{NO_SUCH_MODEL} or address; correct the agent's model or {{1}}",
     413: "the request is too large",
 }
 

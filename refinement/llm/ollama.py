@@ -43,6 +43,7 @@ class Ollama(http.HttpModel):
     """A model on an Ollama server. It needs no key."""
 
     who = "The Ollama server"
+    settings = ("OLLAMA_BASE_URL", "OLLAMA_BASE_URL")
     path = "/api/chat"
     cost = _Cost
     answer = _Answer

@@ -65,6 +65,7 @@ class OpenAI(http.HttpModel):
     servers may not need one."""
 
     who = "The OpenAI server"
+    settings = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
     path = "/chat/completions"
     cost = _Cost
     answer = _Answer

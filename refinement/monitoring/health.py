@@ -5,13 +5,14 @@ from tempfile import TemporaryFile
 
 from django.conf import settings
 from django.db import Error as DatabaseError
-from django.db import ProgrammingError, connection
+from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
 from config import PROGRAM, __version__, queue
+from config.database import advice
 from config.errors import ConfigurationError
 from config.keyring import keyring
 from memory.models import Agent
@@ -47,10 +48,7 @@ def _database() -> str:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1 FROM memory_agent LIMIT 1")  # fails without the tables
     except DatabaseError as error:
-        is_table_missing = isinstance(error, ProgrammingError) or "no such table" in str(error)
-        return (
-            _NOT_MIGRATED if is_table_missing else "cannot be used: check that it runs and that DATABASE_URL is right"
-        )
+        return _NOT_MIGRATED if "migrate" in (cause := advice(error)) else f"cannot be used: {cause.rstrip('.')}"
     return _NOT_MIGRATED if missing else OK
 
 
@@ -84,9 +82,12 @@ def _disk() -> str:
 
 def _queue() -> str:
     try:
-        return "cannot be reached: check that Redis runs and that REDIS_URL is right" if queue.problem() else OK
+        queue.depth()
+    except queue.QueueUnreachable:
+        return "cannot be reached: check that Redis runs and that REDIS_URL is right"
     except DatabaseError:
         return "is in the database, which cannot be used"
+    return OK
 
 
 def problems() -> list[str]:
@@ -101,11 +102,12 @@ def _workers() -> str:
 def _models() -> str:
     """A text about the errors of the configuration, and about the providers that are not called now. It names no model,
     because a model is a tenant's setting."""
-    wrong = probe.problems(Agent.objects.filter(memory_enabled=True).values_list("model", flat=True).distinct())
+    models = set(Agent.objects.filter(memory_enabled=True).values_list("model", flat=True).distinct())
+    wrong = probe.problems(models)
     waits = (
         f"{'a model of ' if '/' in name else ''}{providers.of(name)} does not respond and is not called until "
         f"{until:%Y-%m-%d %H:%M:%S} UTC"
         for name, until in providers.closed().items()
-        if name not in wrong and not name.isdigit()  # a number: closed only for one agent
+        if name in models - wrong.keys() or ("/" not in name and not name.isdigit())  # a number: only for one agent
     )
     return "; ".join([*sorted({problem.rstrip(".") for problem in wrong.values()}), *dict.fromkeys(waits)]) or OK

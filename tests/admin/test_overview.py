@@ -17,6 +17,7 @@ from memory.agents import lifecycle
 from memory.models import Agent, Invitation, Person, Tenant
 from refinement import backlog, limits, loop, providers
 from refinement.admin import overview
+from refinement.llm.base import ModelRefused
 from refinement.models import Provider
 from tests import refining, steps
 from tests.admin.actions import html
@@ -133,7 +134,8 @@ def test_every_page_says_what_is_wrong_with_the_configuration(
     settings.OPENAI_API_KEY = "" if "key" in wrong else "any"
     refining.change(agent, model="openai/secret-name", due_at=timezone.now(), due_reason="weekly")
     if "404" in wrong:
-        providers.refuse("openai/secret-name", f"The OpenAI server {wrong} or address.")
+        refusal = ModelRefused(f"The OpenAI server {wrong} or address.", status=404)
+        providers.refuse("openai/secret-name", refusal)
     agents = reverse("admin:memory_agent_changelist")
     pages = ["/admin/", agents, reverse("admin:memory_agent_change", args=[agent.pk])]
     pages += [f"{agents}?need=due", "/readyz"]

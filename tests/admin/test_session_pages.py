@@ -14,7 +14,7 @@ from memory.admin.base.page import time_machine_url
 from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
 from refinement import loop
-from refinement.models import RefinementSession
+from refinement.models import Provider, RefinementSession
 from tests import refining, steps
 from tests.admin.actions import html
 from tests.admin.conftest import Enter
@@ -63,6 +63,14 @@ def test_the_figures_count_the_duplicates_removed_at_the_start(agents: House, en
     assert "Repeated tokens 100" in text_of(client, session_page(agents.ada))
     line = f"session 1 : {session.tokens_before:,} → {session.tokens_before - 100:,} tokens, completed"
     assert line in text_of(client, agent_page(agents.ada))
+
+
+def test_an_error_of_the_configuration_is_shown_in_words(agents: House, enter: Enter) -> None:
+    client = enter("auditor")
+    RefinementSession.objects.update(reason="model_not_configured", model="ollama/gpt")
+    assert "The server refused the key or the model." in text_of(client, session_page(agents.ada))
+    Provider.objects.create(name="ollama/gpt", problem="The Ollama server answered 404.")
+    assert "The Ollama server answered 404." in text_of(client, session_page(agents.ada))
 
 
 @pytest.mark.parametrize("role", ["owner", "auditor", "superuser"])

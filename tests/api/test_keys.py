@@ -8,7 +8,10 @@ from memory.agents import lifecycle
 from memory.consent import erasure, requests
 from memory.errors import KeyRejected
 from memory.models import Agent, AgentKey, TenantKey
+from refinement import providers
 from refinement import session as sessions
+from refinement.llm.base import ModelRefused
+from refinement.llm.http import _reason
 from refinement.models import Outcome
 from tests import refining, steps
 from tests.api.calling import BASE, Caller
@@ -197,6 +200,19 @@ def test_the_runtime_changes_only_the_agents_settings(runtime: Caller, house: Ho
     for invalid in ({"retention": "0.4"}, {"model": "none"}, {"steward": "x"}):
         assert runtime.patch("agent", invalid).status == 422
     assert problems(house.ada) == []
+
+
+def test_the_runtime_sees_whether_its_model_exists_but_not_an_error_of_the_operator(
+    runtime: Caller, house: House
+) -> None:
+    for status, problem in ((401, ""), (404, "The server has no such model.")):
+        refusal = ModelRefused(f"The server answered {status}: {_reason(status, ('KEY', 'URL'))}.", status=status)
+        providers.refuse(house.ada.model, refusal)
+        assert runtime.get("agent").json["model_problem"] == problem
+    refining.change(house.ada, model="openai/other")
+    assert runtime.get("agent").json["model_problem"] == ""
+    refining.change(house.ada, model="other")
+    assert runtime.get("agent").json["model_problem"].startswith("Write a model as provider/name.")
 
 
 def test_a_key_row_inserted_by_sql_is_rejected(house: House) -> None:

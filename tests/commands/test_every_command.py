@@ -190,13 +190,19 @@ def test_a_database_or_queue_that_cannot_be_used_is_reported_in_one_line(service
     with socket.socket() as bound:  # it does not listen, and no other process can get its port
         bound.bind(("127.0.0.1", 0))
         down = f"postgres://u:s3cret@127.0.0.1:{bound.getsockname()[1]}/x"
-        for command, url in (
-            (["migrate"], f"sqlite:///{file}"),
-            (["migrate"], down),
-            (["verify_audit", "--all"], down),
+        for command, url, words in (
+            (["migrate"], f"sqlite:///{file}", "DATABASE_URL is right"),
+            (["migrate"], down, "the server does not answer"),
+            (["verify_audit", "--all"], down, "the server does not answer"),
+            (
+                ["verify_audit", "--all"],
+                "postgres://u:s3cret@unknown.invalid/x",
+                "the host name in DATABASE_URL",
+            ),
         ):
             ran = service.manage(*command, DATABASE_URL=url)
             assert ran.code == 2
-            assert ran.err.splitlines()[-1].startswith("error: The database cannot be used")
+            line = ran.err.splitlines()[-1]
+            assert (line.startswith("error: The database cannot be used"), words in line) == (True, True)
             assert "Traceback" not in ran.err  # Python 3.13 has a warning about Django's unused connection
             assert "s3cret" not in ran.err

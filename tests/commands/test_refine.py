@@ -12,6 +12,7 @@ from django.utils import timezone
 from memory.agents import lifecycle
 from memory.models import Agent
 from memory.transfer import importing
+from refinement import worker
 from refinement.llm import connections
 from refinement.models import Provider, RefinementSession, SessionStep
 from tests import refining, steps
@@ -165,10 +166,25 @@ def test_a_model_that_is_not_configured_opens_no_session(ada: Agent, settings: A
         ran = refine("--json")
         assert (ran.code, ran.json["error"]) == (3, "model_not_configured")
         assert ran.err.startswith("error: acme/ada: ")
-        assert "gpt" not in model or ran.err.endswith("No OpenAI key on this server: set OPENAI_API_KEY.\n")
+        assert "gpt" not in model or ran.err.endswith("No OpenAI key for this command: set OPENAI_API_KEY.\n")
         assert refine().err == ran.err
         dry = refine("--dry-run", "--json")
         assert (dry.code, dry.json["error"], dry.err) == (3, "model_not_configured", ran.err)
+    assert not Provider.objects.exists(), "the service may have another configuration"
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_model_that_the_server_refuses_is_recorded_only_by_the_service(
+    status: int, ada: Agent, server: ModelServer
+) -> None:
+    server.script = Status(status)
+    ran = refine("--json")
+    assert (ran.code, ran.json["error"], Provider.objects.exists()) == (3, "model_refused", False)
+    assert {401: "correct OPENAI_API_KEY", 404: "the agent's model or OPENAI_BASE_URL"}[status] in ran.err
+    make_due(ada)
+    worker.refine_next(ada.pk)
+    dry = refine("--dry-run", "--json")
+    assert (dry.code, dry.err, RefinementSession.objects.exists()) == (3, ran.err, False)
 
 
 def test_a_dry_run_changes_nothing_and_calls_no_model(ada: Agent, server: ModelServer, filled: None) -> None:
@@ -229,7 +245,8 @@ def test_all_due_skips_a_model_that_does_not_answer(ada: Agent, bob: Agent, serv
     ran = run("refine", "--all-due")
     assert (ran.code, ran.err.count("error: acme/")) == (3, 5)
     sessions = RefinementSession.objects.order_by("pk").values_list("agent", "outcome")
-    assert list(sessions) == [(ada.pk, "failed"), (bob.pk, "completed")]  # the first failure closes the model
+    assert list(sessions) == [(bob.pk, "completed")]
+    assert len(server.requests) == 2  # then the model is closed
 
 
 def test_all_due_continues_after_an_agent_whose_silo_cannot_be_decrypted(ada: Agent, bob: Agent) -> None:

@@ -183,3 +183,9 @@ def test_ctrl_c_while_a_dead_worker_is_replaced_is_not_lost(monkeypatch: pytest.
     dead.wait()
     with pytest.raises(KeyboardInterrupt):
         command.Command()._watch({command.WORKER: dead}, "")
+
+
+def test_a_wrong_configuration_stops_the_service_with_code_2() -> None:
+    wrong = subprocess.Popen([sys.executable, "-c", "exit(2)"], start_new_session=True)
+    wrong.wait()
+    assert command.Command()._watch({command.WORKER: wrong}, "") == 2

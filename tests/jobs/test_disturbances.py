@@ -92,13 +92,9 @@ def test_a_model_that_never_answers_is_paused(model: SlowModel, model_server: Mo
         fleet.do(inside.create_agents, agents)
         fleet.start()
         fleet.do(inside.queue_schedules)
-        fleet.until(lambda: "openai" in fleet.do(inside.paused_providers) and not fleet.do(inside.counts)["open"])
-        ended = fleet.do(inside.sessions)
-        assert {(session["outcome"], session["reason"]) for session in ended} == {("failed", "model_unavailable")}
-        assert max(each["model_milliseconds"] for each in ended) < 1_000 * (seconds + 1)
-        # The rest is work of the database, which takes seconds on a busy machine.
-        assert max((each["closed_at"] - each["opened_at"]).total_seconds() for each in ended) < 5 * seconds
-        assert fleet.do(inside.counts)["due"] == agents - len(ended) > 0
+        fleet.until(lambda: "openai" in fleet.do(inside.paused_providers))
+        assert fleet.do(inside.sessions) == [], "a session opens only after the model has answered"
+        assert fleet.do(inside.counts)["due"] == agents
         model_server.script = model
         refine_all(fleet)
         assert_clean(fleet)

@@ -132,7 +132,7 @@ def test_no_model_is_called_after_a_claim_until_one_is_named(house: House) -> No
     with pytest.raises(NoModel, match="No model is set"):
         backlog.request(fresh(house.ada))
     house.ada.model = "ollama/x"  # as it was when a call began, which still waits
-    assert isinstance(probe.trouble(house.ada, calls=True), NoModel)
+    assert isinstance(probe.trouble(house.ada), NoModel)
     assert Provider.objects.count() == 0, "the model is not closed for others"
     lifecycle.change(fresh(house.ada), ME, model="builtin/dedupe")
     assert worker.refine_next(house.ada.pk) == "completed"

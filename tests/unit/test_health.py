@@ -15,9 +15,11 @@ from django.test import Client
 from django_q.models import Schedule
 
 from config import __version__, queue
+from config.database import advice
 from memory.models import Agent
 from refinement.models import Provider
 from refinement.providers import Availability
+from tests import refining
 from tests.conftest import House
 from tests.privacy import logbook
 from tests.privacy.marker import unique
@@ -49,7 +51,7 @@ def test_healthz_needs_no_database_and_no_keys(client: Client, settings: Any, tm
     assert client.get("/")["Location"] == "/admin/"
 
 
-def test_readyz_names_each_part_stopped_workers_and_unavailable_models(client: Client, db: None) -> None:
+def test_readyz_names_each_part_stopped_workers_and_unavailable_models(client: Client, ada: Agent) -> None:
     response = client.get("/readyz")
     parts = {
         "status": "ok",
@@ -67,10 +69,11 @@ def test_readyz_names_each_part_stopped_workers_and_unavailable_models(client: C
     Schedule.objects.update(next_run=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert ready(client, "workers") == (200, "no worker has looked for due agents since 2026-01-02 03:04:05 UTC")
     with time_machine.travel("2026-01-02T03:04:05Z", tick=False):
-        Provider.objects.create(name="openai/gpt", has_answered=True)
-        Availability("openai/gpt", Agent(pk=1, tenant_id=1)).failed(60)
+        refining.change(ada, model="ollama/gpt")
+        Provider.objects.create(name="ollama/gpt", has_answered=True)
+        Availability("ollama/gpt", ada).failed(60)
         until = "2026-01-02 03:05:05 UTC"
-        assert ready(client, "models") == (200, f"a model of openai does not respond and is not called until {until}")
+        assert ready(client, "models") == (200, f"a model of ollama does not respond and is not called until {until}")
 
 
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
@@ -84,8 +87,21 @@ def test_it_is_unready_without_a_database(
         patch.setattr(type(connections["default"]), "cursor", fails)
         response = client.get("/readyz")
     assert (response.status_code, response.json()["status"]) == (503, "unready")
-    assert response.json()["database"].startswith("cannot be used")
+    assert response.json()["database"].startswith("cannot be used: check that it runs")
     assert b"10.0.0.7" not in response.content
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('FATAL:  database "x" does not exist', "the database in DATABASE_URL does not exist"),
+        ('FATAL:  role "x" does not exist', "refuses the user or the password"),
+        ('FATAL:  password authentication failed for user "x"', "refuses the user or the password"),
+        ("database is locked", "check that it runs"),
+    ],
+)
+def test_a_text_of_the_database_is_translated_and_not_quoted(text: str, words: str) -> None:
+    assert words in advice(OperationalError(f"connection to server at 10.0.0.7 failed: {text}"))
 
 
 def test_it_is_unready_without_all_migrations(client: Client, db: None) -> None:

@@ -12,12 +12,11 @@ from django.db import connection
 from django.utils import timezone
 
 from memory.models import Agent
-from refinement import providers
+from refinement import backlog, providers
 from refinement.models import Provider
 from refinement.monitoring import health
 from refinement.providers import FIRST, LONGEST, Availability
 from tests.refining import change
-from tests.steps import fresh
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 SECOND = timedelta(seconds=1)
@@ -87,13 +86,25 @@ def test_a_model_that_never_answered_is_closed_for_one_agent(ada: Agent, bob: Ag
         caller_of(model, agent=ada, answered=False).failed(is_unreachable=True)
     assert set(providers.closed()) == {str(ada.pk)}
     assert (providers.failing_names(), health._models(), waits()) == ([], "ok", [0])
-    assert (caller_of("openai/bad", agent=ada, answered=False).wait(), providers.is_proven(fresh(ada))) == (15, False)
+    assert caller_of("openai/bad", agent=ada, answered=False).wait() == 15
     other = caller_of("openai/bad", agent=bob, answered=False)
     assert other.wait() == 0
     other.answered(is_reply=False)  # an error is no answer of the model
     assert not Provider.objects.filter(has_answered=True).exclude(name=GPT).exists()
     other.answered()
-    assert (caller_of("openai/bad", agent=ada, answered=False).wait(), providers.is_proven(fresh(ada))) == (0, True)
+    assert caller_of("openai/bad", agent=ada, answered=False).wait() == 0
+
+
+def test_models_that_no_agent_has_any_more_are_forgotten(ada: Agent) -> None:
+    """Each of their names would make the sweep slower."""
+    change(ada, model="ollama/now")
+    closed = {"failures": 2, "shut_until": timezone.now() + SECOND}
+    for name in ("ollama", "ollama/now", "ollama/typo", "ollama/earlier"):
+        Provider.objects.create(name=name, has_answered=name == "ollama/earlier", **closed)
+    assert providers.failing_names() == ["ollama", "ollama/now"]
+    assert health._models().count("a model of ollama") == 1
+    backlog.sweep()
+    assert {row.name for row in Provider.objects.all()} == {"ollama", "ollama/now", "ollama/earlier"}
 
 
 def test_a_caller_that_failed_three_times_lets_others_try(clock: time_machine.Traveller) -> None:

@@ -11,6 +11,8 @@ from django.conf import settings
 from django.db import OperationalError, transaction
 from django.dispatch import Signal
 from django.utils import timezone
+from django_q.brokers import get_broker
+from django_q.brokers.orm import ORM
 from django_q.conf import Conf
 from django_q.exceptions import TimeoutException
 from django_q.models import OrmQ, Schedule, Task
@@ -20,6 +22,7 @@ from django_q.tasks import async_task
 from redis.exceptions import ConnectionError as RedisDown
 
 from config import queue
+from config.database import FULL
 from config.errors import DomainError
 from config.management.commands import worker
 from config.pool import join_workers
@@ -163,14 +166,14 @@ def test_a_worker_replaces_foreign_old_and_repeated_schedules_when_it_starts(set
 
 def test_a_failing_database_does_not_end_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
-        raise OperationalError("10.0.0.7 refused")
+        raise OperationalError("10.0.0.7 refused: database or disk is full")
 
     insert({"func": queue.SWEEP})
     monkeypatch.setattr(queue, "_remove_foreign", fail)
     with logbook.kept(logging.INFO) as log:
         queue.queue_due()
     assert queueing.waiting() == [(queue.SWEEP, ())]
-    assert '"exception": "OperationalError"' in log.text
+    assert f'"exception": "OperationalError", "reason": "{FULL}"' in log.text
     assert "10.0.0.7" not in log.text
 
 
@@ -180,7 +183,13 @@ def test_the_worker_uses_our_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def start(self) -> None:
             assert django_q.cluster.scheduler is queue.queue_due
+            assert get_broker().acknowledge(1) is None, "no error, which would end a process of the worker"
 
+    def fail(*_: object) -> None:
+        raise OperationalError("database or disk is full")
+
+    monkeypatch.setattr(ORM, "delete", fail)
+    monkeypatch.setattr(ORM, "acknowledge", ORM.acknowledge)
     monkeypatch.setattr(django_q.cluster, "scheduler", scheduler)
     monkeypatch.setattr(django_q.cluster, "Sentinel", django_q.cluster.Sentinel)
     monkeypatch.setattr(django_q.cluster, "Cluster", Started)

@@ -228,8 +228,7 @@ def test_a_rollback_restores_the_tokens_that_a_session_saved(ada: Agent) -> None
 
 def test_the_notice_of_a_failed_session_counts_removed_duplicates(ada: Agent) -> None:
     remember(ada, *[filler(50, "same")] * 3)
-    change(ada, model="nobody/nothing")
-    session = loop.refine(fresh(ada), trigger="manual")
+    session = sessions.close(opened(ada).session, Outcome.FAILED)
     assert (session.outcome, session.tokens_before, session.tokens_after) == (Outcome.FAILED, 150, 50)
     assert "Compressed 3 → 1 core memories; saved 100 tokens;" in notice(ada)
     assert "exact duplicates removed 2." in notice(ada)

@@ -59,8 +59,7 @@ class Command(Task):
         try:
             for name in (WEB, WORKER):
                 running[name] = _start(name, bind)
-            self._watch(running, bind)
-            return FAILED
+            return self._watch(running, bind)
         except KeyboardInterrupt:
             return None
         finally:
@@ -78,8 +77,9 @@ class Command(Task):
         except (OSError, OverflowError, RuntimeError) as failure:
             self.fail(f"cannot listen on {bind} ({getattr(failure, 'strerror', None) or 'no such port'})", FAILED)
 
-    def _watch(self, running: dict[str, Process], bind: str) -> None:
-        """Replace each worker that ends. Return when a web process ends, or when a worker must not be replaced."""
+    def _watch(self, running: dict[str, Process], bind: str) -> int:
+        """Replace each worker that ends. When a web process ends, or when a worker must not be replaced, return the
+        exit code."""
         deaths: deque[float] = deque(maxlen=DEATHS)
         while True:
             time.sleep(0.2)
@@ -92,7 +92,7 @@ class Command(Task):
                 self.say(f"{name} ended ({_how(process)}): {'starting another' if is_replaced else 'stopping'}")
                 _end([process], WEB_SECONDS if name == WEB else LAST_SECONDS)  # its child processes
                 if not is_replaced:
-                    return
+                    return USAGE if process.returncode == USAGE else FAILED
                 running[name] = _start(name, bind)
 
     def _stop(self, processes: Collection[Process]) -> None:

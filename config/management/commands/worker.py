@@ -11,15 +11,18 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from django.conf import settings
+from django.db import OperationalError
 from django_q import cluster, pusher
+from django_q.brokers.orm import ORM
 from django_q.signals import post_spawn
 
 from config import queue
 from config.commandline import Task
+from config.database import FULL, advice
 from config.errors import FAILED
 from config.pool import Sentinel, join_workers
 
-RETRY_SECONDS = 4  # after Redis did not answer
+RETRY_SECONDS = 4  # after Redis did not answer, or the disk was full
 
 
 class Command(Task):
@@ -32,14 +35,26 @@ class Command(Task):
     )
     log_level = logging.INFO
 
-    def run(self, **options: Any) -> int | None:
-        while (problem := queue.problem()) is not None:
-            self.say(f"{problem} The worker waits.")
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Wait while Redis does not answer or the disk is full. Then work."""
+        while True:
+            try:
+                return super().handle(*args, **options)
+            except queue.QueueUnreachable as unreachable:
+                self.say(f"{unreachable} The worker waits.")
+            except OperationalError as error:
+                if advice(error) != FULL:
+                    raise
+                self.say(f"The worker waits: {FULL}")
             time.sleep(RETRY_SECONDS)
+
+    def run(self, **options: Any) -> int | None:
+        queue.depth()
         queue.keep_schedules()
         post_spawn.connect(_prepare)
         cluster.scheduler = queue.queue_due  # django-q2 has no settings for these
         cluster.Sentinel = Sentinel
+        ORM.acknowledge = queue.remove
         pusher.SignedPackage = SimpleNamespace(loads=queue.decode)
         pusher.sleep = lambda _: time.sleep(RETRY_SECONDS)
         for module in ("refinement.tasks", "memory.tasks"):  # loaded once, for all processes

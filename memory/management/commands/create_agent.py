@@ -60,6 +60,7 @@ class Command(Task):
             created, key = lifecycle.create(
                 tenant, slug, model=model, actor=actor, memory_enabled=not memory_off, **settings
             )
-            self.result({"tenant": created.tenant.slug, "agent": created.slug, "key": key})
+            self.stdout.write(" ", ending="")  # JSON allows it
             self.stdout.flush()
+        self.result({"tenant": created.tenant.slug, "agent": created.slug, "key": key})
         self.say("Store the key now: it is not shown again.")

@@ -11,7 +11,6 @@ from memory.models import Agent, DueReason
 from refinement import loop, probe, schedule
 from refinement import session as sessions
 from refinement.errors import SessionOpen
-from refinement.llm import catalog
 from refinement.llm.base import ModelError, ModelNotConfigured
 from refinement.models import Mode, Outcome, RefinementSession
 
@@ -75,17 +74,16 @@ class Command(Task):
 
     def _preview(self, agent: Agent, mode: Mode, named: dict[str, Any], *, as_json: bool) -> int:
         figures = named | sessions.preview(agent, mode)
-        try:
-            catalog.open_model(agent.model)
-        except ModelNotConfigured as failure:
-            return self._refused(agent, figures, failure, as_json=as_json)
+        if problem := probe.problems([agent.model]).get(agent.model):
+            return self._refused(agent, figures, ModelNotConfigured(problem), as_json=as_json)
         self._show(figures | {"error": None}, as_json=as_json)
         return 0
 
     def _refused(self, agent: Agent, figures: dict[str, Any], failure: ModelError, *, as_json: bool) -> int:
         """Say why no session with the agent's model can start."""
         self._show(figures | {"error": failure.code}, as_json=as_json)
-        self.say(f"error: {agent.label}: {failure}")
+        why = str(failure).replace("on this server", "for this command")  # it may have other settings than the service
+        self.say(f"error: {agent.label}: {why}")
         return MODEL
 
     def _report(self, line: str) -> None:

@@ -1,0 +1,18 @@
+"""Why the database cannot be used. No text quotes the error, which may contain content or a password."""
+
+FULL = "the disk of VAR_DIR is full: free space."
+_CAUSES = {  # the text, and parts of the error that show this cause
+    FULL: ("database or disk is full", "SQLITE_IOERR_SHMSIZE"),
+    "the server does not answer: check that it runs, and the address in DATABASE_URL.": ("Connection refused",),
+    "the host name in DATABASE_URL is unknown.": ("failed to resolve host",),
+    "the database in DATABASE_URL does not exist: create it.": ('FATAL:  database "',),
+    "the server refuses the user or the password in DATABASE_URL.": ('FATAL:  role "', "FATAL:  password"),
+    "run 'manage.py migrate', and check DATABASE_URL.": ("ProgrammingError", "no such"),  # table or column
+    "check that it runs, that DATABASE_URL is right, and that VAR_DIR is writable.": ("",),
+}
+
+
+def advice(error: BaseException) -> str:
+    """The cause of a database error, if it is known, and what to do."""
+    text = f"{error!r} {error.__cause__!r} {getattr(error.__cause__, 'sqlite_errorname', None)}"
+    return next(cause for cause, parts in _CAUSES.items() if any(part in text for part in parts))
