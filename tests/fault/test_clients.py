@@ -6,9 +6,10 @@ They write, revise one memory, search, read the context, repeat requests and ref
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -36,6 +37,13 @@ def served(django_db_setup: None, django_db_blocker: Any) -> Iterator[Served]:
         yield service
 
 
+def patiently(send: Callable[[], httpx.Response]) -> httpx.Response:
+    """Send a request again while too many of this agent's requests run at the same time."""
+    while (response := send()).status_code == 429:
+        time.sleep(int(response.headers["Retry-After"]))
+    return response
+
+
 @dataclass
 class Client:
     """A program with a key, and the responses that it got."""
@@ -47,9 +55,7 @@ class Client:
     counted: int = 0
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
-        """Send a request again while too many of this agent's requests run at the same time."""
-        while (response := self.http.request(method, path, json=body, headers=headers)).status_code == 429:
-            time.sleep(int(response.headers["Retry-After"]))
+        response = patiently(partial(self.http.request, method, path, json=body, headers=headers))
         assert response.status_code < 500, response.status_code
         return response
 
@@ -91,7 +97,8 @@ class Client:
         headers = {**self.http.headers, "Idempotency-Key": f"{self.number}/{turn}"}
         body, url = {"content": f"once {self.number} {turn}"}, f"{self.http.base_url}memories"
         with ThreadPoolExecutor(2) as pool:
-            both = list(pool.map(lambda _: httpx.post(url, json=body, headers=headers, timeout=60), range(2)))
+            send = partial(httpx.post, url, json=body, headers=headers, timeout=60)
+            both = list(pool.map(lambda _: patiently(send), range(2)))
         assert [response.status_code for response in both] == [201, 201]
         assert both[0].json()["id"] == both[1].json()["id"]
         self.created.append(both[0].json()["id"])
