@@ -8,8 +8,8 @@ _lock = Lock()
 
 
 def begin(sender: object, most: int) -> bool:
-    """Whether fewer than `most` requests of the sender are running. Then this counts another one, and the caller calls
-    `end` after it."""
+    """Count a request that begins. Return False, and count nothing, if `most` requests of the sender are running.
+    Otherwise, the caller must call `end` when the request ends."""
     with _lock:
         if _running[sender] >= most:
             return False
@@ -18,6 +18,7 @@ def begin(sender: object, most: int) -> bool:
 
 
 def end(sender: object) -> None:
+    """Count the end of a request for which `begin` returned True."""
     with _lock:
         _running[sender] -= 1
         if not _running[sender]:

@@ -1,4 +1,4 @@
-"""Why the database cannot be used. No text quotes the error, which may contain content or a password."""
+"""Texts that say why the database cannot be used. They never quote the error: it may contain content or a password."""
 
 FULL = "the disk of VAR_DIR is full: free space."
 _CAUSES = {  # the text, and parts of the error that show this cause

@@ -51,5 +51,5 @@ bad_request, forbidden, missing = _error_page(400), _error_page(403), _error_pag
 
 
 def failed(request: HttpRequest) -> HttpResponse:
-    """The page for the exception that Django is handling."""
+    """The page after an unexpected exception: status 503 if the database cannot be used, and 500 otherwise."""
     return _error_page(503 if isinstance(sys.exc_info()[1], OperationalError | InterfaceError) else 500)(request)

@@ -13,7 +13,7 @@ from refinement import session as sessions
 @task
 def sweep() -> str:
     """Add due agents to the backlog."""
-    if not is_put_later(WRITE_HEADS):  # somebody has deleted it
+    if not is_put_later(WRITE_HEADS):  # somebody deleted the schedules
         keep_schedules()
     backlog.sweep()
     return "swept"

@@ -1,6 +1,7 @@
 """VAR_DIR is full: no process dies, and everything that needs no disk continues."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -29,8 +30,8 @@ def small_disk(_made: Path, tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={BYTES}", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only root can mount a disk")
+    if subprocess.run(mount, capture_output=True, check="CI" in os.environ).returncode:
+        pytest.skip("only root can mount a disk; in CI this is an error")
     try:
         yield shutil.copytree(_made, folder / "service")
     finally:

@@ -30,7 +30,7 @@ def clock() -> Iterator[time_machine.Traveller]:
 
 
 def caller_of(model: str = GPT, *, agent: Any = None, answered: bool = True) -> Availability:
-    """A caller for an agent of the only tenant, or for this agent. The model has answered before, unless told."""
+    """A caller for an agent of the only tenant, or for this agent. `answered`: the model has answered before."""
     if answered:
         Provider.objects.update_or_create(name=model, defaults={"has_answered": True})
     return Availability(model, agent or SimpleNamespace(pk=1, tenant_id=1))

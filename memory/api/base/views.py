@@ -148,7 +148,7 @@ class ExchangeScheme(KeyScheme):  # type: ignore[no-untyped-call]
 
 def require_client(request: Request) -> None:
     """Raise ParseError if the client has closed the connection. Then nobody waits for the work of this request. A few
-    clients close only their side, so this is for large imports, and for senders of many requests."""
+    clients close only their side, so only large imports and senders of many requests are checked."""
     connection = request.META.get("gunicorn.socket")
     if connection is not None:
         poll = select.poll()
