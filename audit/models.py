@@ -143,7 +143,6 @@ CONSENT = ASKS | _one_of(*STEPS)
 READS = _one_of(Operation.CONTENT_READ)
 # Entries that can change who reads the silo.
 AUTHORITY_OPERATIONS = tuple(Operation)[:5]  # from agent_created to claimed
-AUTHORITY = _one_of(*AUTHORITY_OPERATIONS)
 
 
 class AuditEntry(models.Model):

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register, run_checks
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError
 
 from config.keyfiles import exposed
@@ -18,10 +19,6 @@ OURS = "palimpsest"  # the tag of the checks that commands run; they check setti
 
 # Checks that query the database are registered with `deploy=True`. Django's `migrate` does not run them, so it can
 # restore a missing trigger.
-
-
-class RefusesToStart(SystemExit):
-    """The service cannot start with this configuration. The message says why."""
 
 
 @register(OURS)
@@ -68,12 +65,11 @@ def of_the_database() -> list[CheckMessage]:
 
 
 def require_sound() -> None:
-    """Run all checks, including those that query the database. If there are errors, raise RefusesToStart with all of
-    them."""
+    """Run all checks, including those that query the database. Raises ImproperlyConfigured with all errors."""
     found = run_checks(databases=["default"])
     errors = [check for check in found if check.is_serious()] + of_the_database()
     if errors:
-        raise RefusesToStart("Palimpsest does not start:\n" + "\n".join(f"- {check.msg}" for check in errors))
+        raise ImproperlyConfigured("".join(f"\n- {check.msg}" for check in errors))
 
 
 def ask_database(databases: Sequence[str] | None, ask: Callable[[], list[CheckMessage]]) -> list[CheckMessage]:

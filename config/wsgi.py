@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 import django
 from django.core.exceptions import ImproperlyConfigured
@@ -53,25 +53,35 @@ class Handler(WSGIHandler):
         return response
 
 
-def _sound_application() -> WSGIHandler:
-    django.setup()
-    from config.checks import RefusesToStart, require_sound  # needs the apps that the line above loads
+class _Waiting(Handler):
+    """The handler of a process that started on a full disk. Until its checks pass, it serves only health checks."""
 
+    is_sound = False
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> HttpResponseBase:
+        self.is_sound = self.is_sound or not _problem()
+        if self.is_sound or environ["PATH_INFO"] in ("/healthz", "/readyz"):
+            return super().__call__(environ, start_response)
+        start_response("503 Service Unavailable", [("Content-Length", "0"), ("Retry-After", "4")])
+        return HttpResponse()
+
+
+def _problem() -> str:
+    """Why the service does not start. Empty if the start checks pass."""
     try:
+        django.setup()
+        from config.checks import require_sound  # needs the apps that the line above loads
+
         require_sound()
-    except RefusesToStart as refused:  # not every SystemExit: gunicorn uses it to end a slow worker
-        _refuse(refused)
-    return Handler()
+    except ImproperlyConfigured as wrong:
+        return str(wrong)
+    except DatabaseError as error:
+        return advice(error)
+    return ""
 
 
-def _refuse(reason: object) -> NoReturn:
-    sys.stderr.write(f"{reason}\n")
+found = _problem()
+if found not in ("", FULL):  # on a full disk, start: what needs no disk works
+    sys.stderr.write(f"Palimpsest does not start: {found}\n")
     sys.exit(_GIVES_UP)
-
-
-try:
-    application = _sound_application()
-except ImproperlyConfigured as wrong:
-    _refuse(f"Palimpsest does not start: {wrong}")
-except DatabaseError as error:  # on a full disk, start: what needs no disk works
-    application = Handler() if (problem := advice(error)) == FULL else _refuse(f"Palimpsest does not start: {problem}")
+application = _Waiting() if found else Handler()

@@ -10,6 +10,9 @@ from base64 import b64encode
 from contextlib import suppress
 from typing import Any
 
+from django.db.models import OuterRef, Subquery
+from django.db.models.functions import Coalesce
+
 from audit.bulk import Prepared
 from audit.models import AUTHORITY_OPERATIONS, AuditEntry, Operation
 from audit.trail import canonical
@@ -46,6 +49,7 @@ FIELD = "authority"
 SIGNATURE = ("authority_key_id", "authority_mac")
 
 _last_entry = Prepared(lambda: AuditEntry.objects.filter(agent_id=0).only("seq").order_by("-seq")[:1])
+_LAST = AuditEntry.objects.filter(agent_id=OuterRef("pk")).order_by("-seq").values("seq")[:1]
 
 
 def sign(agent: Agent) -> None:
@@ -64,11 +68,7 @@ def require(agent: Agent, before: Agent | None = None) -> None:
     if agent.is_proven:
         return
     if agent.get_deferred_fields() or not _is_current(agent):
-        tenant = agent.tenant
-        agent.refresh_from_db()  # it may only be stale
-        agent.tenant = tenant if tenant.pk == agent.tenant_id else agent.tenant
-        if not _is_current(agent):
-            raise AuthorityBroken(agent.label)
+        _read_again(agent)  # it may only be stale
     require_not_shortened(agent)
     agent.is_proven = True
 
@@ -84,6 +84,15 @@ def is_signed(agent: Agent) -> bool:
 def _is_current(agent: Agent) -> bool:
     last = next((entry.seq for entry in _last_entry(agent.pk)), 0)
     return is_signed(agent) and agent.audit_seq == last
+
+
+def _read_again(agent: Agent) -> None:
+    """Read the row and the number of its last entry in one query: between two, another process may write an entry."""
+    with suppress(Agent.DoesNotExist):
+        agent.refresh_from_db(from_queryset=Agent.objects.filter(audit_seq=Coalesce(Subquery(_LAST), 0)))
+        if is_signed(agent):
+            return
+    raise AuthorityBroken(agent.label)
 
 
 def as_text(agent: Agent) -> str:

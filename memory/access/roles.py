@@ -100,8 +100,11 @@ def _is_whole(tenant: Tenant, roles: Mapping[int, str]) -> bool:
 def live_prefixes(tenant: Tenant) -> list[str]:
     """The prefixes of the tenant's keys and invitations that count."""
     with ill_formed():
-        if _is_whole(tenant, _signed(tenant, tenant.memberships.select_related("person"))):
-            return tenant.live_prefixes.split()
+        while not _is_whole(tenant, _signed(tenant, tenant.memberships.select_related("person"))):
+            before, tenant = tenant.members_seq, Tenant.objects.get(pk=tenant.pk)
+            if tenant.members_seq == before:  # no other process changed the list after the row was read
+                return []
+        return tenant.live_prefixes.split()
     return []
 
 
@@ -127,12 +130,8 @@ def sign_roles(tenant: Tenant, roles: Mapping[int, str], live: Iterable[str]) ->
     tenant.members_mac = macs(_text(tenant, roles))[0]
     tenant.save(update_fields=["members_seq", "members_mac", "live_prefixes"])
     people = Person.objects.only("joined_at").in_bulk(roles)
-    rows = [
-        tenant.memberships.model(
-            tenant=tenant, person_id=pk, role=role, mac=macs(_text(tenant, _values(people[pk], role)))[0]
-        )
-        for pk, role in roles.items()
-    ]
+    signed = {pk: macs(_text(tenant, _values(people[pk], role)))[0] for pk, role in roles.items()}
+    rows = [Membership(tenant=tenant, person_id=pk, role=role, mac=signed[pk]) for pk, role in roles.items()]
     tenant.memberships.bulk_create(
         rows, update_conflicts=True, unique_fields=["person", "tenant"], update_fields=["role", "mac"]
     )

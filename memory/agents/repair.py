@@ -39,7 +39,7 @@ def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
         wrong = [name for name, value in right.items() if not _has(pk, name, value)]
         if guards.unexpected():  # a view or a policy could show each query other rows
             raise TrailChanged(_WITH_TRAIL.format(label, label))
-        if is_dry_run or not (wrong or _is_unsigned(pk)):
+        if is_dry_run or (not wrong and authority.is_signed(Agent.objects.get(pk=pk))):
             return wrong
         Agent.objects.filter(pk=pk).update(**right)
         agent = Agent.objects.select_related("tenant").get(pk=pk)
@@ -57,7 +57,3 @@ def _has(pk: int, name: str, value: Any) -> bool:
         now = Agent.objects.values_list(name, flat=True).get(pk=pk)
         return bool(authority.plain(now) == authority.plain(value))
     return False
-
-
-def _is_unsigned(pk: int) -> bool:
-    return not authority.is_signed(Agent.objects.get(pk=pk))

@@ -13,7 +13,7 @@ from memory.access.roles import Action
 from memory.admin.base.actions import LinkAction
 from memory.admin.base.page import AgentFilter, ScopedAdmin, TenantFilter, ask_access_url, column, time_machine_url
 from memory.models import DueReason
-from refinement import probe, undone_sessions
+from refinement import undone_sessions
 from refinement.models import Outcome, RefinementSession
 from refinement.schedule import NOT_CONFIGURED
 
@@ -95,9 +95,9 @@ class SessionPage(ScopedAdmin):
 
     @display(description="reason")
     def why_ended(self, session: RefinementSession) -> str:
-        if session.reason != NOT_CONFIGURED:
-            return session.reason
-        return probe.problems([session.model]).get(session.model, "The server refused the key or the model.")
+        if session.reason == NOT_CONFIGURED:
+            return "The model's server refused the key or the name of the model."
+        return session.reason
 
     @display(description="why", ordering="trigger")
     def why(self, session: RefinementSession) -> str:

@@ -62,21 +62,6 @@ class FileOut(serializers.CharField):
         return value or None
 
 
-class ErasedOut(serializers.BooleanField):
-    def to_representation(self, value: Any) -> bool:
-        return not value
-
-
-class DueOut(serializers.CharField):
-    def to_representation(self, value: Any) -> str:
-        return schedule.why(value)
-
-
-class ModelProblemOut(serializers.CharField):
-    def to_representation(self, value: Any) -> str:
-        return probe.problem_of_name(value)
-
-
 class LogOut(serializers.Serializer[Any]):
     file = FileOut(source="memory_path", allow_null=True, help_text="its memory file; null for the journal")
     last_n = serializers.IntegerField(help_text="number of entries that gc keeps; 0: see `max_entries`")
@@ -105,18 +90,24 @@ class AgentOut(serializers.Serializer[Any]):
     has_steward = serializers.BooleanField(source="steward")
     is_steward_only = serializers.BooleanField()
     discard_share_lifted_until = serializers.DateTimeField(allow_null=True)
-    is_erased = ErasedOut(source="wrapped_key", help_text="its silo can no longer be read or changed")
+    is_erased = serializers.SerializerMethodField(help_text="its silo can no longer be read or changed")
     claimed_at = serializers.DateTimeField(allow_null=True, help_text="when its key was last exchanged")
     keys_suspended = serializers.BooleanField(help_text="its keys open nothing; see the error `key_suspended`")
     memory_enabled = serializers.BooleanField()
     paused = serializers.BooleanField()
     usage = UsageOut(source="*")
     log = LogOut(source="*", help_text="log of its runs")
-    due = DueOut(source="*", allow_blank=True, help_text="why a refinement is due now; empty if none is due")
+    due = serializers.SerializerMethodField(help_text="why a refinement is due now; empty if none is due")
     due_at = serializers.DateTimeField(allow_null=True)
     last_refined_at = serializers.DateTimeField(allow_null=True)
     audit_seq = serializers.IntegerField(help_text="number of its last audit entry")
     created_at = serializers.DateTimeField()
+
+    def get_is_erased(self, agent: Agent) -> bool:
+        return not agent.wrapped_key
+
+    def get_due(self, agent: Agent) -> str:
+        return schedule.why(agent)
 
 
 class GrantOut(serializers.Serializer[Any]):
@@ -140,12 +131,15 @@ class OwnAgentOut(AgentOut):
     """The same, with what decides who can read the silo."""
 
     claimed_by = serializers.CharField(allow_blank=True, help_text="the key (its prefix) or the code that claimed it")
-    model_problem = ModelProblemOut(
-        source="model", allow_blank=True, help_text="why another model must be set; empty if the model is known"
+    model_problem = serializers.SerializerMethodField(
+        help_text="why another model must be set; empty if the model is known"
     )
     vault = FileOut(source="vault_path", allow_null=True, help_text="folder with files of its memories; null: none")
     prompts = serializers.SerializerMethodField()
     grants = serializers.SerializerMethodField()
+
+    def get_model_problem(self, agent: Agent) -> str:
+        return probe.problem_of_name(agent.model)
 
     @extend_schema_field(PromptsOut)
     def get_prompts(self, agent: Agent) -> dict[str, Any]:

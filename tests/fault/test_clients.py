@@ -33,7 +33,8 @@ TEXTS = ("tea is hot", "milk is white", "sugar is sweet", "the kettle is red")
 
 @pytest.fixture(scope="module")
 def served(django_db_setup: None, django_db_blocker: Any) -> Iterator[Served]:
-    with django_db_blocker.unblock(), serving() as service:
+    """PostgreSQL has 100 connections, and other tests need some."""
+    with django_db_blocker.unblock(), serving(WEB_THREADS="12", GUNICORN_CMD_ARGS="--threads 12") as service:
         yield service
 
 
@@ -99,7 +100,7 @@ class Client:
         with ThreadPoolExecutor(2) as pool:
             send = partial(httpx.post, url, json=body, headers=headers, timeout=60)
             both = list(pool.map(lambda _: patiently(send), range(2)))
-        assert [response.status_code for response in both] == [201, 201]
+        assert [response.status_code for response in both] == [201, 201], both[0].text
         assert both[0].json()["id"] == both[1].json()["id"]
         self.created.append(both[0].json()["id"])
 

@@ -97,6 +97,7 @@ def test_a_service_that_starts_on_a_full_disk_works_when_there_is_room(small_dis
                 break
             time.sleep(0.1)
         assert serving.request("GET", "healthz")[0] == 200
+        assert serving.request("GET", "api/v1/agent")[0] == 503  # its start checks could not run
         assert FULL[:-1] in json.loads(serving.request("GET", "readyz")[1])["database"]
         filler.unlink()
         serving.refine(until_ready(serving).create_agent(), "completed")

@@ -217,3 +217,20 @@ def test_an_older_audit_key_signs_nothing_new(house: House, settings: Any) -> No
     lifecycle.issue_key(house.ada, ME)
     newest = AuditEntry.objects.filter(agent_id=house.ada.pk).order_by("-seq")[:3].values_list("key_id", flat=True)
     assert {*newest, fresh(house.ada).authority_key_id} == {keyring().audit[0].id}
+
+
+def test_entries_that_others_write_while_a_row_is_read_do_not_close_the_silo(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others write before each of two reads of the row. So a comparison with an entry that was read later is wrong."""
+    stale, read = fresh(house.ada), Agent.refresh_from_db
+    remember(house.ada, "another process wrote this")
+
+    def busy(self: Agent, *args: Any, **kwargs: Any) -> None:
+        read(self, *args, **kwargs)
+        monkeypatch.undo()
+        remember(house.ada, "and then this")
+
+    monkeypatch.setattr(Agent, "refresh_from_db", busy)
+    authority.require(stale)
+    assert stale.is_proven

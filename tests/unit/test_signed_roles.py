@@ -9,8 +9,8 @@ from django.db import connection
 
 from config.keyfiles import new_key, read_key_file
 from memory.access import tenants
-from memory.access.authentication import either_key
-from memory.access.roles import Action, manages, may, problems, tenant_ids
+from memory.access.authentication import either_key, prefix_of
+from memory.access.roles import Action, live_prefixes, manages, may, problems, tenant_ids
 from memory.accounts import invitations, memberships, people
 from memory.errors import InvalidLink, KeyRejected, NotAllowed
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
@@ -206,3 +206,10 @@ def test_the_migration_signs_what_exists(acme: Tenant, ann: Person) -> None:
     assert (allowed(ann, acme), len(list(problems()))) == (set(), 4)
     import_module("memory.migrations.0006_sign_people_and_memberships").sign(apps, connection.schema_editor())
     assert (Action.STAFF in allowed(ann, acme), named()) == (True, [])
+
+
+def test_a_key_counts_while_another_process_changes_the_list(acme: Tenant, ann: Person) -> None:
+    key = tenants.issue_key("acme")
+    stale = Tenant.objects.get(pk=acme.pk)
+    join(Person.objects.create_user("pat@acme.test"), acme, Role.AUDITOR)
+    assert live_prefixes(stale) == [prefix_of(key)]

@@ -181,13 +181,15 @@ class View(APIView):
         finally:
             if self.sender is not None:
                 end = partial(at_once.end, self.sender)
-                _ = response._resource_closers.append(end) if getattr(response, "streaming", False) else end()
+                if getattr(response, "streaming", False):
+                    response._resource_closers.append(end)
+                else:
+                    end()
         return response
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        owner = getattr(request.auth, "agent_id", None) or getattr(request.auth, "tenant_id", None)
-        sender = type(request.auth), owner
+        sender = type(request.auth), getattr(request.auth, "agent_id", None) or getattr(request.auth, "tenant_id", None)
         if not at_once.begin(sender, settings.WEB_THREADS // 8):
             require_client(request)
             if not at_once.begin(sender, max(1, settings.WEB_THREADS // 2)):

@@ -82,8 +82,7 @@ class Command(Task):
     def _refused(self, agent: Agent, figures: dict[str, Any], failure: ModelError, *, as_json: bool) -> int:
         """Say why no session with the agent's model can start."""
         self._show(figures | {"error": failure.code}, as_json=as_json)
-        why = str(failure).replace("on this server", "for this command")  # it may have other settings than the service
-        self.say(f"error: {agent.label}: {why}")
+        self.say(f"error: {agent.label}: {failure}")
         return MODEL
 
     def _report(self, line: str) -> None:
