@@ -87,7 +87,7 @@ class Anthropic(http.HttpModel):
     def __init__(self, api_key: str, base_url: str, availability: Availability | None = None) -> None:
         key = http.checked_key(api_key, self.who)
         if not key:
-            raise ModelNotConfigured("No Anthropic key: set ANTHROPIC_API_KEY.")
+            raise ModelNotConfigured("No Anthropic key on this server: set ANTHROPIC_API_KEY.")
         super().__init__(base_url, {"x-api-key": key, "anthropic-version": VERSION}, availability)
 
     def body(self, request: Request) -> dict[str, Any]:

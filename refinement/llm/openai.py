@@ -76,7 +76,7 @@ class OpenAI(http.HttpModel):
         super().__init__(base_url, {"Authorization": f"Bearer {key}"} if key else {}, availability)
         self.is_official = re.match(r"https?://api\.openai\.com([:/]|$)", self.base_url, re.IGNORECASE) is not None
         if self.is_official and not key:
-            raise ModelNotConfigured("No OpenAI key: set OPENAI_API_KEY.")
+            raise ModelNotConfigured("No OpenAI key on this server: set OPENAI_API_KEY.")
 
     def body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {"model": request.model}

@@ -126,7 +126,7 @@ def test_it_shows_why_due_agents_wait(house: House, enter: Enter) -> None:
     assert "Due agents wait: openai does not respond and is not called until" in html(client.get("/admin/"))
 
 
-@pytest.mark.parametrize("wrong", ["No OpenAI key: set OPENAI_API_KEY", "answered 404: no such model"])
+@pytest.mark.parametrize("wrong", ["No OpenAI key on this server: set OPENAI_API_KEY", "answered 404: no such model"])
 def test_every_page_says_what_is_wrong_with_the_configuration(
     wrong: str, house: House, enter: Enter, settings: Any
 ) -> None:

@@ -166,7 +166,7 @@ def test_a_model_that_is_not_configured_opens_no_session(ada: Agent, settings: A
         ran = refine("--json")
         assert (ran.code, ran.json["error"]) == (3, "model_not_configured")
         assert ran.err.startswith("error: acme/ada: ")
-        assert "gpt" not in model or ran.err.endswith("No OpenAI key: set OPENAI_API_KEY.\n")
+        assert "gpt" not in model or ran.err.endswith("No OpenAI key on this server: set OPENAI_API_KEY.\n")
         assert refine().err == ran.err
         dry = refine("--dry-run", "--json")
         assert (dry.code, dry.json["error"], dry.err) == (3, "model_not_configured", ran.err)
