@@ -4,7 +4,6 @@ Logs never quote an invalid request. The web processes count requests in memory 
 """
 
 import gc
-import os
 import resource
 import socket
 import struct
@@ -13,7 +12,7 @@ from typing import Any
 
 from gunicorn import glogging  # type: ignore[import-untyped]
 
-from config import environment, request_metrics
+from config import environment, request_metrics, typed
 
 SILENT_SECONDS = 20  # a client that sends nothing, or takes nothing, for this long is disconnected
 
@@ -58,6 +57,5 @@ def when_ready(server: Any) -> None:
         sys.stderr.write(
             f"Palimpsest answers{behind} at {listener}/readyz (stop with Ctrl-C); its admin is at {listener}/admin/\n"
         )
-    manage = f"{os.path.relpath(sys.executable)} manage.py"
-    sys.stderr.write(f"To create a first agent and its key: {manage} create_agent TENANT/AGENT --model PROVIDER/NAME\n")
-    sys.stderr.write(f"To create a first person for the admin: {manage} create_superuser EMAIL\n")
+    sys.stderr.write(f"To create an agent and its key: {typed()} create_agent TENANT/AGENT --model PROVIDER/NAME\n")
+    sys.stderr.write(f"To create a person for the admin: {typed()} create_superuser EMAIL\n")
