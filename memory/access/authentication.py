@@ -109,10 +109,9 @@ def prefix_of(key: str) -> str:
 
 def is_key_of(agent: Agent, key: str) -> bool:
     """Whether this is a valid key of this agent."""
-    try:
+    with suppress(KeyRejected):
         return agent_key(key).agent_id == agent.pk
-    except KeyRejected:
-        return False
+    return False
 
 
 def new_key(kind: type[K], owner_id: int) -> tuple[str, bytes, str]:
