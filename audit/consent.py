@@ -112,6 +112,10 @@ class Request:
     def is_erasure(self) -> bool:
         return self.operation == Operation.ERASURE_REQUESTED
 
+    @property
+    def removes(self) -> str:
+        return "silo" if self.is_erasure else "memories"
+
     def at(self, now: datetime) -> Request:
         """The request in its state at this moment. A request to remove content never lapses, because the law may
         require a decision."""

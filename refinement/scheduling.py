@@ -108,7 +108,7 @@ def end(waiting: Waiting) -> None:
 
 def open_due(agent: Agent) -> RefinementSession | None:
     """Open a session of the agent. The result is None if the agent is not due or already has an open session, or if its
-    tenant has no model tokens left. Raises AgentBusy.
+    tenant has no model tokens left. Raises AgentBusy, or OperationalError if the connection is lost.
 
     The agent stays locked until its session is open, so that two workers cannot refine the same agent.
     """
@@ -116,6 +116,8 @@ def open_due(agent: Agent) -> RefinementSession | None:
         with suppress(AllowanceSpent), edits.locked(agent, seconds=sessions.LOCK_SECONDS) as row:
             if schedule.due().filter(pk=row.pk).exists():
                 return sessions.open_session(row, trigger=row.due_reason)
-    except OperationalError:
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", "55P03") != "55P03":  # on PostgreSQL: a lock was not available
+            raise
         raise AgentBusy("Another operation, perhaps an import, has locked the agent. Try again later.") from None
     return None

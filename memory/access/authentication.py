@@ -50,11 +50,6 @@ def agent_named(label: str) -> Agent:
         raise NotFound(f"The agent {label} does not exist.") from None
 
 
-def agent_of_key(key: str) -> Agent:
-    """The agent of this key. Records the key's last use. Raises KeyRejected, with the same message for each reason."""
-    return agent_key(key).agent
-
-
 def agent_key(key: str) -> AgentKey:
     """The row of an agent's key. Records the key's last use. Raises KeyRejected, with the same message for each
     reason."""
@@ -114,10 +109,9 @@ def prefix_of(key: str) -> str:
 
 def is_key_of(agent: Agent, key: str) -> bool:
     """Whether this is a valid key of this agent."""
-    try:
-        return agent_of_key(key).pk == agent.pk
-    except KeyRejected:
-        return False
+    with suppress(KeyRejected):
+        return agent_key(key).agent_id == agent.pk
+    return False
 
 
 def new_key(kind: type[K], owner_id: int) -> tuple[str, bytes, str]:

@@ -110,8 +110,7 @@ def _mac(secret: bytes, agent: Agent) -> bytes:
 
 def _covered(value: Any) -> Any:
     """A value as in a signature: the digest of a sealed prompt, which can be long."""
-    is_sealed = isinstance(value, bytes | memoryview)
-    return hashlib.sha256(value).hexdigest() if is_sealed else plain(value)
+    return hashlib.sha256(value).hexdigest() if isinstance(value, bytes | memoryview) else plain(value)
 
 
 def plain(value: Any) -> Any:

@@ -36,7 +36,7 @@ def test_the_key_of_an_agent_is_printed_once_as_json_and_not_stored(db: None) ->
     key = ran.json["key"]
     assert re.fullmatch(r"pal_[a-z0-9]{12}_[A-Za-z0-9_-]{43}", key)
     assert (ran.code, ran.out.lstrip()) == (0, f'{{"tenant": "acme", "agent": "ada", "key": "{key}"}}\n')
-    assert authentication.agent_of_key(key).label == "acme/ada"
+    assert authentication.agent_key(key).agent.label == "acme/ada"
     stored = repr(list(AgentKey.objects.values()) + list(AuditEntry.objects.values()))
     assert (key in ran.err, key.split("_", 2)[2] in stored) == (False, False)
     assert [e.operation for e in AuditEntry.objects.order_by("seq")] == ["agent_created", "key_issued"]

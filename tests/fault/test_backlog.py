@@ -173,6 +173,24 @@ def test_an_agent_that_is_locked_by_an_import_is_retried_after_the_lease(setting
 
 
 @on_postgresql
+def test_an_agent_whose_connection_is_lost_is_due_at_the_next_sweep() -> None:
+    """A lost connection is not a lock, after which the agent would stay taken until the lease ends."""
+    agent, lost = due("a", "one"), []
+
+    def lose(execute: Any, sql: str, *rest: Any) -> Any:
+        if "lock_timeout" in sql and not lost:
+            lost.append(sql)
+            return execute("SELECT pg_terminate_backend(pg_backend_pid())", None, *rest[1:])
+        return execute(sql, *rest)
+
+    backlog.sweep()
+    with connection.execute_wrapper(lose):
+        assert tasks.refine_agent(agent.pk) == "fault"
+    tasks.sweep()
+    assert (tasks.refine_agent(agent.pk), len(lost)) == ("completed", 1)
+
+
+@on_postgresql
 def test_closing_expired_sessions_does_not_wait_for_an_import() -> None:
     """The import outlasts the lease. Each run of close_stale blocked one more worker, and b's session stayed open."""
     one, other = due("a", "one"), due("b", "two")

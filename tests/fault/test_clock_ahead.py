@@ -11,7 +11,7 @@ from django.test import Client
 from django_q.models import OrmQ, Schedule
 
 from config import queue
-from memory.access.authentication import agent_of_key
+from memory.access.authentication import agent_key
 from memory.accounts import people
 from memory.models import Agent, AgentKey, Authenticator, Creation, DueReason, Person
 from memory.writing import cooldown
@@ -109,9 +109,9 @@ def test_a_provider_is_called(ada: Agent, clock: Clock) -> None:
 
 
 def test_a_keys_last_use_is_right(house: House, clock: Clock) -> None:
-    agent_of_key(house.ada_key)
+    agent_key(house.ada_key)
     clock.move_to(RIGHT)
-    agent_of_key(house.ada_key)
+    agent_key(house.ada_key)
     used = AgentKey.objects.get(agent=house.ada).last_used_at
     assert str(used) < str(RIGHT + timedelta(minutes=1))
 

@@ -161,7 +161,7 @@ def test_concurrent_agents_of_a_new_tenant_share_it(db: None) -> None:
 
 
 def test_concurrent_requests_with_one_key_are_all_authenticated(house: House) -> None:
-    assert at_once(*[lambda: authentication.agent_of_key(house.ada_key)] * 4) == [house.ada] * 4
+    assert at_once(*[lambda: authentication.agent_key(house.ada_key).agent] * 4) == [house.ada] * 4
 
 
 def wait_for_entry(agent: Agent, seq: int) -> None:

@@ -26,13 +26,13 @@ pytestmark = pytest.mark.database
 
 def is_rejected(key: str) -> bool:
     with pytest.raises(KeyRejected) as caught:
-        authentication.agent_of_key(key)
+        authentication.agent_key(key)
     return str(caught.value) == "The key is not valid."
 
 
 def test_a_key_opens_its_own_agent_and_its_secret_is_not_stored(house: House) -> None:
-    assert authentication.agent_of_key(house.ada_key) == house.ada
-    assert authentication.agent_of_key(house.bob_key) == house.bob
+    assert authentication.agent_key(house.ada_key).agent == house.ada
+    assert authentication.agent_key(house.bob_key).agent == house.bob
     assert re.fullmatch(r"pal_[a-z0-9]{12}_[\w-]{43}", house.ada_key)
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM memory_agentkey")
@@ -70,7 +70,7 @@ def test_known_and_unknown_keys_are_compared_in_constant_time(house: House, monk
         return one == other
 
     monkeypatch.setattr("config.keyring.hmac.compare_digest", compare)
-    authentication.agent_of_key(house.ada_key)
+    authentication.agent_key(house.ada_key)
     assert is_rejected(f"pal_{'z' * 12}_x")
     assert compared == [(32, 32)] * 3  # and the signature of the agent's row
 
@@ -78,7 +78,7 @@ def test_known_and_unknown_keys_are_compared_in_constant_time(house: House, monk
 def test_a_key_made_under_an_older_pepper_still_opens(house: House, settings: Settings) -> None:
     old = base64.b64encode(keyring().pepper[0].secret).decode()
     settings.PEPPER_KEY = f"{new_secret()},{old}"
-    assert authentication.agent_of_key(house.ada_key) == house.ada
+    assert authentication.agent_key(house.ada_key).agent == house.ada
     settings.PEPPER_KEY = new_secret()
     assert is_rejected(house.ada_key)
 
@@ -93,7 +93,7 @@ def test_the_last_use_is_stored_at_most_once_a_minute(house: House, time_machine
     stored = []
     for second in (0, 30, 60, 61, 90):
         time_machine.move_to(start.replace(minute=second // 60, second=second % 60), tick=False)
-        authentication.agent_of_key(house.ada_key)
+        authentication.agent_key(house.ada_key)
         stored.append((last_used(house.ada) - start).seconds)
     assert stored == [0, 0, 0, 61, 61]
     assert last_used(house.bob) is None
@@ -101,8 +101,8 @@ def test_the_last_use_is_stored_at_most_once_a_minute(house: House, time_machine
 
 def test_a_key_costs_two_queries_and_once_a_minute_an_update(house: House) -> None:
     key = ["SELECT memory_agentkey", "SELECT audit_auditentry"]  # with its agent and tenant; that no entry is later
-    assert asked(lambda: authentication.agent_of_key(house.ada_key).label) == [*key, "UPDATE memory_agentkey"]
-    assert asked(lambda: authentication.agent_of_key(house.ada_key).label) == key
+    assert asked(lambda: authentication.agent_key(house.ada_key).agent.label) == [*key, "UPDATE memory_agentkey"]
+    assert asked(lambda: authentication.agent_key(house.ada_key).agent.label) == key
 
 
 def test_an_agent_is_found_by_its_exact_label(house: House) -> None:

@@ -124,7 +124,7 @@ class Command(Task):
 
     def _merges(self, key: str, imported: int) -> None:
         """Print some merges. They are read with the agent's key, which can open only the silo of this agent."""
-        agent = authentication.agent_of_key(key)
+        agent = authentication.agent_key(key).agent
         silo = Silo.for_agent(agent)
         self._out.print("\n[bold]Two merges, read with ada's own key[/]")
         for result in Memory.objects.of(agent).core().filter(number__gt=imported).order_by("number")[:EXAMPLES]:
