@@ -1,4 +1,4 @@
-"""Settings of gunicorn. They also apply if `manage.py serve` starts gunicorn.
+"""Settings of gunicorn. Invalid variables stop it, with a message that names the variable.
 
 Logs never quote an invalid request. The web processes count requests in memory that they share.
 """
@@ -10,6 +10,7 @@ import struct
 import sys
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from gunicorn import glogging  # type: ignore[import-untyped]
 
 from config import environment, request_metrics, typed
@@ -27,7 +28,13 @@ class _Logger(glogging.Logger):  # type: ignore[misc]
 
 logger_class = _Logger
 worker_class = "gthread"
-threads = 32  # a slow client occupies one; docs/reference/configuration.md#processes
+try:
+    workers = environment.whole("WEB_WORKERS", 2)
+    threads = environment.whole("WEB_THREADS", 32)  # a slow client occupies one
+    graceful_timeout = environment.whole("STOP_SECONDS", 30)
+except ImproperlyConfigured as wrong:
+    sys.exit(f"Palimpsest does not start: {wrong}")
+control_socket_disable = True
 keepalive = 30  # seconds
 # Connections of one process. 200 of its open files are left for databases, memory files and logs.
 worker_connections = max(10, min(1_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200))

@@ -22,10 +22,7 @@ from config.commandline import Task
 from config.errors import FAILED, USAGE
 from config.pool import LAST_SECONDS
 
-GUNICORN = (
-    *("-m", "gunicorn", "config.wsgi", "--config", "python:config.gunicorn"),
-    *("--no-control-socket", "--access-logfile", os.devnull),
-)
+GUNICORN = ("-m", "gunicorn", "config.wsgi", "--config", "python:config.gunicorn")
 WEB, WORKER = "the web process", "the worker"
 DEATHS, WITHIN = 5, 600  # at most 5 dead processes are replaced within 600 seconds
 WEB_SECONDS = 1  # for requests to end, after the first web process was killed
@@ -124,21 +121,11 @@ def _how(process: Process) -> str:
 def _start(name: str, bind: str) -> Process:
     """Start a process in its own group. So Ctrl-C in a terminal reaches only `serve`. Then `serve` stops the other
     processes."""
-    arguments = _web(bind) if name == WEB else ("-m", "config.commandline.main", "worker")
+    arguments = (*GUNICORN, f"--bind={bind}") if name == WEB else ("-m", "config.commandline.main", "worker")
     # Works in any current folder, also in one with a package of the same name: gunicorn would put this folder first.
     paths = filter(None, (str(settings.BASE_DIR), os.environ.get("PYTHONPATH"), getcwd()))
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.Popen([sys.executable, "-P", *arguments], start_new_session=True, env=variables)  # noqa: S603
-
-
-def _web(bind: str) -> tuple[str, ...]:
-    options = {
-        "bind": bind,
-        "workers": settings.WEB_WORKERS,
-        "threads": settings.WEB_THREADS,
-        "graceful-timeout": settings.STOP_SECONDS,
-    }
-    return (*GUNICORN, *(f"--{name}={value}" for name, value in options.items()))
 
 
 def _end(processes: Collection[Process], seconds: float = LAST_SECONDS) -> None:
