@@ -27,6 +27,12 @@ def advisory_lock(number: int) -> None:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [number])
 
 
+def one_snapshot() -> None:
+    """All queries of this transaction see the same state of the database. Call this before the first query."""
+    if connection.vendor == "postgresql" and not connection.savepoint_ids:
+        _run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+
 @contextmanager
 def without_disk_sync() -> Iterator[None]:
     """A transaction that does not wait for the disk. A power cut may lose this transaction, but it does not lose later

@@ -28,6 +28,7 @@ MALLORY = "mallory@evil.test"
 ALTERED = "altered: the settings in the agent's row are not as the service wrote them"
 VALUES = {
     "tenant_id": None,  # the other tenant
+    "slug": "eve",
     "steward": MALLORY,
     "is_steward_only": True,
     "model": "openai/gpt-4.1",
