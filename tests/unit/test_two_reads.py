@@ -38,7 +38,7 @@ from tests import queueing
 from tests.access_requests import granted, read
 from tests.api.calling import Caller
 from tests.api.test_import_jobs import lines, send
-from tests.conftest import OPERATOR, House
+from tests.conftest import OPERATOR, House, drop_guards
 from tests.members import join
 from tests.second_factors import enrol
 from tests.steps import ME, fresh, remember, signed_update
@@ -180,7 +180,7 @@ def test_two_exchanged_names_of_tenants_give_no_key(house: House) -> None:
 
 def test_a_schedule_for_other_workers_is_removed_and_made_again(db: None) -> None:
     queue.keep_schedules()
-    Schedule.objects.update(cluster="x", minutes=99_999)
+    Schedule.objects.update(cluster="x", minutes=9_999)
     queue._remove_foreign()
     assert not Schedule.objects.exists()
     queue.keep_schedules()
