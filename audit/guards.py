@@ -105,6 +105,10 @@ def unexpected() -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(_PG_ATTACHED if connection.vendor == "postgresql" else _SQLITE_ATTACHED)
         found = {f"{what} on {table}" for what, table in cursor.fetchall() if table.lower() in tables}
+        if connection.vendor == "postgresql":
+            cursor.execute("SHOW search_path")
+            if "pg_catalog" in cursor.fetchone()[0]:  # PostgreSQL's own functions may be replaced
+                found.add("a search_path with pg_catalog on the database or the role")
     return sorted(found - {f"trigger {name} on {table}" for name, table in triggers()})
 
 

@@ -1,6 +1,6 @@
 """Transactions that wait for locks and for the disk only as long as necessary, and reads that make no writer wait."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,16 +15,20 @@ def wait_at_most(seconds: int, *, may_be_lost: bool = False) -> None:
     """
     if connection.vendor == "postgresql":
         more = ", set_config('synchronous_commit', 'off', true)" if may_be_lost else ""
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT set_config('lock_timeout', %s, true){more}", [f"{seconds}s"])
+        _run(f"SELECT set_config('lock_timeout', %s, true){more}", [f"{seconds}s"])
 
 
 def advisory_lock(number: int) -> None:
     """Take PostgreSQL's advisory lock with this number until the transaction ends. SQLite needs no lock, because it has
     only one writer at a time."""
     if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [number])
+        _run("SELECT pg_advisory_xact_lock(%s)", [number])
+
+
+def one_snapshot() -> None:
+    """All queries of this transaction see the same state of the database. Call this before the first query."""
+    if connection.vendor == "postgresql" and not connection.savepoint_ids:
+        _run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
 @contextmanager
@@ -51,9 +55,9 @@ def without_disk_sync() -> Iterator[None]:
             _run("PRAGMA synchronous = FULL")  # as settings.py has it
 
 
-def _run(statement: str) -> None:
+def _run(statement: str, values: Sequence[Any] = ()) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(statement)
+        cursor.execute(statement, values)
 
 
 @contextmanager
@@ -95,6 +99,5 @@ def consistent_reads() -> Iterator[None]:
             database.transaction_mode = mode
     else:
         with transaction.atomic():
-            with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            _run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield

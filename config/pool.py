@@ -6,8 +6,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
-from typing import IO, Any, NoReturn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import structlog
 from django.conf import settings
@@ -95,18 +96,19 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         os._exit(code)
 
 
-def join_workers(first: Callable[[], None]) -> IO[bytes]:
-    """Register this worker until the returned file is closed. If no other worker runs on this machine, call `first`.
+@contextmanager
+def join_workers(first: Callable[[], None]) -> Iterator[None]:
+    """Register this worker during the block. If no other worker runs on this machine, call `first` before.
 
     The system releases a file lock when the last process that holds it dies. All processes of a worker share its lock.
     """
     settings.VAR_DIR.mkdir(parents=True, exist_ok=True)
-    file = (settings.VAR_DIR / "worker.lock").open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pass
-    else:
-        first()
-    fcntl.flock(file, fcntl.LOCK_SH)
-    return file
+    with (settings.VAR_DIR / "worker.lock").open("ab") as file:  # if `first` fails, the lock ends
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            first()
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield

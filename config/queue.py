@@ -173,7 +173,7 @@ def _bring_back() -> None:
 
 
 def _is_ours(row: Schedule) -> bool:
-    more = row.kwargs or row.hook or row.intended_date_kwarg
+    more = row.kwargs or row.hook or row.intended_date_kwarg or row.cluster
     if more or row.schedule_type not in (Schedule.ONCE, Schedule.MINUTES):
         return False
     try:

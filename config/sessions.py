@@ -19,6 +19,11 @@ CHARACTERS = 40  # of the column
 
 
 class SessionStore(db.SessionStore):
+    @property
+    def key_salt(self) -> str:
+        """Binds the signed data to its row. So SQL cannot copy the data of another person's session."""
+        return f"{super().key_salt}/{_kept(self._session_key or '')}"
+
     def exists(self, session_key: str) -> bool:
         return bool(super().exists(_kept(session_key)))
 

@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 
-from config.queue import WRITE_HEADS, is_put_later, keep_schedules, task
+from config.queue import keep_schedules, task
 from memory.recording import automatic
 from memory.transfer import import_jobs
 from memory.vault import writer
@@ -13,8 +13,7 @@ from refinement import session as sessions
 @task
 def sweep() -> str:
     """Add due agents to the backlog."""
-    if not is_put_later(WRITE_HEADS):  # somebody deleted the schedules
-        keep_schedules()
+    keep_schedules()  # somebody may have changed them
     backlog.sweep()
     return "swept"
 

@@ -153,10 +153,13 @@ def require_valid_key(row: Agent | None = None) -> None:
     not grown.
     """
     key = request_key.get()
-    if key is None:
-        return
-    if row is not None and isinstance(key, AgentKey) and (key.agent_id, key.agent.audit_seq) == (row.pk, row.audit_seq):
-        return
-    is_open = {"agent__keys_suspended": False} if isinstance(key, AgentKey) else {}
-    if not type(key)._default_manager.filter(pk=key.pk, revoked_at__isnull=True, **is_open).exists():
+    if isinstance(key, AgentKey):
+        if row is None:
+            row = Agent.objects.get(pk=key.agent_id)
+            row.tenant = key.agent.tenant
+            authority.require(row, key.agent)
+        has_grown = (key.agent_id, key.agent.audit_seq) != (row.pk, row.audit_seq)
+        if has_grown and (row.keys_suspended or key.prefix not in row.live_keys.split()):
+            raise KeyRejected("The key is not valid.")
+    elif key is not None and not TenantKey.objects.filter(pk=key.pk, revoked_at=None).exists():
         raise KeyRejected("The key is not valid.")

@@ -18,12 +18,13 @@ from audit.models import AUTHORITY_OPERATIONS, AuditEntry, Operation
 from audit.trail import canonical
 from audit.verify import ILL_FORMED
 from config.keyring import keyring
-from memory.access.heads import require_not_shortened
+from memory.access.heads import newest, require_not_shortened
 from memory.errors import AuthorityBroken
 from memory.models import Agent
 
 VALUES = (
     "tenant_id",
+    "slug",
     "steward",
     "is_steward_only",
     "model",
@@ -67,7 +68,7 @@ def require(agent: Agent, before: Agent | None = None) -> None:
         agent.is_proven = before.is_proven and before.audit_seq == agent.audit_seq and is_signed(agent)
     if agent.is_proven:
         return
-    if agent.get_deferred_fields() or not _is_current(agent):
+    if agent.get_deferred_fields() or not _is_current(agent) or agent.audit_seq < newest(agent.pk):
         _read_again(agent)  # it may only be stale
     require_not_shortened(agent)
     agent.is_proven = True
@@ -88,9 +89,10 @@ def _is_current(agent: Agent) -> bool:
 
 def _read_again(agent: Agent) -> None:
     """Read the row and the number of its last entry in one query: between two, another process may write an entry."""
+    pk = agent.pk
     with suppress(Agent.DoesNotExist):
         agent.refresh_from_db(from_queryset=Agent.objects.filter(audit_seq=Coalesce(Subquery(_LAST), 0)))
-        if is_signed(agent):
+        if agent.pk == pk and is_signed(agent):
             return
     raise AuthorityBroken(agent.label)
 
@@ -101,8 +103,8 @@ def as_text(agent: Agent) -> str:
 
 
 def _mac(secret: bytes, agent: Agent) -> bytes:
-    # Empty values are left out. So a new column changes no signature, and migrations can sign rows without it.
-    values = {name: _covered(value) for name in VALUES if (value := getattr(agent, name, None))}
+    # Empty values are left out. So a new column changes no signature.
+    values = {name: _covered(value) for name in VALUES if (value := getattr(agent, name))}
     values |= {"agent": agent.pk, "seq": agent.audit_seq, "head": bytes(agent.audit_mac).hex()}
     values["has_silo"] = bool(agent.wrapped_key)
     return hmac.digest(secret, b"authority" + canonical(values).encode(), "sha256")
@@ -110,7 +112,7 @@ def _mac(secret: bytes, agent: Agent) -> bytes:
 
 def _covered(value: Any) -> Any:
     """A value as in a signature: the digest of a sealed prompt, which can be long."""
-    return hashlib.sha256(value).hexdigest() if isinstance(value, bytes | memoryview) else plain(value)
+    return {"sha256": hashlib.sha256(value).hexdigest()} if isinstance(value, bytes | memoryview) else plain(value)
 
 
 def plain(value: Any) -> Any:

@@ -9,7 +9,6 @@ import secrets
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import structlog
 from django.conf import settings
@@ -17,7 +16,7 @@ from django.conf import settings
 from audit import heads
 from audit.heads import BadHeads, Head
 from config.keyfiles import write_new
-from memory.errors import AuthorityBroken, TrailShortened
+from memory.errors import TrailShortened
 from memory.models import Agent
 
 log = structlog.get_logger("palimpsest.heads")
@@ -27,25 +26,29 @@ LOOK_EVERY = 60  # seconds
 
 
 def require_not_shortened(agent: Agent) -> None:
-    """Compare the agent's row with its newest head. Raises TrailShortened, AuthorityBroken.
+    """Compare the agent's row with its newest head. Raises TrailShortened.
 
     This looks for a new file once a minute, and reads an entry once for each file.
     """
-    known, unchanged = _by_agent(_newest(settings.VAR_DIR, int(monotonic() // LOOK_EVERY)))
+    known, unchanged = _current()
     head = known.get(agent.pk)
     if head is None:
         return
-    now: Any = agent.audit_seq
-    if isinstance(now, int) and now < head["seq"]:  # the agent's row may be older than the file
-        now = Agent.objects.values_list("audit_seq", flat=True).get(pk=agent.pk)
-    if not isinstance(now, int):
-        raise AuthorityBroken(agent.label)
-    if now < head["seq"] or (agent.pk not in unchanged and any(heads.problems([head]))):
+    if agent.audit_seq < head["seq"] or (agent.pk not in unchanged and any(heads.problems([head]))):
         raise TrailShortened(f"Entries of the audit trail of {agent.label} are missing. {_ADVICE.format(agent.label)}")
     unchanged.add(agent.pk)
 
 
 _ADVICE = "An operator must run 'verify_audit {0}', and 'confirm_trail {0}' to accept the loss."
+
+
+def newest(agent_id: int) -> int:
+    """The number of the agent's newest head, or 0."""
+    return int(_current()[0].get(agent_id, {"seq": 0})["seq"])
+
+
+def _current() -> tuple[dict[int, Head], set[int]]:
+    return _by_agent(_newest(settings.VAR_DIR, int(monotonic() // LOOK_EVERY)))
 
 
 def known() -> dict[int, Head]:

@@ -17,6 +17,7 @@ from django.db.models import Prefetch, QuerySet
 
 from audit.verify import Problem, ill_formed
 from config.keyring import is_proven, macs
+from memory.errors import NotAllowed
 from memory.models import Invitation, Membership, Person, Role, Tenant, TenantKey
 
 
@@ -100,25 +101,34 @@ def _is_whole(tenant: Tenant, roles: Mapping[int, str]) -> bool:
 def live_prefixes(tenant: Tenant) -> list[str]:
     """The prefixes of the tenant's keys and invitations that count."""
     with ill_formed():
-        while not _is_whole(tenant, _signed(tenant, tenant.memberships.select_related("person"))):
-            before, tenant = tenant.members_seq, Tenant.objects.get(pk=tenant.pk)
-            if tenant.members_seq == before:  # no other process changed the list after the row was read
-                return []
-        return tenant.live_prefixes.split()
+        for _ in range(3):
+            if _is_whole(tenant, _signed(tenant, tenant.memberships.select_related("person"))):
+                return tenant.live_prefixes.split()
+            tenant = Tenant.objects.get(pk=tenant.pk)  # another process may have changed it since the row was read
     return []
 
 
 def _text(tenant: Tenant, signed: Mapping[int, str] | list[Any]) -> str:
     """The text for the MAC of one membership (a list), or of all roles in the tenant."""
-    values = [tenant.pk, tenant.members_seq, tenant.live_prefixes, signed]
+    values = [tenant.pk, tenant.slug, tenant.members_seq, tenant.live_prefixes, signed]
     return f"memberships/{json.dumps(values, default=repr, sort_keys=True)}"
 
 
 def set_live(tenant_id: int, added: str = "", *, removed: Iterable[str] = ()) -> None:
     """Sign a new key or invitation of the tenant, and end others. The arguments are their prefixes."""
     with transaction.atomic():
-        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant_id)
-        sign_roles(tenant, roles_in(tenant), {*live_prefixes(tenant), added} - {*removed})
+        tenant = lock(tenant_id)
+        roles = roles_in(tenant)
+        if not _is_whole(tenant, roles):
+            raise NotAllowed(f"The tenant {tenant.slug} {_CHANGED}. A superuser must set or remove each role there.")
+        sign_roles(tenant, roles, {*tenant.live_prefixes.split(), added} - {*removed})
+
+
+def lock(tenant_id: int) -> Tenant:
+    """Lock the tenant and its people. Otherwise SQL could exchange a person between a check and a signature."""
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant_id)
+    list(Person.objects.select_for_update(no_key=True).filter(memberships__tenant=tenant))
+    return tenant
 
 
 def sign_roles(tenant: Tenant, roles: Mapping[int, str], live: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
-from memory.access.roles import Action, live_prefixes, manages, may, roles_in, sign_roles
+from memory.access.roles import Action, live_prefixes, lock, manages, may, roles_in, sign_roles
 from memory.consent import requests
 from memory.errors import Invalid, LastOwner, NotAllowed, NotFound
 from memory.models import Membership, Person, Role, Tenant
@@ -41,7 +41,7 @@ def set_role(tenant_id: int, person_id: int, role: str | None) -> None:
     This signs the roles that count. A membership that somebody changed with SQL stays without effect.
     """
     with transaction.atomic():
-        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant_id)
+        tenant = lock(tenant_id)
         roles, live = roles_in(tenant) | {person_id: role}, live_prefixes(tenant)
         if role is None:
             Membership.objects.filter(tenant=tenant, person_id=person_id).delete()

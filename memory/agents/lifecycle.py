@@ -15,6 +15,7 @@ from django.utils import timezone
 from audit import guards
 from audit.models import ActorKind, AuditEntry, Change, Operation
 from audit.trail import Actor
+from audit.verify import chain
 from audit.waiting import advisory_lock
 from config import PROGRAM
 from memory.access import authority, tenants
@@ -179,7 +180,8 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
         # This reads the trail, because SQL can change the rows of AgentKey. A view could hide entries of the trail.
         issued = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.KEY_ISSUED)
         its_own = issued.filter(actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD))
-        if its_own.exists() or Change.objects.filter(agent_id=row.pk).exists() or guards.unexpected():
+        is_used = row.claimed_at or its_own.exists() or Change.objects.filter(agent_id=row.pk).exists()
+        if is_used or guards.unexpected() or any(chain(row.pk, row.label)):
             raise AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
         return _issue_key(row, actor, label)
 

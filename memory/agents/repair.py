@@ -8,6 +8,7 @@ from audit import guards
 from audit.models import AuditEntry, Operation
 from audit.trail import Actor
 from audit.verify import chain, ill_formed
+from audit.waiting import one_snapshot
 from config import PROGRAM
 from memory.access import authority
 from memory.errors import TrailChanged
@@ -26,6 +27,7 @@ def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
     Raises TrailChanged if the trail was altered, and the errors of a silo that cannot be opened.
     """
     with transaction.atomic():
+        one_snapshot()
         [wrapped] = Agent.objects.select_for_update().filter(pk=pk).values_list("wrapped_key", flat=True)
         if any(chain(pk, label)):
             raise TrailChanged(_WITH_TRAIL.format(label, label))

@@ -198,7 +198,7 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
             raise errors.NotFound("The agent does not exist.")
         [row] = rows
         authority.require(row, agent)
-        if row.tenant_id != agent.tenant_id:  # SQL changed it while this waited for the lock
+        if (row.pk, row.tenant_id) != (agent.pk, agent.tenant_id):  # SQL changed it while this waited for the lock
             raise errors.NotFound("The agent does not exist.")
         row.tenant = agent.tenant  # the label needs it
         if request_key.get():

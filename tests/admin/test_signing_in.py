@@ -161,6 +161,14 @@ def test_a_deactivated_person_is_signed_out_at_once(signed_in: SignedIn, pat: Pe
     assert not is_in(client)
 
 
+def test_the_session_of_another_person_cannot_be_copied(signed_in: SignedIn, pat: Person) -> None:
+    theirs = signed_in(pat)
+    [row] = Session.objects.all()
+    client = signed_in(enrolled("eve@globex.test"))
+    assert Session.objects.exclude(pk=row.pk).update(session_data=row.session_data) == 1
+    assert (is_in(theirs), is_in(client)) == (True, False)
+
+
 def test_the_database_holds_nothing_to_sign_in_with(signed_in: SignedIn, browser: NewClient, pat: Person) -> None:
     cookie, row = signed_in(pat).cookies["palimpsest_session"].value, Session.objects.get()
     assert cookie not in (row.session_key, row.session_data)

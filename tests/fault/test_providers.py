@@ -27,7 +27,7 @@ from tests.fault.whole_sessions import DONE, MINUTE, due
 from tests.model_server import YES, Action, ModelServer, Slow, Status, Turn, is_check
 from tests.steps import signed_update
 
-pytestmark = [pytest.mark.database, pytest.mark.django_db]
+pytestmark = pytest.mark.django_db
 
 MODELS: dict[str, Action] = {
     "bad": Status(429),

@@ -162,16 +162,7 @@ APPS = ("audit", "memory", "refinement")
 INCOMPATIBLE = RemoveField | RenameField | RenameModel | DeleteModel | AlterField | AddConstraint
 
 # Migrations that look incompatible, and why they are not, or that the changelog says that the service must stop.
-REVIEWED: dict[tuple[str, str], str] = {
-    ("audit", "0002_claimed"): "adds a value to a list of choices",
-    ("memory", "0002_remove_facts_of_history_analyses"): "before the first release",
-    ("memory", "0003_imported_pieces"): "before the first release",
-    ("memory", "0004_help_texts"): "changes no column",
-    ("memory", "0005_authority"): "before the first release",
-    ("memory", "0011_sealed_prompts"): "before the first release",
-    ("memory", "0012_claims"): "before the first release",
-    ("refinement", "0002_limits_of_models_and_reservations"): "its longer column takes all that older code writes",
-}
+REVIEWED: dict[tuple[str, str], str] = {}
 
 
 def is_compatible(operation: Operation) -> bool:

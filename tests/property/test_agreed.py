@@ -102,4 +102,4 @@ def leaves(found: Any, above: str = "") -> list[tuple[str, Any]]:
 
 @pytest.mark.usefixtures("db")
 def test_nothing_is_switched_on_without_agreement() -> None:
-    walk(Rules, 15, steps=20)
+    walk(Rules, 10, steps=20)

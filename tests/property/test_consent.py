@@ -276,4 +276,4 @@ class Consent(DecisionWalk):
 @pytest.mark.django_db
 def test_no_one_reads_outside_a_grant(settings: Any) -> None:
     settings.ASKS_PER_PERSON, settings.ASKS_PER_AGENT = PER_PERSON, PER_AGENT
-    walk(Consent, 12, steps=25)
+    walk(Consent, 8, steps=25)

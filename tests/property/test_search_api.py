@@ -199,7 +199,7 @@ class Memories(Walk):
 @pytest.mark.usefixtures("db")
 def test_a_search_finds_what_a_plain_search_finds(settings: Any) -> None:
     settings.ALLOWED_HOSTS, settings.API_RATE = ["testserver"], 10**9
-    walk(Memories, 20, steps=25)
+    walk(Memories, 14, steps=25)
 
 
 anything = st.text(st.characters(codec="utf-8"), max_size=100)

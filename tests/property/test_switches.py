@@ -249,4 +249,4 @@ class Switches(Walk):
 
 @pytest.mark.usefixtures("db")
 def test_a_category_that_is_off_can_be_neither_written_nor_read() -> None:
-    walk(Switches, 10, steps=30)
+    walk(Switches, 6, steps=30)

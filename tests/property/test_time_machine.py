@@ -211,7 +211,7 @@ class History(Walk):
 @pytest.mark.django_db
 @pytest.mark.timeout(0 if "HISTORIES" in os.environ else 600)
 def test_random_histories() -> None:
-    walk(History, int(os.environ.get("HISTORIES", "12")), steps=30)
+    walk(History, int(os.environ.get("HISTORIES", "8")), steps=30)
 
 
 LAST = 30

@@ -254,4 +254,4 @@ class Vaults(Walk):
 @pytest.mark.django_db
 def test_silo_and_vault_agree(settings: Any) -> None:
     settings.ASKS_PER_PERSON = settings.ASKS_PER_AGENT = 1_000  # a walk makes many requests for redactions
-    walk(Vaults, 12, steps=25)
+    walk(Vaults, 8, steps=25)

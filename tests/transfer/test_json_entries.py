@@ -162,7 +162,7 @@ FILES: dict[str, Callable[[int], bytes]] = {
     "escapes": lambda size: b'["' + b"\\n" * (size // 2) + b'"]',
     "cut": lambda size: b'["' + b"x" * size + b'"',
     "blank": lambda size: b"[" + b" " * size + b"]",
-    "deep": lambda size: b"[" * 50 + b"[]," * (size // 3) + b"1" + b"]" * 50,
+    "deep": lambda size: b"[" * 50 + b"[]," * (size // 12) + b"1" + b"]" * 50,
 }
 
 

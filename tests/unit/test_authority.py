@@ -1,11 +1,9 @@
 """Attacks by SQL on the values that decide who can read a silo. Nothing opens, and verification names the agent."""
 
 from datetime import UTC, datetime
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.core.management import call_command
 
 from audit.models import AuditEntry
@@ -28,6 +26,7 @@ MALLORY = "mallory@evil.test"
 ALTERED = "altered: the settings in the agent's row are not as the service wrote them"
 VALUES = {
     "tenant_id": None,  # the other tenant
+    "slug": "eve",
     "steward": MALLORY,
     "is_steward_only": True,
     "model": "openai/gpt-4.1",
@@ -173,12 +172,6 @@ def test_every_change_of_the_settings_signs_the_row(house: House) -> None:
     assert problems(house.ada) == []
     with edits.locked(fresh(house.ada)):
         pass
-
-
-def test_the_migration_signs_every_row(house: House) -> None:
-    attack(house.ada, authority_mac=b"")
-    import_module("memory.migrations.0005_authority").sign_rows(apps, None)
-    assert agent_key(house.ada_key).agent == house.ada
 
 
 def test_a_repair_needs_an_intact_trail(house: House) -> None:

@@ -175,13 +175,13 @@ def test_a_provider_that_is_down_gets_at_most_five_calls_in_any_minute(
     models: int, callers: int, clock: time_machine.Traveller
 ) -> None:
     calls: list[int] = []
-    for second in range(300):
+    for second in range(0, 300, 3):
         for number in range(callers):
             caller = caller_of(f"openai/{number % models}")
             if caller.wait() == 0:
                 calls.append(second)
                 caller.failed()
-        clock.shift(SECOND)
+        clock.shift(3 * SECOND)
     assert max(sum(start <= call < start + 60 for call in calls) for start in range(300)) <= 5
     assert len(calls) >= 5
 

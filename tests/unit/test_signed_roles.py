@@ -1,16 +1,13 @@
 """Roles that SQL inserted, changed or put back give nobody anything, and `verify_audit` names them."""
 
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.apps import apps
-from django.db import connection
 
 from config.keyfiles import new_key, read_key_file
 from memory.access import tenants
 from memory.access.authentication import either_key, prefix_of
-from memory.access.roles import Action, live_prefixes, manages, may, problems, tenant_ids
+from memory.access.roles import Action, live_prefixes, manages, may, tenant_ids
 from memory.accounts import invitations, memberships, people
 from memory.errors import InvalidLink, KeyRejected, NotAllowed
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
@@ -197,15 +194,6 @@ def test_a_newer_pepper_signs_and_an_older_one_verifies(acme: Tenant, ann: Perso
     enrol(ann)
     settings.PEPPER_KEY = newest
     assert Action.STAFF in allowed(ann, acme)
-
-
-def test_the_migration_signs_what_exists(acme: Tenant, ann: Person) -> None:
-    Person.objects.update(mac=b"")
-    Membership.objects.update(mac=b"")
-    Tenant.objects.update(members_mac=b"", members_seq=0)
-    assert (allowed(ann, acme), len(list(problems()))) == (set(), 4)
-    import_module("memory.migrations.0006_sign_people_and_memberships").sign(apps, connection.schema_editor())
-    assert (Action.STAFF in allowed(ann, acme), named()) == (True, [])
 
 
 def test_a_key_counts_while_another_process_changes_the_list(acme: Tenant, ann: Person) -> None:

@@ -1,20 +1,36 @@
 """Attacks by SQL between two reads: a row or table that shows each query something else. Nothing is signed or read."""
 
+import hashlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 from django_otp.oath import TOTP
+from django_q.models import Schedule
 
-from audit import heads
-from audit.models import AuditEntry
+from audit import guards, heads
+from audit.models import AuditEntry, Change
+from audit.waiting import wait_at_most
+from config import queue
+from memory.access import authority, roles, tenants
+from memory.access.authentication import agent_key, new_request, request_key, require_valid_key
 from memory.access.roles import roles_in
 from memory.accounts import people
 from memory.agents import lifecycle, repair
-from memory.errors import AgentConsentRequired, AuthorityBroken, NotFound, NotGranted, TrailChanged
-from memory.models import Agent, AgentKey, Authenticator, ImportJob, Person, Role
+from memory.consent import claims
+from memory.errors import (
+    AgentConsentRequired,
+    AuthorityBroken,
+    KeyRejected,
+    NotAllowed,
+    NotFound,
+    NotGranted,
+    TrailChanged,
+)
+from memory.models import Agent, AgentKey, Authenticator, ImportJob, Person, Role, Tenant
 from memory.run_log import runs
 from memory.writing import edits
 from refinement import gc
@@ -22,7 +38,7 @@ from tests import queueing
 from tests.access_requests import granted, read
 from tests.api.calling import Caller
 from tests.api.test_import_jobs import lines, send
-from tests.conftest import House
+from tests.conftest import OPERATOR, House, drop_guards
 from tests.members import join
 from tests.second_factors import enrol
 from tests.steps import ME, fresh, remember, signed_update
@@ -109,3 +125,118 @@ def test_a_new_person_with_an_old_number_inherits_nothing(house: House) -> None:
     assert roles_in(house.ada.tenant) == {}
     Authenticator.objects.update(last_step=-1)
     assert people.is_verified(Person.objects.get(pk=person.pk), code) is None
+
+
+def test_the_row_of_another_agent_is_not_locked(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view can show a row whose number differs from the number in the condition."""
+    other, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
+    monkeypatch.setattr(edits, "_locking", lambda _: [fresh(house.ada)])
+    with pytest.raises(NotFound), edits.locked(fresh(other)):
+        pass
+    with pytest.raises(AuthorityBroken):
+        authority._read_again(shown_as(fresh(house.ada), fresh(other)))
+
+
+def shown_as(agent: Agent, other: Agent) -> Agent:
+    """An object that shows another agent when it is read again."""
+    object.__setattr__(agent, "refresh_from_db", lambda **_: agent.__dict__.update(other.__dict__))
+    return agent
+
+
+@pytest.mark.parametrize("shown", ["read", "issue"])
+def test_a_key_that_ends_during_a_request_stays_ended_although_sql_puts_it_back(house: House, shown: str) -> None:
+    key = agent_key(house.ada_key)
+    claims.exchange(agent_key(house.ada_key), ME)
+    AgentKey.objects.filter(agent=house.ada).update(revoked_at=None)
+    with new_request():
+        request_key.set(key)
+        with pytest.raises(KeyRejected):
+            require_valid_key() if shown == "read" else lifecycle.issue_key(house.ada, ME)
+
+
+def test_a_silo_that_was_claimed_gets_no_first_key_although_sql_hides_its_trail(house: House) -> None:
+    claims.exchange(agent_key(house.ada_key), ME)
+    drop_guards()
+    AuditEntry.objects.filter(agent_id=house.ada.pk).update(actor_kind="operator")
+    with pytest.raises(AgentConsentRequired):
+        lifecycle.first_key(fresh(house.ada), ME)
+
+
+def test_a_silo_in_use_gets_no_first_key_although_sql_hides_its_memories(house: House) -> None:
+    remember(house.ada, "tea")
+    drop_guards()
+    Change.objects.filter(agent_id=house.ada.pk).update(agent_id=house.bob.pk, seq=99)
+    with pytest.raises(AgentConsentRequired):
+        lifecycle.first_key(fresh(house.ada), ME)
+
+
+def test_two_exchanged_names_of_tenants_give_no_key(house: House) -> None:
+    for new, row in (("x", house.ada.tenant), ("acme", house.bob.tenant), ("globex", house.ada.tenant)):
+        Tenant.objects.filter(pk=row.pk).update(slug=new)
+    with pytest.raises(NotAllowed):
+        tenants.issue_key("globex")
+    assert {each.agent for each in roles.problems()} == {"acme", "globex"}
+
+
+def test_a_schedule_for_other_workers_is_removed_and_made_again(db: None) -> None:
+    queue.keep_schedules()
+    Schedule.objects.update(cluster="x", minutes=9_999)
+    queue._remove_foreign()
+    assert not Schedule.objects.exists()
+    queue.keep_schedules()
+    assert {row.minutes for row in Schedule.objects.all()} <= {1, 10, 60}
+
+
+def test_a_prompt_is_not_the_text_of_its_digest(house: House) -> None:
+    lifecycle.change(fresh(house.ada), ME, system_prompt="You are Ada.")
+    sealed = bytes(fresh(house.ada).system_prompt)
+    agent = fresh(house.ada)
+    agent.system_prompt = hashlib.sha256(sealed).hexdigest()  # type: ignore[assignment]
+    assert not authority.is_signed(agent)
+
+
+@pytest.mark.postgresql
+def test_a_search_path_that_hides_postgresqls_functions_is_named(db: None) -> None:
+    sql("SET search_path = public, pg_catalog")
+    try:
+        assert any("search_path" in each for each in guards.unexpected())
+    finally:
+        sql("RESET search_path")
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_repair_reads_one_state_of_the_database(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def look() -> list[str]:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW transaction_isolation")
+            found.append(cursor.fetchone()[0])
+        return []
+
+    monkeypatch.setattr(guards, "unexpected", look)
+    repair.repair(house.ada.pk, "acme/ada", is_dry_run=True)
+    assert found == ["repeatable read"]
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_person_cannot_be_exchanged_while_memberships_are_signed(house: House) -> None:
+    person = Person.objects.create_user("ann@acme.test")
+    join(person, house.ada.tenant, Role.OWNER)
+
+    def exchange() -> str:
+        try:
+            with transaction.atomic():
+                wait_at_most(1)
+                Person.objects.filter(pk=person.pk).update(joined_at=house.bob.created_at)
+            return "exchanged"
+        except OperationalError:
+            return "locked"
+        finally:
+            connection.close()
+
+    with transaction.atomic(), ThreadPoolExecutor(1) as pool:
+        roles.lock(house.ada.tenant_id)
+        assert pool.submit(exchange).result() == "locked"

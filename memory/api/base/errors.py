@@ -53,7 +53,7 @@ class Unavailable(APIException):
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_code = "unavailable"
-    default_detail = "The service is temporarily unavailable. Try again."
+    default_detail = "The database cannot be used now: its disk may be full. Try again. Operators find why at /readyz."
 
 
 class ChangedMeanwhile(APIException):
