@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import structlog
 from django.conf import settings
 from django.core.cache import cache as counts
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
@@ -169,7 +169,7 @@ class View(APIView):
     authentication_classes: Any = [KeyAuthentication]
     throttle_classes: Any = [PerKey]
     metadata_class = None  # the schema describes each path; OPTIONS is a 405
-    only_reads = False  # a POST whose response has memories, and which changes nothing
+    shows_later = False  # the response has memories as they are after the request, although it is not a GET
     sender: Any = None
     http_method_names = ("get", "head", "post", "put", "patch", "delete")
 
@@ -198,7 +198,7 @@ class View(APIView):
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Any:
         """Check the key once more after a read. So a key that was revoked in the meantime gets nothing newer."""
-        if (self.only_reads or request.method in SAFE_METHODS) and status.is_success(response.status_code):
+        if (self.shows_later or request.method in SAFE_METHODS) and status.is_success(response.status_code):
             try:
                 require_valid_key()
             except (KeyRejected, AuthorityBroken, TrailShortened) as rejected:
@@ -252,11 +252,14 @@ class AgentView(View):
         fingerprint = silo.digest(f"{self.request.path}/{json.dumps(self.request.data, sort_keys=True)}", "request")
         made = _made_before(self.agent, digest, fingerprint)
         if made is not None:
+            self.shows_later = True
             return made
         prepare()
         with edits.locked(self.agent) as row:
             now = timezone.now()
-            Creation.objects.exclude(at__range=(now - KEPT, now + KEPT)).delete()  # of all agents; a wrong clock
+            Creation.objects.filter(
+                Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT)
+            ).delete()  # of all agents; a wrong clock
             made = _made_before(row, digest, fingerprint)
             if made is None:
                 made = make(row)
