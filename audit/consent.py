@@ -17,8 +17,9 @@ from typing import Any
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from audit import guards, verify
 from audit.models import CONSENT, STEPS, AccessRequest, AuditEntry, Operation, State
-from audit.verify import ill_formed, typed
+from audit.verify import binary, ill_formed, typed
 
 LAPSES = timedelta(hours=72)  # after which an undecided request lapses
 SHORTEST, LONGEST, USUAL = timedelta(minutes=15), timedelta(hours=4), timedelta(hours=1)
@@ -30,6 +31,7 @@ PROPOSABLE = ("model", "steward", "is_steward_only", "memory_path", "vault_path"
 PROPOSAL = Operation.CHANGE_PROPOSED
 REMOVALS = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
 OPEN = (State.REQUESTED, State.OPEN)
+_COUNTED = (Operation.ACCESS_REQUESTED, PROPOSAL, *REMOVALS, *STEPS)
 
 _BY_SERVICE = (State.LAPSED, State.REPLACED)  # nobody decided
 _WHOLE = 0  # what an erasure removes, in place of the number of a memory
@@ -85,6 +87,7 @@ class Request:
     asker_kind: str
     asker: str
     asked_at: datetime
+    mac: str = field(repr=False)  # of the entry
     person_id: int = 0
     reason: str = ""
     scope: Scope = Scope("")
@@ -140,9 +143,21 @@ def open_and_active(rows: QuerySet[AccessRequest]) -> tuple[int, int]:
 
 def requests(agent_id: int, since: int = 1) -> dict[int, Request]:
     """The requests in an agent's trail, in order, beginning with entry `since`. The keys are their numbers."""
+    return _built(AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since).order_by("seq"))
+
+
+def verified(agent_id: int, since: int, head: tuple[int, bytes]) -> dict[int, Request]:
+    """The same, from the very rows that the check of the chain reads. It is empty if the trail was altered from entry
+    `since` on, or if somebody added something to a table, such as a view that shows each query other rows."""
+    rows = verify.intact(agent_id, lambda row: isinstance(row, dict) and row["operation"] in _COUNTED, since, head)
+    # The guards come after the reads, because the locks of the reads keep the tables as they are.
+    return _built([] if guards.unexpected() else [AuditEntry(**row) for row in rows])
+
+
+def _built(entries: Iterable[AuditEntry]) -> dict[int, Request]:
     found: dict[int, Request] = {}
     removed: dict[int, datetime] = {}
-    for entry in AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since).order_by("seq"):
+    for entry in entries:
         with ill_formed():  # such an entry is ignored here, and verify_audit reports it
             if entry.operation not in STEPS:
                 found[entry.seq] = _request(entry)
@@ -168,7 +183,8 @@ def _request(entry: AuditEntry) -> Request:
         values |= {name: typed(int, detail[name]) for name in ("person_id", "seconds")}
         values |= {"scope": Scope.from_json(detail["scope"])}
     typed(str, values.get("reason", ""))
-    return Request(entry.seq, entry.operation, entry.actor_kind, asked_at=entry.at, **values)
+    values |= {"asked_at": entry.at, "mac": binary(entry.mac).hex()}
+    return Request(entry.seq, entry.operation, entry.actor_kind, **values)
 
 
 def checked_proposal(proposed: dict[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def in_force(agent: Agent, number: int, person: Person) -> Iterator[tuple[Agent,
         is_active = grant.at(requests.clock(row)).state == State.ACTIVE
         if not is_active or timezone.now() < (grant.decided_at or grant.asked_at):
             raise refused  # it has expired, or it would last too long because the clock was ahead at the approval
-        if requests.is_altered(row, number):
+        if requests.is_altered(row, grant):
             raise errors.NotGranted("The agent's audit trail was altered after this request, so nothing can be read.")
         yield row, grant
 

@@ -8,24 +8,25 @@ import pytest
 from django.db import connection
 from django_otp.oath import TOTP
 
-from audit import heads
+from audit import heads, verify
 from audit.models import AuditEntry
 from memory.access.roles import roles_in
 from memory.accounts import people
 from memory.agents import lifecycle, repair
-from memory.errors import AgentConsentRequired, AuthorityBroken, NotFound, NotGranted, TrailChanged
+from memory.consent import approval, requests
+from memory.errors import AgentConsentRequired, AuthorityBroken, NotFound, NotGranted, NotOpen, TrailChanged
 from memory.models import Agent, AgentKey, Authenticator, ImportJob, Person, Role
 from memory.run_log import runs
 from memory.writing import edits
 from refinement import gc
 from tests import queueing
-from tests.access_requests import granted, read
+from tests.access_requests import PAT, PURPOSE, STEWARD, granted, read
 from tests.api.calling import Caller
 from tests.api.test_import_jobs import lines, send
-from tests.conftest import House
+from tests.conftest import House, drop_guards
 from tests.members import join
 from tests.second_factors import enrol
-from tests.steps import ME, fresh, remember, signed_update
+from tests.steps import ME, PERSON, fresh, problems, remember, signed_update
 from tests.tampering import sql
 
 pytestmark = pytest.mark.database
@@ -65,6 +66,45 @@ def test_nothing_is_signed_or_issued_while_a_table_is_altered(house: House) -> N
     Agent.objects.filter(pk=house.ada.pk).update(steward="eve@acme.test")
     with pytest.raises(TrailChanged):
         repair.repair(house.ada.pk, "acme/ada", is_dry_run=False)
+
+
+def between_the_reads(monkeypatch: pytest.MonkeyPatch, *entries: AuditEntry) -> None:
+    """Restore these entries before the trail is checked, but after the first query."""
+
+    def restoring(agent_id: int) -> Any:
+        for entry in entries:
+            entry.save()
+        return real(agent_id)
+
+    real = verify._redacted
+    monkeypatch.setattr(verify, "_redacted", restoring)
+
+
+def test_a_grant_that_only_the_first_of_two_queries_shows_gives_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(house.ada, "tea")
+    entries = AuditEntry.objects.filter(agent_id=house.ada.pk).order_by("seq")
+    between_the_reads(monkeypatch, *entries)
+    drop_guards()
+    detail = {"person_id": PAT.id, "person": PAT.address, "purpose": PURPOSE, "scope": {"kind": "silo"}}
+    entries.filter(seq=1).update(operation="access_requested", detail=detail | {"seconds": 3_600})
+    entries.filter(seq=2).update(operation="access_granted", detail={"request": 1})
+    with pytest.raises(NotGranted):
+        read(house.ada, 1, 1)
+    assert problems(house.ada) == []
+
+
+def test_only_the_proposal_that_was_checked_is_carried_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    lifecycle.change(fresh(house.ada), ME, steward=STEWARD.label)
+    number = requests.propose(fresh(house.ada), PERSON, is_steward_only=True).number
+    entry = AuditEntry.objects.filter(agent_id=house.ada.pk, seq=number)
+    between_the_reads(monkeypatch, entry.get())
+    drop_guards()
+    entry.update(detail={"proposed": {"steward": "eve@evil.test"}})
+    with pytest.raises(NotOpen):
+        approval.approve(fresh(house.ada), number, STEWARD)
+    assert (fresh(house.ada).steward, problems(house.ada)) == (STEWARD.label, [])
 
 
 def test_a_head_is_never_replaced_by_an_earlier_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
