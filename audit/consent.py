@@ -73,6 +73,11 @@ class Scope:
         """Whether these memories may be read in their current state."""
         return self.kind == "silo" or (self.kind == "memories" and set(numbers) <= set(self.numbers))
 
+    def covers_change(self, seq: int, session: int | None, number: int) -> bool:
+        """Whether the change of memory `number` by entry `seq` of this session may be read."""
+        by_entry = {"session": session == self.session, "entries": self.first <= seq <= self.last}
+        return by_entry.get(self.kind, self.covers_memories([number]))
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

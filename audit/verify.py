@@ -113,7 +113,8 @@ def chain(agent_id: int, label: str) -> Iterator[Problem]:
 def intact(agent_id: int, keep: Callable[[Any], bool], since: int, head: object, until: int | None = None) -> list[Any]:
     """The rows that `keep` chooses among the entries (dictionaries) and changes (tuples) from entry `since` on, before
     `until`. They are the very rows in which this check finds no problem, so that SQL cannot show other rows to a second
-    query. Empty if there is a problem. `head` is the number and MAC of the last entry, from the agent's row."""
+    query. A single entry comes after its changes. Empty if there is a problem. `head` is the number and MAC of the last
+    entry, from the agent's row."""
     walk = _Walk(agent_id, "", until, since, keep)
     with ill_formed():
         if not any(walk.problems()) and head in (None, (walk.expected - 1, walk.previous)):

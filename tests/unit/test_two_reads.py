@@ -9,15 +9,16 @@ from django.db import connection
 from django_otp.oath import TOTP
 
 from audit import heads, verify
-from audit.models import AuditEntry
+from audit.consent import Scope
+from audit.models import AuditEntry, Change
 from memory.access.roles import roles_in
 from memory.accounts import people
 from memory.agents import lifecycle, repair
-from memory.consent import approval, requests
+from memory.consent import approval, granted_reads, requests
 from memory.errors import AgentConsentRequired, AuthorityBroken, NotFound, NotGranted, NotOpen, TrailChanged
 from memory.models import Agent, AgentKey, Authenticator, ImportJob, Person, Role
 from memory.run_log import runs
-from memory.writing import edits
+from memory.writing import edits, operations
 from refinement import gc
 from tests import queueing
 from tests.access_requests import PAT, PURPOSE, STEWARD, granted, read
@@ -105,6 +106,25 @@ def test_only_the_proposal_that_was_checked_is_carried_out(house: House, monkeyp
     with pytest.raises(NotOpen):
         approval.approve(fresh(house.ada), number, STEWARD)
     assert (fresh(house.ada).steward, problems(house.ada)) == (STEWARD.label, [])
+
+
+@pytest.mark.parametrize("scope", [Scope("entries", first=2, last=2), Scope("session", session=7)])
+def test_a_grant_for_an_entry_opens_only_what_this_entry_changed(house: House, scope: Scope) -> None:
+    remember(house.ada, "tea", "milk", "sugar")
+    operations.revise(house.ada, 1, ME, content="green tea", session=7)
+    seq = fresh(house.ada).audit_seq
+    operations.revise(house.ada, 2, ME, content="oat milk", session=8)
+    number = granted(house.ada, Scope("entries", first=seq, last=seq) if scope.kind == "entries" else scope)
+    [step] = granted_reads.entry(fresh(house.ada), number, PAT, seq)
+    assert step.number == 1
+    drop_guards()
+    [change] = Change.objects.filter(agent_id=house.ada.pk, seq=seq + 1)
+    change.pk, change.seq = None, seq
+    change.save()
+    AuditEntry.objects.filter(agent_id=house.ada.pk, seq=seq + 1).update(session=7)
+    for each in (seq, seq + 1):
+        with pytest.raises(NotGranted):
+            granted_reads.entry(fresh(house.ada), number, PAT, each)
 
 
 def test_a_head_is_never_replaced_by_an_earlier_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
