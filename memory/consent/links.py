@@ -49,8 +49,8 @@ def make(agent: Agent, number: int) -> str:
         requests.require_open(row, number)
         prefix, secret = new_prefix(), secrets.token_hex(_SECRET)  # hexadecimal: mail programs do not cut such a URL
         link = ConsentLink(agent_id=row.pk, number=number, prefix=prefix, made_at=timezone.now())
-        link.mac = macs(_text(link, secret))[0]
         link.steward_mac = macs(f"steward/{row.pk}/{row.steward}")[0]
+        link.mac = macs(_text(link, secret))[0]
         link.save(force_insert=True)
         return f"{prefix}_{secret}"
 
@@ -127,5 +127,6 @@ def _is_former_steward(agent: Agent, link: ConsentLink, request: Request) -> boo
 
 
 def _text(link: ConsentLink, secret: str) -> str:
-    """The text for the MAC. It includes the time. So a link is not valid if its time was changed in the database."""
-    return f"consent-link/{link.agent_id}/{link.number}/{link.prefix}/{link.made_at.isoformat()}/{secret}"
+    """The text for the MAC. It includes the time and the steward. So a link is not valid if SQL changed either."""
+    proven = f"{link.made_at.isoformat()}/{bytes(link.steward_mac).hex()}"
+    return f"consent-link/{link.agent_id}/{link.number}/{link.prefix}/{proven}/{secret}"

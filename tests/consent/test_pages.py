@@ -33,6 +33,7 @@ from tests.consent.visiting import (
     proposal,
     redaction,
     request,
+    with_link,
 )
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, problems, signed_update
@@ -292,6 +293,11 @@ def test_a_link_inserted_or_changed_by_sql_is_404(agent: Agent, bob: Agent, visi
     row.pk, row.prefix = None, "a" * 12
     row.save()
     assert visitor.get(f"/consent/{'a' * 12}_{secret}").status_code == 404
+    lifecycle.change(fresh(agent), ME, steward="new@else.test")
+    with_link(agent, row.number)
+    theirs = ConsentLink.objects.latest("pk").steward_mac
+    ConsentLink.objects.filter(prefix=address.removeprefix("/consent/").partition("_")[0]).update(steward_mac=theirs)
+    assert (visitor.get(address).status_code, press(visitor, address, "approve").status_code) == (404, 404)
     lifecycle.change(bob, ME, steward=STEW)
     other = requests.ask_to_read(fresh(bob), PAT, purpose=PURPOSE, scope=Scope("silo")).number
     ConsentLink.objects.exclude(prefix="a" * 12).update(agent_id=bob.pk, number=other)
