@@ -151,12 +151,17 @@ def requests(agent_id: int, since: int = 1) -> dict[int, Request]:
     return _built(AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since).order_by("seq"))
 
 
-def verified(agent_id: int, since: int, head: tuple[int, bytes]) -> dict[int, Request]:
-    """The same, from the very rows that the check of the chain reads. It is empty if the trail was altered from entry
-    `since` on, or if somebody added something to a table, such as a view that shows each query other rows."""
-    rows = verify.intact(agent_id, lambda row: isinstance(row, dict) and row["operation"] in _COUNTED, since, head)
+def is_altered(agent: Any, *shown: Request) -> bool:
+    """Whether the trail from the first of these requests on, up to the agent's last entry, was altered or gives other
+    requests. Both come from the same rows, so that SQL cannot show other rows to a second query. The agent's row must
+    be proven. It must also be locked, unless the requests are only shown."""
+    keep = lambda row: isinstance(row, dict) and row["operation"] in _COUNTED  # noqa: E731
+    rows = verify.intact(
+        agent.pk, keep, shown[0].number, agent.audit_seq + 1, (agent.audit_seq, bytes(agent.audit_mac))
+    )
+    found = _built(AuditEntry.from_db("default", list(row), list(row.values())) for row in rows)
     # The guards come after the reads, because the locks of the reads keep the tables as they are.
-    return _built([] if guards.unexpected() else [AuditEntry(**row) for row in rows])
+    return any(found.get(each.number) != each for each in shown) or bool(guards.unexpected())
 
 
 def _built(entries: Iterable[AuditEntry]) -> dict[int, Request]:
@@ -177,18 +182,17 @@ def _built(entries: Iterable[AuditEntry]) -> dict[int, Request]:
 
 def _request(entry: AuditEntry) -> Request:
     detail = entry.detail
-    values: dict[str, Any] = {"asker": entry.actor_label}
+    values: dict[str, Any] = {"asker": entry.actor_label, "asked_at": entry.at, "mac": binary(entry.mac).hex()}
     if entry.operation == PROPOSAL:
         values |= {"proposed": checked_proposal(detail["proposed"])}
     elif entry.operation in REMOVALS:
         memories = tuple(typed(int, each) for each in detail.get("memories", ()))
         values |= {"memories": memories, "reason": detail["reason"], "asked_by": typed(str, detail["asked_by"])}
     else:
-        values = {"asker": typed(str, detail["person"]), "reason": detail["purpose"], "state": State.REQUESTED}
+        values |= {"asker": typed(str, detail["person"]), "reason": detail["purpose"], "state": State.REQUESTED}
         values |= {name: typed(int, detail[name]) for name in ("person_id", "seconds")}
         values |= {"scope": Scope.from_json(detail["scope"])}
     typed(str, values.get("reason", ""))
-    values |= {"asked_at": entry.at, "mac": binary(entry.mac).hex()}
     return Request(entry.seq, entry.operation, entry.actor_kind, **values)
 
 

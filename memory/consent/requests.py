@@ -307,15 +307,8 @@ def is_by(address: str, asker: str, asked_by: str = "") -> bool:
 def require_intact(agent: Agent, *shown: Request) -> None:
     """Raise NotOpen or RequestNotFound if an open one of these requests `is_altered`."""
     opened = [each for each in shown if each.state in OPEN]
-    if opened and is_altered(agent, *opened):
+    if opened and consent.is_altered(agent, *opened):
         raise _fault(opened[0])(f"The agent's audit trail was altered after this {_noun(opened[0])}.")
-
-
-def is_altered(agent: Agent, *shown: Request) -> bool:
-    """Whether the audit trail does not give exactly these requests, or was altered since the first of them. The caller
-    must have locked the agent's row."""
-    found = consent.verified(agent.pk, shown[0].number, (agent.audit_seq, bytes(agent.audit_mac)))
-    return any(found.get(each.number) != each for each in shown)
 
 
 def deny(agent: Agent, number: int, actor: Actor) -> Request:

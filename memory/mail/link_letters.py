@@ -30,6 +30,7 @@ def send(agent_id: int, number: int) -> str:
         if not row.steward or requests.is_by(row.steward, request.asker, request.asked_by):
             return "nobody_to_ask"
         try:
+            requests.require_intact(row, request)
             token = links.make(row, number)
         except (errors.NotOpen, errors.RequestNotFound, errors.Erased):
             return "over"

@@ -247,15 +247,12 @@ def test_a_decision_is_refused_after_sql_altered_the_request(
     number, address = make(agent)
     drop_guards()
     AuditEntry.objects.filter(agent_id=agent.pk, seq=number).update(actor_label="other@else.test")
-    text = page(visitor, address)
-    assert ("refused" in text, buttons(text)[1]) == (False, "Deny")
     before = steps.state(agent)
-    response = press(visitor, address, decision)
-    refusal = response.content.decode()
-    assert (response.status_code, MARKER in refusal, steps.state(agent)) == (409, False, before)
-    assert "Your decision was not saved." in refusal
-    assert "audit trail was altered after this" in refusal
-    assert buttons(refusal) == buttons(text)
+    for response in (visitor.get(address), press(visitor, address, decision)):
+        refusal = response.content.decode()
+        assert (response.status_code, MARKER in refusal, steps.state(agent)) == (409, False, before)
+        assert "audit trail was altered after this" in refusal
+        assert buttons(refusal) == []
 
 
 def test_a_change_that_is_no_longer_possible_is_refused(agent: Agent, visitor: Client, monkeypatch: Any) -> None:

@@ -14,21 +14,30 @@ from audit.models import AuditEntry, Change
 from memory.access.roles import roles_in
 from memory.accounts import people
 from memory.agents import lifecycle, repair
-from memory.consent import approval, granted_reads, requests
-from memory.errors import AgentConsentRequired, AuthorityBroken, NotFound, NotGranted, NotOpen, TrailChanged
+from memory.consent import approval, granted_reads, links, requests
+from memory.errors import (
+    AgentConsentRequired,
+    AuthorityBroken,
+    InvalidLink,
+    NotFound,
+    NotGranted,
+    NotOpen,
+    TrailChanged,
+)
+from memory.mail import link_letters
 from memory.models import Agent, AgentKey, Authenticator, ImportJob, Person, Role
 from memory.run_log import runs
 from memory.writing import edits, operations
 from refinement import gc
 from tests import queueing
-from tests.access_requests import PAT, PURPOSE, STEWARD, granted, read
+from tests.access_requests import PAT, PURPOSE, STEWARD, ask, granted, read
 from tests.api.calling import Caller
 from tests.api.test_import_jobs import lines, send
 from tests.conftest import House, drop_guards
 from tests.members import join
 from tests.second_factors import enrol
 from tests.steps import ME, PERSON, fresh, problems, remember, signed_update
-from tests.tampering import sql
+from tests.tampering import real_key, rechain, sql
 
 pytestmark = pytest.mark.database
 
@@ -125,6 +134,24 @@ def test_a_grant_for_an_entry_opens_only_what_this_entry_changed(house: House, s
     for each in (seq, seq + 1):
         with pytest.raises(NotGranted):
             granted_reads.entry(fresh(house.ada), number, PAT, each)
+
+
+def test_the_agents_side_is_shown_only_what_it_would_approve(house: House) -> None:
+    lifecycle.change(fresh(house.ada), ME, steward=STEWARD.label)
+    number = ask(house.ada).number
+    token = links.make(fresh(house.ada), number)
+    entry = AuditEntry.objects.filter(agent_id=house.ada.pk, seq=number)
+    drop_guards()
+    entry.update(detail=entry.get().detail | {"scope": {"kind": "memories", "numbers": [1]}})
+    assert link_letters.send(house.ada.pk, number) == "over"
+    with pytest.raises(NotOpen):
+        links.look(token)
+    assert Caller(house.ada_key).get("access-requests").status == 409
+    rechain(house.ada, number, real_key())  # as after a restored trail, in which the service wrote another request
+    assert [each["number"] for each in Caller(house.ada_key).get("access-requests").json["results"]] == [number]
+    for act in (links.look, lambda token: links.decide(token, approve=True)):
+        with pytest.raises(InvalidLink):
+            act(token)
 
 
 def test_a_head_is_never_replaced_by_an_earlier_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
