@@ -146,5 +146,4 @@ def _is_former_steward(agent: Agent, link: ConsentLink, request: Request) -> boo
 
 def _text(link: ConsentLink, secret: str) -> str:
     """The text for the MAC. It includes the time and the steward. So a link is not valid if SQL changed either."""
-    proven = f"{link.made_at.isoformat()}/{bytes(link.steward_mac).hex()}"
-    return f"consent-link/{link.agent_id}/{link.number}/{link.prefix}/{proven}/{secret}"
+    return f"link/{link.agent_id}/{link.number}/{link.prefix}/{link.made_at}/{bytes(link.steward_mac).hex()}/{secret}"
