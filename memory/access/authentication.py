@@ -149,8 +149,7 @@ def require_valid_key(row: Agent | None = None) -> None:
     """Raise KeyRejected if the key was revoked or suspended after the request began. The write path passes the agent's
     locked `row`.
 
-    If somebody revokes or suspends an agent's key, the agent's trail grows. So the key is still valid if the trail has
-    not grown.
+    This reads the signed row of the agent, because SQL can put the row of a key back.
     """
     key, is_locked = request_key.get(), row is not None
     if isinstance(key, AgentKey):
