@@ -31,7 +31,7 @@ PROPOSABLE = ("model", "steward", "is_steward_only", "memory_path", "vault_path"
 PROPOSAL = Operation.CHANGE_PROPOSED
 REMOVALS = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
 OPEN = (State.REQUESTED, State.OPEN)
-_COUNTED = (Operation.ACCESS_REQUESTED, PROPOSAL, *REMOVALS, *STEPS)
+_COUNTED = (Operation.ACCESS_REQUESTED, PROPOSAL, *REMOVALS, *STEPS, Operation.CLAIMED)
 
 _BY_SERVICE = (State.LAPSED, State.REPLACED)  # nobody decided
 _WHOLE = 0  # what an erasure removes, in place of the number of a memory
@@ -168,6 +168,9 @@ def _built(entries: Iterable[AuditEntry]) -> dict[int, Request]:
     removed: dict[int, datetime] = {}
     for entry in entries:
         with ill_formed():  # such an entry is ignored here, and verify_audit reports it
+            if entry.operation == Operation.CLAIMED:
+                found.clear()  # SQL may have hidden a request from the claim, which ends all
+                continue
             if entry.operation not in STEPS:
                 found[entry.seq] = _request(entry)
                 continue

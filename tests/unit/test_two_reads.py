@@ -320,3 +320,17 @@ def test_a_person_cannot_be_exchanged_while_memberships_are_signed(house: House)
     with transaction.atomic(), ThreadPoolExecutor(1) as pool:
         roles.lock(house.ada.tenant_id)
         assert pool.submit(exchange).result() == "locked"
+
+
+def test_a_grant_that_sql_hides_from_a_claim_gives_nothing(house: House) -> None:
+    remember(house.ada, "tea")
+    number = granted(house.ada)
+    drop_guards()
+    hidden = AuditEntry.objects.filter(agent_id=house.ada.pk, operation="access_requested")
+    [pk] = hidden.values_list("pk", flat=True)
+    hidden.update(operation="content_read")
+    claims.exchange(agent_key(house.ada_key), ME)
+    AuditEntry.objects.filter(pk=pk).update(operation="access_requested")
+    with pytest.raises(NotGranted):
+        read(house.ada, number, 1)
+    assert problems(house.ada) == []
