@@ -17,8 +17,9 @@ from typing import Any
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from audit import guards, verify
 from audit.models import CONSENT, STEPS, AccessRequest, AuditEntry, Operation, State
-from audit.verify import ill_formed, typed
+from audit.verify import binary, ill_formed, typed
 
 LAPSES = timedelta(hours=72)  # after which an undecided request lapses
 SHORTEST, LONGEST, USUAL = timedelta(minutes=15), timedelta(hours=4), timedelta(hours=1)
@@ -30,6 +31,7 @@ PROPOSABLE = ("model", "steward", "is_steward_only", "memory_path", "vault_path"
 PROPOSAL = Operation.CHANGE_PROPOSED
 REMOVALS = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
 OPEN = (State.REQUESTED, State.OPEN)
+_COUNTED = (Operation.ACCESS_REQUESTED, PROPOSAL, *REMOVALS, *STEPS, Operation.CLAIMED)
 
 _BY_SERVICE = (State.LAPSED, State.REPLACED)  # nobody decided
 _WHOLE = 0  # what an erasure removes, in place of the number of a memory
@@ -71,6 +73,11 @@ class Scope:
         """Whether these memories may be read in their current state."""
         return self.kind == "silo" or (self.kind == "memories" and set(numbers) <= set(self.numbers))
 
+    def covers_change(self, seq: int, session: int | None, number: int) -> bool:
+        """Whether the change of memory `number` by entry `seq` of this session may be read."""
+        by_entry = {"session": session == self.session, "entries": self.first <= seq <= self.last}
+        return by_entry.get(self.kind, self.covers_memories([number]))
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -85,6 +92,7 @@ class Request:
     asker_kind: str
     asker: str
     asked_at: datetime
+    mac: str = field(repr=False)  # of the entry
     person_id: int = 0
     reason: str = ""
     scope: Scope = Scope("")
@@ -140,10 +148,29 @@ def open_and_active(rows: QuerySet[AccessRequest]) -> tuple[int, int]:
 
 def requests(agent_id: int, since: int = 1) -> dict[int, Request]:
     """The requests in an agent's trail, in order, beginning with entry `since`. The keys are their numbers."""
+    return _built(AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since).order_by("seq"))
+
+
+def is_altered(agent: Any, *shown: Request) -> bool:
+    """Whether the trail from the first of these requests on, up to the agent's last entry, was altered or gives other
+    requests. Both come from the same rows, so that SQL cannot show other rows to a second query. The agent's row must
+    be proven. It must also be locked, unless the requests are only shown."""
+    keep = lambda row: isinstance(row, dict) and row["operation"] in _COUNTED  # noqa: E731
+    head = agent.audit_seq, bytes(agent.audit_mac)
+    rows = verify.intact(agent.pk, keep, shown[0].number, head[0] + 1, head)
+    found = _built(AuditEntry.from_db("default", list(row), list(row.values())) for row in rows)
+    # The guards come after the reads, because the locks of the reads keep the tables as they are.
+    return any(found.get(each.number) != each for each in shown) or bool(guards.unexpected())
+
+
+def _built(entries: Iterable[AuditEntry]) -> dict[int, Request]:
     found: dict[int, Request] = {}
     removed: dict[int, datetime] = {}
-    for entry in AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since).order_by("seq"):
+    for entry in entries:
         with ill_formed():  # such an entry is ignored here, and verify_audit reports it
+            if entry.operation == Operation.CLAIMED:
+                found.clear()  # SQL may have hidden a request from the claim, which ends all
+                continue
             if entry.operation not in STEPS:
                 found[entry.seq] = _request(entry)
                 continue
@@ -157,18 +184,18 @@ def requests(agent_id: int, since: int = 1) -> dict[int, Request]:
 
 def _request(entry: AuditEntry) -> Request:
     detail = entry.detail
-    values: dict[str, Any] = {"asker": entry.actor_label}
+    values: dict[str, Any] = {"asker": entry.actor_label, "asked_at": entry.at, "mac": binary(entry.mac).hex()}
     if entry.operation == PROPOSAL:
         values |= {"proposed": checked_proposal(detail["proposed"])}
     elif entry.operation in REMOVALS:
         memories = tuple(typed(int, each) for each in detail.get("memories", ()))
         values |= {"memories": memories, "reason": detail["reason"], "asked_by": typed(str, detail["asked_by"])}
     else:
-        values = {"asker": typed(str, detail["person"]), "reason": detail["purpose"], "state": State.REQUESTED}
+        values |= {"asker": typed(str, detail["person"]), "reason": detail["purpose"], "state": State.REQUESTED}
         values |= {name: typed(int, detail[name]) for name in ("person_id", "seconds")}
         values |= {"scope": Scope.from_json(detail["scope"])}
     typed(str, values.get("reason", ""))
-    return Request(entry.seq, entry.operation, entry.actor_kind, asked_at=entry.at, **values)
+    return Request(entry.seq, entry.operation, entry.actor_kind, **values)
 
 
 def checked_proposal(proposed: dict[str, Any]) -> dict[str, Any]:

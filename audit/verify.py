@@ -111,16 +111,16 @@ def chain(agent_id: int, label: str) -> Iterator[Problem]:
         yield Problem(label, unreadable, ILL_FORMED_ROW)
 
 
-def chain_since(agent_id: int, label: str, seq: int, head: tuple[int, bytes]) -> Iterator[Problem]:
-    """The problems of an agent's chain, from entry `seq` to the last entry. `head` is the number and MAC of the last
-    entry. It comes from the agent's row."""
-    walk = _Walk(agent_id, label, since=seq)
-    with ill_formed() as found:
-        yield from walk.problems()
-        if (walk.expected - 1, walk.previous) != head:
-            yield Problem(label, walk.expected, "truncated or extended: the agent's row has another last entry")
-    if found:
-        yield Problem(label, walk.expected, ILL_FORMED_ROW)
+def intact(agent_id: int, keep: Any, since: int, until: int, head: object = None) -> list[Any]:
+    """The rows that `keep` chooses among the entries (dictionaries) and changes (tuples) from entry `since` on, before
+    `until`. They are the very rows in which this check finds no problem, so that SQL cannot show other rows to a second
+    query. A single entry comes after its changes. Empty if there is a problem. `head` is the number and MAC of the last
+    entry, from the agent's row."""
+    walk = _Walk(agent_id, "", until, since, keep)
+    with ill_formed():
+        if not any(walk.problems()) and head in (None, (walk.expected - 1, walk.previous)):
+            return walk.kept
+    return []
 
 
 def first_unreadable(model: type[models.Model], number: str, **where: Any) -> int | None:
@@ -159,21 +159,26 @@ class _Walk:
     """A check of one chain, entry by entry. `expected` is the number of the next entry. `previous` is the MAC of the
     entry before it."""
 
-    def __init__(self, agent_id: int, label: str, until: int | None = None, since: int = 1) -> None:
+    def __init__(self, agent_id: int, label: str, until: int | None = None, since: int = 1, keep: Any = None) -> None:
         self.expected, self.previous, self.label = since, _mac_of(agent_id, since - 1), label
         self._has_searched = False
         self._keys = keyring().audit
         self._redacted = Redacted()
-        self._since = since
+        self._since, self._keep, self.kept = since, keep, list[Any]()
         self._which = {"agent_id": agent_id} | ({} if until is None else {"seq__lt": until})
         self._which |= {"seq__gte": since} if since > 1 else {}
 
     def problems(self) -> Iterator[Problem]:
         self._redacted = _redacted(self._which["agent_id"])
         entries = AuditEntry.objects.filter(**self._which).order_by("seq").values()
-        changes = Change.objects.filter(**self._which).order_by("seq", "number").values_list(*_OF_A_CHANGE)
+        changes = Change.objects.filter(**self._which).order_by("seq", "number").values_list(*_OF_A_CHANGE, named=True)
         with streamed(entries) as entry_rows, streamed(changes) as change_rows:
-            yield from self._side_by_side(entry_rows, self._by_entry(change_rows))
+            yield from self._side_by_side(map(self._read, entry_rows), self._by_entry(map(self._read, change_rows)))
+
+    def _read(self, row: T) -> T:
+        if self._keep and self._keep(row):
+            self.kept.append(row)
+        return row
 
     def _by_entry(self, rows: Iterator[ChangeRow]) -> Iterator[_Changes]:
         for seq, group in itertools.groupby(rows, key=itemgetter(0)):
@@ -352,9 +357,7 @@ def typed(kind: type[T], value: object) -> T:
 
 def binary(value: Any) -> bytes:
     """The value as bytes. Raises TypeError for other types. (For a number n, `bytes(n)` would create n zeros.)"""
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, memoryview):
+    if isinstance(value, bytes | memoryview):
         return bytes(value)
     raise TypeError
 

@@ -1,25 +1,27 @@
-"""Counts the requests of one sender that this process works on. So one sender cannot occupy all threads."""
+"""Counts the requests of each sender that this process works on. So one sender cannot occupy all threads."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from threading import Lock
 
 _running: Counter[object] = Counter()
 _lock = Lock()
 
 
-def begin(sender: object, most: int) -> bool:
-    """Count a request that begins. Return False, and count nothing, if `most` requests of the sender are running.
-    Otherwise, the caller must call `end` when the request ends."""
+def begin(limits: Mapping[object, int]) -> bool:
+    """Count a request of these senders that begins. Return False, and count nothing, if one of them already has as many
+    requests as its limit. Otherwise, the caller must call `end` when the request ends."""
     with _lock:
-        if _running[sender] >= most:
+        if any(_running[sender] >= most for sender, most in limits.items()):
             return False
-        _running[sender] += 1
+        _running.update(limits.keys())
         return True
 
 
-def end(sender: object) -> None:
+def end(senders: Iterable[object]) -> None:
     """Count the end of a request for which `begin` returned True."""
     with _lock:
-        _running[sender] -= 1
-        if not _running[sender]:
-            del _running[sender]
+        for sender in senders:
+            _running[sender] -= 1
+            if not _running[sender]:
+                del _running[sender]

@@ -94,8 +94,7 @@ def when_over_budget(*, agent: Agent, **_: Any) -> None:
 def add(agent: Agent) -> bool:
     """Add a due agent and wake a worker. Return False if the agent is already in the backlog."""
     with transaction.atomic():
-        added = bool(_add([agent]))
-        if added:
+        if added := bool(_add([agent])):
             put(REFINE_AGENT, agent.pk)
         return added
 

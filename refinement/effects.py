@@ -158,8 +158,7 @@ def _protect(call: CallContext, wanted: tools.ProtectMemory) -> None:
     _require_shown(call, [memory])
     if not memory.constitutional and call.session.protected >= limits.MAX_PROTECTIONS:
         raise BadCall(f"A session can protect at most {limits.MAX_PROTECTIONS} memories.", "protection_full")
-    edited = operations.protect(call.agent, [memory], call.actor, session=call.session.number)
-    if edited.seq is None:
+    if operations.protect(call.agent, [memory], call.actor, session=call.session.number).seq is None:
         call.change_nothing(id=wanted.id, constitutional=True, already=True)
         return
     call.session.protected += 1
@@ -171,8 +170,7 @@ def _promote(call: CallContext, wanted: tools.PromoteMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     _require_shown(call, [memory])
     call.count_changes(1)
-    edited = operations.promote(call.agent, memory, call.actor, session=call.session.number)
-    if edited.seq is None:
+    if operations.promote(call.agent, memory, call.actor, session=call.session.number).seq is None:
         call.change_nothing(id=wanted.id, kind=Kind.CORE, already=True)
         return
     call.session.promoted += 1
@@ -220,13 +218,12 @@ def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[err
     operations.refuse(memories, errors.Discarded, errors.Notice, errors.Private)
     switches.require_open(call.agent, (memory.category for memory in memories))
     row = call.session
-    stale = {m.number: m.version for m in memories if row.shown.get(str(m.number)) != m.version}
-    if stale:  # the agent knows the versions that it made itself in this batch
+    if stale := {m.number: m.version for m in memories if row.shown.get(str(m.number)) != m.version}:
+        # The agent knows the versions that it made itself in this batch.
         own = AuditEntry.objects.filter(agent_id=call.agent.pk, session=row.number, actor_kind=ActorKind.AGENT)
         made = own.filter(seq__among=[version for version in stale.values() if version > row.shown_at])
         known = set(made.values_list("seq", flat=True))
-        unknown = [number for number, version in stale.items() if version not in known]
-        if unknown:
+        if unknown := [number for number, version in stale.items() if version not in known]:
             raise errors.Stale(unknown)
     operations.refuse(memories, *reasons)
 

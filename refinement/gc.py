@@ -138,8 +138,7 @@ def _require_model(agent: Agent, agent_log: Log, model: str, options: Options) -
         raise GcFailed(f"{model} cannot analyse a log: set a model of {_PROVIDERS} (or use --model)", MODEL)
     if provider not in ERROR_CLASSES:
         raise GcFailed(f'unsupported provider "{provider}": supported providers are {_PROVIDERS}', FAILED)
-    key = _KEYS.get(provider)
-    if key and not getattr(settings, key):
+    if (key := _KEYS.get(provider)) and not getattr(settings, key):
         raise GcFailed(f'API key for provider "{provider}" is not configured (set {key})', MODEL)
     if options.model and not agent_log.is_file and not options.may_choose_model(agent):
         raise GcFailed(

@@ -109,8 +109,7 @@ def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
     content. It calls no model and changes nothing. Raises MemoryDisabled."""
     switches.require_on(agent)
     removable = {memory.number for memory in duplicates.removable(agent)}
-    entries = [e for e in ledger.read(agent) if e.memory.number not in removable]
-    batches = ledger.batches(entries)
+    batches = ledger.batches([e for e in ledger.read(agent) if e.memory.number not in removable])
     return {
         "mode": mode,
         "model": agent.model,
@@ -178,9 +177,8 @@ def end_for_claim(*, agent: Agent, **_: Any) -> None:
 
 def close_stale() -> list[RefinementSession]:
     """End all open sessions whose lease has expired. Their outcome is `abandoned`. Their edits stay."""
-    stale = RefinementSession.objects.filter(~held(timezone.now()), outcome=Outcome.OPEN)
     ended = []
-    for session in stale:
+    for session in RefinementSession.objects.filter(~held(timezone.now()), outcome=Outcome.OPEN):
         try:
             with edits.locked(session.agent, seconds=LOCK_SECONDS) as agent:
                 ended += _end_stale(agent)
@@ -279,10 +277,9 @@ def read_summaries(agent: Agent, session: RefinementSession) -> list[str]:
     if session.summaries is None:
         return []
     try:
-        summaries = Silo.for_agent(agent).open_text("summary", session.number, bytes(session.summaries))
+        return Silo.for_agent(agent).open_text("summary", session.number, bytes(session.summaries)).split("\n")
     except (SealBroken, SiloKeyMissing):  # the session must still close
         return ["(The earlier summaries cannot be decrypted.)"]
-    return summaries.split("\n")
 
 
 def add_summary(agent: Agent, session: RefinementSession, words: str) -> None:

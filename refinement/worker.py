@@ -23,8 +23,7 @@ def refine_next(agent_id: int) -> str:
     try:
         while not is_ending() and (turn := scheduling.take()) is not None:
             backlog.wake_next()  # an idle worker may take the next agent
-            outcome = _refine(turn)
-            if outcome != NOT_DUE:
+            if (outcome := _refine(turn)) != NOT_DUE:
                 return outcome
         return NOT_DUE
     finally:

@@ -149,17 +149,16 @@ def require_valid_key(row: Agent | None = None) -> None:
     """Raise KeyRejected if the key was revoked or suspended after the request began. The write path passes the agent's
     locked `row`.
 
-    If somebody revokes or suspends an agent's key, the agent's trail grows. So the key is still valid if the trail has
-    not grown.
+    This reads the signed row of the agent, because SQL can put the row of a key back.
     """
-    key = request_key.get()
+    key, is_locked = request_key.get(), row is not None
     if isinstance(key, AgentKey):
         if row is None:
             row = Agent.objects.get(pk=key.agent_id)
             row.tenant = key.agent.tenant
             authority.require(row, key.agent)
-        has_grown = (key.agent_id, key.agent.audit_seq) != (row.pk, row.audit_seq)
-        if has_grown and (row.keys_suspended or key.prefix not in row.live_keys.split()):
+        is_unchanged = is_locked and key.agent.audit_seq == row.audit_seq  # a suspended key may be exchanged
+        if key.prefix not in row.live_keys.split() or (row.keys_suspended and not is_unchanged):
             raise KeyRejected("The key is not valid.")
     elif key is not None and not TenantKey.objects.filter(pk=key.pk, revoked_at=None).exists():
         raise KeyRejected("The key is not valid.")

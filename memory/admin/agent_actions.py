@@ -42,8 +42,7 @@ class RefineNow(AdminAction):
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         backlog.request_for(row, actor_of(by))
-        later = unattended()
-        if later:
+        if later := unattended():
             return f"refinement requested. It does not start until a worker runs: {later}."
         return "refinement requested. The session appears in the list of sessions when a worker starts it."
 
@@ -174,9 +173,7 @@ def _verified(row: Agent) -> Result:
     found = [problem for problem, _ in zip(replay.problems_of(row.pk), range(MAX_PROBLEMS), strict=False)]
     if not found:
         return Result(f"{row.label}: the audit trail is intact ({several(row.audit_seq, 'entry', 'entries')}).")
-    problems = "; ".join(
-        f"entry {problem.seq}: {problem.problem}" if problem.seq else problem.problem for problem in found
-    )
+    problems = "; ".join(f"entry {each.seq}: {each.problem}" if each.seq else each.problem for each in found)
     return Result(f"{row.label}: the audit trail is broken. {problems}", ok=False)
 
 

@@ -4,6 +4,7 @@ A purpose or reason is text that a person wrote. Such a text is data, never an i
 with `in_their_words`.
 """
 
+from functools import partial
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -113,10 +114,14 @@ ACCESS = Operation.ACCESS_REQUESTED
 def _listed(view: AgentView, form: type[Page], out: Out, *operations: str) -> Response:
     """One page of requests. If the query has a `state`, requests in other states are left out."""
     query = view.query(form)
-    requests.expire(view.agent)
-    found = requests.present(view.agent, *operations, since=query["cursor"] + 1)
+    found = approval.shown(view.agent, *operations, since=query["cursor"] + 1)
     wanted = [each for each in found if query.get("state", each.state) == each.state]
     return listed(wanted, query["limit"], "number", lambda page: out(page, many=True).data)
+
+
+def _decided(view: AgentView, number: int, decide: Any, out: Out, *operations: str) -> Response:
+    requests.find(view.agent, number, *operations)
+    return Response(out(decide(view.agent, number, view.actor)).data)
 
 
 class AccessRequests(AgentView):
@@ -130,16 +135,14 @@ class Approve(AgentView):
     @extend_schema(operation_id="access_requests_approve", request=None, responses=AccessOut)
     def post(self, request: Request, number: int) -> Response:
         """Approve a request to read. The person can read but not change content. The audit trail records each read."""
-        requests.find(self.agent, number, ACCESS)
-        return Response(AccessOut(approval.approve(self.agent, number, self.actor)).data)
+        return _decided(self, number, approval.approve, AccessOut, ACCESS)
 
 
 class Deny(AgentView):
     @extend_schema(operation_id="access_requests_deny", request=None, responses=AccessOut)
     def post(self, request: Request, number: int) -> Response:
         """Deny a request to read. The person may ask again."""
-        requests.find(self.agent, number, ACCESS)
-        return Response(AccessOut(requests.deny(self.agent, number, self.actor)).data)
+        return _decided(self, number, requests.deny, AccessOut, ACCESS)
 
 
 class Revoke(AgentView):
@@ -182,8 +185,7 @@ class Decline(AgentView):
     @extend_schema(operation_id="proposals_decline", request=None, responses=ProposalOut)
     def post(self, request: Request, number: int) -> Response:
         """Decline a proposal."""
-        requests.find(self.agent, number, PROPOSAL)
-        return Response(ProposalOut(requests.deny(self.agent, number, self.actor)).data)
+        return _decided(self, number, requests.deny, ProposalOut, PROPOSAL)
 
 
 def _read(entry: AuditEntry) -> dict[str, Any]:
@@ -252,7 +254,8 @@ class OneRemoval(AgentView):
     @extend_schema(operation_id="removal_requests_read", responses=OneRemovalOut)
     def get(self, request: Request, number: int) -> Response:
         """Read a request to remove content. While the request is open, `would_remove` says what it removes."""
-        removal_request = requests.find(self.agent, number, *REMOVALS)
+        requests.find(self.agent, number, *REMOVALS)
+        removal_request = approval.shown(self.agent, *REMOVALS, since=number)[0]
         would_remove = _removes(self.agent, removal_request) if removal_request.state in OPEN else None
         return Response(RemovalOut(removal_request).data | {"would_remove": would_remove})
 
@@ -262,25 +265,21 @@ class AgreeToRemoval(AgentView):
     def post(self, request: Request, number: int) -> Response:
         """Agree to a request to remove content, and remove the content permanently."""
         payload = self.payload(AgreeIn)
-        requests.find(self.agent, number, *REMOVALS)
-        return Response(RemovalOut(approval.approve(self.agent, number, self.actor, **payload)).data)
+        return _decided(self, number, partial(approval.approve, **payload), RemovalOut, *REMOVALS)
 
 
 class DeclineRemoval(AgentView):
     @extend_schema(operation_id="removal_requests_decline", request=None, responses=RemovalOut)
     def post(self, request: Request, number: int) -> Response:
         """Decline a request to remove content. The requester may ask again."""
-        requests.find(self.agent, number, *REMOVALS)
-        return Response(RemovalOut(requests.deny(self.agent, number, self.actor)).data)
+        return _decided(self, number, requests.deny, RemovalOut, *REMOVALS)
 
 
 def _removes(agent: Agent, removal_request: ConsentRequest) -> dict[str, Any]:
-    removed: erasure.Figures | redaction.Figures
     if removal_request.is_erasure:
-        removed = whole = erasure.preview(agent)
+        whole = erasure.preview(agent)
         figures = {"memories": whole.memories, "constitutional": [], "changes": whole.entries, "related": []}
-    else:
-        removed = part = redaction.preview(agent, removal_request.left)
-        figures = {"memories": len(part.memories), "constitutional": part.constitutional, "changes": part.changes}
-        figures |= {"related": RelatedOut(part.related, many=True).data}
-    return figures | {"former_vaults": removed.former_vaults}
+        return figures | {"former_vaults": whole.former_vaults}
+    part = redaction.preview(agent, removal_request.left)
+    figures = {"memories": len(part.memories), "constitutional": part.constitutional, "changes": part.changes}
+    return figures | {"related": RelatedOut(part.related, many=True).data, "former_vaults": part.former_vaults}

@@ -157,6 +157,7 @@ class OneMemory(AgentView):
         if not payload:
             raise Invalid("body", "has nothing to change. Send `content`, `tags` or both")
         operations.revise(self.agent, number, self.actor, expect=self._expected(number), **payload)
+        self.shows_later = True
         return _memory(self.agent, number)
 
     @extend_schema(operation_id="memories_discard", responses={204: None}, parameters=[_IF_MATCH])
@@ -175,6 +176,8 @@ class OneMemory(AgentView):
 
 
 class Restore(AgentView):
+    shows_later = True
+
     @extend_schema(operation_id="memories_restore", request=None, responses=MemoryOut)
     def post(self, request: Request, number: int) -> Response:
         """Restore a discarded memory. An active memory does not change."""
@@ -183,7 +186,7 @@ class Restore(AgentView):
 
 
 class Search(AgentView):
-    only_reads = True
+    shows_later = True
 
     @extend_schema(operation_id="memories_search", request=SearchIn, responses=FoundPageOut)
     def post(self, request: Request) -> Response:

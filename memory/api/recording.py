@@ -173,7 +173,7 @@ class RetrievedOut(serializers.Serializer[Any]):
 
 
 class Retrieve(AgentView):
-    only_reads = True
+    shows_later = True
 
     @extend_schema(operation_id="memories_retrieve", request=RetrieveIn, responses=RetrievedOut)
     def post(self, request: Request) -> Response:

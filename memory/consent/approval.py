@@ -29,3 +29,12 @@ def approve(agent: Agent, number: int, actor: Actor, *, include_constitutional: 
             else:
                 requests.write(row, Operation.ACCESS_GRANTED, actor, {"request": number})
         return requests.find(row, number)
+
+
+def shown(agent: Agent, *operations: str, since: int = 1) -> list[Request]:
+    """The requests in their present state, for the agent's side. Those that are open are checked, because the agent's
+    side may approve them. Raises NotOpen, RequestNotFound."""
+    requests.expire(agent)
+    found = [each for each in requests.present(agent, *operations, since=since) if each.number <= agent.audit_seq]
+    requests.require_intact(agent, *found)
+    return found

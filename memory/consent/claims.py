@@ -18,7 +18,7 @@ from memory.access.authentication import require_not_suspended
 from memory.agents import lifecycle, prompts
 from memory.consent import requests
 from memory.mail import letters
-from memory.models import Agent, AgentKey
+from memory.models import Agent, AgentKey, Creation
 from memory.vault import removing, writer
 from memory.writing import edits
 
@@ -64,6 +64,7 @@ def _remove_redacted(agent: Agent) -> None:
 def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim:
     edits.require_key(row)
     claiming.send(Agent, agent=row)
+    Creation.objects.filter(agent=row).delete()  # a repeated request would get memories that the former holder altered
     requests.close_expired(row)
     ended = [each for each in consent.requests(row.pk).values() if each.state in _ENDS]
     for request in ended:

@@ -7,6 +7,7 @@ grant adds a notice to the agent's journal.
 from collections.abc import Sequence
 from typing import Any
 
+from audit import verify
 from audit.consent import Person, Request
 from audit.models import Operation
 from audit.trail import Actor
@@ -45,12 +46,11 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
     """
     with grants.in_force(agent, number, person) as (row, grant):
         trail_view.entry(row, seq)
-        if not grants.readable_entries(row, grant.scope).filter(seq=seq).exists():
-            raise errors.NotGranted("The grant does not cover this entry.")
-        only = grant.scope.numbers if grant.scope.kind == "memories" else None
-        touched = trail_view.touched(row, seq, after=after, limit=MAX_READ, only=only)
+        *changes, found = verify.intact(row.pk, bool, seq, seq + 1) or [{"session": None}]
+        covered = [each for each in changes if grant.scope.covers_change(seq, found["session"], each.number)]
+        touched = [change for change in covered if change.number > after][:MAX_READ]
         if not touched:
-            raise errors.NotGranted("The grant covers no memory of this entry.")
+            raise errors.NotGranted("The grant covers no memory of this entry, or the entry was altered.")
         _record(row, grant, person, {"entry": seq, "memories": [change.number for change in touched]})
         return trail_view.opened(row, touched)
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from audit.consent import Person, Request, Scope
+from audit.consent import Person, Request, Scope, is_altered
 from audit.models import READS, AuditEntry, Change, State
 from config.keyring import is_proven, macs
 from memory import errors
@@ -35,7 +35,7 @@ def in_force(agent: Agent, number: int, person: Person) -> Iterator[tuple[Agent,
         is_active = grant.at(requests.clock(row)).state == State.ACTIVE
         if not is_active or timezone.now() < (grant.decided_at or grant.asked_at):
             raise refused  # it has expired, or it would last too long because the clock was ahead at the approval
-        if requests.is_altered(row, number):
+        if is_altered(row, grant):
             raise errors.NotGranted("The agent's audit trail was altered after this request, so nothing can be read.")
         yield row, grant
 

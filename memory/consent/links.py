@@ -19,6 +19,7 @@ from audit.trail import Actor
 from config.errors import DomainError
 from config.keyring import is_proven, macs
 from memory import errors
+from memory.access import authority
 from memory.access.authentication import PREFIX_CHARACTERS, new_prefix
 from memory.consent import approval, requests
 from memory.mail import letters
@@ -46,20 +47,21 @@ def make(agent: Agent, number: int) -> str:
         edits.require_key(row)
         if not row.steward:
             raise errors.ConsentRequired("This agent has no steward.")
-        requests.require_open(row, number)
+        request = requests.require_open(row, number)
         prefix, secret = new_prefix(), secrets.token_hex(_SECRET)  # hexadecimal: mail programs do not cut such a URL
         link = ConsentLink(agent_id=row.pk, number=number, prefix=prefix, made_at=timezone.now())
+        link.steward_mac = macs(_recipient(row.pk, row.steward, request))[0]
         link.mac = macs(_text(link, secret))[0]
-        link.steward_mac = macs(f"steward/{row.pk}/{row.steward}")[0]
         link.save(force_insert=True)
         return f"{prefix}_{secret}"
 
 
 def look(token: str) -> Opened:
-    """The request of a link, in its present state. This function makes no decision. Raises InvalidLink."""
+    """The request of a link, in its present state. This function makes no decision. Raises InvalidLink, NotOpen,
+    RequestNotFound."""
     agent, link = _proven(token)
-    request = requests.get(agent, link.number)
-    if request is None or not (_is_mailed_to(link, agent.steward) or _is_former_steward(agent, link, request)):
+    request = _request(agent, link)
+    if not (_is_mailed_to(link, agent.steward, request) or _is_former_steward(agent, link, request)):
         raise errors.InvalidLink(_BROKEN)
     requests.expire(agent)
     return Opened(agent, request.at(requests.clock(agent)), _until(link))
@@ -95,10 +97,21 @@ def _proven(token: str) -> tuple[Agent, ConsentLink]:
     agent = Agent.objects.select_related("tenant").filter(pk=link.agent_id).first() if link else None
     if not is_proven(expected, text) or link is None or agent is None:
         raise errors.InvalidLink(_BROKEN)
+    authority.require(agent)
     return agent, link
 
 
 _BROKEN = "This link is not valid."
+
+
+def _request(agent: Agent, link: ConsentLink) -> Request:
+    """The request of a link. If it is open, it is checked, so that the steward approves what the page shows. Raises
+    InvalidLink, NotOpen, RequestNotFound."""
+    request = requests.get(agent, link.number)
+    if request is None:
+        raise errors.InvalidLink(_BROKEN)
+    requests.require_intact(agent, request)
+    return request
 
 
 @contextmanager
@@ -107,13 +120,18 @@ def _by_steward(token: str) -> Iterator[tuple[Agent, ConsentLink, Actor]]:
     agent, link = _proven(token)
     requests.expire(agent)
     with edits.locked(agent) as row:
-        if not _is_mailed_to(link, row.steward):
+        if not _is_mailed_to(link, row.steward, _request(row, link)):
             raise errors.InvalidLink(_BROKEN)
         yield row, link, Actor.steward(row.steward)
 
 
-def _is_mailed_to(link: ConsentLink, steward: str) -> bool:
-    return is_proven(bytes(link.steward_mac), f"steward/{link.agent_id}/{steward}")
+def _is_mailed_to(link: ConsentLink, steward: str, request: Request) -> bool:
+    return is_proven(bytes(link.steward_mac), _recipient(link.agent_id, steward, request))
+
+
+def _recipient(agent_id: int, steward: str, request: Request) -> str:
+    """The text for the MAC of the steward. It includes the MAC of the request's entry, which the letter shows."""
+    return f"steward/{agent_id}/{steward}/{request.mac}"
 
 
 def _is_former_steward(agent: Agent, link: ConsentLink, request: Request) -> bool:
@@ -122,10 +140,10 @@ def _is_former_steward(agent: Agent, link: ConsentLink, request: Request) -> boo
     if request.state != State.ACCEPTED or "steward" not in request.proposed:
         return False
     with suppress(DomainError):  # the former address is encrypted, and lost if the agent is erased
-        return _is_mailed_to(link, letters.steward_at(agent, request.settled_by, letters.BEFORE))
+        return _is_mailed_to(link, letters.steward_at(agent, request.settled_by, letters.BEFORE), request)
     return False
 
 
 def _text(link: ConsentLink, secret: str) -> str:
-    """The text for the MAC. It includes the time. So a link is not valid if its time was changed in the database."""
-    return f"consent-link/{link.agent_id}/{link.number}/{link.prefix}/{link.made_at.isoformat()}/{secret}"
+    """The text for the MAC. It includes the time and the steward. So a link is not valid if SQL changed either."""
+    return f"link/{link.agent_id}/{link.number}/{link.prefix}/{link.made_at}/{bytes(link.steward_mac).hex()}/{secret}"

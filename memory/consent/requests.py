@@ -15,7 +15,7 @@ from django.conf import settings
 from django.dispatch import Signal
 from django.utils import timezone
 
-from audit import consent, guards, verify
+from audit import consent
 from audit.consent import OPEN, PROPOSABLE, PROPOSAL, REMOVALS, Person, Request, Scope, columns, same_address
 from audit.models import ASKS, CONSENT, AccessRequest, ActorKind, AuditEntry, Operation, State
 from audit.trail import Actor
@@ -281,8 +281,7 @@ def require_decidable(agent: Agent, number: int, actor: Actor, operation: str = 
     is_own = actor.kind == ActorKind.STEWARD and is_by(actor.label, request.asker, request.asked_by)
     if is_own and not (denies and request.operation == PROPOSAL):
         raise errors.ConsentRequired(_NOT_THEIR_OWN)
-    if is_altered(agent, number):
-        raise _fault(request)(f"The agent's audit trail was altered after this {_noun(request)}.")
+    require_intact(agent, request)
     return request
 
 
@@ -305,12 +304,11 @@ def is_by(address: str, asker: str, asked_by: str = "") -> bool:
     return any(same_address(each, address) for each in letters.requesters(asker, asked_by))
 
 
-def is_altered(agent: Agent, number: int) -> bool:
-    """Whether somebody altered the audit trail from entry `number` on, or added something to a table, such as a view
-    that shows each query other rows. Call this after the reads: their locks keep the tables as they are."""
-    return bool(guards.unexpected()) or any(
-        verify.chain_since(agent.pk, agent.label, number, (agent.audit_seq, bytes(agent.audit_mac)))
-    )
+def require_intact(agent: Agent, *shown: Request) -> None:
+    """Raise NotOpen or RequestNotFound if an open one of these requests `is_altered`."""
+    opened = [each for each in shown if each.state in OPEN]
+    if opened and consent.is_altered(agent, *opened):
+        raise _fault(opened[0])(f"The agent's audit trail was altered after this {_noun(opened[0])}.")
 
 
 def deny(agent: Agent, number: int, actor: Actor) -> Request:

@@ -108,9 +108,8 @@ class _Report:
         self.types = Counter(fact.message.type for fact in self.facts)
         files = most_changed(self.facts) if self.parts.files else []
         self.files = [each for each in files if _main_type(each[1]) not in ROUTINE][:_FILES]
-        self.people = Counter(
-            fact.name for fact in self.facts if self.parts.authors and not fact.name.endswith("[bot]")
-        )
+        signed = self.facts if self.parts.authors else ()
+        self.people = Counter(fact.name for fact in signed if not fact.name.endswith("[bot]"))
         self.decided = decisions(self.facts, _DECISIONS)
         self.conventional = sum(fact.message.is_conventional for fact in self.plain)
         self.tested = sum(any(map(is_test, fact.changes or ())) for fact in self.known)
@@ -163,11 +162,9 @@ class _Report:
         series = {_IN_SERIES.sub("", tag.name): tag for tag in recent or self.releases[-1:]}
         newest = sorted(series.values(), reverse=True)[:_LISTED]
         names = ", ".join(f"{one_line(tag.name)} ({tag.commit[:10]} {day(tag.at)})" for tag in newest)
-        these = (
-            f"{len(recent):,} in this time, the newest of each series: "
-            if recent
-            else "none in this time, the newest is "
-        )
+        these = "none in this time, the newest is "
+        if recent:
+            these = f"{len(recent):,} in this time, the newest of each series: "
         return f"{several(len(self.releases), 'release')}, {these}{names}"
 
     def major(self) -> _Fields:

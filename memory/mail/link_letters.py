@@ -10,10 +10,10 @@ from django.utils import timezone
 
 from audit.consent import LAPSES, PROPOSAL, Request
 from memory import errors
-from memory.access import authority
 from memory.consent import links, requests
 from memory.mail import letters, wording
 from memory.models import Agent
+from memory.writing import edits
 
 
 def send(agent_id: int, number: int) -> str:
@@ -22,19 +22,20 @@ def send(agent_id: int, number: int) -> str:
     Raises OSError, MailNotSent.
     """
     agent = Agent.objects.select_related("tenant").get(pk=agent_id)
-    authority.require(agent)
-    request = requests.get(agent, number)
-    if request is None:
-        return "unknown"
-    letters.require_mail(agent)
-    if not agent.steward or requests.is_by(agent.steward, request.asker, request.asked_by):
-        return "nobody_to_ask"
-    try:
-        token = links.make(agent, number)
-    except (errors.NotOpen, errors.RequestNotFound, errors.Erased):
-        return "over"
-    subject, what = _text(agent, request)
-    send_mail(" ".join(f"{agent.label}: {subject}".split()), _body(agent, request, what, token), None, [agent.steward])
+    with edits.locked(agent) as row:  # so that the mail goes to the steward for whom the link is made
+        request = requests.get(row, number)
+        if request is None:
+            return "unknown"
+        letters.require_mail(row)
+        if not row.steward or requests.is_by(row.steward, request.asker, request.asked_by):
+            return "nobody_to_ask"
+        try:
+            requests.require_intact(row, request)
+            token = links.make(row, number)
+        except (errors.NotOpen, errors.RequestNotFound, errors.Erased):
+            return "over"
+        subject, what = _text(row, request)
+    send_mail(" ".join(f"{row.label}: {subject}".split()), _body(row, request, what, token), None, [row.steward])
     return "sent"
 
 

@@ -7,6 +7,7 @@ agent's key in the environment, and finds the project of the folder in which a c
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,10 @@ def repository(folder: Path) -> Path | None:
 def are_ignored(root: Path, paths: Sequence[str]) -> bool:
     """Return whether git ignores all of these paths. The paths need not exist. Return False if git cannot be run."""
     command = ["git", "-c", "core.fsmonitor=", "-C", str(root), "check-ignore", "--", *paths]
-    try:
+    with suppress(OSError, subprocess.TimeoutExpired):
         ran = subprocess.run(command, capture_output=True, timeout=_GIT_TIMEOUT, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return len(ran.stdout.splitlines()) == len(paths)
+        return len(ran.stdout.splitlines()) == len(paths)
+    return False
 
 
 def _remote(git: Path) -> str:
@@ -59,14 +59,13 @@ def _remote(git: Path) -> str:
 
     The configuration file is read without git, because git refuses to read the repositories of other users.
     """
-    try:
+    with suppress(KeyError, OSError, ValueError):
         if git.is_file():  # a worktree: this file has the path of its git folder
             git = git.parent / git.read_text("utf-8").removeprefix("gitdir:").strip()
             shared = git / "commondir"
             git = git / shared.read_text("utf-8").strip() if shared.is_file() else git
         return ConfigFile.from_path(str(git / "config")).get((b"remote", b"origin"), b"url").decode()
-    except (KeyError, OSError, ValueError):
-        return ""
+    return ""
 
 
 KEY = "PALIMPSEST_AGENT_KEY"
@@ -100,6 +99,7 @@ _SWITCHES = {
     "memory_rules.auto_recording.enabled": "automatic recording",
     "memory_rules.project_support.git_history_analysis.enabled": "git history analysis",
 }
+_Action = Callable[..., int | None]
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
 
 
@@ -111,15 +111,14 @@ class AgentCommand(Task):
     yes, it runs the action again. If the answer is no, or if there is no terminal, it does nothing.
     """
 
-    def add_action(self, actions: Any, name: str, action: Callable[..., int | None], summary: str) -> CommandParser:
+    def add_action(self, actions: Any, name: str, action: _Action, summary: str) -> CommandParser:
         """Add the subcommand `name`. It runs `action`."""
-        parser: CommandParser = actions.add_parser(
-            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-        )
+        about = f"{summary[0].upper()}{summary[1:]}."
+        parser: CommandParser = actions.add_parser(name, help=summary, description=about)
         self.add_agent(parser, action)
         return parser
 
-    def add_agent(self, parser: CommandParser, action: Callable[..., int | None]) -> None:
+    def add_agent(self, parser: CommandParser, action: _Action) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", help="the agent whose memory is used, such as acme/ada")
         parser.set_defaults(action=action)
 
@@ -128,9 +127,7 @@ class AgentCommand(Task):
         """The operator who runs this command, as an actor for the audit trail."""
         return Actor.operator(type(self).__module__.rpartition(".")[2])
 
-    def run(
-        self, *, agent: str, action: Callable[..., int | None], code_if_off: int | None = None, **options: Any
-    ) -> int | None:
+    def run(self, *, agent: str, action: _Action, code_if_off: int | None = None, **options: Any) -> int | None:
         """Run an action. `code_if_off` is the exit code if a switch is off and the input is not a terminal."""
         target = agent_named(agent)
         edits.require_key(target)

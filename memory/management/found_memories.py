@@ -110,10 +110,8 @@ def overview(found: Found) -> Iterator[str]:
     yield f"{'--from':14} {'system':28} {'files':>10}  memories, and their states"
     for name, system in SYSTEMS.items():
         if files[name]:
-            each = ", ".join(
-                f"{states[name, state]:,} {word}" for state, word in _STATES.items() if states[name, state]
-            )
-            many = f"{several(memories[name], 'memory', 'memories')}: {each or 'none'}"
+            each = [f"{states[name, state]:,} {word}" for state, word in _STATES.items() if states[name, state]]
+            many = f"{several(memories[name], 'memory', 'memories')}: {', '.join(each) or 'none'}"
             yield f"{name:14} {system.title:28} {several(files[name], 'file'):>10}  {many}"
 
 

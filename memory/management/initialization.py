@@ -99,8 +99,7 @@ class Initialization:
         if self.options["readable_names"]:
             names = settings_document.READABLE_NAMES
             wanted, side = rule_changes.Wanted(key=names, value="true"), agents_side(self.agent)
-            changed = rule_changes.make(self.agent, self.command.operator, wanted, agreed=[names], side=side)
-            self.agent = changed.agent
+            self.agent = rule_changes.make(self.agent, self.command.operator, wanted, agreed=[names], side=side).agent
         try:
             return self._vault() if self.options["vault"] is None else self._new_vault()
         except Invalid as wrong:
@@ -242,14 +241,8 @@ class Initialization:
         steps = self.found.new
         if self.how == "select":
             steps = found_memories.ask_which(self.command, steps)
-        done = found_memories.take_in(
-            self.command,
-            self.agent,
-            steps,
-            self.how,
-            yes=self.options["yes"],
-            instructions=self.options["instructions"],
-        )
+        choices = {name: self.options[name] for name in ("yes", "instructions")}
+        done = found_memories.take_in(self.command, self.agent, steps, self.how, **choices)
         self._refresh()
         return "; ".join(found_memories.in_words(done)) or "nothing"
 

@@ -147,9 +147,8 @@ def notify_overdue(agent: Agent, actor: Actor, now: datetime | None = None) -> i
         number = _counts([row], now).get(row.pk, 0) if _may_be_notified(row, last_at, now) else 0
         if not number:
             return None
-        return operations.notify(
-            row, _text(number), operation=Operation.AGENT_CHANGED, actor=actor, detail={"cleanup": {"overdue": number}}
-        ).seq
+        detail = {"cleanup": {"overdue": number}}
+        return operations.notify(row, _text(number), operation=Operation.AGENT_CHANGED, actor=actor, detail=detail).seq
 
 
 def send_notices(now: datetime | None = None) -> int:
@@ -186,10 +185,8 @@ def _may_be_notified(agent: Agent, last_at: datetime | None, now: datetime) -> b
 
 def _last_notices(agents: list[int]) -> dict[int, datetime]:
     """Return the time of each agent's last notice. Runs one query."""
-    entries = AuditEntry.objects.filter(
-        agent_id__in=agents, operation=Operation.AGENT_CHANGED, detail__has_key="cleanup"
-    )
-    return dict(entries.order_by("agent_id", "seq").values_list("agent_id", "at"))
+    rows = AuditEntry.objects.filter(agent_id__in=agents, operation=Operation.AGENT_CHANGED, detail__has_key="cleanup")
+    return dict(rows.order_by("agent_id", "seq").values_list("agent_id", "at"))
 
 
 def _counts(agents: list[Agent], now: datetime) -> dict[int, int]:

@@ -134,8 +134,7 @@ def decide(
     with edits.locked(agent) as row:
         found, _ = _found(row, now, None, is_read=True, numbers=[*keep, *discard])  # all of them would take seconds
         _check({"keep": keep, "discard": discard}, {each.number for each in found}, expect, _limit(row))
-        changed = [each.number for each in found if expect.get(each.number, each.version) != each.version]
-        if changed:
+        if changed := [each.number for each in found if expect.get(each.number, each.version) != each.version]:
             raise Stale(changed)
         category_of = {each.number: each.category for each in found}
         seq = operations.discard(row, discard, actor).seq if discard else None
@@ -146,11 +145,9 @@ def decide(
 def _check(by_field: Mapping[str, Sequence[int]], suggested: set[int], expect: Mapping[int, int], limit: int) -> None:
     numbers = [number for each in by_field.values() for number in each]
     for field, each in by_field.items():
-        unknown = sorted(set(each) - suggested)
-        if unknown:
+        if unknown := sorted(set(each) - suggested):
             raise Invalid(field, f"has memories that are not suggested now: {', '.join(map(str, unknown[:20]))}")
-    unseen = sorted(set(by_field["discard"]) - expect.keys())
-    if unseen:
+    if unseen := sorted(set(by_field["discard"]) - expect.keys()):
         raise Invalid("expect", f"needs a version for each of these memories: {', '.join(map(str, unseen[:20]))}")
     if len(set(numbers)) < len(numbers):
         raise Invalid("discard", "and `keep` must not have the same memory twice")

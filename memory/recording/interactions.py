@@ -277,12 +277,10 @@ def _parts(texts: Mapping[str, str], room: int, room_of_others: int) -> list[dic
     parts: list[dict[str, str]] = [{}]
     for name, text in texts.items():
         while text:
-            length = _fitting(name, text, room)
-            if length:
+            if length := _fitting(name, text, room):
                 parts[-1][name] = fenced(text[:length])
                 room -= _size(name, text[:length])
-            text = text[length:]
-            if text:
+            if text := text[length:]:
                 parts.append({})
                 room = room_of_others
     return parts

@@ -118,10 +118,8 @@ def _recorded(row: Agent, kept: Captured, actor: Actor) -> Recorded:
     tags = [sessions.tag_of(session.name), f"kind:{kept.kind}", f"significance:{kept.level}"]
     tags.append(f"preserved:{kept.preserved}")
     tags += [topics.tag_of(kept.interaction.topic)] if kept.interaction.topic else []
-    drafts = [
-        Draft(text, kind=Kind.JOURNAL, category=CATEGORY, project=session.project, tags=tuple(tags), origin=now)
-        for text in texts
-    ]
+    draft = partial(Draft, kind=Kind.JOURNAL, category=CATEGORY, project=session.project, tags=tuple(tags), origin=now)
+    drafts = [draft(text) for text in texts]
     edited = operations.remember(row, drafts, actor, besides=besides)
     numbers = [memory.number for memory in edited.memories[-len(drafts) :]]
     sessions.note(session, numbers, now)
@@ -135,9 +133,8 @@ def _refer(row: Agent, session: RecordedSession, number: int, at: datetime) -> s
 
 
 def _evolves(rules: Mapping[str, Any]) -> bool:
-    return "topic" not in settings_document.closed_categories(rules) and settings_document.is_on(
-        rules, "categories", "topic", "evolution_tracking"
-    )
+    is_tracked = settings_document.is_on(rules, "categories", "topic", "evolution_tracking")
+    return is_tracked and "topic" not in settings_document.closed_categories(rules)
 
 
 def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) -> None:

@@ -183,10 +183,9 @@ def recency(origin: datetime, *, now: datetime) -> float:
 def _favour(query: str, now: datetime) -> Callable[[datetime], float]:
     """Return a function that takes a memory's date and returns the factor for its search score. New memories get a
     higher factor. If the question mentions a period, only the memories from this period get a higher factor."""
-    named = periods(query, now)
-    if not named:
-        return partial(recency, now=now)
-    return lambda origin: 1.0 + FOR_A_DATE * any(begin <= origin < end for begin, end in named)
+    if named := periods(query, now):
+        return lambda origin: 1.0 + FOR_A_DATE * any(begin <= origin < end for begin, end in named)
+    return partial(recency, now=now)
 
 
 # --- visible categories
@@ -234,8 +233,7 @@ def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
         return list(found)
     room, kept = max_tokens, []
     for read in found:
-        weight = _tokens(read)
-        if weight <= room:
+        if (weight := _tokens(read)) <= room:
             room -= weight
             kept.append(read)
     return kept

@@ -374,8 +374,7 @@ def _before(row: Agent, session: RecordedSession) -> tuple[Memory | None, tuple[
     memory = _active(row, earlier.memory) if earlier is not None else None
     if earlier is None or memory is None:
         return None, ("", "")
-    still_open = left_open(Silo.for_agent(row).open(memory).content)
-    return memory, (_refer(row, memory.number, earlier), still_open)
+    return memory, (_refer(row, memory.number, earlier), left_open(Silo.for_agent(row).open(memory).content))
 
 
 def _active(row: Agent, number: int | None) -> Memory | None:
@@ -383,8 +382,7 @@ def _active(row: Agent, number: int | None) -> Memory | None:
 
 
 def _refer(row: Agent, number: int, session: RecordedSession, *, within: str = CATEGORY) -> str:
-    title = paths.dated(session.began_at)
-    return reference(row, number, CATEGORY, session.project, title, within=within)
+    return reference(row, number, CATEGORY, session.project, paths.dated(session.began_at), within=within)
 
 
 def _recordings(row: Agent, session: RecordedSession) -> list[dict[str, str]]:

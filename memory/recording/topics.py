@@ -206,10 +206,9 @@ def evolve(agent: Agent, topic: str, actor: Actor, stage: Stage | None = None) -
     Raises Invalid, MemoryDisabled, CategoryDisabled, Constitutional, DiscardShare."""
     name = checked_topic(topic)
     stage = (stage or Stage()).checked()
-    project = stage.project or DEFAULT_PROJECT
     with edits.locked(agent) as row:
         switches.require(row, CATEGORY)
-        return evolve_locked(row, name, actor, replace(stage, project=project))
+        return evolve_locked(row, name, actor, replace(stage, project=stage.project or DEFAULT_PROJECT))
 
 
 def number_of(agent: Agent, topic: str, project: str) -> int | None:

@@ -156,11 +156,10 @@ def lock(number: int, patience: float | None = None) -> None:
     while True:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         except OSError as problem:
             if problem.errno not in (errno.EAGAIN, errno.EACCES) or time.monotonic() >= until:
                 raise
-        else:
-            return
         time.sleep(random.uniform(0.001, 0.005))  # noqa: S311  so that waiting processes do not retry together
 
 
@@ -189,8 +188,7 @@ def release(number: int) -> None:
 def is_written(number: int) -> bool | None:
     """Return whether another program has this file open for writing. Return None if the system does not support
     leases."""
-    leased = lease(number)
-    if leased:
+    if leased := lease(number):
         release(number)
     return None if leased is None else not leased
 

@@ -271,8 +271,7 @@ def _check(agent: Agent, plan: _Plan) -> None:
         is_right = snapshot(row) == state if state is not None else row.discarded_at is not None
         if not is_right:
             raise RestoredWrong(f"memory {row.number} does not have its earlier state")
-    wrong = [name for name, value in recount(agent).items() if getattr(agent, name) != value]
-    if wrong:
+    if wrong := [name for name, value in recount(agent).items() if getattr(agent, name) != value]:
         raise RestoredWrong(f"counters differ from the memories: {', '.join(wrong)}")
 
 

@@ -4,7 +4,7 @@ read."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,11 +75,10 @@ def set_by(agent: Agent, name: str) -> str:
     return last or entry(agent, 1).actor_kind
 
 
-def touched(agent: Agent, seq: int, *, after: int, limit: int, only: Sequence[int] | None = None) -> list[Change]:
+def touched(agent: Agent, seq: int, *, after: int, limit: int) -> list[Change]:
     """Return at most `limit` changes of an entry, for memories with numbers above `after`. The changes are not
-    decrypted. With `only`, changes of other memories are left out."""
-    rows = Change.objects.filter(agent_id=agent.pk, seq=seq, number__gt=after).order_by("number")
-    return list((rows if only is None else rows.filter(number__among=list(only)))[:limit])
+    decrypted."""
+    return list(Change.objects.filter(agent_id=agent.pk, seq=seq, number__gt=after).order_by("number")[:limit])
 
 
 def opened(agent: Agent, changes: Iterable[Change]) -> list[Step]:

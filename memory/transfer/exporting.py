@@ -51,5 +51,4 @@ def record(read: Read, *, with_discarded: bool = False) -> dict[str, Any]:
 
 def own_fields(read: Read) -> dict[str, Any]:
     """Return the fields of a memory, except the text and the number of tokens. A later import can read these fields."""
-    fields = record(read)
-    return {name: value for name, value in fields.items() if name not in ("content", "tokens")}
+    return {name: value for name, value in record(read).items() if name not in ("content", "tokens")}

@@ -134,9 +134,8 @@ def _run(job: ImportJob) -> str:
     if job.attempts > ATTEMPTS:
         raise Invalid("file", f"was given up, because the worker ended {ATTEMPTS} times. Split the file")
     silo = Silo.for_agent(job.agent)
-    body = silo.open_data(
-        f"{_BODY}/{job.key.prefix}", job.number, bytes(ImportBody.objects.get(agent=job.agent).sealed)
-    )
+    sealed = ImportBody.objects.get(agent=job.agent).sealed
+    body = silo.open_data(f"{_BODY}/{job.key.prefix}", job.number, bytes(sealed))
     found = importing.check_file(io.BytesIO(body), job.format, project=job.project)
     drafts = _read(found, MAX_ENTRIES)
     if drafts is None:

@@ -44,8 +44,7 @@ def migrate(
     with edits.locked(agent) as row:
         _require_as_planned(row, steps)
         detail = {"import": row.audit_seq + 1}
-        replaced = [step.number for step in steps if step.replaces and step.number]
-        if replaced:
+        if replaced := [step.number for step in steps if step.replaces and step.number]:
             operations.discard(row, replaced, actor, detail=detail)
         revised = [step for step in steps if step.state is State.CHANGED and not step.replaces]
         stored = [step for step in steps if step.state is State.NEW or step.replaces]
@@ -113,8 +112,7 @@ def _require_as_written(row: Agent, steps: Sequence[Step]) -> None:
 
 
 def _note(row: Agent, steps: Sequence[Step]) -> None:
-    known = [step.source for step in steps if step.known is not None]
-    if known:
+    if known := [step.source for step in steps if step.known is not None]:
         ImportedPiece.objects.filter(agent_id=row.pk, source_digest__among=known).delete()
     pieces = [
         ImportedPiece(

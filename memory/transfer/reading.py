@@ -128,8 +128,7 @@ class Detection:
             read = self._files[source.path][1]
             with file_errors("read", source.path), self.tree.open(source.path) as file:
                 for part in read(file, source.path):
-                    named = replace(part, key=names.name(part.key))
-                    yield Item(source, _tagged(named, tags))
+                    yield Item(source, _tagged(replace(part, key=names.name(part.key)), tags))
 
     def find(self, systems: Sequence[System], folders: Sequence[str], repository: Path | None) -> None:
         self._leave_out(self.tree.left_out)
@@ -163,8 +162,7 @@ class Detection:
         above = "Cline/Rules" if self.tree.root.parts[-2:] == ("Cline", "Rules") else self.tree.root.name
         for path, kind in entries.items():
             own = f"{above}/{path}"  # the scanned folder itself may be the folder of a tool
-            rule = next((each for each in rules if each.matches(path) or each.matches(own)), None)
-            if rule:
+            if rule := next((each for each in rules if each.matches(path) or each.matches(own)), None):
                 self._claim(system, path, kind, rule.read, rule.why)
             elif kind is Kind.LINK and any(each.may_hold(path) for each in rules):
                 self._link(system, path, None)

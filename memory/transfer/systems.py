@@ -144,9 +144,8 @@ class Rule:
 
     def may_hold(self, folder: str) -> bool:
         """Return whether the folder may contain files that match the rule."""
-        return any(
-            _pattern(above, self.hidden).fullmatch(folder) for glob in self.globs.split() for above in _folders(glob)
-        )
+        folders = (above for glob in self.globs.split() for above in _folders(glob))
+        return any(_pattern(above, self.hidden).fullmatch(folder) for above in folders)
 
 
 @cache

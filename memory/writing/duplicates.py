@@ -10,6 +10,7 @@ from audit.models import Operation
 from audit.trail import Actor
 from memory.models import Agent, Memory, Source
 from memory.policy import switches
+from memory.policy.validation import MAX_TAGS
 from memory.silo.silo import Silo
 from memory.writing import edits
 
@@ -58,7 +59,7 @@ def remove(agent: Agent, *, session: int | None = None) -> edits.Edited:
 
 def _inherit(edit: edits.Edit, survivor: Memory, extra: list[Memory], silo: Silo) -> None:
     tags = silo.open_tags(survivor)
-    united = tuple(dict.fromkeys([*tags, *(tag for memory in extra for tag in silo.open_tags(memory))]))
+    united = tuple(dict.fromkeys([*tags, *(tag for memory in extra for tag in silo.open_tags(memory))]))[:MAX_TAGS]
     edit.change(survivor, origin=min(memory.origin for memory in (survivor, *extra)))
     if united != tags:
         edit.change(survivor, sealed=silo.retag(survivor.number, bytes(survivor.sealed), united))

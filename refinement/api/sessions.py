@@ -99,8 +99,7 @@ class Sessions(AgentView):
     def get(self, request: Request) -> Response:
         """List the sessions, newest first."""
         query = self.query(Page)
-        found = newest_first(RefinementSession, self.agent, query)
-        return listed(found, query["limit"], "number", _as_json)
+        return listed(newest_first(RefinementSession, self.agent, query), query["limit"], "number", _as_json)
 
     @extend_schema(operation_id="sessions_open", request=SessionIn, responses={201: SessionOut, 202: AgentOut})
     def post(self, request: Request) -> Response:
@@ -110,10 +109,8 @@ class Sessions(AgentView):
             due = backlog.request(self.agent)
             due.tenant = self.agent.tenant
             return Response(AgentOut(due).data, status.HTTP_202_ACCEPTED)
-        session = sessions.open_session(
-            self.agent, trigger=DueReason.AGENT, mode=payload["mode"], driver=Driver.RUNTIME
-        )
-        return _response(session, status.HTTP_201_CREATED)
+        opened = sessions.open_session(self.agent, trigger=DueReason.AGENT, mode=payload["mode"], driver=Driver.RUNTIME)
+        return _response(opened, status.HTTP_201_CREATED)
 
 
 class OneSession(AgentView):

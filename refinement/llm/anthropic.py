@@ -97,8 +97,7 @@ class Anthropic(http.HttpModel):
         body: dict[str, Any] = {"model": request.model, "max_tokens": request.max_output_tokens}
         if request.tools:
             body["tools"] = [tool(each) for each in request.tools]
-        system = [block for message, blocks in written if message.role == "system" for block in blocks]
-        if system:
+        if system := [block for message, blocks in written if message.role == "system" for block in blocks]:
             body["system"] = system
         body["messages"] = _turns(written)
         if request.temperature is not None:

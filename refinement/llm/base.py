@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -200,10 +201,9 @@ class Model(Protocol):
 def json_value(text: bytes | str) -> Any:
     """The parsed JSON, or None if the text is not valid. This is stricter than Python's `json`: NaN and lone surrogates
     are not valid. The depth of nesting is limited, and so is the number of digits."""
-    try:
+    with suppress(ValueError):
         return from_json(text, allow_inf_nan=False)
-    except ValueError:
-        return None
+    return None
 
 
 def tool_calls(wanted: Iterable[tuple[str | None, str, Any]], request: Request) -> tuple[ToolCall, ...]:
@@ -231,8 +231,7 @@ def arguments_of(value: Any) -> dict[str, Any] | None:
         value = json_value(value)
     if not isinstance(value, dict):
         return None
-    try:
+    with suppress(ValueError, RecursionError):
         json.dumps(value, allow_nan=False)  # 1e999 is read as infinity, and could not be sent back
-    except (ValueError, RecursionError):
-        return None
-    return value
+        return value
+    return None

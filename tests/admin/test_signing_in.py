@@ -211,10 +211,10 @@ def test_the_form_needs_a_csrf_token_and_redirects_to_no_other_host(browser: New
 def test_one_address_cannot_keep_a_process_busy_with_sign_ins(browser: NewClient, pat: Person) -> None:
     sender = "sign-in", "127.0.0.1"
     for _ in range(SIGN_INS_AT_ONCE):
-        assert at_once.begin(sender, SIGN_INS_AT_ONCE)
+        assert at_once.begin({sender: SIGN_INS_AT_ONCE})
     assert "Too many sign-ins" in html(sign_in(browser(), pat))
     other = Client(REMOTE_ADDR="10.0.0.9")
     assert sign_in(other, pat).status_code == 302
     for _ in range(SIGN_INS_AT_ONCE):
-        at_once.end(sender)
+        at_once.end([sender])
     assert sign_in(browser(), enrolled("lee@acme.test")).status_code == 302

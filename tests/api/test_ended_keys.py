@@ -9,12 +9,12 @@ from django.test import Client
 from django.test.client import FakePayload
 
 from memory import errors
-from memory.access.authentication import agent_key, either_key, new_request, request_key
+from memory.access.authentication import agent_key, either_key, new_request, prefix_of, request_key
 from memory.access.tenants import issue_key
 from memory.agents import lifecycle
 from memory.api.base.views import CHALLENGE
 from memory.consent import claims
-from memory.models import Agent, AgentKey, TenantKey
+from memory.models import Agent, AgentKey, Creation, TenantKey
 from memory.silo.silo import Silo
 from memory.writing import edits
 from tests import steps
@@ -40,9 +40,9 @@ class Slow(FakePayload):
         return super().read(size)
 
 
-def slowly(key: str, method: str, path: str, body: Any, meanwhile: Callable[[], object]) -> Answer:
+def slowly(key: str, method: str, path: str, body: Any, meanwhile: Callable[[], object], **headers: str) -> Answer:
     content = json.dumps(body).encode()
-    client = Client(raise_request_exception=False, headers={"Authorization": f"Bearer {key}"})
+    client = Client(raise_request_exception=False, headers={"Authorization": f"Bearer {key}", **headers})
     environ: Any = {"wsgi.input": Slow(content, meanwhile)}
     response = client.generic(method, BASE + path, content, content_type="application/json", **environ)
     return Answer(response.status_code, response.headers, response.content)
@@ -124,3 +124,20 @@ def test_a_key_ended_while_the_request_waits_for_the_lock_is_rejected(house: Hou
             raise AssertionError("the agent was locked")
     with edits.locked(house.ada):
         pass
+
+
+def test_a_repeated_request_of_an_ended_key_gets_nothing(house: House) -> None:
+    lifecycle.issue_key(house.ada, ME)
+    body, once = {"content": "mine"}, {"Idempotency-Key": "k"}
+    assert slowly(house.ada_key, "POST", "memories", body, lambda: None, **once).status == 201
+
+    def revoke() -> None:
+        lifecycle.revoke_key(fresh(house.ada), prefix_of(house.ada_key), ME)
+
+    assert slowly(house.ada_key, "POST", "memories", body, revoke, **once).status == 401
+
+
+def test_a_claim_forgets_the_requests_of_the_former_holder(house: House) -> None:
+    slowly(house.ada_key, "POST", "memories", {"content": "mine"}, lambda: None, **{"Idempotency-Key": "k"})
+    claims.exchange(agent_key(house.ada_key), ME)
+    assert not Creation.objects.exists()

@@ -10,7 +10,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from config import at_once
-from memory.models import Agent, AgentKey
+from memory.models import Agent
 from tests import steps
 from tests.api.calling import BASE, NDJSON, Caller
 from tests.conftest import House
@@ -236,17 +236,27 @@ def test_a_key_above_its_rate_is_429_for_the_rest_of_the_minute(
 
 
 def test_one_agent_cannot_occupy_all_threads(runtime: Caller, house: House, settings: Any) -> None:
-    settings.WEB_THREADS, most, sender = 9, 4, (AgentKey, house.ada.pk)
+    settings.WEB_THREADS, most, sender = 9, 4, ("agent", house.ada.pk)
     for _ in range(most - 1):
-        assert at_once.begin(sender, most)
+        assert at_once.begin({sender: most})
     for _ in range(3):  # a request, also a streamed or refused one, frees its place
         assert [runtime.get(path).status for path in ("memories", "export", "memories/99")] == [200, 200, 404]
-    assert at_once.begin(sender, most)
+    assert at_once.begin({sender: most})
     answer = runtime.get("memories")
     assert (answer.status, answer.codes, answer.headers["Retry-After"]) == (429, ["throttled"], "1")
     assert Caller(house.bob_key).get("memories").status == 200
     for _ in range(most):
-        at_once.end(sender)
+        at_once.end([sender])
+    assert runtime.get("memories").status == 200
+
+
+def test_the_agents_of_one_tenant_cannot_occupy_all_threads(runtime: Caller, house: House, settings: Any) -> None:
+    settings.WEB_THREADS, tenant = 9, ("tenant", house.ada.tenant_id)
+    for _ in range(6):
+        assert at_once.begin({tenant: 6})
+    assert runtime.get("memories").status == 429
+    assert Caller(house.bob_key).get("memories").status == 200
+    at_once.end([tenant] * 6)
     assert runtime.get("memories").status == 200
 
 

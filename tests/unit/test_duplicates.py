@@ -7,6 +7,7 @@ import pytest
 
 from memory import errors
 from memory.models import Agent, Memory
+from memory.policy.validation import MAX_TAGS
 from memory.silo.silo import Silo
 from memory.writing import duplicates, operations
 from tests import steps
@@ -125,3 +126,10 @@ def test_a_write_does_not_load_the_memories_that_equal_it(ada: Agent, monkeypatc
     monkeypatch.setattr(Memory, "from_db", None)
     remember(ada, "tea")
     assert steps.fresh(ada).duplicate_tokens == 3
+
+
+def test_the_tags_of_many_duplicates_are_limited(ada: Agent) -> None:
+    for first in (0, 200):
+        remember(ada, "tea", tags=tuple(f"tag {number}" for number in range(first, first + 200)))
+    duplicates.remove(ada)
+    assert [len(says(ada, number).tags) for number in active(ada)] == [MAX_TAGS]

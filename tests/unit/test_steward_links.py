@@ -20,6 +20,7 @@ from memory.consent import requests
 from memory.errors import Erased, MailNotSent
 from memory.mail import wording
 from memory.models import Agent
+from memory.writing import edits
 from tests.access_requests import EVE, PAT, PURPOSE
 from tests.access_requests import ask as ask_to_read
 from tests.privacy import logbook
@@ -194,6 +195,21 @@ def test_a_new_steward_receives_new_links_to_the_open_requests(stewarded: Agent)
             steward_links.look(token)
     decide(messages[2], approve=False)
     assert requests.find(fresh(stewarded), open_requests[2]).state == "declined"
+
+
+def test_a_link_is_mailed_to_the_steward_for_whom_it_is_made(stewarded: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steward changes while the task waits for the lock of the agent's row."""
+    number, real = ask(stewarded), edits._locking
+
+    def waited(agent_id: int) -> list[Agent]:
+        monkeypatch.setattr(edits, "_locking", real)
+        signed_update(Agent.objects.filter(pk=agent_id), steward=TOM)
+        return real(agent_id)
+
+    monkeypatch.setattr(edits, "_locking", waited)
+    assert tasks.ask_steward(stewarded.pk, number) == "sent"
+    assert [message.to for message in mail.outbox] == [[TOM]]
+    decide(mail.outbox[0], approve=False)
 
 
 def test_with_console_mail_a_request_to_a_steward_is_refused(stewarded: Agent, bob: Agent, settings: Any) -> None:

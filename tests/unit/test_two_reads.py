@@ -11,7 +11,8 @@ from django.db import OperationalError, connection, transaction
 from django_otp.oath import TOTP
 from django_q.models import Schedule
 
-from audit import guards, heads
+from audit import guards, heads, verify
+from audit.consent import Scope
 from audit.models import AuditEntry, Change
 from audit.waiting import wait_at_most
 from config import queue
@@ -20,29 +21,32 @@ from memory.access.authentication import agent_key, new_request, request_key, re
 from memory.access.roles import roles_in
 from memory.accounts import people
 from memory.agents import lifecycle, repair
-from memory.consent import claims
+from memory.consent import approval, claims, granted_reads, links, requests
 from memory.errors import (
     AgentConsentRequired,
     AuthorityBroken,
+    InvalidLink,
     KeyRejected,
     NotAllowed,
     NotFound,
     NotGranted,
+    NotOpen,
     TrailChanged,
 )
+from memory.mail import link_letters
 from memory.models import Agent, AgentKey, Authenticator, ImportJob, Person, Role, Tenant
 from memory.run_log import runs
-from memory.writing import edits
+from memory.writing import edits, operations
 from refinement import gc
 from tests import queueing
-from tests.access_requests import granted, read
+from tests.access_requests import PAT, PURPOSE, STEWARD, ask, granted, read
 from tests.api.calling import Caller
 from tests.api.test_import_jobs import lines, send
 from tests.conftest import OPERATOR, House, drop_guards
 from tests.members import join
 from tests.second_factors import enrol
-from tests.steps import ME, fresh, remember, signed_update
-from tests.tampering import sql
+from tests.steps import ME, PERSON, fresh, problems, remember, signed_update
+from tests.tampering import real_key, rechain, sql
 
 pytestmark = pytest.mark.database
 
@@ -81,6 +85,82 @@ def test_nothing_is_signed_or_issued_while_a_table_is_altered(house: House) -> N
     Agent.objects.filter(pk=house.ada.pk).update(steward="eve@acme.test")
     with pytest.raises(TrailChanged):
         repair.repair(house.ada.pk, "acme/ada", is_dry_run=False)
+
+
+def between_the_reads(monkeypatch: pytest.MonkeyPatch, *entries: AuditEntry) -> None:
+    """Restore these entries before the trail is checked, but after the first query."""
+
+    def restoring(agent_id: int) -> Any:
+        for entry in entries:
+            entry.save()
+        return real(agent_id)
+
+    real = verify._redacted
+    monkeypatch.setattr(verify, "_redacted", restoring)
+
+
+def test_a_grant_that_only_the_first_of_two_queries_shows_gives_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(house.ada, "tea")
+    entries = AuditEntry.objects.filter(agent_id=house.ada.pk).order_by("seq")
+    between_the_reads(monkeypatch, *entries)
+    drop_guards()
+    detail = {"person_id": PAT.id, "person": PAT.address, "purpose": PURPOSE, "scope": {"kind": "silo"}}
+    entries.filter(seq=1).update(operation="access_requested", detail=detail | {"seconds": 3_600})
+    entries.filter(seq=2).update(operation="access_granted", detail={"request": 1})
+    with pytest.raises(NotGranted):
+        read(house.ada, 1, 1)
+    assert problems(house.ada) == []
+
+
+def test_only_the_proposal_that_was_checked_is_carried_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    lifecycle.change(fresh(house.ada), ME, steward=STEWARD.label)
+    number = requests.propose(fresh(house.ada), PERSON, is_steward_only=True).number
+    entry = AuditEntry.objects.filter(agent_id=house.ada.pk, seq=number)
+    between_the_reads(monkeypatch, entry.get())
+    drop_guards()
+    entry.update(detail={"proposed": {"steward": "eve@evil.test"}})
+    with pytest.raises(NotOpen):
+        approval.approve(fresh(house.ada), number, STEWARD)
+    assert (fresh(house.ada).steward, problems(house.ada)) == (STEWARD.label, [])
+
+
+@pytest.mark.parametrize("scope", [Scope("entries", first=2, last=2), Scope("session", session=7)])
+def test_a_grant_for_an_entry_opens_only_what_this_entry_changed(house: House, scope: Scope) -> None:
+    remember(house.ada, "tea", "milk", "sugar")
+    operations.revise(house.ada, 1, ME, content="green tea", session=7)
+    seq = fresh(house.ada).audit_seq
+    operations.revise(house.ada, 2, ME, content="oat milk", session=8)
+    number = granted(house.ada, Scope("entries", first=seq, last=seq) if scope.kind == "entries" else scope)
+    [step] = granted_reads.entry(fresh(house.ada), number, PAT, seq)
+    assert step.number == 1
+    drop_guards()
+    [change] = Change.objects.filter(agent_id=house.ada.pk, seq=seq + 1)
+    change.pk, change.seq = None, seq
+    change.save()
+    AuditEntry.objects.filter(agent_id=house.ada.pk, seq=seq + 1).update(session=7)
+    for each in (seq, seq + 1):
+        with pytest.raises(NotGranted):
+            granted_reads.entry(fresh(house.ada), number, PAT, each)
+
+
+def test_the_agents_side_is_shown_only_what_it_would_approve(house: House) -> None:
+    lifecycle.change(fresh(house.ada), ME, steward=STEWARD.label)
+    number = ask(house.ada).number
+    token = links.make(fresh(house.ada), number)
+    entry = AuditEntry.objects.filter(agent_id=house.ada.pk, seq=number)
+    drop_guards()
+    entry.update(detail=entry.get().detail | {"scope": {"kind": "memories", "numbers": [1]}})
+    assert link_letters.send(house.ada.pk, number) == "over"
+    with pytest.raises(NotOpen):
+        links.look(token)
+    assert Caller(house.ada_key).get("access-requests").status == 409
+    rechain(house.ada, number, real_key())  # as after a restored trail, in which the service wrote another request
+    assert [each["number"] for each in Caller(house.ada_key).get("access-requests").json["results"]] == [number]
+    for act in (links.look, lambda token: links.decide(token, approve=True)):
+        with pytest.raises(InvalidLink):
+            act(token)
 
 
 def test_a_head_is_never_replaced_by_an_earlier_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,3 +320,17 @@ def test_a_person_cannot_be_exchanged_while_memberships_are_signed(house: House)
     with transaction.atomic(), ThreadPoolExecutor(1) as pool:
         roles.lock(house.ada.tenant_id)
         assert pool.submit(exchange).result() == "locked"
+
+
+def test_a_grant_that_sql_hides_from_a_claim_gives_nothing(house: House) -> None:
+    remember(house.ada, "tea")
+    number = granted(house.ada)
+    drop_guards()
+    hidden = AuditEntry.objects.filter(agent_id=house.ada.pk, operation="access_requested")
+    [pk] = hidden.values_list("pk", flat=True)
+    hidden.update(operation="content_read")
+    claims.exchange(agent_key(house.ada_key), ME)
+    AuditEntry.objects.filter(pk=pk).update(operation="access_requested")
+    with pytest.raises(NotGranted):
+        read(house.ada, number, 1)
+    assert problems(house.ada) == []

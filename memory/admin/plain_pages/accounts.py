@@ -124,12 +124,12 @@ class SignInForm(AuthenticationForm):  # type: ignore[misc]  # Unfold comes with
 
     def clean(self) -> dict[str, Any]:
         sender = "sign-in", client_address(self.request)  # a check of a password takes much CPU time
-        if not at_once.begin(sender, SIGN_INS_AT_ONCE):
+        if not at_once.begin({sender: SIGN_INS_AT_ONCE}):
             raise ValidationError("Too many sign-ins at the same time. Try again.", code="busy")
         try:
             cleaned: dict[str, Any] = super().clean()
         finally:
-            at_once.end(sender)
+            at_once.end([sender])
         person = self.get_user()
         if person is not None:
             person.otp_device = people.is_verified(person, cleaned.get("code", ""))

@@ -16,6 +16,7 @@ from rest_framework.exceptions import APIException, ParseError, UnsupportedMedia
 from rest_framework.parsers import BaseParser
 
 MAX_DEPTH = 20  # nested lists and objects
+MAX_COMMAS = 1_000_000
 MAX_PARTS = 200_000  # brackets and braces: reading 8 MB of lists takes many seconds
 MAX_ERRORS = 10  # errors of one list in a response
 OPTIONAL_TEXT: Any = {"required": False, "allow_blank": True, "default": ""}
@@ -61,7 +62,8 @@ class StrictJSON(BodyParser):
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
         body = self.read(stream, parser_context or {}, settings.API_BODY_BYTES)
-        problem = "" if body.count(b"[") + body.count(b"{") <= MAX_PARTS else "has too many lists and objects"
+        is_large = body.count(b"[") + body.count(b"{") > MAX_PARTS or body.count(b",") > MAX_COMMAS
+        problem = "has too many lists and objects" if is_large else ""
         try:
             value = None if problem else json.loads(body.decode(), parse_constant=_refuse, object_pairs_hook=_object)
             json.dumps(value, ensure_ascii=False).encode()

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import structlog
 from django.conf import settings
 from django.core.cache import cache as counts
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
@@ -163,14 +163,22 @@ def shared(form: type[S]) -> S:
     return form()
 
 
+def _limits(request: Request) -> dict[object, int]:
+    """How many requests of an agent, a tenant, or an address with a recovery code may run at the same time."""
+    key, half = request.auth, max(1, settings.WEB_THREADS // 2)
+    if isinstance(key, AgentKey):
+        return {("agent", key.agent_id): half, ("tenant", key.agent.tenant_id): half + half // 2}
+    return {("tenant", key.tenant_id) if isinstance(key, TenantKey) else client_address(request): half}
+
+
 class View(APIView):
     """The base view. It refuses every request unless a subclass overrides `check_permissions`."""
 
     authentication_classes: Any = [KeyAuthentication]
     throttle_classes: Any = [PerKey]
     metadata_class = None  # the schema describes each path; OPTIONS is a 405
-    only_reads = False  # a POST whose response has memories, and which changes nothing
-    sender: Any = None
+    shows_later = False  # the response has memories as they are after the request, although it is not a GET
+    senders: Any = ()
     http_method_names = ("get", "head", "post", "put", "patch", "delete")
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -179,8 +187,8 @@ class View(APIView):
             with new_request():
                 response = super().dispatch(request, *args, **kwargs)
         finally:
-            if self.sender is not None:
-                end = partial(at_once.end, self.sender)
+            if self.senders:
+                end = partial(at_once.end, self.senders)
                 if getattr(response, "streaming", False):
                     response._resource_closers.append(end)
                 else:
@@ -189,16 +197,16 @@ class View(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        sender = type(request.auth), getattr(request.auth, "agent_id", None) or getattr(request.auth, "tenant_id", None)
-        if not at_once.begin(sender, settings.WEB_THREADS // 8):
+        limits = _limits(request)
+        if not at_once.begin(dict.fromkeys(limits, settings.WEB_THREADS // 8)):
             require_client(request)
-            if not at_once.begin(sender, max(1, settings.WEB_THREADS // 2)):
+            if not at_once.begin(limits):
                 raise Throttled(1)
-        self.sender = sender
+        self.senders = list(limits)
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Any:
         """Check the key once more after a read. So a key that was revoked in the meantime gets nothing newer."""
-        if (self.only_reads or request.method in SAFE_METHODS) and status.is_success(response.status_code):
+        if (self.shows_later or request.method in SAFE_METHODS) and status.is_success(response.status_code):
             try:
                 require_valid_key()
             except (KeyRejected, AuthorityBroken, TrailShortened) as rejected:
@@ -252,11 +260,14 @@ class AgentView(View):
         fingerprint = silo.digest(f"{self.request.path}/{json.dumps(self.request.data, sort_keys=True)}", "request")
         made = _made_before(self.agent, digest, fingerprint)
         if made is not None:
+            self.shows_later = True
             return made
         prepare()
         with edits.locked(self.agent) as row:
             now = timezone.now()
-            Creation.objects.exclude(at__range=(now - KEPT, now + KEPT)).delete()  # of all agents; a wrong clock
+            Creation.objects.filter(
+                Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT)
+            ).delete()  # of all agents; a wrong clock
             made = _made_before(row, digest, fingerprint)
             if made is None:
                 made = make(row)

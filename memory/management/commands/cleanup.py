@@ -45,8 +45,7 @@ class Command(AgentCommand):
     def clean_up(self, agent: Agent, **options: Any) -> None:
         category, as_json, is_dry_run = options["category"], options["json"], options["dry_run"]
         kept, discarded = (_listed(name, options[name]) for name in ("keep", "discard"))
-        is_decided = bool(kept or discarded)
-        if is_decided:
+        if is_decided := bool(kept or discarded):
             agents_side(agent)  # or raise KeyRejected
         may_read = has_agents_key(agent) and self.can_ask()
         review = cleanup.review(agent, category=category, is_read=has_agents_key(agent))
@@ -134,8 +133,7 @@ class Command(AgentCommand):
             if not settings_document.is_on(rules, "cleanup_guidance", name):
                 self.say(f"Nothing is suggested while memory_rules.cleanup_guidance.{name} is off.")
                 return
-        off = [name for name in SCOPES if name in closed and category in (None, name)]
-        if off:
+        if off := [name for name in SCOPES if name in closed and category in (None, name)]:
             are = "is" if len(off) == 1 else "are"
             self.say(f"{', '.join(off)} {are} off, so no memory of such a category is suggested.")
         elif category is not None and category not in automatic.retention(agent):

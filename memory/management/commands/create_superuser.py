@@ -72,10 +72,9 @@ class Command(Task):
                 continue
             try:
                 validate_password(first, person)
+                return first
             except ValidationError as weak:
                 self.say(" ".join(weak.messages))
-            else:
-                return first
 
     def _code(self, factor: Authenticator) -> str:
         address = people.otpauth_url(factor)

@@ -16,7 +16,7 @@ from memory.management.initialization import Initialization, look_at_history, st
 from memory.models import Agent
 from memory.policy import settings_document, switches
 from memory.policy.categories import SCOPES
-from memory.transfer import migration
+from memory.transfer.migration import Figures
 from memory.transfer.planning import Choice, State, Step
 from memory.transfer.systems import SYSTEMS
 
@@ -40,9 +40,8 @@ class Command(AgentCommand):
         migrate.add_argument("--how", choices=list(HOWS), help=f"default: ask; {hows}")
         migrate.add_argument("--only", metavar="NUMBERS", help="numbers in the list that --dry-run prints: 1-4,7")
         migrate.add_argument("--dry-run", action="store_true", help="show what would be stored, and store nothing")
-        migrate.add_argument(
-            "--keep-secrets", action="store_true", help="do not mask secrets, except in private memories"
-        )
+        secrets = "do not mask secrets, except in private memories"
+        migrate.add_argument("--keep-secrets", action="store_true", help=secrets)
         self._add_instructions(migrate)
         migrate.add_argument("--yes", action="store_true", help="do not ask, because a person has already agreed")
         summary = "analyze the git history, and store the result as a memory"
@@ -71,9 +70,8 @@ class Command(AgentCommand):
 
     def _add_filters(self, parser: CommandParser) -> None:
         parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="where to look; default: this folder")
-        parser.add_argument(
-            "--project", metavar="ID", help=f"project for the memories that need a project; {PROJECT_HELP}"
-        )
+        project = f"project for the memories that need a project; {PROJECT_HELP}"
+        parser.add_argument("--project", metavar="ID", help=project)
         several: dict[str, Any] = {"action": "append", "default": []}
         system = f"only this system; also list files that may belong to it but cannot be read. {_FROM_HELP}"
         parser.add_argument("--from", dest="systems", choices=list(SYSTEMS), metavar="SYSTEM", help=system, **several)
@@ -135,7 +133,7 @@ class Command(AgentCommand):
             steps = found_memories.numbered(steps, options["only"])
         if not options["json"]:
             self._tell_found(found, steps, all_of_them=options["all"])
-        done = migration.Figures(None)
+        done = Figures(None)
         if not steps:
             others = f" Number of new memories that the options exclude: {len(found.new):,}." if found.new else ""
             self.say(f"There is nothing to import.{others}")
@@ -146,9 +144,8 @@ class Command(AgentCommand):
     def _find(self, agent: Agent, options: dict[str, Any], *, masks: bool | None = None) -> Found:
         folder = _folder(options)
         project = self.project(agent, options["project"], folder)
-        return found_memories.find(
-            agent, folder, project, systems=options["systems"], plain=options["plain"], masks=masks
-        )
+        sources = {name: options[name] for name in ("systems", "plain")}
+        return found_memories.find(agent, folder, project, masks=masks, **sources)
 
     def _tell_found(self, found: Found, steps: list[Step], *, all_of_them: bool) -> None:
         lines = found_memories.overview(found), found_memories.preview(found, steps)
@@ -156,9 +153,7 @@ class Command(AgentCommand):
             self.tell(line)
         self.stdout.flush()
 
-    def _take_in(
-        self, agent: Agent, steps: list[Step], options: dict[str, Any], *, is_filtered: bool
-    ) -> migration.Figures:
+    def _take_in(self, agent: Agent, steps: list[Step], options: dict[str, Any], *, is_filtered: bool) -> Figures:
         how = options["how"]
         if how is None:
             if options["yes"] and not self.can_ask():
@@ -168,7 +163,7 @@ class Command(AgentCommand):
             steps = found_memories.ask_which(self, steps)
         return found_memories.take_in(self, agent, steps, how, yes=options["yes"], instructions=options["instructions"])
 
-    def _report(self, found: Found, done: migration.Figures, options: dict[str, Any]) -> None:
+    def _report(self, found: Found, done: Figures, options: dict[str, Any]) -> None:
         if options["json"]:
             figures = {"entry": done.entry, "stored": done.stored, "revised": done.revised, "tokens": done.tokens}
             more = {"left_out": len(found.plan.left_out)}

@@ -91,9 +91,8 @@ class Command(AgentCommand):
         parser.add_argument("--tag", dest="tags", action="append", default=[], metavar="TAG", help="may be repeated")
         parser.add_argument("--service", metavar="NAME", help="the service of a credential; part of its file's name")
         parser.add_argument("--credential", metavar="KIND", help="the kind of a credential: api-key, password, token …")
-        parser.add_argument(
-            "--journal", action="store_true", help="store the memory in the journal, which is not part of core memory"
-        )
+        journal = "store the memory in the journal, which is not part of core memory"
+        parser.add_argument("--journal", action="store_true", help=journal)
         for name, heading in _HEADINGS.items():
             parser.add_argument(f"--{name}", metavar="TEXT", help=f"the section {heading}")
         parser.set_defaults(code_if_off=FAILED)
@@ -102,8 +101,7 @@ class Command(AgentCommand):
         category = category or default_category(project or "")
         tags, masked = _tags(category, options), 0
         content = neutral_whole(self._content(category, options))
-        rules = switches.rules_of(agent)
-        if scope_of(category) != PRIVATE and settings_document.is_on(rules, *MASKING):
+        if scope_of(category) != PRIVATE and settings_document.is_on(switches.rules_of(agent), *MASKING):
             (content, *tags), masked = masked_together([content, *tags])
         draft = Draft(
             content,

@@ -119,12 +119,11 @@ def _vault(agent: Agent) -> dict[str, Any] | None:
     """Return the state of the agent's vault for JSON output. The files are not compared with the silo."""
     if not agent.vault_path:
         return None
-    state = Vault.objects.filter(agent_id=agent.pk).first()
     return {
         "path": agent.vault_path,
         "is_there": writer.is_there(agent),
         "is_behind": writer.is_behind(agent),
-        "fault": state.fault if state else "",
+        "fault": Vault.objects.filter(agent_id=agent.pk).values_list("fault", flat=True).first() or "",
         "files": VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE).count(),
         "of_another_version": comparing.older(agent),
     }

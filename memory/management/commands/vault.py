@@ -99,8 +99,6 @@ class Command(AgentCommand):
             self.say(f"Tags: {', '.join(opened.tags)}")
 
 
-def _as_record(agent: Agent, differences: Sequence[Difference], unknown: int) -> dict[str, Any]:
-    records = [
-        {"id": each.number or None, "kind": each.kind, "path": shown_path(agent, each.path)} for each in differences
-    ]
+def _as_record(agent: Agent, found: Sequence[Difference], unknown: int) -> dict[str, Any]:
+    records = [{"id": each.number or None, "kind": each.kind, "path": shown_path(agent, each.path)} for each in found]
     return {"differences": records, "unknown": unknown}

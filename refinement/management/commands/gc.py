@@ -109,12 +109,11 @@ class Command(Task):
     def _succeeds(self, agent: Agent, name: str, options: gc.Options) -> bool:
         try:
             gc.collect(agent, name, options, self)
+            return True
         except DomainError as failure:
             problem = str(failure)
         except DatabaseError as failure:  # its text may quote content
             problem = f"the database refused ({type(failure).__name__})"
-        else:
-            return True
         self.say(f'Error: gc failed for agent "{name}": {problem}')
         return False
 
