@@ -18,7 +18,7 @@ from audit.models import AUTHORITY_OPERATIONS, AuditEntry, Operation
 from audit.trail import canonical
 from audit.verify import ILL_FORMED
 from config.keyring import keyring
-from memory.access.heads import newest, require_not_shortened
+from memory.access.heads import require_not_shortened
 from memory.errors import AuthorityBroken
 from memory.models import Agent
 
@@ -68,9 +68,9 @@ def require(agent: Agent, before: Agent | None = None) -> None:
         agent.is_proven = before.is_proven and before.audit_seq == agent.audit_seq and is_signed(agent)
     if agent.is_proven:
         return
-    if agent.get_deferred_fields() or not _is_current(agent) or agent.audit_seq < newest(agent.pk):
+    if agent.get_deferred_fields() or not _is_current(agent):
         _read_again(agent)  # it may only be stale
-    require_not_shortened(agent)
+    require_not_shortened(agent, _read_again)
     agent.is_proven = True
 
 

@@ -6,6 +6,7 @@ remove the entries since then.
 
 import json
 import secrets
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
@@ -25,30 +26,24 @@ KEPT = 48  # files
 LOOK_EVERY = 60  # seconds
 
 
-def require_not_shortened(agent: Agent) -> None:
-    """Compare the agent's row with its newest head. Raises TrailShortened.
+def require_not_shortened(agent: Agent, read_again: Callable[[Agent], None]) -> None:
+    """Compare the agent's row with its newest head. If the row is older, call `read_again` first, because it may only
+    be stale. Raises TrailShortened.
 
     This looks for a new file once a minute, and reads an entry once for each file.
     """
-    known, unchanged = _current()
+    known, unchanged = _by_agent(_newest(settings.VAR_DIR, int(monotonic() // LOOK_EVERY)))
     head = known.get(agent.pk)
     if head is None:
         return
+    if agent.audit_seq < head["seq"]:
+        read_again(agent)
     if agent.audit_seq < head["seq"] or (agent.pk not in unchanged and any(heads.problems([head]))):
         raise TrailShortened(f"Entries of the audit trail of {agent.label} are missing. {_ADVICE.format(agent.label)}")
     unchanged.add(agent.pk)
 
 
 _ADVICE = "An operator must run 'verify_audit {0}', and 'confirm_trail {0}' to accept the loss."
-
-
-def newest(agent_id: int) -> int:
-    """The number of the agent's newest head, or 0."""
-    return int(_current()[0].get(agent_id, {"seq": 0})["seq"])
-
-
-def _current() -> tuple[dict[int, Head], set[int]]:
-    return _by_agent(_newest(settings.VAR_DIR, int(monotonic() // LOOK_EVERY)))
 
 
 def known() -> dict[int, Head]:

@@ -155,7 +155,7 @@ def shorten(agent: Agent) -> Agent:
 
 def is_refused(agent: Agent) -> bool:
     try:
-        own_heads.require_not_shortened(fresh(agent))
+        own_heads.require_not_shortened(fresh(agent), authority._read_again)
     except TrailShortened:
         return True
     return False
@@ -164,7 +164,7 @@ def is_refused(agent: Agent) -> bool:
 def test_a_shortened_trail_is_refused_until_an_operator_confirms(folder: Path, ada: Agent, bob: Agent) -> None:
     shorten(ada)
     with pytest.raises(TrailShortened, match="confirm_trail acme/ada"):
-        own_heads.require_not_shortened(fresh(ada))
+        own_heads.require_not_shortened(fresh(ada), authority._read_again)
     assert (is_refused(ada), is_refused(bob)) == (True, False)
     for _ in range(2):  # the next file keeps the lost head
         assert tasks.write_heads() == "written"
@@ -202,7 +202,7 @@ def test_another_entry_at_the_number_of_the_head_is_refused(
 ) -> None:
     earlier = shorten(ada)
     with monkeypatch.context() as without_heads:
-        without_heads.setattr(authority, "require_not_shortened", lambda _: None)
+        without_heads.setattr(authority, "require_not_shortened", lambda *_: None)
         for text in ("milk", "sugar"):
             remember(fresh(ada), text)
     assert (fresh(ada).audit_seq > earlier.audit_seq + 1, is_refused(ada)) == (True, True)
