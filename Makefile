@@ -15,7 +15,8 @@ help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 16
 
 demo: $(VENV)/.runtime ## an agent refines 200 memories in a few seconds, without network
-	@env -i PATH="$$PATH" HOME="$$HOME" TERM="$$TERM" LANG=C.UTF-8 $(MANAGE) demo
+	@rm -rf var/demo
+	@env -i PATH="$$PATH" HOME="$$HOME" TERM="$$TERM" LANG=C.UTF-8 VAR_DIR=var/demo $(MANAGE) demo
 
 serve: $(VENV)/.runtime ## run the service and its workers at ADDRESS (default 127.0.0.1:8000)
 	@$(MANAGE) create_keys

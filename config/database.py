@@ -1,7 +1,5 @@
 """Texts that say why the database cannot be used. They never quote the error: it may contain content or a password."""
 
-from config import PROGRAM
-
 FULL = "the disk of VAR_DIR is full: free space."
 _CAUSES = {  # the text, and parts of the error that show this cause
     FULL: ("database or disk is full", "SQLITE_IOERR_SHMSIZE"),
@@ -9,7 +7,7 @@ _CAUSES = {  # the text, and parts of the error that show this cause
     "the host name in DATABASE_URL is unknown.": ("failed to resolve host",),
     "the database in DATABASE_URL does not exist: create it.": ('FATAL:  database "',),
     "the server refuses the user or the password in DATABASE_URL.": ('FATAL:  role "', "FATAL:  password"),
-    f"run '{PROGRAM} migrate', and check DATABASE_URL.": ("ProgrammingError", "no such"),  # table or column
+    "run 'manage.py migrate', and check DATABASE_URL.": ("ProgrammingError", "no such"),  # table or column
     "check that it runs, that DATABASE_URL is right, and that VAR_DIR is writable.": ("",),
 }
 

@@ -13,7 +13,6 @@ from typing import Any
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.templatetags.static import static
 
-from config import IN_CHECKOUT, __version__
 from config import environment as env
 from config.logs import LOGGING as LOGGING
 
@@ -21,9 +20,8 @@ os.umask(0o077)  # new files have the mode 0600, new folders 0700
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump contains keys and memories
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-TEMPLATES_DIR = BASE_DIR / "templates" if IN_CHECKOUT else BASE_DIR / "config" / "templates"
 
-VAR_DIR = env.data_folder()
+VAR_DIR = Path(env.text("VAR_DIR", str(BASE_DIR / "var")))
 KEYS_DIR = Path(env.text("KEYS_DIR", str(VAR_DIR / "keys")))
 DATA_DIR = VAR_DIR / "data"
 # Folders for memory files and vaults. Absolute, so that they do not depend on the current folder.
@@ -79,7 +77,7 @@ WSGI_APPLICATION = "config.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [TEMPLATES_DIR],
+        "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -288,7 +286,7 @@ DRF_STANDARDIZED_ERRORS = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Palimpsest API",
     "DESCRIPTION": "Long-term memory that AI agents refine themselves.",
-    "VERSION": __version__,
+    "VERSION": "v1",
     "SORT_OPERATIONS": False,  # the order of the URL patterns
     "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "memory.api.base.schema.add_tags"],
     "SERVE_INCLUDE_SCHEMA": False,

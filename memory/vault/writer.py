@@ -19,7 +19,6 @@ from django.utils import timezone
 
 from audit.models import Change
 from audit.waiting import without_disk_sync
-from config import PROGRAM
 from memory.access import authority
 from memory.errors import FileFault
 from memory.models import Agent, Memory, Vault, VaultFile
@@ -205,11 +204,11 @@ def files_or_reasons(agent: Agent, numbers: Sequence[int]) -> list[dict[str, str
 def _why_no_file(agent: Agent) -> str:
     """Return the reason why a memory has no file, and what to do."""
     if not agent.vault_path:
-        return f"no vault: run {PROGRAM} project init {agent.label} --vault"
+        return f"no vault: run manage.py project init {agent.label} --vault"
     if not is_behind(agent):
         return "the memory is discarded, or its category is off"
     fault = Vault.objects.filter(agent_id=agent.pk).values_list("fault", flat=True).first()
-    return f"the file could not be written{f' ({fault})' if fault else ''}; a worker retries ({PROGRAM} rules status)"
+    return f"the file could not be written{f' ({fault})' if fault else ''}; a worker retries (manage.py rules status)"
 
 
 # --- resetting a vault

@@ -14,7 +14,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 from django_q.models import Schedule
 
-from config import __version__, queue
+from config import queue
 from config.database import advice
 from memory.models import Agent
 from refinement.models import Provider
@@ -55,7 +55,6 @@ def test_readyz_names_each_part_stopped_workers_and_unavailable_models(client: C
     response = client.get("/readyz")
     parts = {
         "status": "ok",
-        "version": __version__,
         "database": "ok",
         "keys": "ok",
         "queue": "ok",
