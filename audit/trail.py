@@ -85,10 +85,17 @@ def append(draft: Draft, previous: bytes, touches: Iterable[Touch]) -> AuditEntr
     """
     if not transaction.get_connection().in_atomic_block:
         raise RuntimeError("Append an entry in the transaction of its edit.")
-    of = {"agent_id": draft.agent_id, "seq": draft.seq}
     changes = [
-        Change(**of, number=n, before=a, before_digest=snapshot_digest(a), after=b, after_digest=snapshot_digest(b))
-        for n, a, b in sorted(touches)
+        Change(
+            agent_id=draft.agent_id,
+            seq=draft.seq,
+            number=number,
+            before=before,
+            before_digest=snapshot_digest(before),
+            after=after,
+            after_digest=snapshot_digest(after),
+        )
+        for number, before, after in sorted(touches)
     ]
     key = keyring().audit[0]
     entry = AuditEntry(**vars(draft), changes=len(changes), key_id=key.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -110,7 +110,7 @@ def chain(agent_id: int, label: str) -> Iterator[Problem]:
         yield Problem(label, unreadable, ILL_FORMED_ROW)
 
 
-def intact(agent_id: int, keep: Any, since: int, until: int, head: object = None) -> list[Any]:
+def intact(agent_id: int, keep: Callable[[Any], bool], since: int, until: int, head: object = None) -> list[Any]:
     """The rows that `keep` chooses among the entries (dictionaries) and changes (tuples) from entry `since` on, before
     `until`. They are the very rows in which this check finds no problem, so that SQL cannot show other rows to a second
     query. A single entry comes after its changes. Empty if there is a problem. `head` is the number and MAC of the last

@@ -62,8 +62,9 @@ class _Waiting(Handler):
         self.is_sound = self.is_sound or not _problem()
         if self.is_sound or environ["PATH_INFO"] in ("/healthz", "/readyz"):
             return super().__call__(environ, start_response)
-        start_response("503 Service Unavailable", [("Content-Length", "0"), ("Retry-After", "4")])
-        return HttpResponse()
+        text = f"The service waits: {FULL}\n".encode()
+        start_response("503 Service Unavailable", [("Content-Length", str(len(text))), ("Retry-After", "4")])
+        return HttpResponse(text)
 
 
 def _problem() -> str:

@@ -73,6 +73,14 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
 def _figures(agent: Agent, request: int | None, entry: int | None) -> Figures:
     edits.require_key(agent)
     silo_key = keys.wrapping_key_id(bytes(agent.wrapped_key))
-    counts = Memory.objects.of(agent).count(), AuditEntry.objects.filter(agent_id=agent.pk).count()
-    others, former = keys.wrapped_by(silo_key) - 1, removing.former_paths(agent)
-    return Figures(request, entry, *counts, silo_key, others, agent.memory_path, agent.vault_path, former)
+    return Figures(
+        request=request,
+        entry=entry,
+        memories=Memory.objects.of(agent).count(),
+        entries=AuditEntry.objects.filter(agent_id=agent.pk).count(),
+        silo_key=silo_key,
+        others=keys.wrapped_by(silo_key) - 1,
+        file=agent.memory_path,
+        vault=agent.vault_path,
+        former_vaults=removing.former_paths(agent),
+    )

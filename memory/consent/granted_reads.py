@@ -46,6 +46,7 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
     """
     with grants.in_force(agent, number, person) as (row, grant):
         trail_view.entry(row, seq)
+        # `bool` keeps every row: the changes of the entry, and then the entry.
         *changes, found = verify.intact(row.pk, bool, seq, seq + 1) or [{"session": None}]
         covered = [each for each in changes if grant.scope.covers_change(seq, found["session"], each.number)]
         touched = [change for change in covered if change.number > after][:MAX_READ]

@@ -134,11 +134,19 @@ def _edits_of(agent: Agent, numbers: Iterable[int]) -> QuerySet[Change]:
 def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entry: int | None) -> Figures:
     numbers = tuple(memory.number for memory in memories)
     active = [memory for memory in memories if memory.discarded_at is None]
-    protected = tuple(memory.number for memory in memories if memory.constitutional)
-    counts = _edits_of(agent, numbers).count(), len(_notes(agent, numbers))
-    left = agent.core_tokens - sum(m.tokens for m in active if m.kind == Kind.CORE and not m.is_instruction)
-    related, former = tuple(_related(agent, numbers)), removing.former_paths(agent)
-    return Figures(request, entry, numbers, len(active), protected, *counts, agent.core_tokens, left, related, former)
+    return Figures(
+        request=request,
+        entry=entry,
+        memories=numbers,
+        active=len(active),
+        constitutional=tuple(memory.number for memory in memories if memory.constitutional),
+        changes=_edits_of(agent, numbers).count(),
+        notes=len(_notes(agent, numbers)),
+        tokens_before=agent.core_tokens,
+        tokens_after=agent.core_tokens - sum(m.tokens for m in active if m.kind == Kind.CORE and not m.is_instruction),
+        related=tuple(_related(agent, numbers)),
+        former_vaults=removing.former_paths(agent),
+    )
 
 
 # --- related memories

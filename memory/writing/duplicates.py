@@ -43,8 +43,8 @@ def removable(agent: Agent) -> list[Memory]:
 def remove(agent: Agent, *, session: int | None = None) -> edits.Edited:
     """Discard exact duplicates in one audit entry. If there are very many, later calls discard the rest.
 
-    One memory of each group of duplicates stays. This memory gets the earliest origin date and all tags of the group.
-    Constitutional memories always stay, and never change.
+    One memory of each group of duplicates stays. It gets the earliest origin date and the tags of the group, at
+    most MAX_TAGS. Constitutional memories always stay, and never change.
     """
     with edits.begin(agent, Operation.DEDUPLICATED, Actor.system("duplicates"), session=session) as edit:
         silo, edit.detail["removed"] = Silo.for_agent(edit.agent), 0

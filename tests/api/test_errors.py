@@ -10,6 +10,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from config import at_once
+from memory.api.base.bodies import MAX_COMMAS, MAX_PARTS
 from memory.models import Agent
 from tests import steps
 from tests.api.calling import BASE, NDJSON, Caller
@@ -258,6 +259,12 @@ def test_the_agents_of_one_tenant_cannot_occupy_all_threads(runtime: Caller, hou
     assert Caller(house.bob_key).get("memories").status == 200
     at_once.end([tenant] * 6)
     assert runtime.get("memories").status == 200
+
+
+def test_a_body_has_a_limit_of_values(runtime: Caller) -> None:
+    for values in (["0"] * (MAX_COMMAS + 2), ["[]"] * (MAX_PARTS + 1)):
+        answer = runtime.post("memories", raw=f"[{','.join(values)}]".encode())
+        assert (answer.status, "has too many values" in str(answer.json)) == (400, True)
 
 
 def test_a_batch_has_a_limit_of_characters(runtime: Caller, ada: Agent) -> None:

@@ -270,6 +270,19 @@ def test_tasks_of_a_dead_worker_are_delivered_again_when_no_other_worker_runs(se
         assert queue.depth() == 3
 
 
+def test_a_worker_that_fails_to_start_can_try_again(settings: Any, tmp_path: Any) -> None:
+    """For example on a full disk. It then waited for ever for its own lock."""
+
+    def fail() -> None:
+        raise OperationalError("database or disk is full")
+
+    settings.VAR_DIR, called = tmp_path, []
+    with pytest.raises(OperationalError), join_workers(fail):
+        pass
+    with join_workers(lambda: called.append("first")):
+        assert called == ["first"]
+
+
 def test_with_redis_the_only_worker_starts_with_a_sweep(redis: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis forgets a task when a worker takes it."""
     sent: list[str] = []

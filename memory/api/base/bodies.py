@@ -16,8 +16,9 @@ from rest_framework.exceptions import APIException, ParseError, UnsupportedMedia
 from rest_framework.parsers import BaseParser
 
 MAX_DEPTH = 20  # nested lists and objects
+# Reading 8 MB of short values takes many seconds.
 MAX_COMMAS = 1_000_000
-MAX_PARTS = 200_000  # brackets and braces: reading 8 MB of lists takes many seconds
+MAX_PARTS = 200_000  # brackets and braces
 MAX_ERRORS = 10  # errors of one list in a response
 OPTIONAL_TEXT: Any = {"required": False, "allow_blank": True, "default": ""}
 _ENDS_EARLY = "The body is shorter than Content-Length says."
@@ -63,7 +64,7 @@ class StrictJSON(BodyParser):
     ) -> Any:
         body = self.read(stream, parser_context or {}, settings.API_BODY_BYTES)
         is_large = body.count(b"[") + body.count(b"{") > MAX_PARTS or body.count(b",") > MAX_COMMAS
-        problem = "has too many lists and objects" if is_large else ""
+        problem = "has too many values" if is_large else ""
         try:
             value = None if problem else json.loads(body.decode(), parse_constant=_refuse, object_pairs_hook=_object)
             json.dumps(value, ensure_ascii=False).encode()

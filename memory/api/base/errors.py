@@ -53,7 +53,7 @@ class Unavailable(APIException):
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_code = "unavailable"
-    default_detail = "The database cannot be used now: its disk may be full. Try again. Operators find why at /readyz."
+    default_detail = "The database cannot be used now. Perhaps its disk is full. Try again. Operators: see /readyz."
 
 
 class ChangedMeanwhile(APIException):

@@ -168,7 +168,8 @@ def _limits(request: Request) -> dict[object, int]:
     key, half = request.auth, max(1, settings.WEB_THREADS // 2)
     if isinstance(key, AgentKey):
         return {("agent", key.agent_id): half, ("tenant", key.agent.tenant_id): half + half // 2}
-    return {("tenant", key.tenant_id) if isinstance(key, TenantKey) else client_address(request): half}
+    sender = ("tenant", key.tenant_id) if isinstance(key, TenantKey) else ("address", client_address(request))
+    return {sender: half}
 
 
 class View(APIView):
@@ -265,9 +266,8 @@ class AgentView(View):
         prepare()
         with edits.locked(self.agent) as row:
             now = timezone.now()
-            Creation.objects.filter(
-                Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT)
-            ).delete()  # of all agents; a wrong clock
+            # Those of all agents. A wrong clock may have set a later time.
+            Creation.objects.filter(Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT)).delete()
             made = _made_before(row, digest, fingerprint)
             if made is None:
                 made = make(row)
