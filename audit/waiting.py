@@ -31,30 +31,6 @@ def one_snapshot() -> None:
         _run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
-@contextmanager
-def without_disk_sync() -> Iterator[None]:
-    """A transaction that does not wait for the disk. A power cut may lose this transaction, but it does not lose later
-    transactions that wait for the disk.
-
-    Use it for rows that can be made again. Inside another transaction, the setting of the outer transaction counts.
-    """
-    is_sqlite = connection.vendor == "sqlite"
-    if connection.in_atomic_block:
-        with transaction.atomic():
-            yield
-        return
-    try:
-        if is_sqlite:
-            _run("PRAGMA synchronous = NORMAL")
-        with transaction.atomic():
-            if not is_sqlite:
-                _run("SET LOCAL synchronous_commit = off")
-            yield
-    finally:
-        if is_sqlite:
-            _run("PRAGMA synchronous = FULL")  # as settings.py has it
-
-
 def _run(statement: str, values: Sequence[Any] = ()) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)

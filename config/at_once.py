@@ -1,8 +1,14 @@
 """Counts the requests of each sender that this process works on. So one sender cannot occupy all threads."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from threading import Lock
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 
 _running: Counter[object] = Counter()
 _lock = Lock()
@@ -25,3 +31,20 @@ def end(senders: Iterable[object]) -> None:
             _running[sender] -= 1
             if not _running[sender]:
                 del _running[sender]
+
+
+def limited(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """A view that refuses a request of a person who already has too many running requests."""
+
+    @wraps(view)
+    def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        person = "person", request.user.pk
+        if not begin({person: max(1, settings.WEB_THREADS // 4)}):
+            text = "You have too many requests at the same time. Wait a few seconds, and load the page again."
+            return HttpResponse(text, status=429, content_type="text/plain", headers={"Retry-After": "5"})
+        try:
+            return view(request, *args, **kwargs)
+        finally:
+            end([person])
+
+    return respond

@@ -6,6 +6,7 @@ in Redis, the task is queued when that transaction is committed.
 """
 
 import ast
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -72,6 +73,16 @@ def reconnect() -> None:
     """Close the connection, which is unusable if `Stopped` interrupted a statement."""
     if not connection.in_atomic_block:
         connection.close()
+
+
+def until_answered(do: Callable[[], object]) -> None:
+    """Call `do`. If the database does not answer, call it again every second, for LEASE_SECONDS at most."""
+    for _ in range(settings.LEASE_SECONDS):
+        with suppress(OperationalError, InterfaceError):
+            do()
+            return
+        time.sleep(1)
+        reconnect()
 
 
 class NotATask(ConfigurationError):

@@ -22,6 +22,7 @@ from config.errors import DomainError
 from memory import errors
 from memory.models import Agent
 from memory.policy import switches
+from memory.search import cache
 from memory.silo.silo import Silo
 from memory.writing import edits
 from refinement import ledger, limits, prompts, tools
@@ -78,6 +79,10 @@ class Knife:
         try:
             with self._locked() as (agent, row):
                 return _carry_out(agent, row, name, arguments)
+        except cache.Behind:
+            with cache.reader(self._session.agent):  # updates the index
+                pass
+            return self.call(name, arguments)
         except SessionEnded as ended:
             return Result(ended.code, _refusal(ended) | _ENDED, is_over=True)
         except errors.MemoryDisabled as off:
@@ -147,13 +152,18 @@ def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | No
     If the call is refused, the result says why. Raises UnknownSession, SessionEnded, MemoryDisabled. MemoryDisabled
     also ends the session.
     """
-    with edits.locked(agent) as locked:
-        row = _driven(locked, number)
-        if locked.memory_enabled:
-            # A runtime chooses the reply's name, and the name may quote the reply.
-            digest = Silo.for_agent(locked).digest(reply, "reply").hex() if reply else ""
-            return _carry_out(locked, row, tool, arguments, digest)
-        sessions.end(locked, row, Outcome.INCOMPLETE, errors.MemoryDisabled.code)
+    try:
+        with edits.locked(agent) as locked:
+            row = _driven(locked, number)
+            if locked.memory_enabled:
+                # A runtime chooses the reply's name, and the name may quote the reply.
+                digest = Silo.for_agent(locked).digest(reply, "reply").hex() if reply else ""
+                return _carry_out(locked, row, tool, arguments, digest)
+            sessions.end(locked, row, Outcome.INCOMPLETE, errors.MemoryDisabled.code)
+    except cache.Behind:
+        with cache.reader(agent):  # updates the index
+            pass
+        return call(agent, number, tool, arguments, reply=reply)
     raise errors.MemoryDisabled  # outside the transaction, which has ended the session
 
 

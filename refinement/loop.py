@@ -16,7 +16,7 @@ from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from config.errors import DomainError
-from config.queue import Stopped, reconnect
+from config.queue import Stopped, reconnect, until_answered
 from memory.errors import MemoryDisabled
 from memory.models import Agent
 from memory.policy import tokens
@@ -69,7 +69,8 @@ def drive(
             sessions.close(session, Outcome.INCOMPLETE, WORKER_STOPPED)
         raise
     except (OperationalError, InterfaceError):
-        _close_after_fault(session)
+        reconnect()
+        until_answered(lambda: sessions.close(session, Outcome.INCOMPLETE, DATABASE_FAILED))
         raise
     except BaseException:  # interrupted, or a bug: the agent must not wait for the lease
         with suppress(Exception):
@@ -77,16 +78,6 @@ def drive(
         raise
     session.refresh_from_db()
     return session
-
-
-def _close_after_fault(session: RefinementSession) -> None:
-    """End the session when the database answers again. If the lease ends before, the session ends as abandoned."""
-    for _ in range(settings.LEASE_SECONDS):
-        reconnect()
-        with suppress(OperationalError, InterfaceError):
-            sessions.close(session, Outcome.INCOMPLETE, DATABASE_FAILED)
-            return
-        time.sleep(1)
 
 
 def _work(session: RefinementSession, report: Report, failed: Callable[[DomainError], None]) -> None:

@@ -104,7 +104,9 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
     agent.due_at = due_dates.following(now, every, agent.pk) if every else None
     agent.due_reason = DueReason.WEEKLY
     if troubled:
-        again = session.reason == DATABASE_FAILED or (agent.failures_in_a_row == 1 and _was_the_workers_fault(session))
+        # A worker died or was stopped. Later retries are not immediate, because the session itself may stop the worker.
+        is_workers = session.driver == Driver.SERVER and session.reason in _OF_WORKERS
+        again = session.reason == DATABASE_FAILED or (agent.failures_in_a_row == 1 and is_workers)
         _wait(agent, now, timedelta() if again else retry_after(agent.failures_in_a_row))
         if again and session.trigger == DueReason.MANUAL:
             agent.due_reason = DueReason.MANUAL  # a person requested it, perhaps for a paused agent
@@ -153,12 +155,6 @@ def _keep_waiting(agent: Agent, now: datetime) -> None:
     if agent.quiet_until is not None:
         agent.due_at, agent.due_reason = max(now, agent.quiet_until), DueReason.RETRY
     agent.save(update_fields=_DATES)
-
-
-def _was_the_workers_fault(session: RefinementSession) -> bool:
-    """Whether the session ended because its worker died or was stopped. Then the first retry is immediate. Later
-    retries are not immediate, because the session itself may stop the worker."""
-    return session.driver == Driver.SERVER and session.reason in _OF_WORKERS
 
 
 def _stay_quiet(agent: Agent, now: datetime) -> None:

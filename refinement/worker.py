@@ -3,7 +3,7 @@
 import structlog
 from django.db import InterfaceError, OperationalError
 
-from config.queue import Stopped, is_ending, reconnect
+from config.queue import Stopped, is_ending, reconnect, until_answered
 from memory.errors import AuthorityBroken, TrailShortened
 from memory.models import Agent
 from refinement import backlog, loop, probe, providers, schedule, scheduling
@@ -22,7 +22,6 @@ def refine_next(agent_id: int) -> str:
     backlog.add_if_due(agent_id)
     try:
         while not is_ending() and (turn := scheduling.take()) is not None:
-            backlog.wake_next()  # an idle worker may take the next agent
             if (outcome := _refine(turn)) != NOT_DUE:
                 return outcome
         return NOT_DUE
@@ -32,6 +31,7 @@ def refine_next(agent_id: int) -> str:
 
 def _refine(turn: Waiting) -> str:
     try:
+        backlog.wake_next()  # an idle worker may take the next agent
         agent = Agent.objects.select_related("tenant").get(pk=turn.pk)
         if trouble := probe.trouble(agent):
             if trouble.is_configuration and not isinstance(trouble, NoModel):
@@ -53,9 +53,9 @@ def _refine(turn: Waiting) -> str:
         raise
     except BaseException:
         reconnect()
-        scheduling.end(turn)
+        until_answered(lambda: scheduling.end(turn))  # otherwise nobody refines the agent for LEASE_SECONDS
         raise
-    scheduling.end(turn)
+    until_answered(lambda: scheduling.end(turn))
     return outcome
 
 

@@ -95,7 +95,9 @@ def is_verified(person: Person, code: str) -> Authenticator | None:
     """The person's second factor if the code is right and the throttle allows it, else None."""
     with transaction.atomic():
         factor = Authenticator.objects.select_for_update().filter(user=person, confirmed=True).first()
-        return factor if factor is not None and _is_proven(factor) and consume_code(factor, code) else None
+        # The proof shows that the row was created for this person, and that nobody used SQL to move it.
+        is_proven = factor is not None and hmac.compare_digest(bytes(factor.proof), _proof(factor))
+        return factor if is_proven and consume_code(factor, code) else None
 
 
 def consume_code(factor: Authenticator, code: str) -> bool:
@@ -148,12 +150,6 @@ def _secret(factor: Authenticator) -> bytes:
 
 def _pepper(factor: Authenticator) -> bytes:
     return next((key.secret for key in keyring().pepper if key.id == factor.pepper_id), secrets.token_bytes(32))
-
-
-def _is_proven(factor: Authenticator) -> bool:
-    """Return whether the row was created for this person. Return False if somebody used SQL to move it from
-    another person."""
-    return hmac.compare_digest(bytes(factor.proof), _proof(factor))
 
 
 def _proof(factor: Authenticator) -> bytes:

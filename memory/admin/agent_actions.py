@@ -47,10 +47,10 @@ class RefineNow(AdminAction):
 
 
 class Pause(AdminAction):
-    name, label, needs = "pause", "Pause", Action.STEER
+    name, label, needs, is_paused = "pause", "Pause", Action.STEER, False
 
     def is_offered(self, row: Agent) -> bool:
-        return not row.paused
+        return row.paused == self.is_paused
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         yield f"Pauses {several(len(rows), 'agent')}. While an agent is paused, no refinement starts automatically."
@@ -61,11 +61,8 @@ class Pause(AdminAction):
         return "paused."
 
 
-class Resume(AdminAction):
-    name, label, needs = "resume", "Resume", Action.STEER
-
-    def is_offered(self, row: Agent) -> bool:
-        return row.paused
+class Resume(Pause):
+    name, label, is_paused = "resume", "Resume", True
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         due = sum(row.paused and bool(schedule.why(row)) for row in rows)
@@ -119,32 +116,25 @@ def _way_back(row: Agent) -> str:
 
 
 class SwitchOff(AdminAction):
-    name, label, needs = "memory_off", "Switch memory off", Action.CONFIGURE
+    name, label, needs, is_on = "memory_off", "Switch memory off", Action.CONFIGURE, True
 
     def is_offered(self, row: Agent) -> bool:
-        return row.memory_enabled and bool(row.wrapped_key)
+        return row.memory_enabled == self.is_on and bool(row.wrapped_key)
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         yield f"Switches memory off for {several(len(rows), 'agent')}. While it is off, nothing can be stored or read."
         yield "Existing memories stay as they are and can be exported. Only a person can switch memory on again."
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
-        rule_changes.change(row, actor_of(by), enabled=False)
-        return "memory is off."
+        rule_changes.change(row, actor_of(by), enabled=not self.is_on)
+        return "memory is off." if self.is_on else "memory is on."
 
 
-class SwitchOn(AdminAction):
-    name, label, needs = "memory_on", "Switch memory on", Action.CONFIGURE
-
-    def is_offered(self, row: Agent) -> bool:
-        return not row.memory_enabled and bool(row.wrapped_key)
+class SwitchOn(SwitchOff):
+    name, label, is_on = "memory_on", "Switch memory on", False
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         yield f"Switches memory on for {several(len(rows), 'agent')}. {rule_changes.GOOD_FOR}"
-
-    def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
-        rule_changes.change(row, actor_of(by), enabled=True)
-        return "memory is on."
 
 
 class Verify(AdminAction):

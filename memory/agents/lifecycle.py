@@ -1,6 +1,7 @@
 """Creates agents, changes their settings, and issues or revokes their keys. Each change is an entry in the trail."""
 
 import os
+import re
 import unicodedata
 from collections.abc import Collection, Iterable
 from copy import copy
@@ -34,6 +35,7 @@ FILES = ("memory_path", "vault_path")  # paths on disk, which need the consent o
 TOKENS = ("budget_tokens", "target_tokens")
 MAX_INT = 2**31 - 1  # the largest value of an integer column
 MAX_CONTEXT = 2_000_000  # the largest limit for the log tokens that gc sends to the model
+MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
 MIN_INTERVAL, MAX_INTERVAL = timedelta(hours=1), timedelta(days=3_652)  # between refinements; up to ten years
 
 
@@ -116,8 +118,6 @@ def _clean(agent: Agent, changed: Collection[str]) -> None:
 def _wrong_field(agent: Agent) -> str:
     if agent.slug != unicodedata.normalize("NFC", agent.slug).lower() or _mixes_scripts(agent.slug):
         return "slug"
-    if agent.model != agent.model.strip() or not agent.model.isprintable():
-        return "model"
     if agent.refine_every is not None and not MIN_INTERVAL <= agent.refine_every <= MAX_INTERVAL:
         return "refine_every"
     return ""
@@ -140,7 +140,9 @@ def _wrong_changed_field(agent: Agent, changed: Collection[str]) -> str:
             return name
         if name == "context_tokens" and value is not None and not 0 < value <= MAX_CONTEXT:
             return name
-        if (name == "steward" and value and not letters.is_plain(value)) or (name == "model" and not value):
+        if name == "steward" and value and not letters.is_plain(value):
+            return name
+        if name == "model" and not MODEL.fullmatch(value):
             return name
     return ""
 
@@ -156,7 +158,7 @@ _ADVICE = {
     "steward": letters.ADVICE,
     "memory_path": "must have at most 1,000 characters",
     "vault_path": "must have at most 1,000 characters",
-    "model": "must have 1 to 200 characters, no control characters, and no spaces at the start or end",
+    "model": "must have 1 to 200 of these characters: letters, digits and . _ - / : @ +",
     "refine_every": "must be from one hour to ten years, or null for never",
     "retention": "must be a number from 0.50 to 1.00",
 }

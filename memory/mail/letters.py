@@ -85,6 +85,9 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     address = steward_at(agent, seq, whose)
     if not address:
         return "no_steward"
+    today = AuditEntry.objects.filter(agent_id=agent_id, operation__in=_NOTICED, at__gt=entry.at - timedelta(days=1))
+    if today.filter(seq__lt=seq).count() >= MOST_A_DAY:  # so that nobody can use the service to flood a mailbox
+        return "too_many"
     changes, code = _changes(entry), _recovery(agent, entry, address)
     body = (
         f"You receive this mail because you are the steward of the agent {agent.label}. This has changed:\n\n"
@@ -107,6 +110,8 @@ def steward_at(agent: Agent, seq: int, whose: int) -> str:
 
 
 _CHANGES = (Operation.AGENT_CHANGED, Operation.CLAIMED)
+_NOTICED = (*_CHANGES, Operation.KEY_ISSUED, Operation.KEY_REVOKED)
+MOST_A_DAY = 50  # changes of an agent in 24 hours that its steward is informed about
 
 
 def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:

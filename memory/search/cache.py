@@ -33,6 +33,10 @@ class _Held:
     lock: RLock = field(default_factory=RLock)
 
 
+class Behind(Exception):
+    """Error: The index lacks so many changes that `reader` must add them before the agent is locked."""
+
+
 class _Edited(local):
     """The agents that this thread edits in its current transaction. `blocks` maps each agent to the outermost `atomic`
     block of this transaction."""
@@ -82,6 +86,9 @@ def forget(agent_id: int | None = None) -> None:
             del _held[place]
 
 
+MOST_WHILE_LOCKED = 500  # changed memories; 30,000 take half a minute
+
+
 def _hold(agent: Agent) -> _Held:
     edited_in = _edited.blocks.get(agent.pk)
     if edited_in is not None and edited_in is _block():
@@ -111,8 +118,11 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
     appear later.
     """
     changed = Memory.objects.of(agent).filter(version__gt=held.seen)
-    if held.seen and not changed.exists():
+    pending = changed.count()
+    if held.seen and not pending:
         return True
+    if agent.is_locked and pending > MOST_WHILE_LOCKED:
+        raise Behind
     silo = Silo.for_agent(agent)
     seen = held.seen
     with streamed(changed.order_by("version").values_list(*_COLUMNS, named=True), _ROWS) as rows:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 # At most this many characters of a query are used. A longer query is pasted text, and its beginning is enough.
 QUERY_LIMIT = 16_384
+MOST = 16  # phrases and exclusions, 16 of each; more are ignored, because each is sought in every memory
 
 _PIECE = re.compile(
     r"""
@@ -42,7 +43,7 @@ def parse(query: str) -> Query:
         quoted, plain = piece["quoted"], piece["plain"]
         parts[_kind(piece)].append(plain if quoted is None else quoted)
     text = " ".join(parts.pop("text"))
-    return Query(text, **{kind: tuple(dict.fromkeys(found)) for kind, found in parts.items()})
+    return Query(text, **{kind: tuple(dict.fromkeys(found))[:MOST] for kind, found in parts.items()})
 
 
 def _kind(piece: re.Match[str]) -> str:

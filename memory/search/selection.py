@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 
 from memory.search.holdings import Holding, Holdings, holds_run, packed
 from memory.search.query import Query
@@ -77,12 +78,15 @@ def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[
     numbers = list(_start(holdings, phrases, ranked))
     if filters.any():
         numbers = [number for number in numbers if filters.allow(holdings.by_number[number])]
-    numbers = _by_tags(holdings, query.tags, query.without_tags, numbers)
+    if query.tags or query.without_tags:
+        tags, no_tags = ({*map(name_key, names)} for names in (query.tags, query.without_tags))
+        held = [(number, holdings.by_number[number].tags) for number in numbers]
+        numbers = [number for number, its in held if tags.issubset(its) and no_tags.isdisjoint(its)]
     for phrase in phrases:
         numbers = _containing(holdings, phrase, numbers)
     allowed = set(numbers)
     for phrase in without:
-        allowed.difference_update(_matching(holdings, phrase, allowed))
+        allowed.difference_update(_containing(holdings, phrase, allowed))
     return allowed
 
 
@@ -109,23 +113,11 @@ def _holding_any(holdings: Holdings, terms: set[int]) -> Sequence[int] | set[int
     return None if sum(map(len, postings)) > len(holdings) else set[int]().union(*postings)
 
 
-def _by_tags(holdings: Holdings, tags: Iterable[str], without: Iterable[str], numbers: list[int]) -> list[int]:
-    for tag in map(name_key, tags):
-        numbers = [number for number in numbers if tag in holdings.by_number[number].tags]
-    for tag in map(name_key, without):
-        numbers = [number for number in numbers if tag not in holdings.by_number[number].tags]
-    return numbers
-
-
-def _matching(holdings: Holdings, phrase: Phrase, among: set[int]) -> Iterable[int]:
-    if len(phrase) == 1:
-        return set[int]().union(*holdings.numbers_with(phrase[0]).values())
-    return _containing(holdings, phrase, among)
-
-
 def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int]) -> list[int]:
     """Return the memories among `numbers` that contain the phrase."""
     by_number = holdings.by_number
+    if len(phrase) == 1:
+        return list(set(numbers).intersection(chain.from_iterable(holdings.numbers_with(phrase[0]).values())))
     if all(len(word) == 1 for word in phrase):
         sought = packed(term for word in phrase for term in word)
         return [number for number in numbers if holds_run(by_number[number].packed, sought)]
@@ -133,9 +125,5 @@ def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int]) -> l
 
 
 def _contains(terms: "array[int]", phrase: Phrase) -> bool:
-    return any(_stands_at(terms, place, phrase) for place, term in enumerate(terms) if term in phrase[0])
-
-
-def _stands_at(terms: "array[int]", place: int, phrase: Phrase) -> bool:
-    window = terms[place : place + len(phrase)]
-    return len(window) == len(phrase) and all(term in word for term, word in zip(window, phrase, strict=True))
+    windows = zip(*(terms[place:] for place in range(len(phrase))), strict=False)
+    return any(all(term in word for term, word in zip(window, phrase, strict=True)) for window in windows)

@@ -18,7 +18,9 @@ from django.db.models import Count, OuterRef, Subquery
 
 from audit.models import READS, AuditEntry, Change, Operation
 from audit.trail import Actor
+from audit.waiting import consistent_reads
 from memory import errors
+from memory.access import authority
 from memory.models import Agent, Kind, Memory
 from memory.policy.validation import checked_content
 from memory.time_machine.selection import Part, What, entries_of, runs_of
@@ -45,10 +47,6 @@ class Figures:
     redacted: tuple[int, ...]  # memories that do not change, because they are redacted
     rests: bool  # the rollback makes the agent exceed its budget, so a cool-down begins (`memory.writing.cooldown`)
     refused: str = ""  # in a preview: the code of the error that `roll_back` would raise
-
-    @property
-    def applied(self) -> bool:
-        return self.entry is not None
 
 
 class _Change(NamedTuple):
@@ -78,14 +76,14 @@ def preview(
 
     Raises UnknownEntry, SessionRunning, AlreadyUndone, NothingToUndo, Redacted, Erased.
     """
-    with edits.locked(agent) as row:
+    with consistent_reads():
+        row = Agent.objects.select_related("tenant").get(pk=agent.pk)
+        authority.require(row, agent)
         plan = _plan(row, what, row.audit_at, skip_conflicts=skip_conflicts)
         figures = _figures(row, what, plan)
-    refused = ""
-    if plan.conflicts and not (skip_conflicts or force):
-        refused = errors.Conflict.code
-    elif figures.constitutional and not include_constitutional:
-        refused = errors.Constitutional.code
+    is_conflict = plan.conflicts and not (skip_conflicts or force)
+    is_protected = figures.constitutional and not include_constitutional
+    refused = errors.Conflict.code if is_conflict else errors.Constitutional.code if is_protected else ""
     return replace(figures, refused=refused)
 
 

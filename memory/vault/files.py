@@ -14,11 +14,11 @@ from datetime import datetime
 from itertools import chain, islice
 from pathlib import PurePosixPath
 
+from django.db import transaction
 from django.utils import timezone
 
 from audit.bulk import update_many
 from audit.models import AuditEntry, Change
-from audit.waiting import without_disk_sync
 from memory.errors import FileFault, Invalid, NotAFile, SealBroken
 from memory.models import Agent, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
@@ -287,7 +287,7 @@ class Files:
             added = [each.line for each in changed if each.state == There]
             gone = [each.before for each in changed if each.before is not None]
             layout.add(self.disk, added, gone)
-        with without_disk_sync():  # if a row is lost, the next sync still finds the file
+        with transaction.atomic():
             VaultFile.objects.bulk_create([self._row(each) for each in done if each.file is None])
             update_many([self._row(each) for each in done if each.file is not None], _CHANGEABLE)
         if left:

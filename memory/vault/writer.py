@@ -18,7 +18,6 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from audit.models import Change
-from audit.waiting import without_disk_sync
 from memory.access import authority
 from memory.errors import FileFault
 from memory.models import Agent, Memory, Vault, VaultFile
@@ -122,8 +121,7 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
         raise files.fault
     if not is_soon:
         unchanged = Vault.objects.filter(agent_id=now.pk, seq=state.seq)  # a reset in the meantime changes seq
-        with without_disk_sync():  # if this update is lost, a retry finds all files up to date
-            unchanged.update(seq=now.audit_seq, fault="", fault_at=None)
+        unchanged.update(seq=now.audit_seq, fault="", fault_at=None)
 
 
 def _remove_erased(disk: Disk, agent: Agent) -> None:

@@ -8,11 +8,12 @@ edit writes nothing.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from json.encoder import encode_basestring_ascii
+from threading import Lock
 from typing import Any, ClassVar
 
 from django.db import models, transaction
@@ -172,6 +173,9 @@ class Edit:
 
 
 _locking = bulk.Prepared(lambda: Agent.objects.select_for_update().filter(pk=0))
+# One thread of a process writes for an agent at a time. SQLite serves waiting writers in no order: without these locks,
+# an agent with 16 writers makes other agents wait up to 6 seconds.
+_turns = [Lock() for _ in range(256)]
 _locked_here: ContextVar[frozenset[int]] = ContextVar("locked agents", default=frozenset())
 
 
@@ -190,7 +194,7 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
         return
     if is_open and agent.pk in _locked_here.get():
         raise RuntimeError("This agent is already locked. Pass on the row that `locked` yields.")
-    with transaction.atomic():
+    with nullcontext() if is_open else _turns[agent.pk % len(_turns)], transaction.atomic():
         if seconds is not None:
             wait_at_most(seconds)
         rows = _locking(agent.pk)

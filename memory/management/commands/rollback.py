@@ -80,7 +80,7 @@ class Command(Task):
             return
         [(kind, at)] = figures.undid.items()
         what = f"a rollback of {_KINDS[kind]} {at}"
-        self.tell(f"{what}, done as entry {figures.entry}:" if figures.applied else f"preview of {what}:")
+        self.tell(f"{what}, done as entry {figures.entry}:" if figures.entry else f"preview of {what}:")
         self.tell(
             f"{several(figures.restored, 'memory', 'memories')} restored, {figures.discarded:,} discarded, "
             f"{figures.rewritten:,} rewritten; protection of {figures.protection_changed:,} changed; "
@@ -96,7 +96,7 @@ class Command(Task):
             )
         if figures.redacted:
             self.tell(f"not rolled back, because redacted in the meantime: {', '.join(map(str, figures.redacted))}")
-        if figures.constitutional and not figures.applied:
+        if figures.constitutional and not figures.entry:
             self.tell(f"constitutional now: {', '.join(map(str, figures.constitutional))}")
         if figures.refused:
             self.tell(_REFUSED[figures.refused])
@@ -125,4 +125,4 @@ def _as_record(figures: Figures) -> dict[str, Any]:
     record = asdict(figures)
     del record["head"]
     conflicts = [{"memory": number, "entries": entries} for number, entries in figures.conflicts]
-    return record | {"conflicts": conflicts, "refused": figures.refused or None, "applied": figures.applied}
+    return record | {"conflicts": conflicts, "refused": figures.refused or None, "applied": figures.entry is not None}

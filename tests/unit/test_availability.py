@@ -1,0 +1,122 @@
+"""What one key or one person asks for makes no other wait."""
+
+from threading import Thread
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.db import OperationalError
+from django.test import Client
+
+from config import at_once
+from memory import tasks
+from memory.agents import lifecycle
+from memory.errors import Invalid
+from memory.mail import letters
+from memory.models import Agent
+from memory.search import cache, query
+from memory.time_machine import rollback
+from memory.time_machine.selection import What
+from memory.writing import edits
+from refinement import backlog, knife, scheduling, worker
+from refinement import session as sessions
+from refinement.models import Driver, Waiting
+from tests.queueing import waiting
+from tests.steps import ME, remember
+
+pytestmark = pytest.mark.database
+
+
+def test_a_session_builds_the_index_before_it_locks_the_agent(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    remember(ada, "Ana lives in Bern.", "Ana has a dog.", "Ana plays chess.")
+    session = sessions.open_session(ada, trigger="api", driver=Driver.RUNTIME)
+    monkeypatch.setattr(cache, "MOST_WHILE_LOCKED", 2)
+    cache.forget()
+    built, document = set(), cache._document
+
+    def note(*args: Any) -> Any:
+        built.add(ada.pk in edits._locked_here.get())
+        return document(*args)
+
+    monkeypatch.setattr(cache, "_document", note)
+    result = knife.call(ada, session.number, "search_memories", {"query": "dog"})
+    assert (result.code, len(result.answer["found"]), built) == ("ok", 1, {False})
+
+
+@pytest.mark.own_database
+@pytest.mark.django_db(transaction=True)
+def test_one_thread_writes_for_an_agent_at_a_time(ada: Agent, bob: Agent) -> None:
+    done = []
+
+    def write(agent: Agent) -> None:
+        remember(agent, "A memory.")
+        done.append(agent.slug)
+
+    with edits._turns[ada.pk % len(edits._turns)]:
+        threads = [Thread(target=write, args=(agent,)) for agent in (ada, bob)]
+        for thread in threads:
+            thread.start()
+        threads[1].join(20)
+        assert done == ["bob"]
+    threads[0].join(20)
+    assert done == ["bob", "ada"]
+
+
+def test_a_preview_of_a_rollback_locks_nothing(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    remember(ada, "One.")
+    monkeypatch.delattr(edits, "locked")
+    assert rollback.preview(ada, What("entry", 3)).discarded == 1
+
+
+def test_further_phrases_of_a_query_are_ignored() -> None:
+    parsed = query.parse(" ".join(f'-"a b{n}" "c d{n}"' for n in range(100)))
+    assert (len(parsed.without), len(parsed.phrases)) == (query.MOST, query.MOST)
+
+
+def test_a_person_has_a_few_requests_at_once(client: Client, settings: Any) -> None:
+    person = "person", None
+    assert at_once.begin({person: 1})
+    try:
+        settings.WEB_THREADS = 4
+        assert client.get("/admin/").status_code == 429
+    finally:
+        at_once.end([person])
+    assert client.get("/admin/").status_code == 302
+
+
+def test_a_steward_gets_a_limited_number_of_letters_a_day(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "MOST_A_DAY", 3)
+    lifecycle.change(ada, ME, steward="sue@acme.example")
+    for number in range(3):
+        lifecycle.change(ada, ME, model=f"openai/m{number}")
+    codes = [tasks.tell_steward(*numbers, 0) for _, numbers in waiting()]
+    assert (codes, len(mail.outbox)) == (["sent", "sent", "too_many", "too_many"], 2)
+
+
+@pytest.mark.parametrize("model", ["openai/now see\nme", "openai/visit evil.example", "openai/<b>"])
+def test_a_model_is_a_name(ada: Agent, model: str) -> None:
+    with pytest.raises(Invalid):
+        lifecycle.change(ada, ME, model=model)
+
+
+def test_an_agent_does_not_stay_taken_when_the_connection_is_lost(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    remember(ada, "One.", "Two.")
+    backlog.request_for(ada, ME)
+    end, lost = scheduling.end, [OperationalError("lost"), OperationalError("lost")]
+
+    def fail() -> None:
+        monkeypatch.setattr(backlog, "wake_next", lambda: None)
+        raise lost.pop()
+
+    def end_later(turn: Waiting) -> None:
+        if lost:
+            raise lost.pop()
+        end(turn)
+
+    monkeypatch.setattr(backlog, "wake_next", fail)
+    monkeypatch.setattr(scheduling, "end", end_later)
+    monkeypatch.setattr("config.queue.time.sleep", lambda _: None)
+    with pytest.raises(OperationalError):
+        worker.refine_next(ada.pk)
+    assert not lost
+    assert not Waiting.objects.filter(taken_at__isnull=False).exists()
