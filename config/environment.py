@@ -22,9 +22,6 @@ _MAIL_ADVICE = (
     "must be smtp://USER:PASSWORD@HOST:PORT, smtp+tls://… or smtp+ssl://… (special characters %-encoded), "
     "filemail:///FOLDER or consolemail://"
 )
-_OF_MAIL = tuple(
-    f"EMAIL_{name}" for name in ("BACKEND", "HOST", "PORT", "HOST_USER", "HOST_PASSWORD", "USE_TLS", "USE_SSL")
-)
 
 
 def text(name: str, default: str = "") -> str:
@@ -33,11 +30,9 @@ def text(name: str, default: str = "") -> str:
 
 def switch(name: str, *, default: bool) -> bool:
     value = text(name).lower()
-    if value in _TRUE | _FALSE:
-        return value in _TRUE
-    if value:
+    if value and value not in _TRUE | _FALSE:
         raise ImproperlyConfigured(f"{name} must be true or false")
-    return default
+    return value in _TRUE if value else default
 
 
 def whole(name: str, default: int) -> int:
@@ -61,12 +56,21 @@ def numbers(name: str, default: dict[str, int], example: str = "") -> dict[str, 
     return default | found
 
 
+def url(name: str, default: str) -> str:
+    """A URL without a slash at the end."""
+    return _in_form(name, r"https?://[^\s/]\S*", "http://HOST:PORT or https://HOST", default).rstrip("/")
+
+
 def redis(name: str) -> str:
     """The URL of a Redis server, or ""."""
-    url = text(name)
-    if url and not re.fullmatch(r"(rediss?://[^\s/]|unix:///)\S*", url):
-        raise ImproperlyConfigured(f"{name} must be redis://HOST:PORT/NUMBER, rediss://… or unix:///PATH")
-    return url
+    return _in_form(name, r"(rediss?://[^\s/]|unix:///)\S*", "redis://HOST:PORT/NUMBER, rediss://… or unix:///PATH")
+
+
+def _in_form(name: str, form: str, advice: str, default: str = "") -> str:
+    value = text(name, default)
+    if value and not re.fullmatch(form, value):
+        raise ImproperlyConfigured(f"{name} must be {advice}")
+    return value
 
 
 def with_timeouts(url: str, connect: int, wait: int) -> str:
@@ -88,8 +92,8 @@ def email(name: str) -> dict[str, Any]:
     is_sent = found.get("EMAIL_BACKEND", "").endswith(".smtp.EmailBackend")
     if not found or found.pop("OPTIONS", None) or (is_sent and not found["EMAIL_HOST"]):
         raise ImproperlyConfigured(f"{name} {_MAIL_ADVICE}")
-    wanted = _OF_MAIL if is_sent else ("EMAIL_BACKEND", "EMAIL_FILE_PATH")
-    return {setting: value for setting, value in found.items() if setting in wanted and value}
+    found.pop("EMAIL_FILE_PATH" if is_sent else "", None)
+    return {setting: value for setting, value in found.items() if setting.startswith("EMAIL_") and value}
 
 
 def listed(name: str, default: list[str]) -> list[str]:
@@ -99,11 +103,10 @@ def listed(name: str, default: list[str]) -> list[str]:
 def secret_key(name: str, folder: Path) -> str:
     """Django's secret key, from the variable or the key file."""
     try:
-        return text(name) or read_key_file(folder, "django")
+        return _in_form(name, ".{32,}", "a random text of 32 or more characters") or read_key_file(folder, "django")
     except OSError as failure:
-        problem = f"{folder / 'django'} cannot be read ({failure.strerror})"
-        advice = f"{how_to_open(folder, 'django')}, or set {name}"
-        raise ImproperlyConfigured(f"{problem}: {advice}") from None
+        advice = f"({failure.strerror}): {how_to_open(folder, 'django')}, or set {name}"
+        raise ImproperlyConfigured(f"{folder / 'django'} cannot be read {advice}") from None
 
 
 def database(name: str, embedded: Path) -> dict[str, Any]:
@@ -113,7 +116,8 @@ def database(name: str, embedded: Path) -> dict[str, Any]:
         _make_folder(embedded.parent)
         url = f"sqlite:///{embedded}"
     found = _parsed(url)
-    if not found.get("NAME") or not _are_ports(str(found.get("PORT", ""))):
+    ports = filter(None, str(found.get("PORT", "")).split(","))
+    if not found.get("NAME") or not all(port.isdigit() and 0 < int(port) < 2**16 for port in ports):
         raise ImproperlyConfigured(f"{name} {_DATABASE_ADVICE}")
     return found
 
@@ -129,10 +133,6 @@ def _parsed(url: str) -> dict[str, Any]:
     except (ValueError, LookupError, TypeError, AttributeError):
         return {}
     return found
-
-
-def _are_ports(text: str) -> bool:
-    return all(port.isdigit() and 0 < int(port) < 2**16 for port in text.split(",") if port)
 
 
 def _make_folder(folder: Path) -> None:

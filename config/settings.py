@@ -176,10 +176,10 @@ TOKEN_COUNTER = env.text("TOKEN_COUNTER", "heuristic")
 
 # Models
 OPENAI_API_KEY = env.text("OPENAI_API_KEY")
-OPENAI_BASE_URL = env.text("OPENAI_BASE_URL", "https://api.openai.com/v1")
+OPENAI_BASE_URL = env.url("OPENAI_BASE_URL", "https://api.openai.com/v1")
 ANTHROPIC_API_KEY = env.text("ANTHROPIC_API_KEY")
-ANTHROPIC_BASE_URL = env.text("ANTHROPIC_BASE_URL", "https://api.anthropic.com")
-OLLAMA_BASE_URL = env.text("OLLAMA_BASE_URL", "http://127.0.0.1:11434")
+ANTHROPIC_BASE_URL = env.url("ANTHROPIC_BASE_URL", "https://api.anthropic.com")
+OLLAMA_BASE_URL = env.url("OLLAMA_BASE_URL", "http://127.0.0.1:11434")
 
 # Refinement
 # After this many seconds without a renewal a session counts as abandoned. A model call, with its retries, takes less,
@@ -245,7 +245,7 @@ UNFOLD: dict[str, Any] = {
 }
 
 # Serving
-PUBLIC_URL = env.text("PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")  # the base of links in mail
+PUBLIC_URL = env.url("PUBLIC_URL", "http://127.0.0.1:8000")  # the base of links in mail
 WEB_WORKERS = env.whole("WEB_WORKERS", 2)
 WEB_THREADS = env.whole("WEB_THREADS", 32)  # of each process
 WORKER_NICE = env.whole("WORKER_NICE", 10)  # the niceness of worker processes

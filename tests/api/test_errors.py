@@ -85,6 +85,15 @@ def test_an_unknown_path_is_404_and_an_unknown_method_405(runtime: Caller) -> No
     assert (answer.status, answer.codes) == (405, ["method_not_allowed"])
 
 
+@pytest.mark.database
+def test_a_path_with_a_nul_is_404(acme: Caller) -> None:
+    assert acme.ask("GET", "agents/%00").status == 404
+
+
+def test_a_request_without_a_key_learns_how_to_send_it(acme: Caller) -> None:
+    assert b"Authorization: Bearer KEY" in Caller().ask("GET", "memories").content
+
+
 def test_another_content_type_charset_or_encoding_is_415(runtime: Caller) -> None:
     types = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
     types.append("application/json; charset=utf-16")

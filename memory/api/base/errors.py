@@ -11,8 +11,8 @@ from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from drf_standardized_errors.formatter import ExceptionFormatter
 from drf_standardized_errors.handler import ExceptionHandler
-from rest_framework import status
-from rest_framework.exceptions import APIException, ErrorDetail, MethodNotAllowed, UnsupportedMediaType, ValidationError
+from rest_framework import exceptions, status
+from rest_framework.exceptions import APIException, ErrorDetail, ValidationError
 from rest_framework.response import Response
 
 from config import plain
@@ -41,9 +41,10 @@ _STATUS = {
     ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,
 }
 
-_FRAMEWORKS: dict[type[APIException], str] = {  # the framework's own messages repeat parts of the request
-    MethodNotAllowed: "This path does not allow this method.",
-    UnsupportedMediaType: "This path does not accept the type, charset or encoding of the body.",
+_FRAMEWORKS: dict[type[Exception], str] = {  # the framework's own messages repeat parts of the request
+    exceptions.MethodNotAllowed: "This path does not allow this method.",
+    exceptions.NotAuthenticated: "Send the header: Authorization: Bearer KEY",
+    exceptions.UnsupportedMediaType: "This path does not accept the type, charset or encoding of the body.",
 }
 _FILE = "The agent's memory file or vault cannot be used. The service's log says why."
 
@@ -86,7 +87,7 @@ class Handler(ExceptionHandler):
             return Unavailable()
         if isinstance(exc, ValidationError):
             exc.status_code = status.HTTP_422_UNPROCESSABLE_ENTITY
-        if isinstance(exc, MethodNotAllowed | UnsupportedMediaType):
+        if isinstance(exc, APIException) and type(exc) in _FRAMEWORKS:
             exc.detail = ErrorDetail(_FRAMEWORKS[type(exc)], exc.default_code)
         converted: Exception = super().convert_known_exceptions(exc)
         return converted

@@ -22,7 +22,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
 from rest_framework import serializers, status
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import APIException, ParseError, Throttled
+from rest_framework.exceptions import APIException, NotFound, ParseError, Throttled
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -198,6 +198,8 @@ class View(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
+        if "\0" in "".join(map(str, kwargs.values())):  # PostgreSQL refuses to look for it
+            raise NotFound
         limits = _limits(request)
         if not at_once.begin(dict.fromkeys(limits, settings.WEB_THREADS // 8)):
             require_client(request)
