@@ -103,7 +103,7 @@ def listed(name: str, default: list[str]) -> list[str]:
 def secret_key(name: str, folder: Path) -> str:
     """Django's secret key, from the variable or the key file."""
     try:
-        return _in_form(name, ".{32,}", "a random text of 32 or more characters") or read_key_file(folder, "django")
+        return _in_form(name, ".{50,}", "a random text of 50 or more characters") or read_key_file(folder, "django")
     except OSError as failure:
         advice = f"({failure.strerror}): {how_to_open(folder, 'django')}, or set {name}"
         raise ImproperlyConfigured(f"{folder / 'django'} cannot be read {advice}") from None
