@@ -170,10 +170,10 @@ def clusters(texts: Sequence[str]) -> list[list[int]]:
 
     Two texts are linked if their similarity is at least SIMILAR. The members of a cluster are linked
     directly or through other members. Texts are compared only if they share a rare word. Each text is compared with a
-    limited number of other texts. So the time is nearly proportional to the number of texts. In a large set of very
-    similar texts, some links may be missed.
+    limited number of other texts, and only its first 2,000 characters are compared. So the time is nearly proportional
+    to the number of texts. In a large set of very similar texts, some links may be missed.
     """
-    spelt = _encoded([_bag(text) for text in texts])
+    spelt = _encoded([_bag(text[:2_000]) for text in texts])
     distinct = sorted(set(spelt))
     links = _Links(len(distinct))
     for one, other in _candidates(distinct):

@@ -86,6 +86,11 @@ def test_clusters_join_similar_texts_only() -> None:
     assert clusters([]) == []
 
 
+def test_only_the_beginning_of_a_long_text_is_compared() -> None:
+    same = " ".join(f"word{number}" for number in range(300))
+    assert clusters([f"{same} {end * 500}" for end in ("some ", "other ")]) == [[0, 1]]
+
+
 @given(st.lists(st.sampled_from([*SAME, BASE, *sum(LOOK_ALIKES, ())]), max_size=20), st.randoms())
 @settings(max_examples=50, deadline=None)
 def test_the_order_of_the_texts_does_not_matter(texts: list[str], chance: random.Random) -> None:
