@@ -40,8 +40,7 @@ def limited(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponse
     def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         person = "person", request.user.pk
         if not begin({person: max(1, settings.WEB_THREADS // 4)}):
-            text = "You have too many requests at the same time. Wait a few seconds, and load the page again."
-            return HttpResponse(text, status=429, content_type="text/plain", headers={"Retry-After": "5"})
+            return HttpResponse("You have too many requests at once. Load the page again.", "text/plain", 429)
         try:
             return view(request, *args, **kwargs)
         finally:

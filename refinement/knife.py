@@ -25,7 +25,7 @@ from memory.policy import switches
 from memory.search import cache
 from memory.silo.silo import Silo
 from memory.writing import edits
-from refinement import ledger, limits, prompts, tools
+from refinement import ledger, limits, prompts, schedule, tools
 from refinement import session as sessions
 from refinement.effects import EFFECTS, CallContext, explain
 from refinement.errors import FloorReached, LimitReached, SessionEnded, UnknownSession
@@ -84,6 +84,7 @@ class Knife:
                 pass
             return self.call(name, arguments)
         except SessionEnded as ended:
+            sessions.close(self._session, Outcome.INCOMPLETE, schedule.MODEL_CHANGED)  # if it is still open
             return Result(ended.code, _refusal(ended) | _ENDED, is_over=True)
         except errors.MemoryDisabled as off:
             sessions.close(self._session, Outcome.INCOMPLETE, off.code)
@@ -97,7 +98,8 @@ class Knife:
             switches.require_on(agent)
             row = sessions.row_of(self._session).get()
             row.agent = agent
-            if row.outcome != Outcome.OPEN or row.lease_token != self._session.lease_token:
+            mine = Outcome.OPEN, self._session.lease_token, self._session.model
+            if (row.outcome, row.lease_token, agent.model) != mine:
                 raise SessionEnded("This refinement session has ended. Nothing was changed.")
             yield agent, row
 

@@ -28,7 +28,7 @@ from refinement.knife import Knife, Result
 from refinement.llm.base import MAX_OUTPUT_TOKENS, Message, Model, ModelError, Reply, Request, Usage
 from refinement.llm.catalog import open_model
 from refinement.models import Mode, Outcome, RefinementSession
-from refinement.schedule import DATABASE_FAILED, NOT_CONFIGURED, WORKER_STOPPED
+from refinement.schedule import DATABASE_FAILED, MODEL_CHANGED, NOT_CONFIGURED, WORKER_STOPPED
 
 log = structlog.get_logger("palimpsest.refinement")
 
@@ -89,7 +89,7 @@ def _work(session: RefinementSession, report: Report, failed: Callable[[DomainEr
     except MemoryDisabled as off:
         sessions.close(session, Outcome.INCOMPLETE, off.code)
     except SessionEnded:
-        pass  # closed by the Knife, or because its lease ran out
+        sessions.close(session, Outcome.INCOMPLETE, MODEL_CHANGED)  # if it is still open
     except DomainError as failure:  # an error of the model, or a broken seal
         failed(failure)
         is_configuration = isinstance(failure, ModelError) and failure.is_configuration

@@ -17,7 +17,8 @@ from refinement.models import Driver, Outcome, RefinementSession, held
 NOT_CONFIGURED = "model_not_configured"  # a reason of a session: the server's configuration has an error
 LEASE_EXPIRED, WORKER_STOPPED = "lease_expired", "worker_stopped"  # reasons of a session that nobody drives any more
 _OF_WORKERS = (LEASE_EXPIRED, WORKER_STOPPED)
-DATABASE_FAILED = "database_failed"  # a reason that is not a failure of the agent or its model
+# Reasons that are no failures of the agent or its model.
+DATABASE_FAILED, MODEL_CHANGED = _NO_FAILURES = "database_failed", "model_changed"
 FIRST_RETRY = timedelta(hours=1)
 LONGEST_RETRY = timedelta(days=7)
 _MOST_FAILURES = 10  # after that many, the cool-down is the longest
@@ -96,7 +97,7 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
     if agent.failures_in_a_row and session.driver == Driver.RUNTIME and not troubled:
         _keep_waiting(agent, now)  # the runtime's model is not the one that failed
         return
-    if session.reason != DATABASE_FAILED:
+    if session.reason not in _NO_FAILURES:
         agent.failures_in_a_row = agent.failures_in_a_row + 1 if troubled else 0
     agent.last_refined_at = now
     agent.quiet_until = agent.quiet_below_tokens = None
@@ -106,7 +107,7 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
     if troubled:
         # A worker died or was stopped. Later retries are not immediate, because the session itself may stop the worker.
         is_workers = session.driver == Driver.SERVER and session.reason in _OF_WORKERS
-        again = session.reason == DATABASE_FAILED or (agent.failures_in_a_row == 1 and is_workers)
+        again = session.reason in _NO_FAILURES or (agent.failures_in_a_row == 1 and is_workers)
         _wait(agent, now, timedelta() if again else retry_after(agent.failures_in_a_row))
         if again and session.trigger == DueReason.MANUAL:
             agent.due_reason = DueReason.MANUAL  # a person requested it, perhaps for a paused agent

@@ -25,8 +25,9 @@ SIMILAR = 0.75
 """Two texts are similar if at least this share of all their words is in both. The order does not matter."""
 
 # Limits of comparisons, so that the work for each memory is bounded.
-_SHARED_FEW = 12  # if a word is in at most this number of texts, compare each with each
-_NEIGHBOURS = 6  # for a more common word, compare each text only with this many next texts
+# If a word is in at most _SHARED_FEW texts, compare each with each. For a more common word, compare each text only with
+# the next _NEIGHBOURS texts.
+_SHARED_FEW, _NEIGHBOURS = 12, 6
 _RARE_LEAST, _RARE_MOST = 4, 16  # number of a text's rare words that are used to find similar texts
 
 

@@ -24,13 +24,15 @@ from memory.errors import (
 )
 from memory.models import Agent, AgentKey
 from refinement import backlog, gc, loop, probe, schedule, worker
-from refinement.llm.base import NoModel
+from refinement.llm.base import NoModel, Reply, ToolCall
+from refinement.llm.dedupe import Dedupe
 from refinement.models import Provider, Waiting
 from tests import refining
 from tests.access_requests import EVE, STEWARD, ask, granted, read, state
 from tests.conftest import OPERATOR, House
 from tests.queueing import work
 from tests.steps import ME, PERSON, entries, fresh, last_entry, problems, remember
+from tests.tampering import sql
 
 pytestmark = pytest.mark.database
 
@@ -143,6 +145,25 @@ def test_a_claim_ends_the_open_session(house: House) -> None:
     claim(house.ada)
     assert (held.row.outcome, held.row.reason) == ("incomplete", "claim")
     assert "has ended" in held.send("complete_refinement", {"summary": "x"})["error"]
+
+
+def test_a_session_that_sql_reopened_has_ended(house: House) -> None:
+    held = refining.opened(house.ada)
+    claim(house.ada)
+    sql("UPDATE refinement_refinementsession SET outcome = 'open', closed_at = NULL")
+    assert "has ended" in held.send("complete_refinement", {"summary": "x"})["error"]
+
+
+def test_a_session_ends_when_its_agent_gets_another_model(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    remember(house.ada, "tea", "coffee")
+
+    def reply(*_: Any) -> Any:
+        lifecycle.change(fresh(house.ada), ME, model="ollama/x")
+        return Reply("Done.", (ToolCall("1", "complete_refinement", {"summary": "Done."}),))
+
+    monkeypatch.setattr(Dedupe, "complete", reply)
+    session = loop.refine(fresh(house.ada), trigger="api")
+    assert (session.outcome, session.reason) == ("incomplete", "model_changed")
 
 
 def test_gc_says_that_no_model_is_set(house: House) -> None:
