@@ -148,12 +148,12 @@ def close(session: RefinementSession, outcome: str, reason: str = "", words: str
     """End a session. The same transaction writes the session's figures, an audit entry, a notice to the agent, and the
     agent's next due date.
 
-    `words` is a text that the agent's model wrote, for example a summary. If the session has already ended, nothing
-    changes.
+    `words` is a text that the agent's model wrote, for example a summary. If the session has already ended, or another
+    worker has its lease, nothing changes.
     """
     with edits.locked(session.agent) as agent:
         row = row_of(session).get()
-        if row.outcome == Outcome.OPEN:
+        if (row.outcome, row.lease_token) == (Outcome.OPEN, session.lease_token):
             end(agent, row, outcome, reason, words)
         return row
 
