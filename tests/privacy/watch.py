@@ -69,8 +69,9 @@ class Watch:
         self.attempt(act)
         assert len(self.errors) == before + 1, "it was allowed"
 
-    def leaks(self) -> list[Leak]:
-        sources = [*self._collected(), *kept()]
+    def leaks(self, *, stored: bool = True) -> list[Leak]:
+        """Where the marker is. Without `stored`, the database and the cache are not searched."""
+        sources = [*self._collected(), *(kept() if stored else ())]
         return [leak for where, value in sources for leak in leaks.find_in_value(value, self.marker, where)]
 
     def _collected(self) -> Iterator[tuple[str, str | bytes]]:
