@@ -25,10 +25,14 @@ def advisory_lock(number: int) -> None:
         _run("SELECT pg_advisory_xact_lock(%s)", [number])
 
 
-def one_snapshot() -> None:
-    """All queries of this transaction see the same state of the database. Call this before the first query."""
-    if connection.vendor == "postgresql" and not connection.savepoint_ids:
-        _run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+@contextmanager
+def one_snapshot() -> Iterator[None]:
+    """A transaction in which all queries see the same state of the database. Inside another transaction, the other
+    counts."""
+    with transaction.atomic():
+        if connection.vendor == "postgresql" and not connection.savepoint_ids:
+            _run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        yield
 
 
 def _run(statement: str, values: Sequence[Any] = ()) -> None:

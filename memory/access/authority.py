@@ -106,6 +106,7 @@ def _mac(secret: bytes, agent: Agent) -> bytes:
     # Empty values are left out. So a new column changes no signature.
     values = {name: _covered(value) for name in VALUES if (value := getattr(agent, name))}
     values |= {"agent": agent.pk, "seq": agent.audit_seq, "head": bytes(agent.audit_mac).hex()}
+    values["at"] = plain(agent.audit_at)
     values["has_silo"] = bool(agent.wrapped_key)
     return hmac.digest(secret, b"authority" + canonical(values).encode(), "sha256")
 

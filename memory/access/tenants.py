@@ -61,13 +61,14 @@ _ADVICE = {
 }
 
 
-def issue_key(slug: str, *, label: str = "") -> str:
-    """Issue a tenant key. Returns the key, which is not stored. Raises NotFound."""
-    tenant = Tenant.objects.filter(slug=slug).first()
-    if tenant is None:
-        raise NotFound(f"The tenant {slug} does not exist.")
-    prefix, mac, key = new_key(TenantKey, tenant.pk)
+def issue_key(slug: str, *, pk: int | None = None, label: str = "") -> str:
+    """Issue a key of the tenant with this name, and with this number if it is given: SQL can exchange names. Returns
+    the key, which is not stored. Raises NotFound."""
     with transaction.atomic():
+        tenant = Tenant.objects.select_for_update(no_key=True).filter(slug=slug).first()
+        if tenant is None or pk not in (None, tenant.pk):
+            raise NotFound(f"The tenant {slug} does not exist.")
+        prefix, mac, key = new_key(TenantKey, tenant.pk)
         TenantKey.objects.create(tenant=tenant, prefix=prefix, mac=mac, label=label)
         set_live(tenant.pk, prefix)
     return key

@@ -51,9 +51,9 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
         row = memberships.require_tenant(tenant.pk, by)
         if Membership.objects.filter(tenant=row, person__email=email).exists():
             raise AlreadyExists("A member of the tenant has this address. Change their role instead.")
-        earlier = Invitation.objects.filter(tenant=row, address=email, used_at=None)
+        earlier = Invitation.objects.filter(tenant=row, address=email)  # SQL may have set `used_at`
         replaced = list(earlier.values_list("prefix", flat=True))
-        earlier.delete()
+        earlier.filter(used_at=None).delete()
         prefix, secret = new_prefix(), secrets.token_urlsafe(_SECRET)
         invitation = Invitation(
             tenant=row, address=email, role=role, invited_by=by, prefix=prefix, made_at=timezone.now()
@@ -74,9 +74,8 @@ def withdraw(invitation: Invitation, by: Person) -> None:
     """Delete an invitation, unless it was used. Raises NotFound."""
     with transaction.atomic():
         memberships.require_tenant(invitation.tenant_id, by)
-        deleted, _ = Invitation.objects.filter(pk=invitation.pk, used_at=None).delete()
-        if deleted:
-            set_live(invitation.tenant_id, removed=[invitation.prefix])
+        Invitation.objects.filter(pk=invitation.pk, used_at=None).delete()
+        set_live(invitation.tenant_id, removed=[invitation.prefix])
 
 
 def look(token: str) -> Opened:

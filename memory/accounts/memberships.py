@@ -74,7 +74,7 @@ def _locked(membership: Membership, by: Person) -> Iterator[Membership]:
         row = (
             Membership.objects.select_related("person").filter(pk=membership.pk, tenant_id=membership.tenant_id).first()
         )
-        if row is None:
+        if row is None or row.person_id != membership.person_id:
             raise NotFound("No such membership.")
         yield row
 

@@ -97,7 +97,7 @@ class TenantKeyPage(KeyPage):
     @action(description="New key", url_path="new", permissions=["view"])
     def add_key(self, request: HttpRequest) -> HttpResponse:
         def save(values: dict[str, Any]) -> HttpResponse:
-            key = tenants.issue_key(values["tenant"].slug, label=values["label"])
+            key = tenants.issue_key(values["tenant"].slug, pk=values["tenant"].pk, label=values["label"])
             lines = ["Send the key with every request, in the header Authorization: Bearer KEY"]
             return secret_page(request, title="Tenant key", secret=key, lines=lines, back=self.list_url)
 

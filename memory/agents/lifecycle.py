@@ -17,7 +17,7 @@ from audit import guards
 from audit.models import ActorKind, AuditEntry, Change, Operation
 from audit.trail import Actor
 from audit.verify import chain
-from audit.waiting import advisory_lock
+from audit.waiting import advisory_lock, one_snapshot
 from memory.access import authority, tenants
 from memory.access.authentication import new_key
 from memory.agents import due_dates, prompts
@@ -35,6 +35,7 @@ FILES = ("memory_path", "vault_path")  # paths on disk, which need the consent o
 TOKENS = ("budget_tokens", "target_tokens")
 MAX_INT = 2**31 - 1  # the largest value of an integer column
 MAX_CONTEXT = 2_000_000  # the largest limit for the log tokens that gc sends to the model
+MOST_KEYS = 50  # of an agent; a claim ends them in one transaction
 MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
 MIN_INTERVAL, MAX_INTERVAL = timedelta(hours=1), timedelta(days=3_652)  # between refinements; up to ten years
 
@@ -168,6 +169,8 @@ def issue_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     """Issue another API key of the agent, for the agent's side. Returns the key, which is not stored."""
     with edits.locked(agent) as row:
         edits.require_key(row)
+        if len(row.live_keys.split()) >= MOST_KEYS:
+            raise Invalid("label", f"cannot get a key: the agent already has {MOST_KEYS}. Revoke one first")
         return _issue_key(row, actor, label)
 
 
@@ -177,7 +180,7 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     A silo is in use if it has ever had a memory, or if the agent's side has issued a key. If a silo is in use, only the
     agent's side can issue keys. Raises AgentConsentRequired.
     """
-    with edits.locked(agent) as row:
+    with one_snapshot(), edits.locked(agent) as row:
         # This reads the trail, because SQL can change the rows of AgentKey. A view could hide entries of the trail.
         issued = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.KEY_ISSUED)
         its_own = issued.filter(actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD))
@@ -194,7 +197,7 @@ def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
         key = AgentKey.objects.filter(agent_id=row.pk, prefix=prefix).first()
         if key is None:
             raise NotFound("The agent has no key with this prefix.")
-        if key.revoked_at is None:
+        if key.revoked_at is None or prefix in row.live_keys.split():  # SQL may have set the date
             if row.live_keys == prefix:
                 raise AgentConsentRequired("This is the agent's last key. Only its side can end it: suspend its keys.")
             with edits.begin(row, Operation.KEY_REVOKED, actor, is_notice=True) as edit:

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from django.db import transaction
-
 from audit import guards
 from audit.models import AuditEntry, Operation
 from audit.trail import Actor
@@ -25,8 +23,7 @@ def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
 
     Raises TrailChanged if the trail was altered, and the errors of a silo that cannot be opened.
     """
-    with transaction.atomic():
-        one_snapshot()
+    with one_snapshot():
         [wrapped] = Agent.objects.select_for_update().filter(pk=pk).values_list("wrapped_key", flat=True)
         if any(chain(pk, label)):
             raise TrailChanged(_WITH_TRAIL.format(label, label))

@@ -7,7 +7,9 @@ from rest_framework.exceptions import NotFound
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 
+from config import at_once
 from memory.api import consent, memories, recording, rules, transfer
+from memory.api.base.schema import OnceGenerator
 from memory.api.base.views import View
 
 
@@ -51,7 +53,7 @@ urlpatterns = [
     path("import/<int:number>", transfer.ImportState.as_view()),
     path("schema", RedirectView.as_view(pattern_name="schema")),
     path("docs", RedirectView.as_view(pattern_name="docs")),
-    path("schema/", SpectacularAPIView.as_view(**_OPEN), name="schema"),
+    path("schema/", at_once.limited(SpectacularAPIView.as_view(generator_class=OnceGenerator, **_OPEN)), name="schema"),
     # This view serves its script as a separate file, because the Content-Security-Policy allows no script in a page.
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema", **_OPEN), name="docs"),
     re_path("", UnknownPath.as_view()),

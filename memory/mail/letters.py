@@ -116,7 +116,9 @@ MOST_A_DAY = 50  # changes of an agent in 24 hours that its steward is informed 
 
 def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:
     """The code for a new key, if the entry lifts the suspension of the keys. Nobody gets the code by their own act."""
-    if agent.keys_lifted_at is None or not entry.detail.get("changed", {}).get("keys_lifted_at"):
+    if not entry.detail.get("changed", {}).get("keys_lifted_at"):
+        return ""
+    if agent.keys_lifted_at is None or entry.at < agent.keys_lifted_at:  # the entry of an earlier lift
         return ""
     if address != agent.steward or same_address(address, entry.actor_label) or are_printed():
         return ""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from django.core import mail
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import Client
 
 from config import at_once
@@ -51,6 +51,7 @@ def test_one_thread_writes_for_an_agent_at_a_time(ada: Agent, bob: Agent) -> Non
     def write(agent: Agent) -> None:
         remember(agent, "A memory.")
         done.append(agent.slug)
+        connection.close()
 
     with edits._turns[ada.pk % len(edits._turns)]:
         threads = [Thread(target=write, args=(agent,)) for agent in (ada, bob)]

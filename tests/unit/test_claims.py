@@ -16,6 +16,7 @@ from memory.consent.claims import Claim
 from memory.errors import (
     AgentConsentRequired,
     AuthorityBroken,
+    Invalid,
     InvalidLink,
     KeyRejected,
     KeySuspended,
@@ -164,6 +165,23 @@ def test_a_session_ends_when_its_agent_gets_another_model(house: House, monkeypa
     monkeypatch.setattr(Dedupe, "complete", reply)
     session = loop.refine(fresh(house.ada), trigger="api")
     assert (session.outcome, session.reason) == ("incomplete", "model_changed")
+
+
+def test_a_key_that_sql_marked_as_revoked_ends_with_a_claim(house: House) -> None:
+    lifecycle.issue_key(house.ada, ME)
+    stolen = AgentKey.objects.filter(prefix=prefix_of(house.ada_key))
+    stolen.update(revoked_at=timezone.now())
+    claim(house.ada)
+    stolen.update(revoked_at=None)
+    with pytest.raises(KeyRejected):
+        either_key(house.ada_key)
+
+
+def test_an_agent_has_a_limited_number_of_keys(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "MOST_KEYS", 2)
+    lifecycle.issue_key(house.ada, ME)
+    with pytest.raises(Invalid):
+        lifecycle.issue_key(house.ada, ME)
 
 
 def test_gc_says_that_no_model_is_set(house: House) -> None:

@@ -258,6 +258,24 @@ def test_two_exchanged_names_of_tenants_give_no_key(house: House) -> None:
     assert {each.agent for each in roles.problems()} == {"acme", "globex"}
 
 
+def test_a_key_is_issued_only_for_the_tenant_that_was_chosen(house: House) -> None:
+    with pytest.raises(NotFound):
+        tenants.issue_key("globex", pk=house.ada.tenant_id)
+
+
+@pytest.mark.postgresql
+def test_an_operator_in_place_of_postgresqls_is_named(db: None) -> None:
+    sql("CREATE FUNCTION public.lies(varchar, varchar) RETURNS boolean LANGUAGE sql AS 'SELECT true'")
+    sql("CREATE OPERATOR public.= (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = public.lies)")
+    assert guards.unexpected() == ["function lies of somebody", "operator = of somebody"]
+
+
+def test_the_date_of_the_last_entry_is_signed(house: House) -> None:
+    Agent.objects.filter(pk=house.ada.pk).update(audit_at="2100-01-01T00:00:00Z")
+    with pytest.raises(AuthorityBroken):
+        authority.require(fresh(house.ada))
+
+
 def test_a_schedule_for_other_workers_is_removed_and_made_again(db: None) -> None:
     queue.keep_schedules()
     Schedule.objects.update(cluster="x", minutes=9_999)

@@ -1,8 +1,10 @@
 """The OpenAPI schema: every operation with its examples, its links and the errors that it may return."""
 
 import re
-from typing import Any, Literal
+from threading import Lock
+from typing import Any, ClassVar, Literal
 
+from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiExample
 from rest_framework import serializers
@@ -49,6 +51,21 @@ def add_tags(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 def _first_part(path: str) -> str:
     return path.removeprefix("/api/v1/").split("/")[0]
+
+
+_making = Lock()
+
+
+class OnceGenerator(SchemaGenerator):
+    """Makes the schema once in each process. It takes half a second, and two threads cannot do it at the same time."""
+
+    made: ClassVar[dict[str, Any]] = {}
+
+    def get_schema(self, request: Any = None, public: bool = False) -> dict[str, Any]:
+        with _making:
+            if not self.made:
+                self.made.update(super().get_schema(request, public))  # type: ignore[no-untyped-call]
+        return self.made
 
 
 class Schema(AutoSchema):

@@ -53,6 +53,7 @@ CHALLENGE = 'Bearer realm="palimpsest"'  # sent with every 401 (RFC 6750, sectio
 MAX_HEADER = 200  # characters of Authorization; a key has 60
 WINDOW = 60  # seconds
 KEPT = timedelta(days=1)  # how long an Idempotency-Key is remembered
+LARGE_BODY = 200_000  # bytes
 MAX_KEY = 200  # characters of an Idempotency-Key
 
 IDEMPOTENCY_KEY = OpenApiParameter(
@@ -172,6 +173,13 @@ def _limits(request: Request) -> dict[object, int]:
     return {sender: half}
 
 
+def _limit_of_body(request: Request) -> dict[object, int]:
+    """How many large bodies of a tenant are worked on at the same time. To parse one takes a second."""
+    is_large = "Transfer-Encoding" in request.headers or int(request.META.get("CONTENT_LENGTH") or 0) > LARGE_BODY
+    tenant = request.auth.agent.tenant_id if isinstance(request.auth, AgentKey) else 0
+    return {("bodies", tenant): 2} if is_large else {}
+
+
 class View(APIView):
     """The base view. It refuses every request unless a subclass overrides `check_permissions`."""
 
@@ -200,8 +208,8 @@ class View(APIView):
         super().initial(request, *args, **kwargs)
         if "\0" in "".join(map(str, kwargs.values())):  # PostgreSQL refuses to look for it
             raise NotFound
-        limits = _limits(request)
-        if not at_once.begin(dict.fromkeys(limits, settings.WEB_THREADS // 8)):
+        limits = _limits(request) | _limit_of_body(request)
+        if not at_once.begin({sender: min(most, settings.WEB_THREADS // 8) for sender, most in limits.items()}):
             require_client(request)
             if not at_once.begin(limits):
                 raise Throttled(1)
