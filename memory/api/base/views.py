@@ -168,16 +168,14 @@ def _limits(request: Request) -> dict[object, int]:
     """How many requests of an agent, a tenant, or an address with a recovery code may run at the same time."""
     key, half = request.auth, max(1, settings.WEB_THREADS // 2)
     if isinstance(key, AgentKey):
-        return {("agent", key.agent_id): half, ("tenant", key.agent.tenant_id): half + half // 2}
-    sender = ("tenant", key.tenant_id) if isinstance(key, TenantKey) else ("address", client_address(request))
-    return {sender: half}
-
-
-def _limit_of_body(request: Request) -> dict[object, int]:
-    """How many large bodies of a tenant are worked on at the same time. To parse one takes a second."""
-    is_large = "Transfer-Encoding" in request.headers or int(request.META.get("CONTENT_LENGTH") or 0) > LARGE_BODY
-    tenant = request.auth.agent.tenant_id if isinstance(request.auth, AgentKey) else 0
-    return {("bodies", tenant): 2} if is_large else {}
+        sender: object = ("tenant", key.agent.tenant_id)
+        limits: dict[object, int] = {("agent", key.agent_id): half, sender: half + half // 2}
+    else:
+        sender = ("tenant", key.tenant_id) if isinstance(key, TenantKey) else ("address", client_address(request))
+        limits = {sender: half}
+    if "Transfer-Encoding" in request.headers or int(request.META.get("CONTENT_LENGTH") or 0) > LARGE_BODY:
+        limits["bodies", sender] = 2  # parsing one takes a second
+    return limits
 
 
 class View(APIView):
@@ -208,7 +206,7 @@ class View(APIView):
         super().initial(request, *args, **kwargs)
         if "\0" in "".join(map(str, kwargs.values())):  # PostgreSQL refuses to look for it
             raise NotFound
-        limits = _limits(request) | _limit_of_body(request)
+        limits = _limits(request)
         if not at_once.begin({sender: min(most, settings.WEB_THREADS // 8) for sender, most in limits.items()}):
             require_client(request)
             if not at_once.begin(limits):
