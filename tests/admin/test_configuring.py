@@ -152,7 +152,7 @@ BAD_PROPOSALS = [
     ({}, "changes nothing"),
     ({"model": "gpt"}, "provider/name"),
     ({"model": "\0"}, "Null characters"),
-    ({"model": ""}, "Must have 1 to 200 characters"),
+    ({"model": ""}, "Must have 1 to 200 of these"),
     ({"steward": "a%b.test@c.test"}, "plain email address"),
     ({"memory_path": "/etc/passwd"}, "Must be under"),
     ({"memory_path": "../globex/bob.md"}, "Must be under"),

@@ -10,7 +10,7 @@ from audit.trail import Actor, Draft
 from memory.models import Agent
 from memory.writing import operations
 from tests import steps
-from tests.steps import ME, last_entry, remember
+from tests.steps import ME, fresh, last_entry, remember, signed_update
 
 pytestmark = pytest.mark.database
 
@@ -27,8 +27,8 @@ def test_an_entry_outside_a_transaction_is_refused() -> None:
 
 @pytest.mark.parametrize("before", [datetime(2999, 1, 1, tzinfo=UTC), NOW])
 def test_an_entrys_time_is_never_before_the_last_one(ada: Agent, before: datetime) -> None:
-    Agent.objects.filter(pk=ada.pk).update(audit_at=before)
-    remember(ada, "tea")
+    signed_update(Agent.objects.filter(pk=ada.pk), audit_at=before)
+    remember(fresh(ada), "tea")
     assert last_entry(ada).at >= before
     assert (last_entry(ada).at == before) == (before != NOW)
 
