@@ -110,7 +110,7 @@ def unexpected() -> list[str]:
             if "pg_catalog" in cursor.fetchone()[0]:  # PostgreSQL's own functions may be replaced
                 found.add("a search_path with pg_catalog on the database or the role")
             cursor.execute(_PG_MADE)
-            found |= {f"{what} {name} of somebody" for what, name in cursor.fetchall() if name not in _pg_functions()}
+            found |= {f"unknown {what} {name}" for what, name in cursor.fetchall() if name not in _pg_functions()}
     return sorted(found - {f"trigger {name} on {table}" for name, table in triggers()})
 
 
@@ -183,8 +183,8 @@ _PG_ATTACHED = """
             WHERE relname = 'audit_auditentry' AND current_setting('session_replication_role') <> 'origin'
     ) AS each ON each.oid = c.oid WHERE pg_table_is_visible(c.oid)
 """
-# Operators and functions that no extension made. One for exactly the types of a column is used in place of PostgreSQL's
-# own. So this query names the schema of everything that it uses.
+# Operators and functions that belong neither to PostgreSQL nor to an extension. If an operator is for exactly the types
+# of its arguments, PostgreSQL prefers it to its own. So this query names the schema of all that it uses.
 _PG_MADE = " UNION ALL ".join(
     f"""
     SELECT '{what}', {name} FROM pg_catalog.pg_{table} WHERE oid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid

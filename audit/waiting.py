@@ -27,8 +27,8 @@ def advisory_lock(number: int) -> None:
 
 @contextmanager
 def one_snapshot() -> Iterator[None]:
-    """A transaction in which all queries see the same state of the database. Inside another transaction, the other
-    counts."""
+    """A transaction in which all queries see the same state of the database. Inside another transaction, its
+    setting counts."""
     with transaction.atomic():
         if connection.vendor == "postgresql" and not connection.savepoint_ids:
             _run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

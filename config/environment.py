@@ -90,7 +90,7 @@ def email(name: str) -> dict[str, Any]:
     if url.lower().startswith("filemail:///") and found.get("EMAIL_FILE_PATH"):  # the parser drops the slash
         found["EMAIL_FILE_PATH"] = "/" + found["EMAIL_FILE_PATH"].lstrip("/")
     is_sent = found.get("EMAIL_BACKEND", "").endswith(".smtp.EmailBackend")
-    if not found or found.pop("OPTIONS", None) or (is_sent and not found["EMAIL_HOST"]):
+    if not found or found.pop("OPTIONS", None) or is_sent != bool(found.get("EMAIL_HOST")):
         raise ImproperlyConfigured(f"{name} {_MAIL_ADVICE}")
     found.pop("EMAIL_FILE_PATH" if is_sent else "", None)
     return {setting: value for setting, value in found.items() if setting.startswith("EMAIL_") and value}

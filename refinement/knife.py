@@ -79,8 +79,8 @@ class Knife:
         try:
             with self._locked() as (agent, row):
                 return _carry_out(agent, row, name, arguments)
-        except cache.Behind:
-            with cache.reader(self._session.agent):  # updates the index
+        except cache.Behind as behind:
+            with cache.reader(behind.args[0]):  # updates the index
                 pass
             return self.call(name, arguments)
         except SessionEnded as ended:
@@ -162,8 +162,8 @@ def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | No
                 digest = Silo.for_agent(locked).digest(reply, "reply").hex() if reply else ""
                 return _carry_out(locked, row, tool, arguments, digest)
             sessions.end(locked, row, Outcome.INCOMPLETE, errors.MemoryDisabled.code)
-    except cache.Behind:
-        with cache.reader(agent):  # updates the index
+    except cache.Behind as behind:
+        with cache.reader(behind.args[0]):  # updates the index
             pass
         return call(agent, number, tool, arguments, reply=reply)
     raise errors.MemoryDisabled  # outside the transaction, which has ended the session

@@ -165,12 +165,13 @@ _ADVICE = {
 }
 
 
-def issue_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
-    """Issue another API key of the agent, for the agent's side. Returns the key, which is not stored."""
+def issue_key(agent: Agent, actor: Actor, *, label: str = "", is_claim: bool = False) -> str:
+    """Issue another API key of the agent, for the agent's side. Returns the key, which is not stored. Raises Invalid if
+    the agent has MOST_KEYS keys, except in a claim, which then revokes the other keys."""
     with edits.locked(agent) as row:
         edits.require_key(row)
-        if len(row.live_keys.split()) >= MOST_KEYS:
-            raise Invalid("label", f"cannot get a key: the agent already has {MOST_KEYS}. Revoke one first")
+        if not is_claim and len(row.live_keys.split()) >= MOST_KEYS:
+            raise Invalid("key", f"cannot be issued: the agent has {MOST_KEYS} keys. Revoke one first")
         return _issue_key(row, actor, label)
 
 

@@ -70,7 +70,7 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim
     for request in ended:
         requests.end(row, request, _ENDS[request.state], actor)
     earlier = row.live_keys.split()
-    key = lifecycle.issue_key(row, actor, label=label)
+    key = lifecycle.issue_key(row, actor, label=label, is_claim=True)
     for prefix in earlier:
         lifecycle.revoke_key(row, prefix, actor)
     empty: dict[str, object] = {name: b"" if name in prompts.NAMES else "" for name in CLEARED if name not in keep}

@@ -86,9 +86,10 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     if not address:
         return "no_steward"
     today = AuditEntry.objects.filter(agent_id=agent_id, operation__in=_NOTICED, at__gt=entry.at - timedelta(days=1))
-    if today.filter(seq__lt=seq).count() >= MOST_A_DAY:  # so that nobody can use the service to flood a mailbox
-        return "too_many"
     changes, code = _changes(entry), _recovery(agent, entry, address)
+    if not code and today.filter(seq__lt=seq).count() >= MOST_A_DAY:  # nobody can use the service to flood a mailbox
+        log.warning("letter not sent: too many changes in a day", agent=agent_id, seq=seq)
+        return "too_many"
     body = (
         f"You receive this mail because you are the steward of the agent {agent.label}. This has changed:\n\n"
         + "".join(f"- {line}\n" for line in changes)

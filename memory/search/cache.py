@@ -34,7 +34,8 @@ class _Held:
 
 
 class Behind(Exception):
-    """Error: The index lacks so many changes that `reader` must add them before the agent is locked."""
+    """Error: The index lacks so many changes that `reader` must add them before the agent is locked. The argument is
+    the agent, as it was when it was locked."""
 
 
 class _Edited(local):
@@ -86,12 +87,17 @@ def forget(agent_id: int | None = None) -> None:
             del _held[place]
 
 
+def _is_edited(agent: Agent) -> bool:
+    """Whether the present transaction has edited the agent's memories."""
+    edited_in = _edited.blocks.get(agent.pk)
+    return edited_in is not None and edited_in is _block()
+
+
 MOST_WHILE_LOCKED = 500  # changed memories; 30,000 take half a minute
 
 
 def _hold(agent: Agent) -> _Held:
-    edited_in = _edited.blocks.get(agent.pk)
-    if edited_in is not None and edited_in is _block():
+    if _is_edited(agent):
         return _Held(Index(agent.language))
     place = (agent.pk, bytes(agent.wrapped_key), agent.language)
     with _lock:
@@ -121,8 +127,8 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
     pending = changed.count()
     if held.seen and not pending:
         return True
-    if agent.is_locked and pending > MOST_WHILE_LOCKED:
-        raise Behind
+    if agent.is_locked and pending > MOST_WHILE_LOCKED and not _is_edited(agent):
+        raise Behind(agent)
     silo = Silo.for_agent(agent)
     seen = held.seen
     with streamed(changed.order_by("version").values_list(*_COLUMNS, named=True), _ROWS) as rows:

@@ -173,8 +173,8 @@ class Edit:
 
 
 _locking = bulk.Prepared(lambda: Agent.objects.select_for_update().filter(pk=0))
-# One thread of a process writes for an agent at a time. SQLite serves waiting writers in no order: without these locks,
-# an agent with 16 writers makes other agents wait up to 6 seconds.
+# On SQLite, one thread of a process writes for an agent at a time. SQLite serves waiting writers in no order: without
+# these locks, an agent with 16 writers makes other agents wait up to 6 seconds.
 _turns = [Lock() for _ in range(256)]
 _locked_here: ContextVar[frozenset[int]] = ContextVar("locked agents", default=frozenset())
 
@@ -188,13 +188,15 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
     longer than `seconds` for the lock.
     """
     # Without a transaction no row is locked, even if an interrupt left `is_locked` true.
-    is_open = transaction.get_connection().in_atomic_block
+    database = transaction.get_connection()
+    is_open = database.in_atomic_block
     if is_open and agent.is_locked:
         yield agent
         return
     if is_open and agent.pk in _locked_here.get():
         raise RuntimeError("This agent is already locked. Pass on the row that `locked` yields.")
-    with nullcontext() if is_open else _turns[agent.pk % len(_turns)], transaction.atomic():
+    has_turn = is_open or database.vendor != "sqlite"
+    with nullcontext() if has_turn else _turns[agent.pk % len(_turns)], transaction.atomic():
         if seconds is not None:
             wait_at_most(seconds)
         rows = _locking(agent.pk)

@@ -260,6 +260,16 @@ def test_one_agent_cannot_occupy_all_threads(runtime: Caller, house: House, sett
     assert runtime.get("memories").status == 200
 
 
+def test_a_tenant_has_two_large_bodies_at_a_time(runtime: Caller, house: House) -> None:
+    bodies = "bodies", ("tenant", house.ada.tenant_id)
+    assert all(at_once.begin({bodies: 2}) for _ in range(2))
+    large = b'{"content": "x"}'.ljust(300_000)
+    assert runtime.ask("POST", "memories", raw=large, kind="application/json").status == 429
+    assert Caller(house.bob_key).ask("POST", "memories", raw=large, kind="application/json").status == 201
+    at_once.end([bodies, bodies])
+    assert runtime.ask("POST", "memories", raw=large, kind="application/json").status == 201
+
+
 def test_the_agents_of_one_tenant_cannot_occupy_all_threads(runtime: Caller, house: House, settings: Any) -> None:
     settings.WEB_THREADS, tenant = 9, ("tenant", house.ada.tenant_id)
     for _ in range(6):

@@ -18,7 +18,7 @@ BAD_DATABASES = (
 )
 BAD_MAIL = (
     *("s3cret", "http://u:s3cret@h", "smtp://"),
-    *("smtp://u:s3cret@h:port", "smtp://u:s3cret@h:99999", "smtp://h?x=s3cret"),
+    *("smtp://u:s3cret@h:port", "smtp://u:s3cret@h:99999", "smtp://h?x=s3cret", "filemail://s3cret/path"),
 )
 
 # A variable, the function that reads it, and values that it refuses.

@@ -27,7 +27,9 @@ from tests.steps import ME, remember
 pytestmark = pytest.mark.database
 
 
-def test_a_session_builds_the_index_before_it_locks_the_agent(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_builds_the_index_before_it_locks_the_agent(
+    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     remember(ada, "Ana lives in Bern.", "Ana has a dog.", "Ana plays chess.")
     session = sessions.open_session(ada, trigger="api", driver=Driver.RUNTIME)
     monkeypatch.setattr(cache, "MOST_WHILE_LOCKED", 2)
@@ -41,6 +43,11 @@ def test_a_session_builds_the_index_before_it_locks_the_agent(ada: Agent, monkey
     monkeypatch.setattr(cache, "_document", note)
     result = knife.call(ada, session.number, "search_memories", {"query": "dog"})
     assert (result.code, len(result.answer["found"]), built) == ("ok", 1, {False})
+
+    server = sessions.open_session(bob, trigger="api")
+    remember(bob, "Bob has a dog.", "Bob has a cat.", "Bob has a cow.")
+    lifecycle.change(bob, ME, language="german")  # the session has an older copy of the agent
+    assert knife.Knife(server).call("search_memories", {"query": "cat"}).code == "ok"
 
 
 @pytest.mark.own_database

@@ -23,6 +23,7 @@ from memory.errors import (
     NotGranted,
     NotOpen,
 )
+from memory.mail import letters
 from memory.models import Agent, AgentKey
 from refinement import backlog, gc, loop, probe, schedule, worker
 from refinement.llm.base import NoModel, Reply, ToolCall
@@ -182,6 +183,7 @@ def test_an_agent_has_a_limited_number_of_keys(house: House, monkeypatch: pytest
     lifecycle.issue_key(house.ada, ME)
     with pytest.raises(Invalid):
         lifecycle.issue_key(house.ada, ME)
+    assert is_key_of(fresh(house.ada), claim(house.ada).key), "a claim always works"
 
 
 def test_gc_says_that_no_model_is_set(house: House) -> None:
@@ -289,6 +291,19 @@ def test_a_claimed_silo_needs_a_code_after_the_suspension(house: House) -> None:
     assert is_key_of(house.ada, claims.recover(claimed.recovery_code).key)
     operations = [entry.operation for entry in entries(house.ada) if entry.actor_label == PERSON.label]
     assert (operations, problems(house.ada)) == (["agent_changed"] * 2, [])
+
+
+def test_the_letter_of_an_earlier_lift_has_no_code(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    lifecycle.change(fresh(house.ada), ME, steward=STEWARD.label)
+    monkeypatch.setattr(letters, "MOST_A_DAY", 0)  # does not apply to a code
+    suspend(house.ada, lift=True)
+    earlier = last_entry(house.ada).seq
+    assert len(steward_codes()) == 1
+    suspend(house.ada, lift=True)
+    mail.outbox.clear()
+    monkeypatch.setattr(letters, "MOST_A_DAY", 50)
+    assert letters.send(house.ada.pk, earlier, letters.BEFORE) == "sent"
+    assert "With this code" not in mail.outbox[0].body
 
 
 def test_the_steward_gets_a_code_when_the_suspension_is_lifted(house: House, time_machine: Any) -> None:

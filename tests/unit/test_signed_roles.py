@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from config.keyfiles import new_key, read_key_file
 from memory.access import tenants
 from memory.access.authentication import either_key, prefix_of
 from memory.access.roles import Action, live_prefixes, manages, may, tenant_ids
 from memory.accounts import invitations, memberships, people
-from memory.errors import InvalidLink, KeyRejected, NotAllowed
+from memory.errors import InvalidLink, KeyRejected, NotAllowed, NotFound
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
 from tests.commands.calling import run
 from tests.members import join
@@ -99,6 +100,27 @@ def test_a_removed_membership_cannot_be_put_back_alone(acme: Tenant, ann: Person
         before.save()
         assert allowed(eve, acme) == set()
         assert any("acme a membership was changed" in problem for problem in named())
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_an_invitation_that_sql_marked_as_used_is_ended(acme: Tenant, ann: Person, is_replaced: bool) -> None:
+    token = invitations.invite(acme, "lee@acme.test", Role.OWNER, ann)
+    hidden = Invitation.objects.filter(pk=Invitation.objects.get().pk)
+    hidden.update(used_at=timezone.now())
+    if is_replaced:
+        invitations.invite(acme, "lee@acme.test", Role.ADMIN, ann)
+    else:
+        invitations.withdraw(hidden.get(), ann)
+    hidden.update(used_at=None)
+    with pytest.raises(InvalidLink):
+        invitations.look(token)
+
+
+def test_a_role_is_changed_only_for_the_person_that_was_shown(acme: Tenant, ann: Person, eve: Person) -> None:
+    shown = Membership.objects.get(person=ann, tenant=acme)
+    shown.person = eve  # SQL has exchanged the numbers of two memberships since then
+    with pytest.raises(NotFound):
+        memberships.change_role(shown, Role.ADMIN, Person.objects.create_user("root@s.test", is_superuser=True))
 
 
 def test_a_tenant_key_or_invitation_cannot_be_put_back(acme: Tenant, ann: Person) -> None:
