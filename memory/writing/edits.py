@@ -8,7 +8,7 @@ edit writes nothing.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -188,15 +188,13 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
     longer than `seconds` for the lock.
     """
     # Without a transaction no row is locked, even if an interrupt left `is_locked` true.
-    database = transaction.get_connection()
-    is_open = database.in_atomic_block
+    is_open = transaction.get_connection().in_atomic_block
     if is_open and agent.is_locked:
         yield agent
         return
     if is_open and agent.pk in _locked_here.get():
         raise RuntimeError("This agent is already locked. Pass on the row that `locked` yields.")
-    has_turn = is_open or database.vendor != "sqlite"
-    with nullcontext() if has_turn else _turns[agent.pk % len(_turns)], transaction.atomic():
+    with _transaction(agent):
         if seconds is not None:
             wait_at_most(seconds)
         rows = _locking(agent.pk)
@@ -216,6 +214,18 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
         finally:
             row.is_locked = False
             _locked_here.reset(token)
+
+
+@contextmanager
+def _transaction(agent: Agent) -> Iterator[None]:
+    """A transaction in the agent's turn. The turn ends before the tasks after the commit, such as files of the vault."""
+    database = transaction.get_connection()
+    with ExitStack() as turn:
+        if not database.in_atomic_block and database.vendor == "sqlite":
+            turn.enter_context(_turns[agent.pk % len(_turns)])
+        with transaction.atomic():
+            transaction.on_commit(turn.close)
+            yield
 
 
 @contextmanager

@@ -152,6 +152,7 @@ def test_a_file_that_cannot_be_removed_from_its_old_place_is_removed_later(ada: 
 def change_during_a_write(ada: Agent, change: Callable[[], Any]) -> None:
     """Store a memory. Another thread makes the change while the memory's file is written."""
     threads: list[threading.Thread] = []
+    waits: list[bool] = []
     real = layout.add
 
     def change_and_close() -> None:
@@ -167,11 +168,13 @@ def change_during_a_write(ada: Agent, change: Callable[[], Any]) -> None:
             threads[0].start()
             while fresh(ada).audit_seq == before and time.monotonic() < until:
                 time.sleep(0.01)
+            waits.append(fresh(ada).audit_seq == before)
         real(*args, **values)
 
     with mock.patch.object(layout, "add", side_effect=add):
         remember(fresh(ada), "Moss is green.", category="behavioral")
     threads[0].join()
+    assert waits == [False], "the change did not wait for the file"
 
 
 def store_many(agent: Agent, *texts: str, category: str = "technical", **values: Any) -> None:
