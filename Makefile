@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 16
 
-demo: $(VENV)/.runtime ## an agent refines 200 memories in a few seconds, without network
+demo: $(VENV)/.runtime ## an agent refines 211 memories in a few seconds, without network
 	@rm -rf var/demo
 	@env -i PATH="$$PATH" HOME="$$HOME" TERM="$$TERM" LANG=C.UTF-8 VAR_DIR=var/demo $(MANAGE) demo
 

@@ -275,9 +275,7 @@ class Conflict(MemoryFault):
         first = list(self.conflicts.items())[:MAX_LISTED]
         listed = "; ".join(f"memory {number} (entries: {', '.join(map(str, seqs))})" for number, seqs in first)
         more = f" and {len(self.conflicts) - MAX_LISTED:,} more" if len(self.conflicts) > MAX_LISTED else ""
-        super().__init__(
-            f"Later entries changed the same memories: {listed}{more}. Skip these memories, or force the rollback."
-        )
+        super().__init__(f"Later entries changed the same memories: {listed}{more}. Skip them, or force the rollback.")
 
 
 class AlreadyRequested(MemoryFault):

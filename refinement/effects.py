@@ -180,9 +180,7 @@ def _promote(call: CallContext, wanted: tools.PromoteMemory) -> None:
 def _decline(call: CallContext, wanted: tools.DeclineRefinement) -> None:
     row = call.session
     if row.changes or row.protected or row.promoted:
-        raise BadCall(
-            "A session can be declined only before its first edit. Call complete_refinement instead.", "too_late"
-        )
+        raise BadCall("A session can be declined only before its first edit. Call complete_refinement.", "too_late")
     call.ends = Outcome.DECLINED, "", " ".join(wanted.reason.split())
 
 

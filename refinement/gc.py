@@ -141,9 +141,7 @@ def _require_model(agent: Agent, agent_log: Log, model: str, options: Options) -
     if (key := _KEYS.get(provider)) and not getattr(settings, key):
         raise GcFailed(f'API key for provider "{provider}" is not configured (set {key})', MODEL)
     if options.model and not agent_log.is_file and not options.may_choose_model(agent):
-        raise GcFailed(
-            "--model sends a silo's content to another model: set PALIMPSEST_AGENT_KEY to the agent's key", USAGE
-        )
+        raise GcFailed("--model sends content to another model: set PALIMPSEST_AGENT_KEY to the agent's key", USAGE)
 
 
 def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:

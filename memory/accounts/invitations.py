@@ -176,9 +176,8 @@ def _checked(address: str) -> str:
         validate_email(email)
     except (ValidationError, UnicodeError):
         email = ""
-    if len(email) > MAX_ADDRESS or not letters.is_plain(
-        email
-    ):  # because mail to stewards shows the address without quotes
+    # Mail to stewards shows the address without quotes.
+    if len(email) > MAX_ADDRESS or not letters.is_plain(email):
         raise Invalid("address", letters.ADVICE)
     return email
 

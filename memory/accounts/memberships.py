@@ -71,9 +71,8 @@ def _locked(membership: Membership, by: Person) -> Iterator[Membership]:
     """Lock the tenant, and read the membership again. So two owners cannot remove each other."""
     with transaction.atomic():
         require_tenant(membership.tenant_id, by)
-        row = (
-            Membership.objects.select_related("person").filter(pk=membership.pk, tenant_id=membership.tenant_id).first()
-        )
+        rows = Membership.objects.select_related("person").filter(pk=membership.pk, tenant_id=membership.tenant_id)
+        row = rows.first()
         if row is None or row.person_id != membership.person_id:
             raise NotFound("No such membership.")
         yield row

@@ -48,13 +48,9 @@ class SettingsForm(BudgetForm):
     """Settings that a tenant may change directly."""
 
     title = "Settings of {row.label}"
-    lead = (
-        "Only the agent's side can change the model, the steward and who may consent. You can propose such a change.",
-    )
+    lead = ("Only the agent's side can change the model, the steward and who may consent. You can propose a change.",)
     field_order = TENANT_SETS
-    paused = forms.BooleanField(
-        required=False, help_text="while the agent is paused, no refinement starts automatically"
-    )
+    paused = forms.BooleanField(required=False, help_text="while it is paused, no refinement starts automatically")
 
 
 class NewAgentForm(BudgetForm, TenantChoiceForm):

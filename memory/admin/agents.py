@@ -315,10 +315,9 @@ def _require_model(model: str) -> None:
 def _queue_state(agent: Agent) -> str:
     row = Waiting.objects.filter(pk=agent.pk).first()
     if row is None:
-        is_waiting = {providers.of(agent.model), agent.model} & set(providers.failing_names())
-        return (
-            f"starts when {agent.model} answers again" if is_waiting else "starts after the next check for due agents"
-        )
+        if {providers.of(agent.model), agent.model} & set(providers.failing_names()):
+            return f"starts when {agent.model} answers again"
+        return "starts after the next check for due agents"
     if row.taken_at:
         return "a worker has started"
     return f"waiting for a worker since {localize(row.since)}{_blocked_by(row)}"

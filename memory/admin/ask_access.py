@@ -111,9 +111,7 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     )
     lead: list[str] = [format_html(text, admin.row_url(agent), agent.label, who)]
     if same_address(agent.steward, person.email):
-        lead.append(
-            "You are the agent's steward. You cannot decide about your own request, so the agent's runtime must decide."
-        )
+        lead.append("You are the agent's steward. You cannot decide about your own request: its runtime must decide.")
     initial = request.GET.dict()
     return form_page(admin, request, AskForm, save, row=agent, lead=lead, warning=mail_warning(agent), initial=initial)
 

@@ -56,9 +56,7 @@ class ChooseForm(AdminForm):
     """The form in which a person chooses what to roll back."""
 
     kind = forms.ChoiceField(choices=KINDS.items(), label="Roll back", initial="moment")
-    at = forms.CharField(
-        max_length=40, label="Which", help_text="a number, or a date and time such as 2026-11-22 14:30:00 UTC"
-    )
+    at = forms.CharField(max_length=40, label="Which", help_text="a number, or a time such as 2026-11-22 14:30:00 UTC")
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}

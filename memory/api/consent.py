@@ -76,9 +76,7 @@ class ContentReadOut(serializers.Serializer[Any]):
     entry = serializers.IntegerField(
         allow_null=True, help_text="the audit entry whose changes were read; null if something else was read"
     )
-    gc_report = serializers.IntegerField(
-        allow_null=True, help_text="number of the gc report; null if something else was read"
-    )
+    gc_report = serializers.IntegerField(allow_null=True, help_text="number of the gc report; null for another read")
 
 
 class ProposalQuery(Page):
@@ -91,12 +89,8 @@ class ProposedOut(serializers.Serializer[Any]):
     model = serializers.CharField(allow_null=True)
     steward = serializers.CharField(allow_null=True, help_text="empty if the change removes the steward")
     is_steward_only = serializers.BooleanField(allow_null=True)
-    memory_path = serializers.CharField(
-        allow_null=True, help_text="file for the log of runs; this file is not encrypted"
-    )
-    vault_path = serializers.CharField(
-        allow_null=True, help_text="folder with a file for each memory; empty: no folder"
-    )
+    memory_path = serializers.CharField(allow_null=True, help_text="file for the log of runs, which is not encrypted")
+    vault_path = serializers.CharField(allow_null=True, help_text="folder with a file for each memory; empty: none")
 
 
 class ProposalOut(LapsingOut):

@@ -31,9 +31,7 @@ _NOTE = OPTIONAL_TEXT | {"max_length": 500}
 class RecordingIn(Body):
     prompt = Text(max_length=MOST, help_text="the whole prompt; secrets in it are masked")
     response = Text(max_length=MOST, **OPTIONAL_TEXT, help_text="the whole response; secrets in it are masked")
-    session = Text(
-        max_length=64, **OPTIONAL_TEXT, help_text="letters, digits, `.`, `_` and `-`; default: the open session"
-    )
+    session = Text(max_length=64, **OPTIONAL_TEXT, help_text="letters, digits, `.`, `_` and `-`; default: the open one")
     project = Text(max_length=100, **OPTIONAL_TEXT)
     topic = Text(max_length=58, **OPTIONAL_TEXT, help_text="topic; the interaction is added to the topic's memory")
     context = Text(**_LINE, help_text="what led to the interaction")  # type: ignore[assignment]  # a field, not the property
@@ -51,9 +49,7 @@ class RecordingIn(Body):
 
 
 class RecordingOut(WithFile):
-    id = serializers.IntegerField(
-        allow_null=True, help_text="number of the first journal memory; null if nothing was recorded"
-    )
+    id = serializers.IntegerField(allow_null=True, help_text="number of the first journal memory; null if none")
     session = serializers.CharField(allow_null=True, help_text="the session's name")
     kind = serializers.ChoiceField(KINDS, allow_null=True)
     significance = serializers.ChoiceField(LEVELS, allow_null=True)
@@ -128,9 +124,7 @@ class EndIn(Body):
 
 
 class EndOut(WithFile):
-    id = serializers.IntegerField(
-        allow_null=True, help_text="number of the session's memory; null if there is no memory"
-    )
+    id = serializers.IntegerField(allow_null=True, help_text="number of the session's memory; null if there is none")
 
 
 class End(AgentView):

@@ -56,9 +56,7 @@ class DifferenceOut(serializers.Serializer[Any]):
 class VaultOut(serializers.Serializer[Any]):
     """A folder with a file for each memory."""
 
-    path = serializers.CharField(
-        allow_blank=True, help_text="folder on the service's machine; empty if there is no vault"
-    )
+    path = serializers.CharField(allow_blank=True, help_text="folder on the service's machine; empty if no vault")
     is_there = serializers.BooleanField(help_text="whether the folder exists")
     is_behind = serializers.BooleanField(help_text="whether files are missing or out of date; the service retries")
     fault = serializers.CharField(allow_blank=True, help_text="why the last write failed; empty if it succeeded")

@@ -92,9 +92,7 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Request:
     Raises AgentConsentRequired, Invalid, ConsentRequired, TooManyRequests, MailNotSent, Erased.
     """
     if actor.kind not in (ActorKind.PERSON, ActorKind.OPERATOR):
-        raise errors.AgentConsentRequired(
-            "The agent's side cannot propose a change. It changes these settings directly."
-        )
+        raise errors.AgentConsentRequired("The agent's side cannot propose changes. It changes these settings itself.")
     try:
         consent.checked_proposal(settings)
     except (TypeError, ValueError):

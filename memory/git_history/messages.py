@@ -21,7 +21,7 @@ _OF_CONVENTIONAL = table("""
 _OF_SCOPE = table("(deps) (deps-dev)=dependency; (release) (version)=release")
 # Each line has a type, and a pattern for the start of a subject. The first pattern that matches decides the type.
 _WORDS = tuple(
-    (name, re.compile(pattern, re.IGNORECASE))
+    (name, re.compile(pattern, re.I))
     for name, pattern in (
         line.split(maxsplit=1)
         for line in r"""
@@ -53,36 +53,36 @@ chore (?:chore|remove|delete|drop|update|change|adjust|bump|upgrade)\w*\b
     )
 )
 _AREA = re.compile(r"\A\s*(?:\[[^\]]*\]|[\w./-]+:(?=\s)|:\w+:|\W)+\s*")  # [area], area: and :sparkles:
-_BREAKING = re.compile(r"^BREAKING[ -]CHANGE: ", re.MULTILINE)
+_BREAKING = re.compile(r"^BREAKING[ -]CHANGE: ", re.M)
 _TRAILER = re.compile(r"[A-Za-z][A-Za-z-]*(?:: | #)\S")
-_REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b\.?", re.MULTILINE)
+_REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b\.?", re.M)
 _SQUASHED = re.compile(r"\(#\d+\)\Z")
 # The word "injection" alone does not mean an attack: dependency injection is a design pattern.
 _SECURITY = re.compile(
     r"\bCVE-\d{4}-\d+|\bGHSA-\w|\bvulnerabilit|\bsecurity (?:fix|patch|issue|hole|bug|flaw|release|advisory)|"
     r"\b(?:fix|clos|prevent|patch|avoid|block|escap|stop)\w*\b.{0,60}"
     r"\b(?:XSS|CSRF|SSRF|(?:SQL|command|code|shell|header|template|LDAP|prompt)[ -]injection)\b",
-    re.IGNORECASE,
+    re.I,
 )
 _DECIDES = re.compile(
     r"\b(?:decided?|in favou?r of|chose|trade-?off|the reason|no longer|deprecated?|replaced? .+ (?:with|by)|"
     r"(?:drop|remove)s?(?:ped|d)? support|(?:switch|migrate)(?:ed|d)? (?:to|from))\b",
-    re.IGNORECASE,
+    re.I,
 )
-_EXPLAINS = re.compile(r"\b(?:because|instead of|rather than|so that|given that)\b", re.IGNORECASE)
+_EXPLAINS = re.compile(r"\b(?:because|instead of|rather than|so that|given that)\b", re.I)
 # Sentences that are unclear without the sentence before them, or that are about the author or tests.
 _UNCLEAR = re.compile(
     r"(?:I have|I've|It|They|That|However|Also|But|And|So|Tests?)\b|.*\b(?:here|above|below|these|those)\b",
-    re.DOTALL | re.IGNORECASE,
+    re.DOTALL | re.I,
 )
 _ANY = re.compile("")
 _BEGINNING = 3  # paragraphs of a body that are read; later paragraphs describe details
 _REMOVES = re.compile(
-    r"(?:remove|drop|delete|retire|deprecate|replace)(?:s|d|ed|ped)?\b(?!.*\b(?:unused|trailing|dead)\b)", re.IGNORECASE
+    r"(?:remove|drop|delete|retire|deprecate|replace)(?:s|d|ed|ped)?\b(?!.*\b(?:unused|trailing|dead)\b)", re.I
 )
 ROUTINE = frozenset(("merge", "release", "dependency"))
 MINOR = ROUTINE.union(("style", "test", "documentation"))  # commits of these types have no decision
-_CODE = re.compile(r"```.*?(?:```|\Z)|^(?: {4}|\t|>)[^\n]*$", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"```.*?(?:```|\Z)|^(?: {4}|\t|>)[^\n]*$", re.DOTALL | re.M)
 _PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s{0,3}[-*•] )")
 _SENTENCE = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.)(?<!vs\.)(?<!cf\.)\s+(?=[A-Z0-9\"'`(*])")
 _WHOLE = re.compile(r"[A-Z0-9\"'`(*].{19,259}(?<!\.\.)[.!?][\"'`)]*", re.DOTALL)

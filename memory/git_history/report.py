@@ -37,7 +37,7 @@ _ADDRESS = re.compile(
 _ACCOUNT = re.compile(r"(?<![\w/.@])@[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})\b(?!/)")
 _VERSION = re.compile(r"(?:\A|[^\d.])v?\d{1,6}\.\d{1,6}(?:\.\d{1,6})*(?:-[A-Za-z]{2,}\Z|(?![-.+_]?[A-Za-z\d]))")
 _NIGHTLY = re.compile(
-    r"nightly|snapshot|canary|\d{4}-?\d\d-?\d\d|(?:alpha|beta|rc|dev|pre(?:view)?|next)[\d.-]*\Z", re.IGNORECASE
+    r"nightly|snapshot|canary|\d{4}-?\d\d-?\d\d|(?:alpha|beta|rc|dev|pre(?:view)?|next)[\d.-]*\Z", re.I
 )
 _IN_SERIES = re.compile(r"(?<![A-Za-z])v(?=\d)|(?<=\d)\.[\d.]+")  # the part of a tag that differs within a series
 _HOT, _FIXING, _TESTED, _CONVENTIONAL, _SMALL = 0.25, 0.4, 0.5, 0.8, 5
@@ -351,7 +351,7 @@ def _cleaner(analysis: Analysis) -> Callable[[str], str]:
     accounts of people, unless the analysis includes them."""
     people = {fact.name for fact in analysis.facts if not analysis.parts.authors}
     whole = sorted((name for name in people if " " in name and len(name) > 5), key=len, reverse=True)
-    names = re.compile("|".join(map(re.escape, whole)) or r"(?!)", re.IGNORECASE)
+    names = re.compile("|".join(map(re.escape, whole)) or r"(?!)", re.I)
 
     def clean(text: str) -> str:
         text = _ADDRESS.sub("[address]", neutral(text))

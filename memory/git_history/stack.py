@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from memory.git_history.messages import table
 from memory.git_history.repository import Commit, Repository
 
-_TEST = re.compile(
-    r"(?:^|/)(?:tests?|specs?|__tests__)/|(?:^|/)test_[^/]*$|[._-](?:test|spec)s?\.[^/.]+$", re.IGNORECASE
-)
-CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
-_BESIDE_CODE = re.compile(r"\.|(?:docs?|examples?|benchmarks?)/", re.IGNORECASE)  # the start of a path
+_TEST = re.compile(r"(?:^|/)(?:tests?|specs?|__tests__)/|(?:^|/)test_[^/]*$|[._-](?:test|spec)s?\.[^/.]+$", re.I)
+CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.I)
+_BESIDE_CODE = re.compile(r"\.|(?:docs?|examples?|benchmarks?)/", re.I)  # the start of a path
 _DEEPEST = 3  # a file that shows a tool has at most this many parent folders
 
 
@@ -45,16 +43,16 @@ _TOOLS = table("""
     .travis.yml=Travis CI; mkdocs.yml=MkDocs
 """)
 _TOOL_FOLDERS = {".github/workflows": "GitHub Actions", ".circleci": "CircleCI"}
-_README = re.compile(r"readme(?:\.(?:md|markdown|rst|txt|adoc))?", re.IGNORECASE)
+_README = re.compile(r"readme(?:\.(?:md|markdown|rst|txt|adoc))?", re.I)
 MANIFESTS = ("pyproject.toml", "package.json", "Cargo.toml", "composer.json")  # they can have a description
-_DESCRIBED = re.compile(r'^\s*"?description"?\s*[=:]\s*"([^"\\\n]{10,300})"', re.MULTILINE)
-_NOT_TEXT = re.compile(r"<!--.*?-->|```.*?```|^#[^\n]*|^ *</?(?:p|div|h[1-6])\b[^<>]*>", re.DOTALL | re.MULTILINE)
+_DESCRIBED = re.compile(r'^\s*"?description"?\s*[=:]\s*"([^"\\\n]{10,300})"', re.M)
+_NOT_TEXT = re.compile(r"<!--.*?-->|```.*?```|^#[^\n]*|^ *</?(?:p|div|h[1-6])\b[^<>]*>", re.DOTALL | re.M)
 _NOT_PROSE = re.compile(r"[#=!<>|*\[`.:+~^-]")  # headings, badges, HTML, tables, lists, directives
 _UNDERLINED = re.compile(r"\A.*\n[=~^*#-]{3,}[ ]*(?:\n|\Z)")  # a heading that is underlined
 _LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?|`([^`<]+?)(?: <[^>]*>)?`_{0,2}")
 _NO_SUBJECT = r"(?!(?i:this|it|there|these|here|below|what|if|we|you)\b)"
 _DEFINES = re.compile(rf"(?:{_NO_SUBJECT}[\w.+()/'-]+ ){{1,5}}(?:is|are) (?:an?|the) ")
-_NEWS = re.compile(r"announc|excited|releas|\bv?\d+\.\d+\.\d+|deprecated|has moved|now available", re.IGNORECASE)
+_NEWS = re.compile(r"announc|excited|releas|\bv?\d+\.\d+\.\d+|deprecated|has moved|now available", re.I)
 _LONGEST = 400  # characters of a description
 
 

@@ -114,9 +114,8 @@ def memories(days: Days, now: datetime, *, at_least: int = 0) -> QuerySet[Memory
     and this decision is not older than the retention of its category. `kept_at` is the time of the last decision to
     keep.
     """
-    decided = CleanupDecision.objects.filter(
-        agent_id=OuterRef("agent_id"), number=OuterRef("number"), is_kept=True
-    ).values("at")
+    decisions = CleanupDecision.objects.filter(agent_id=OuterRef("agent_id"), number=OuterRef("number"))
+    decided = decisions.filter(is_kept=True).values("at")
     wanted = Q(pk__in=[])
     for category, each in days.items():
         lately = Q(kept_at__isnull=False, kept_at__gte=_ago(now, each))

@@ -31,13 +31,13 @@ _CORRECTION = re.compile(
     r"\W{0,3}(?:no[,.!:]|nope\b|wrong\b|incorrect\b|correction\b|actually[, ]|not quite\b|i meant\b|"
     r"that(?:'s| is| was) (?:wrong|incorrect|not (?:right|correct|what|true))|"
     r"you(?:'ve| have)? (?:misunderstood|got (?:it|that) wrong|made a mistake|forgot)|it should (?:be|have been)\b)",
-    re.IGNORECASE,
+    re.I,
 )
 _CLARIFICATION = re.compile(
     r"\W{0,3}(?:to clarify|to be clear|clarification\b|in other words|let me (?:rephrase|clarify)|"
     r"(?:what|by that) i mean\b|what do you mean\b|(?:can|could) you (?:clarify|explain (?:that|this|it) again)|"
     r"i don'?t understand\b)",
-    re.IGNORECASE,
+    re.I,
 )
 _FEEDBACK = re.compile(
     r"\W{0,3}(?:thanks?\b|thank you\b|great\b|perfect\b|excellent\b|awesome\b|nice\b|well done\b|"
@@ -45,7 +45,7 @@ _FEEDBACK = re.compile(
     r"that(?:'s| is| was) (?:great|perfect|good|helpful|useful|too \w+|very \w+|exactly)|that (?:help|work)(?:s|ed)\b|"
     r"(?:it|this|your answer) (?:is|was) too \w+|i (?:really )?(?:like|love|hate) (?:it|this|that|how|the way)\b|"
     r"i don'?t like\b)",
-    re.IGNORECASE,
+    re.I,
 )
 _INSTRUCTION = re.compile(
     r"\W{0,3}(?:please\b|(?:can|could|would|will) you (?:please )?(?!explain why|tell me (?:why|what|how))\w+|"
@@ -55,25 +55,25 @@ _INSTRUCTION = re.compile(
     r"delete|deploy|describe|do|don'?t|draft|explain|find|fix|format|generate|give|implement|improve|install|keep|list|make|"
     r"merge|move|never|open|optimi[sz]e|plan|prepare|put|read|refactor|remember|remove|rename|replace|review|rewrite|"
     r"run|save|search|send|set|show|sort|start|stop|summari[sz]e|tell|test|translate|try|turn|update|use|verify|write)\b)",
-    re.IGNORECASE,
+    re.I,
 )
 _QUESTION = re.compile(
     r"\W{0,3}(?:who|whom|whose|what|when|where|which|why|how|is|are|am|was|were|do|does|did|can|could|should|would|will|"
     r"has|have|had|may|might)\b",
-    re.IGNORECASE,
+    re.I,
 )
 _ASKS_BACK = re.compile(
-    r"\b(?:could you clarify|do you mean|did you mean|which (?:one )?do you|please clarify)\b", re.IGNORECASE
+    r"\b(?:could you clarify|do you mean|did you mean|which (?:one )?do you|please clarify)\b", re.I
 )
 
 DECIDES = re.compile(
     r"\b(?:decided?|decision|(?:we|i)(?:'ll| will) (?:go with|use|take)|let'?s (?:go with|use|take)|agreed|"
     r"cho(?:se|sen)|settled on|from now on|instead of|prefers?|preferred|preference|always|never|must not|"
     r"remember that|important)\b",
-    re.IGNORECASE,
+    re.I,
 )
 _CODE = re.compile(
-    r"```|^[ ]{4}\S|\b(?:def|class|function|import|SELECT|const|return)\b[ (].{0,80}[;:({=]|Traceback \(", re.MULTILINE
+    r"```|^[ ]{4}\S|\b(?:def|class|function|import|SELECT|const|return)\b[ (].{0,80}[;:({=]|Traceback \(", re.M
 )
 _NUMBER = re.compile(r"\b\d[\d.,:/-]*\d\b")
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{2,}")

@@ -150,9 +150,8 @@ class Holdings:
         start = 0
         for document, end in zip(batch.values(), ends, strict=True):
             self._list(document.number, terms[start:end])
-            self.by_number[document.number] = _holding(
-                document, all_packed[start * _PER_POSITION : end * _PER_POSITION]
-            )
+            own = all_packed[start * _PER_POSITION : end * _PER_POSITION]
+            self.by_number[document.number] = _holding(document, own)
             start = end
         self._positions += len(terms)
 

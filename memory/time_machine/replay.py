@@ -126,9 +126,7 @@ def _side_by_side(agent: Agent, rows: Iterator[Memory], histories: Iterator[Hist
         seq, left = 0, None  # the last change, and the digest of the memory after that change
         for _, seq, before, after in history:
             if binary_or_none(before) != left:
-                yield Problem(
-                    agent.label, seq, f"memory {number} was changed between the previous entry and this entry"
-                )
+                yield Problem(agent.label, seq, f"memory {number} was changed between the previous entry and this one")
             left = binary_or_none(after)
         if row is None or row.number != number:
             yield Problem(agent.label, seq, f"memory {number} is missing")

@@ -94,7 +94,7 @@ _ABOUT = (
 )
 _BEGINNING = 100  # bytes that are read to find out whether a file is an index page
 _OF_FILE = re.compile(
-    r"^- \d{1,4}-\d\d-\d\d (?P<category>\S+) (?:\[(?P<there>[^\]\n]+)\]\(.*\)|~~(?P<gone>.+)~~)\n", re.MULTILINE
+    r"^- \d{1,4}-\d\d-\d\d (?P<category>\S+) (?:\[(?P<there>[^\]\n]+)\]\(.*\)|~~(?P<gone>.+)~~)\n", re.M
 )
 
 

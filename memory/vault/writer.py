@@ -77,9 +77,7 @@ def catch_up() -> None:
     behind = Agent.objects.filter(vault, ~Q(vault_path="")).order_by(F("vault__fault_at").asc(nulls_first=True), "pk")
     late = list(behind.values_list("pk", flat=True)[:CAUGHT_UP_AT_ONCE])
     others = Agent.objects.exclude(vault_path="").exclude(pk__in=late).order_by("pk").values_list("pk", "vault_path")
-    emptied = (
-        agent_id for agent_id, path in others.iterator() if Path(path).is_dir() and not Path(path, LOCK).exists()
-    )
+    emptied = (pk for pk, path in others.iterator() if Path(path).is_dir() and not Path(path, LOCK).exists())
     for agent_id in [*late, *islice(emptied, CAUGHT_UP_AT_ONCE - len(late))]:
         try_sync(agent_id)
 

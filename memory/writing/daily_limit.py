@@ -30,9 +30,8 @@ def require(agent: Agent, memories: Iterable[Memory], now: datetime) -> None:
     old = {memory.number for memory in memories if memory.kind == Kind.CORE and memory.created_at < since}
     if not old:
         return
-    edited = old | set(
-        _core(agent, since).filter(number__in=_touched(agent, since, *_LOSING)).values_list("number", flat=True)
-    )
+    others = _core(agent, since).filter(number__in=_touched(agent, since, *_LOSING))
+    edited = old | set(others.values_list("number", flat=True))
     if len(edited) <= ALWAYS_ALLOWED:
         return
     allowed = max(ALWAYS_ALLOWED, _count_at(agent, since) // 2)

@@ -218,7 +218,7 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
 
 @contextmanager
 def _transaction(agent: Agent) -> Iterator[None]:
-    """A transaction in the agent's turn. The turn ends before the tasks after the commit, such as files of the vault."""
+    """A transaction in the agent's turn. The turn ends before the tasks after the commit, such as the vault's files."""
     database = transaction.get_connection()
     with ExitStack() as turn:
         if not database.in_atomic_block and database.vendor == "sqlite":

@@ -131,9 +131,7 @@ class OwnAgentOut(AgentOut):
     """The same, with what decides who can read the silo."""
 
     claimed_by = serializers.CharField(allow_blank=True, help_text="the key (its prefix) or the code that claimed it")
-    model_problem = serializers.SerializerMethodField(
-        help_text="why another model must be set; empty if the model is known"
-    )
+    model_problem = serializers.SerializerMethodField(help_text="why another model must be set; empty if it is known")
     vault = FileOut(source="vault_path", allow_null=True, help_text="folder with files of its memories; null: none")
     prompts = serializers.SerializerMethodField()
     grants = serializers.SerializerMethodField()

@@ -133,9 +133,7 @@ class SignInForm(AuthenticationForm):  # type: ignore[misc]  # Unfold comes with
         person = self.get_user()
         if person is not None:
             person.otp_device = people.is_verified(person, cleaned.get("code", ""))
-            if (
-                person.otp_device is None
-            ):  # counts like a wrong password, so that nobody learns that the password is right
+            if person.otp_device is None:  # counts like a wrong password, so that nobody learns which one was right
                 credentials = {"username": cleaned.get("username", "")}
                 user_login_failed.send(sender=__name__, credentials=credentials, request=self.request)
                 raise ValidationError(SIGN_IN_FAILED, code="invalid_login")
@@ -256,9 +254,8 @@ def password(request: HttpRequest) -> HttpResponse:
     form = PasswordForm(request.POST if request.method == "POST" else None)
     if is_done(form, partial(_set_password, person)):
         return _changed(request, "Password changed")
-    return render(
-        request, "account/password.html", {"form": form, "ends": people.ending_summary(Q(person_id=person.pk))}
-    )
+    context = {"form": form, "ends": people.ending_summary(Q(person_id=person.pk))}
+    return render(request, "account/password.html", context)
 
 
 @plain

@@ -70,9 +70,7 @@ class Command(AgentCommand):
             self.result(figures | _as_record(agent, done.left, done.unknown))
         else:
             for each in kept:
-                self.say(
-                    f"{each['from']} was changed by hand, or is not a file of the vault. It is kept as {each['to']}."
-                )
+                self.say(f"{each['from']} was changed by hand, or is not the vault's file. It is kept as {each['to']}.")
             repaired, indexed = several(done.repaired, "difference"), several(done.indexed, "file")
             self.tell(f"{repaired} repaired, {indexed} listed in the index pages.")
             self._print(agent, done.left, done.unknown)
