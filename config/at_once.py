@@ -47,3 +47,14 @@ def limited(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponse
             end([person])
 
     return respond
+
+
+def persons_limited(get_response: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """A middleware that limits the requests of each signed-in person. A preview or a verification takes CPU time."""
+    limited_response = limited(get_response)
+
+    def respond(request: HttpRequest) -> HttpResponseBase:
+        is_page = settings.SESSION_COOKIE_NAME in request.COOKIES and not request.path.startswith(settings.STATIC_URL)
+        return (limited_response if is_page and request.user.is_authenticated else get_response)(request)
+
+    return respond

@@ -13,8 +13,6 @@ from django.urls import URLPattern, URLResolver, path
 from django_otp.admin import OTPAdminSite
 from unfold.sites import UnfoldAdminSite
 
-from config import at_once
-
 
 class Site(UnfoldAdminSite, OTPAdminSite):  # type: ignore[misc]  # Unfold comes without types
     index_title = "Overview"
@@ -33,10 +31,6 @@ class Site(UnfoldAdminSite, OTPAdminSite):  # type: ignore[misc]  # Unfold comes
         self.login_form = SignInForm
         urls: list[URLPattern | URLResolver] = super().get_urls()
         return urls
-
-    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        """Limit the requests of a person that run at the same time. A preview or a verification takes CPU time."""
-        return at_once.limited(super().admin_view(view, cacheable))
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         from refinement.admin import overview

@@ -103,17 +103,16 @@ def as_text(agent: Agent) -> str:
 
 
 def _mac(secret: bytes, agent: Agent) -> bytes:
-    # Empty values are left out. So a new column changes no signature.
-    values = {name: _covered(value) for name in VALUES if (value := getattr(agent, name))}
+    # Empty values are left out. So a new column changes no signature. Sealed prompts can be long, so they are digests.
+    values = {
+        name: {"sha256": hashlib.sha256(value).hexdigest()} if isinstance(value, bytes | memoryview) else plain(value)
+        for name in VALUES
+        if (value := getattr(agent, name))
+    }
     values |= {"agent": agent.pk, "seq": agent.audit_seq, "head": bytes(agent.audit_mac).hex()}
     values["at"] = plain(agent.audit_at)
     values["has_silo"] = bool(agent.wrapped_key)
     return hmac.digest(secret, b"authority" + canonical(values).encode(), "sha256")
-
-
-def _covered(value: Any) -> Any:
-    """A value as in a signature: the digest of a sealed prompt, which can be long."""
-    return {"sha256": hashlib.sha256(value).hexdigest()} if isinstance(value, bytes | memoryview) else plain(value)
 
 
 def plain(value: Any) -> Any:

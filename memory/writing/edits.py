@@ -188,44 +188,37 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
     longer than `seconds` for the lock.
     """
     # Without a transaction no row is locked, even if an interrupt left `is_locked` true.
-    is_open = transaction.get_connection().in_atomic_block
+    database = transaction.get_connection()
+    is_open = database.in_atomic_block
     if is_open and agent.is_locked:
         yield agent
         return
     if is_open and agent.pk in _locked_here.get():
         raise RuntimeError("This agent is already locked. Pass on the row that `locked` yields.")
-    with _transaction(agent):
-        if seconds is not None:
-            wait_at_most(seconds)
-        rows = _locking(agent.pk)
-        if not rows:
-            raise errors.NotFound("The agent does not exist.")
-        [row] = rows
-        authority.require(row, agent)
-        if (row.pk, row.tenant_id) != (agent.pk, agent.tenant_id):  # SQL changed it while this waited for the lock
-            raise errors.NotFound("The agent does not exist.")
-        row.tenant = agent.tenant  # the label needs it
-        if request_key.get():
-            require_valid_key(row)
-        token = _locked_here.set(_locked_here.get() | {row.pk})
-        row.is_locked = True
-        try:
-            yield row
-        finally:
-            row.is_locked = False
-            _locked_here.reset(token)
-
-
-@contextmanager
-def _transaction(agent: Agent) -> Iterator[None]:
-    """A transaction in the agent's turn. The turn ends before the tasks after the commit, such as the vault's files."""
-    database = transaction.get_connection()
     with ExitStack() as turn:
-        if not database.in_atomic_block and database.vendor == "sqlite":
+        if not is_open and database.vendor == "sqlite":
             turn.enter_context(_turns[agent.pk % len(_turns)])
         with transaction.atomic():
-            transaction.on_commit(turn.close)
-            yield
+            transaction.on_commit(turn.close)  # it ends before the tasks after the commit, such as the vault's files
+            if seconds is not None:
+                wait_at_most(seconds)
+            rows = _locking(agent.pk)
+            if not rows:
+                raise errors.NotFound("The agent does not exist.")
+            [row] = rows
+            authority.require(row, agent)
+            if (row.pk, row.tenant_id) != (agent.pk, agent.tenant_id):  # SQL changed it while this waited for the lock
+                raise errors.NotFound("The agent does not exist.")
+            row.tenant = agent.tenant  # the label needs it
+            if request_key.get():
+                require_valid_key(row)
+            token = _locked_here.set(_locked_here.get() | {row.pk})
+            row.is_locked = True
+            try:
+                yield row
+            finally:
+                row.is_locked = False
+                _locked_here.reset(token)
 
 
 @contextmanager
