@@ -104,13 +104,14 @@ def unexpected() -> list[str]:
     tables = set(connection.introspection.django_table_names())
     with connection.cursor() as cursor:
         cursor.execute(_PG_ATTACHED if connection.vendor == "postgresql" else _SQLITE_ATTACHED)
-        found = {f"{what} on {table}" for what, table in cursor.fetchall() if table.lower() in tables}
+        attached = [(what, table) for what, table in cursor.fetchall() if table.lower() in tables]
+        found = {f"{what} on {table}" for what, table in attached if what.removeprefix(_LINK) not in tables}
         if connection.vendor == "postgresql":
             cursor.execute("SHOW search_path")
             if "pg_catalog" in cursor.fetchone()[0]:  # PostgreSQL's own functions may be replaced
                 found.add("a search_path with pg_catalog on the database or the role")
             cursor.execute(_PG_MADE)
-            found |= {f"unknown {what} {name}" for what, name in cursor.fetchall() if name not in _pg_functions()}
+            found |= {f"unknown {what} {name}" for what, name in cursor.fetchall()}
     return sorted(found - {f"trigger {name} on {table}" for name, table in triggers()})
 
 
@@ -170,8 +171,9 @@ _PG_PRESENT = f"""
 """
 
 
-# Triggers, rules and so on, with their tables.
-_PG_ATTACHED = """
+_LINK = "a foreign key of "
+# Triggers, rules and so on, with their tables. A function in a check, default or index can do anything.
+_PG_ATTACHED = rf"""
     SELECT each.what, c.relname FROM pg_class c JOIN (
         SELECT tgrelid AS oid, 'trigger ' || tgname AS what FROM pg_trigger WHERE NOT tgisinternal
         UNION SELECT tgrelid, 'disabled trigger ' || tgname FROM pg_trigger WHERE tgenabled NOT IN ('O', 'A')
@@ -179,21 +181,29 @@ _PG_ATTACHED = """
         UNION SELECT polrelid, 'policy ' || polname FROM pg_policy
         UNION SELECT oid, 'row security' FROM pg_class WHERE relrowsecurity OR relforcerowsecurity
         UNION SELECT oid, 'a view' FROM pg_class WHERE relkind NOT IN ('r', 'p')
+        UNION SELECT inhparent, 'a child table' FROM pg_inherits
+        UNION SELECT confrelid, '{_LINK}' || conrelid::regclass FROM pg_constraint WHERE contype = 'f'
+        UNION SELECT of, 'a function in ' || code FROM (
+            SELECT conrelid AS of, pg_get_constraintdef(oid) AS code FROM pg_constraint WHERE contype = 'c'
+            UNION SELECT adrelid, pg_get_expr(adbin, adrelid) FROM pg_attrdef
+            UNION SELECT indrelid, pg_get_indexdef(indexrelid) FROM pg_index
+        ) AS expression WHERE replace(code, 'lower(', '') ~ '[\w"]\('
         UNION SELECT oid, 'triggers are off: session_replication_role' FROM pg_class
             WHERE relname = 'audit_auditentry' AND current_setting('session_replication_role') <> 'origin'
     ) AS each ON each.oid = c.oid WHERE pg_table_is_visible(c.oid)
 """
-# Operators and functions that belong neither to PostgreSQL nor to an extension. If an operator is for exactly the types
-# of its arguments, PostgreSQL prefers it to its own. So this query names the schema of all that it uses.
+# Operators and functions with the names of PostgreSQL's own. If an operator is for exactly the types of its arguments,
+# PostgreSQL prefers it to its own. So this query names the schema of all that it uses.
 _PG_MADE = " UNION ALL ".join(
     f"""
     SELECT '{what}', {name} FROM pg_catalog.pg_{table} WHERE oid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
-    AND pg_catalog.pg_{what}_is_visible(oid) AND NOT (oid OPERATOR(pg_catalog.=) ANY (
-        SELECT objid FROM pg_catalog.pg_depend WHERE deptype OPERATOR(pg_catalog.=) 'e'
-    ))"""
+    AND pg_catalog.pg_{what}_is_visible(oid) AND {name} OPERATOR(pg_catalog.=) ANY (
+        SELECT {name} FROM pg_catalog.pg_{table} WHERE oid OPERATOR(pg_catalog.<) '16384'::pg_catalog.oid
+    )"""
     for what, table, name in (("operator", "operator", "oprname"), ("function", "proc", "proname"))
 )
-_SQLITE_ATTACHED = """
+_SQLITE_ATTACHED = f"""
+    SELECT '{_LINK}' || m.name, f."table" FROM sqlite_master m, pragma_foreign_key_list(m.name) f UNION
     SELECT CASE type WHEN 'view' THEN 'a view' ELSE 'trigger ' || name END, tbl_name
     FROM sqlite_master WHERE type IN ('trigger', 'view')
 """

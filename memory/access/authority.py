@@ -78,7 +78,7 @@ def is_signed(agent: Agent) -> bool:
     """Whether the row has the signature of the service."""
     with suppress(*ILL_FORMED):
         secrets = [key.secret for key in keyring().audit if key.id == agent.authority_key_id]
-        return any(hmac.compare_digest(_mac(secret, agent), bytes(agent.authority_mac)) for secret in secrets)
+        return any(hmac.compare_digest(_mac(secret, agent), agent.authority_mac) for secret in secrets)
     return False
 
 
@@ -109,9 +109,8 @@ def _mac(secret: bytes, agent: Agent) -> bytes:
         for name in VALUES
         if (value := getattr(agent, name))
     }
-    values |= {"agent": agent.pk, "seq": agent.audit_seq, "head": bytes(agent.audit_mac).hex()}
-    values["at"] = plain(agent.audit_at)
-    values["has_silo"] = bool(agent.wrapped_key)
+    values |= {"agent": agent.pk, "seq": agent.audit_seq, "head": memoryview(agent.audit_mac).hex()}
+    values |= {"at": plain(agent.audit_at), "silo": hashlib.sha256(agent.wrapped_key).hexdigest()}
     return hmac.digest(secret, b"authority" + canonical(values).encode(), "sha256")
 
 

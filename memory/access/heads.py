@@ -16,6 +16,7 @@ from django.conf import settings
 
 from audit import heads
 from audit.heads import BadHeads, Head
+from audit.verify import intact
 from config.keyfiles import write_new
 from memory.errors import TrailShortened
 from memory.models import Agent
@@ -24,23 +25,33 @@ log = structlog.get_logger("palimpsest.heads")
 
 KEPT = 48  # files
 LOOK_EVERY = 60  # seconds
+End = tuple[int, bytes]  # number and MAC of the last entry
+proven_ends: dict[int, End] = {}  # of the trails that this process has checked or continued since the newest file
 
 
 def require_not_shortened(agent: Agent, read_again: Callable[[Agent], None]) -> None:
-    """Compare the agent's row with its newest head. If the row is older, call `read_again` first, because it may only
-    be stale. Raises TrailShortened.
+    """Check that the trail continues from its newest head to the end that the row names. If the row is older, call
+    `read_again` first, because it may only be stale. Raises TrailShortened.
 
-    This looks for a new file once a minute, and reads an entry once for each file.
+    This looks for a new file once a minute. A process checks each entry once for each file.
     """
-    known, unchanged = _by_agent(_newest(settings.VAR_DIR, int(monotonic() // LOOK_EVERY)))
-    head = known.get(agent.pk)
+    head = _by_agent(_newest(settings.VAR_DIR, int(monotonic() // LOOK_EVERY))).get(agent.pk)
     if head is None:
         return
-    if agent.audit_seq < head["seq"]:
+    proven = proven_ends.get(agent.pk) or (head["seq"], bytes.fromhex(head["mac"]))
+    if agent.audit_seq < proven[0]:
         read_again(agent)
-    if agent.audit_seq < head["seq"] or (agent.pk not in unchanged and any(heads.problems([head]))):
+    end = agent.audit_seq, bytes(agent.audit_mac)
+    # A redaction that is just committed can look like a change. So this looks twice.
+    if proven != end and not any(_continues(agent.pk, proven, end) for _ in range(2)):
         raise TrailShortened(f"Entries of the audit trail of {agent.label} are missing. {_ADVICE.format(agent.label)}")
-    unchanged.add(agent.pk)
+    proven_ends[agent.pk] = end
+
+
+def _continues(agent_id: int, start: End, end: End) -> bool:
+    """Whether the chain is intact from entry `start` to entry `end`."""
+    entries = intact(agent_id, lambda row: isinstance(row, dict), start[0], end[0] + 1, end)
+    return bool(entries) and bytes(entries[0]["mac"]) == start[1]
 
 
 _ADVICE = "An operator must run 'verify_audit {0}', and 'confirm_trail {0}' to accept the loss."
@@ -48,7 +59,7 @@ _ADVICE = "An operator must run 'verify_audit {0}', and 'confirm_trail {0}' to a
 
 def known() -> dict[int, Head]:
     """The heads in the newest file, by agent."""
-    return _by_agent(_newest.__wrapped__(settings.VAR_DIR, 0))[0]
+    return _by_agent(_newest.__wrapped__(settings.VAR_DIR, 0))
 
 
 def write(confirmed: int = 0) -> None:
@@ -71,10 +82,11 @@ def _newest(var: Path, minute: int) -> Path | None:  # noqa: ARG001  a new minut
 
 
 @lru_cache(maxsize=1)
-def _by_agent(path: Path | None) -> tuple[dict[int, Head], set[int]]:
-    """The heads in a file, and a set for the agents whose entry was found. A file that cannot be read has no heads."""
+def _by_agent(path: Path | None) -> dict[int, Head]:
+    """The heads in a file. A file that cannot be read has no heads."""
+    proven_ends.clear()
     try:
-        return {head["agent_id"]: head for head in heads.read(path.read_bytes())} if path else {}, set()
+        return {head["agent_id"]: head for head in heads.read(path.read_bytes())} if path else {}
     except (OSError, BadHeads):
         log.error("heads not read")
-        return {}, set()
+        return {}

@@ -127,8 +127,8 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def add_agent(self, request: HttpRequest) -> HttpResponse:
         def save(values: dict[str, Any]) -> HttpResponse:
             _require_model(values["model"])
-            tenant, slug = values.pop("tenant").slug, values.pop("agent")
-            agent, key = lifecycle.create(tenant, slug, actor=actor_of(request.user), **values)
+            tenant, slug, actor = values.pop("tenant"), values.pop("agent"), actor_of(request.user)
+            agent, key = lifecycle.create(tenant.slug, slug, actor=actor, tenant_id=tenant.pk, **values)
             return _first_key_page(request, agent, key, self.row_url(agent))
 
         tenants, initial = visible_tenants(request, Action.CONFIGURE), {"tenant": request.GET.get("tenant")}

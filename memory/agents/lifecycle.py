@@ -40,13 +40,18 @@ MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
 MIN_INTERVAL, MAX_INTERVAL = timedelta(hours=1), timedelta(days=3_652)  # between refinements; up to ten years
 
 
-def create(tenant_slug: str, slug: str, *, model: str, actor: Actor, **settings: Any) -> tuple[Agent, str]:
+def create(
+    tenant_slug: str, slug: str, *, model: str, actor: Actor, tenant_id: int | None = None, **settings: Any
+) -> tuple[Agent, str]:
     """Create an agent with its data key and its first API key. Returns the agent and the API key, which is not stored.
 
-    If the tenant does not exist, it is created too. `settings` are fields of Agent. Raises Invalid, AlreadyExists.
+    If the tenant does not exist, it is created too. If `tenant_id` is given, the tenant must have this number: SQL can
+    exchange names. `settings` are fields of Agent. Raises Invalid, AlreadyExists, NotFound.
     """
     with transaction.atomic():
         tenant = _tenant(tenant_slug)
+        if tenant_id not in (None, tenant.pk):
+            raise NotFound(f"The tenant {tenant_slug} does not exist.")
         agent = _agent(tenant, slug, model, settings)
         with edits.begin(agent, Operation.AGENT_CREATED, actor, is_notice=True) as edit:
             edit.detail = {"model": model, "has_steward": bool(agent.steward)}

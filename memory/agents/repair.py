@@ -42,6 +42,8 @@ def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
             return wrong
         Agent.objects.filter(pk=pk).update(**right)
         agent = Agent.objects.select_related("tenant").get(pk=pk)
+        for name, value in (right | {"wrapped_key": silo.wrapped_key}).items():
+            setattr(agent, name, value)  # a hidden trigger may have stored another value
         authority.sign(agent)
         agent.save(update_fields=authority.SIGNATURE)
         with edits.begin(agent, Operation.AGENT_CHANGED, Actor.operator("repair_authority"), is_notice=True) as edit:

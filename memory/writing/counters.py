@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
+from django.db import transaction
 from django.db.models import Count, F, Max, Q, Sum
 from django.utils import timezone
 
 from audit.bulk import update_many
 from audit.models import AuditEntry
 from memory.access import authority
+from memory.access.heads import proven_ends
 from memory.models import Agent, DueReason, Kind, Memory
 from memory.writing.signals import over_budget
 
@@ -92,6 +95,7 @@ def save(agent: Agent, entry: AuditEntry) -> None:
             if when <= now:
                 over_budget.send(Agent, agent=agent)
     update_many([agent], _SAVED)
+    transaction.on_commit(partial(proven_ends.__setitem__, agent.pk, (entry.seq, bytes(entry.mac))))
 
 
 def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:

@@ -65,7 +65,8 @@ class Agents(TenantView):
         """Create an agent. Its first key is shown only once. The runtime exchanges this key for its own key."""
         payload = self.payload(NewAgentIn)
         parse_model(payload["model"])
-        agent, key = lifecycle.create(self.tenant.slug, payload.pop("agent"), actor=self.actor, **payload)
+        tenant, payload = self.tenant, payload | {"actor": self.actor, "tenant_id": self.tenant.pk}
+        agent, key = lifecycle.create(tenant.slug, payload.pop("agent"), **payload)
         agent.refresh_from_db()
         return Response(AgentOut(agent).data | key_json(key), status.HTTP_201_CREATED)
 

@@ -11,6 +11,7 @@ from django.conf import settings as django_settings
 from config import keyfiles
 from config import keyring as module
 from config.keyring import keyring
+from memory.access import authority
 from memory.models import Agent, Memory
 from memory.silo import keys
 from memory.silo.silo import forget_unwrapped
@@ -120,19 +121,18 @@ def test_an_interrupted_rotation_is_completed_by_the_next(filled: House, monkeyp
     assert contents(filled) == CONTENTS
 
 
-def test_a_rotation_keeps_erased_agents_erased(filled: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rotation_keeps_erased_agents_erased(filled: House) -> None:
     add_key()
-    rewrap = keys.rewrap
-
-    def erase_and_rewrap(agent_id: int, wrapped: bytes) -> bytes:
-        signed_update(Agent.objects.filter(pk=agent_id), wrapped_key=b"")
-        return rewrap(agent_id, wrapped)
-
     signed_update(Agent.objects.filter(pk=filled.bob.pk), wrapped_key=b"")
-    with monkeypatch.context() as patch:
-        patch.setattr(keys, "rewrap", erase_and_rewrap)
-        assert rotate().out.startswith("0 keys rewrapped")
-    assert {bytes(wrapped) for wrapped in Agent.objects.values_list("wrapped_key", flat=True)} == {b""}
+    assert rotate().out.startswith("1 keys rewrapped")
+    assert not steps.fresh(filled.bob).wrapped_key
+
+
+def test_a_rotation_signs_no_row_that_sql_changed(filled: House) -> None:
+    add_key()
+    Agent.objects.filter(pk=filled.ada.pk).update(steward="eve@evil.test")
+    assert rotate().out.startswith("2 keys rewrapped")
+    assert [authority.is_signed(steps.fresh(agent)) for agent in (filled.ada, filled.bob)] == [False, True]
 
 
 def test_an_altered_or_swapped_key_stops_the_rotation_and_is_named(filled: House) -> None:
@@ -149,7 +149,7 @@ def test_a_running_process_finds_a_key_that_another_process_added(filled: House,
     added = module._keys(str(folder), "silo", "")[0]
     for agent in Agent.objects.all():
         wrapped = keys._wrap(added, agent.pk, keys.unwrap(agent.pk, bytes(agent.wrapped_key)))
-        Agent.objects.filter(pk=agent.pk).update(wrapped_key=wrapped)
+        signed_update(Agent.objects.filter(pk=agent.pk), wrapped_key=wrapped)
     forget_unwrapped()
     assert keyring().silo == before
     assert contents(filled) == CONTENTS

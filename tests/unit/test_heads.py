@@ -18,7 +18,7 @@ from memory.access import authority
 from memory.access import heads as own_heads
 from memory.agents import lifecycle
 from memory.errors import AuthorityBroken, TrailShortened
-from memory.models import Agent, AgentKey, Memory
+from memory.models import Agent, AgentKey, Memory, Tenant
 from memory.writing import operations
 from memory.writing.counters import recount
 from tests.commands.calling import failed, run
@@ -206,6 +206,34 @@ def test_another_entry_at_the_number_of_the_head_is_refused(
         for text in ("milk", "sugar"):
             remember(fresh(ada), text)
     assert (fresh(ada).audit_seq > earlier.audit_seq + 1, is_refused(ada)) == (True, True)
+
+
+def test_a_trail_that_continues_another_history_is_refused(folder: Path, ada: Agent) -> None:
+    """SQL restores an earlier state, and later appends the last entries that were written before that."""
+    earlier = fresh(ada)
+    for text in ("one", "two", "three"):
+        remember(fresh(ada), text)
+    fork, row = [list(model.objects.filter(agent_id=ada.pk)) for model in (AuditEntry, Change)], fresh(ada)
+    delete_trail(ada, earlier.audit_seq)
+    Memory.objects.filter(agent=ada).delete()
+    earlier.save()
+    remember(fresh(ada), "mine")
+    own_heads.write()
+    remember(fresh(ada), "mine, too")
+    assert not is_refused(ada)
+    for rows in fork:
+        type(rows[0])._default_manager.bulk_create([each for each in rows if each.seq > fresh(ada).audit_seq])
+    row.save()
+    assert is_refused(ada)
+
+
+def test_only_the_agent_that_was_looked_at_is_confirmed(folder: Path, ada: Agent, bob: Agent) -> None:
+    remember(ada, "tea")
+    own_heads.write()
+    for slug, agent in (("x", ada), ("acme", bob), ("globex", ada)):  # SQL exchanges two names
+        Tenant.objects.filter(pk=agent.tenant_id).update(slug=slug)
+    Agent.objects.filter(pk=ada.pk).update(slug="bob")
+    failed(run("confirm_trail", "globex/bob"), 2, "globex/bob had another name")
 
 
 def test_files_are_private_signed_and_limited(folder: Path, ada: Agent) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.db import OperationalError, connection, transaction
@@ -267,7 +268,49 @@ def test_a_key_is_issued_only_for_the_tenant_that_was_chosen(house: House) -> No
 def test_an_operator_in_place_of_postgresqls_is_named(db: None) -> None:
     sql("CREATE FUNCTION public.lies(varchar, varchar) RETURNS boolean LANGUAGE sql AS 'SELECT true'")
     sql("CREATE OPERATOR public.= (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = public.lies)")
-    assert guards.unexpected() == ["unknown function lies", "unknown operator ="]
+    assert guards.unexpected() == ["unknown operator ="]
+
+
+@pytest.mark.postgresql
+def test_what_can_change_a_row_while_it_is_stored_is_named(db: None) -> None:
+    sql("CREATE SCHEMA hidden")
+    sql("CREATE TABLE hidden.child () INHERITS (memory_agent)")
+    sql("CREATE TABLE hidden.memory_agent (id bigint REFERENCES public.memory_agent ON UPDATE CASCADE)")
+    sql("ALTER TABLE memory_tenant ADD CHECK (set_config('search_path', 'hidden', false) <> '')")
+    sql("ALTER TABLE memory_person ALTER name SET DEFAULT current_setting('search_path')")
+    named = [each.partition(" in ")[0] for each in guards.unexpected()]
+    assert (
+        named
+        == ["a child table on memory_agent", "a foreign key of hidden.memory_agent on memory_agent"]
+        + ["a function"] * 2
+    )
+
+
+@pytest.mark.sqlite
+def test_a_repair_signs_no_value_that_a_hidden_table_changes(house: House) -> None:
+    """A cascade changes the hidden table, whose trigger changes the agent's row again."""
+    row, hidden = house.ada.pk, "REFERENCES memory_agent(id, steward) ON UPDATE CASCADE"
+    Agent.objects.filter(pk=row).update(steward="bait@evil.test")
+    sql("CREATE UNIQUE INDEX hidden_index ON memory_agent(id, steward)")
+    sql(f"CREATE TABLE hidden (id integer, steward text, FOREIGN KEY (id, steward) {hidden})")
+    sql(f"INSERT INTO hidden VALUES ({row}, 'bait@evil.test')")
+    change = f"UPDATE memory_agent SET steward = 'eve@evil.test' WHERE id = {row} AND steward = ''"
+    sql(f"CREATE TRIGGER hidden_trigger AFTER UPDATE ON hidden WHEN NEW.steward = '' BEGIN {change}; END")
+    assert guards.unexpected() == ["a foreign key of hidden on memory_agent"]
+    with mock.patch.object(guards, "unexpected", list), pytest.raises(AuthorityBroken):
+        repair.repair(row, "acme/ada", is_dry_run=False)
+
+
+def test_a_data_key_belongs_to_its_row(house: House) -> None:
+    """SQL could give the number of a deleted agent to another agent, and keep the other agent's data key."""
+    agent = fresh(house.ada)
+    agent.wrapped_key = bytes(house.bob.wrapped_key)
+    assert not authority.is_signed(agent)
+
+
+def test_an_agent_is_made_only_in_the_tenant_that_was_chosen(house: House) -> None:
+    with pytest.raises(NotFound):
+        lifecycle.create("globex", "eve", model="builtin/dedupe", actor=ME, tenant_id=house.ada.tenant_id)
 
 
 def test_the_date_of_the_last_entry_is_signed(house: House) -> None:

@@ -7,6 +7,7 @@ from django.core.management.base import CommandParser
 from config.commandline import Task
 from memory.access import heads
 from memory.access.authentication import agent_named
+from memory.errors import NotFound
 
 
 class Command(Task):
@@ -20,5 +21,7 @@ class Command(Task):
 
     def run(self, *, agent: str, **options: Any) -> None:
         row = agent_named(agent)
+        if heads.known().get(row.pk, {"agent": agent})["agent"] != agent:
+            raise NotFound(f"{agent} had another name in the signed heads. Run 'verify_audit'.")
         heads.write(confirmed=row.pk)
         self.say(f"Entry {row.audit_seq} is now the newest known entry of {row.label}.")

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+from django.db import transaction
+
 from audit.bulk import streamed
 from config.commandline import Task
 from config.commandline.progress import progress
 from config.keyring import keyring
+from memory.access import authority
 from memory.models import Agent
 from memory.silo import keys
 
@@ -29,10 +32,13 @@ class Command(Task):
 
 
 def _rewrap(pk: int) -> bool:
-    """Wrap one agent's data key again, and return whether the wrapped key changed. The new wrapped key is stored only
-    if the row still has the old wrapped key. Otherwise this could undo an erasure or another rotation."""
-    wrapped = bytes(Agent.objects.values_list("wrapped_key", flat=True).get(pk=pk))
-    if not wrapped:
-        return False
-    fresh = keys.rewrap(pk, wrapped)
-    return fresh != wrapped and bool(Agent.objects.filter(pk=pk, wrapped_key=wrapped).update(wrapped_key=fresh))
+    """Wrap one agent's data key again, and return whether the wrapped key changed. A row that does not have the
+    service's signature gets none."""
+    with transaction.atomic():
+        row = Agent.objects.select_for_update(no_key=True).get(pk=pk)
+        wrapped, is_signed = bytes(row.wrapped_key), authority.is_signed(row)
+        row.wrapped_key = keys.rewrap(pk, wrapped) if wrapped else wrapped
+        if is_signed:
+            authority.sign(row)
+        row.save(update_fields=["wrapped_key", *authority.SIGNATURE])
+        return bool(row.wrapped_key != wrapped)
