@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from dulwich.diff_tree import CHANGE_ADD, CHANGE_MODIFY
 
@@ -121,8 +121,7 @@ def most_changed(commits: Iterable[Commit]) -> list[tuple[str, Counter[str]]]:
 # --- branches
 
 
-@dataclass(frozen=True, slots=True)
-class Branches:
+class Branches(NamedTuple):
     """Figures about branches. `merged` has one pair for each branch that a merge commit brought into the main line: the
     number of commits on the branch, and the age of the branch in days. `squashed` is the number of commits of the main
     line that are squashed pull requests. `unmerged` is the number of branches that are not merged. `newest` lists the
@@ -309,6 +308,7 @@ def analyze(
     start = main_line(facts)[-1]
     earlier = repository.commit(start.parents[0]) if start.parents else None
     shape = _shape(repository, head) if parts.patterns and not is_late() else None
+    manifests = (repository.content(head, path) for path in stack.MANIFESTS)
     return Analysis(
         head=head.id,
         branch=repository.branch,
@@ -322,13 +322,8 @@ def analyze(
         branches=branches(repository, facts, is_late) if parts.branches else None,
         before=_shape(repository, earlier) if shape and earlier and not is_late() else None,
         now=shape,
-        description=_description(repository, head, shape.readme) if shape else "",
+        description=stack.description(repository.content(head, shape.readme), manifests) if shape else "",
     )
-
-
-def _description(repository: Repository, head: Commit, readme: str) -> str:
-    texts = [repository.content(head, path) for path in (readme, *stack.MANIFESTS)]
-    return stack.description(texts[0], texts[1:])
 
 
 def _shape(repository: Repository, commit: Commit) -> stack.Shape | None:

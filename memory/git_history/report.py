@@ -83,16 +83,14 @@ def _composed(lines: list[Line]) -> str:
 def covered(analysis: Analysis) -> str:
     """Return a text that says which commits were analyzed, and what is missing."""
     limits, many = analysis.limits, len(analysis.facts)
-    days, is_complete = several(limits.days, "day"), analysis.is_complete
+    days, is_complete, is_recent = several(limits.days, "day"), analysis.is_complete, not analysis.is_older
     absent = sum(fact.changes is None and not fact.is_merge for fact in analysis.facts)
     absent *= analysis.parts.files or analysis.parts.patterns
     parts = {
         f"{several(many, 'commit')} from {day(analysis.oldest.at)} to {day(analysis.newest.at)}": True,
         f"all older than the last {days}": analysis.is_older,
-        f"all of the last {days}": is_complete and not analysis.is_older,
-        f"the newest; there are more in the last {days}": many == limits.commits
-        and not is_complete
-        and not analysis.is_older,
+        f"all of the last {days}": is_complete and is_recent,
+        f"the newest; there are more in the last {days}": many == limits.commits and is_recent and not is_complete,
         f"the newest that could be read in {limits.seconds:g} seconds": many < limits.commits and not is_complete,
         f"the files of {absent:,} of them are not in this clone": absent,
         "the clone is shallow: older commits are not in it": analysis.is_shallow,

@@ -23,11 +23,10 @@ _CODE = table("""
     bat cmd=Batch; sql=SQL; graphql gql=GraphQL; proto=Protocol Buffers; html htm=HTML; css=CSS; vue=Vue;
     scss sass less=CSS preprocessors; svelte=Svelte; sol=Solidity; el=Emacs Lisp; vim=Vim script; tf hcl=HCL; nix=Nix
 """)
-_DATA = table("""
+_LANGUAGES = _CODE | table("""
     svg=SVG; xml=XML; json jsonc=JSON; yaml yml=YAML; toml=TOML; ini cfg=INI; md markdown mdx=Markdown; csv=CSV;
     rst=reStructuredText; adoc=AsciiDoc; tex=LaTeX; ipynb=Jupyter; cmake=CMake; gradle groovy=Groovy; po pot=gettext
 """)
-_LANGUAGES = _CODE | _DATA
 _TOOLS = table("""
     pyproject.toml setup.py setup.cfg requirements.txt Pipfile=Python; manage.py=Django; uv.lock=uv;
     poetry.lock=Poetry; tox.ini=tox; package.json=Node.js; pnpm-lock.yaml=pnpm; yarn.lock=Yarn;

@@ -5,8 +5,8 @@ unchanged.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from django.utils import timezone
 
@@ -22,8 +22,7 @@ from memory.writing import edits, operations
 CATEGORY = "git_history"
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """The result of `store`: the number of the memory, and whether the memory is new."""
 
     number: int
