@@ -45,7 +45,6 @@ def _closing_after(marks: Sequence[re.Match[str] | None]) -> list[dict[str, int]
 
 
 ABSENT = "Not recorded"  # shown in files for sections and fields without a value, but never added to a memory's text
-AROUND = templates.AROUND
 _LIKE_A_HEADING = re.compile(
     rf"^(\\*)(?=## (?:{'|'.join(re.escape(name) for name in sorted(templates.SECTIONS))})[ \t]*\r?$)", re.MULTILINE
 )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from typing import IO, Any
 
@@ -24,7 +24,6 @@ NAMED = 100  # number of left-out parts, and of kinds of changes, that are liste
 NAMED_KEYS = 10  # number of unknown keys that a warning lists
 KEY, NAME = 200, 64  # characters of a listed key, and of an unknown key
 MOST_LEFT_OUT = 100_000  # an import fails if more parts of the file are left out
-_OTHER = "other changes"
 # These reasons show that a file has another format. If all parts of a file have such a reason, the file is refused.
 _STRANGE = frozenset({NO_TEXT, axe.BEFORE, tree.NO_MARKDOWN, "is not an object"})
 
@@ -80,7 +79,7 @@ class Imported:
     def note(self, found: Found) -> None:
         for what in found.transformed:
             is_known = what in self.transformed or len(self.transformed) < NAMED
-            self.transformed[one_line(what, KEY) if is_known else _OTHER] += 1
+            self.transformed[one_line(what, KEY) if is_known else "other changes"] += 1
         self.constitutional = self.transformed[WAS_CONSTITUTIONAL]
 
     def figures(self, format: str) -> dict[str, Any]:
@@ -173,9 +172,5 @@ def _drafts(parts: Iterable[Part], here: str, done: Imported) -> Iterator[Draft]
             continue
         found = part.bounded()
         done.note(found)
-        yield _draft(found, here)
-
-
-def _draft(found: Found, here: str) -> Draft:
-    found = replace(found, project=here) if found.project == HERE else found
-    return Draft(found.content, found.kind, found.category, found.project, found.tags, found.date).checked()
+        project = here if found.project == HERE else found.project
+        yield Draft(found.content, found.kind, found.category, project, found.tags, found.date).checked()

@@ -98,9 +98,6 @@ class Plan:
 
 _CONFLICT = "changed, and memory {} was also changed here. The memory is not overwritten: revise or discard it yourself"
 _REDACTED = "was redacted, or is in a file with a redacted piece, so it is not imported again"
-_CATEGORY_OFF = "has the category {}, which is off"
-_DUPLICATE = "has the same text as memory {}"
-_ALREADY_IMPORTED = "was imported before, as memory {}"
 
 
 def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compares: bool) -> None:
@@ -127,7 +124,8 @@ def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compare
             return step
         if step.file in redacted_files and not step.has_id:
             return _REDACTED
-        return _CATEGORY_OFF.format(step.draft.category) if step.draft.category in closed else step
+        category = step.draft.category
+        return f"has the category {category}, which is off" if category in closed else step
 
     _keep(plan, compared)
     if compares:
@@ -207,10 +205,11 @@ def _leave_out_repeats(agent: Agent, plan: Plan, past: _Past, alike: Iterable[Im
     for piece in alike:
         was = past.memory(piece)
         if was is not None and past.stands(piece) and was.number not in changing:
-            known[bytes(piece.text_digest), was.category, was.project] = _ALREADY_IMPORTED.format(was.number)
+            known[bytes(piece.text_digest), was.category, was.project] = f"was imported before, as memory {was.number}"
     for memory in Memory.objects.of(agent).active().filter(digest__among=set(digests.values())):
         if memory.number not in changing:
-            known[bytes(memory.digest), memory.category, memory.project] = _DUPLICATE.format(memory.number)
+            place = memory.category, memory.project
+            known[bytes(memory.digest), *place] = f"has the same text as memory {memory.number}"
 
     def unless_known(step: Step) -> Step | str:
         if step.source not in digests:
@@ -225,7 +224,6 @@ def _leave_out_repeats(agent: Agent, plan: Plan, past: _Past, alike: Iterable[Im
 
 
 SETTINGS = "memory_rules.migration_settings"
-_SOURCE_KEPT = "its file was left as it is"
 _MAX_NOTES = 16  # number of changes of a piece that become tags
 _MAX_TAGS_KNOWN = 1_000  # number of tags whose masked form is cached
 
@@ -320,7 +318,7 @@ class _Shaping:
             notes += _in_tags("migration:", f"from {self.at_home(found.key)}")
             notes += [_cut(f"transformed:{each}") for each in done[:_MAX_NOTES]]
         if settings_document.value(self.rules, f"{SETTINGS}.cross_system_compatibility"):
-            notes.append(f"compatibility:{_SOURCE_KEPT}")
+            notes.append("compatibility:its file was left as it is")
         tags = (*found.tags[: MAX_TAGS - len(notes)], *notes)
         return tuple(map(self.masked_tag, tags)) if self._is_masked(found) else tags
 

@@ -255,11 +255,9 @@ _CLAUDE = (
 _WINDSURF = (
     Rule(".windsurfrules **/.windsurf/rules/*.md **/.devin/rules/*.md .codeium/windsurf/memories/global_rules.md"),
 )
-_CLINE = (
-    Rule(".clinerules .clinerules/*.md .clinerules/*.txt memory-bank/**/*.md Cline/Rules/*.md Cline/Rules/*.txt"),
-)
-_ROO = (Rule(".roorules **/.roo/rules/**/*.md **/.roo/rules/**/*.txt **/.roo/rules-*/**/*.md"),)
-_TOOL = (Rule("memories/**/*.md memories/**/*.txt memories/**/*.xml", hidden=False),)
+_CLINE = Rule(".clinerules .clinerules/*.md .clinerules/*.txt memory-bank/**/*.md Cline/Rules/*.md Cline/Rules/*.txt")
+_ROO = Rule(".roorules **/.roo/rules/**/*.md **/.roo/rules/**/*.txt **/.roo/rules-*/**/*.md")
+_TOOL = Rule("memories/**/*.md memories/**/*.txt memories/**/*.xml", hidden=False)
 _AXE = Form(axe.parts, (".md",), (b"**Task:**",), bool, log, unknown="is not an axe log")
 _MEM0 = Form(mem0.parts, (".json",), (b'"memory"', b'"memories"'), _is_mem0)
 _LETTA_HOLDS = (b'"core_memory"', b'"agents"', b'"archive_id"', b'"embedding_config"', b'"is_deleted"')
@@ -278,14 +276,14 @@ _ALL = (
            (Rule("**/AGENTS.md **/AGENTS.override.md"),)),
     System("gemini", "Gemini CLI", _OTHERS, "GEMINI.md, in any folder", (Rule("**/GEMINI.md"),)),
     System("windsurf", "Windsurf", _OTHERS, "rules in .windsurf/rules and .devin/rules, and .windsurfrules", _WINDSURF),
-    System("cline", "Cline", _OTHERS, "rules in .clinerules, and the pages of memory-bank", _CLINE),
-    System("roo", "Roo Code", _OTHERS, "rules in .roo/rules and .roo/rules-MODE, and .roorules", _ROO),
+    System("cline", "Cline", _OTHERS, "rules in .clinerules, and the pages of memory-bank", (_CLINE,)),
+    System("roo", "Roo Code", _OTHERS, "rules in .roo/rules and .roo/rules-MODE, and .roorules", (_ROO,)),
     System("continue", "Continue", _OTHERS, "rules in .continue/rules", (Rule("**/.continue/rules/**/*.md"),)),
     System("kiro", "Kiro", _OTHERS, "files of .kiro/steering", (Rule("**/.kiro/steering/**/*.md"),)),
     System("framework", "The framework of the memory rules", _OTHERS,
            "the folder named in memory-rules/settings.json or modules/memory-rules/settings.json"),
     System("memory-tool", "Anthropic's memory tool", _OTHERS,
-           "files in the folder `memories` of Anthropic's memory tool", _TOOL),
+           "files in the folder `memories` of Anthropic's memory tool", (_TOOL,)),
     System("axe", "axe", _LEGACY, "axe run logs, in any folder", form=_AXE),
     System("mem0", "mem0", _LEGACY,
            "JSON files of mem0's memories, and OpenMemory's memories.json, in any folder", form=_MEM0),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,7 +29,6 @@ _NOT_ENTERED = frozenset(
 )
 _SKILLS = ("/.agents/skills", "/.claude/skills")
 _OWN_SOURCE = frozenset({"manage.py", "audit", "memory", "refinement"})  # names in Palimpsest's own source tree
-_ENVIRONMENT = "pyvenv.cfg"  # this file is in the folder of a virtual environment
 NO_FILE, UNREADABLE, NO_TEXT_NAME = "is not a file", "cannot be read", "has a name that is not valid text"
 OUTSIDE, NOWHERE = "is a symlink that points outside the folder", "is a symlink whose target is missing or skipped"
 
@@ -102,7 +102,7 @@ def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
         if len(found) > left:
             tree.left_out.append(LeftOut(".", f"has more than {MAX_ENTRIES:,} entries; the others are skipped"))
             return
-        if path and _ENVIRONMENT in found:
+        if path and "pyvenv.cfg" in found:  # a virtual environment
             continue
         if found.keys() >= _OWN_SOURCE:
             tree.left_out.append(LeftOut(as_text(path) or ".", "is the source tree of Palimpsest itself"))
@@ -127,10 +127,7 @@ def _listed(tree: Tree, path: str, most: int) -> dict[str, Kind]:
         number = walked(os.dup(tree.number), tuple(path.split("/")) if path else (), create=False)
         try:
             with os.scandir(number) as entries:
-                for entry in entries:
-                    found[entry.name] = _kind(entry)
-                    if len(found) > most:
-                        break
+                found.update((entry.name, _kind(entry)) for entry in islice(entries, most + 1))
         finally:
             os.close(number)
     except OSError:

@@ -62,13 +62,12 @@ _BEGINS = b"## "
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
     is_any = False
     for heading, body in _entries(file):
-        if heading is None:
-            if body and body.strip():
-                is_any = True
-                yield LeftOut(f"{path}#beginning", BEFORE)
-        else:
+        if heading is not None:
             is_any = True
             yield from _read(heading, body, path)
+        elif body and body.strip():
+            is_any = True
+            yield LeftOut(f"{path}#beginning", BEFORE)
     if not is_any:
         yield LeftOut(path, EMPTY)
 

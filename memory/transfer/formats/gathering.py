@@ -14,7 +14,6 @@ from memory.policy.validation import MAX_TAG, Draft, parse_moment
 from memory.transfer.exporting import OWN_KEY
 from memory.transfer.formats import parts
 
-NO_DATE = "date could not be read"
 WAS_CONSTITUTIONAL = "was constitutional there"
 WAS_DELETED = "is marked as deleted"
 MORE_PAGES = "refers to more pages, which are not in the file"
@@ -64,7 +63,7 @@ class Gathered:
             return
         self.date = moment(value)
         if self.date is None:
-            self.note(NO_DATE)
+            self.note("date could not be read")
 
     def later(self, entry: Mapping[str, Any]) -> None:
         """Add a note if the entry has a second date that differs from the first one. The second date is not kept."""

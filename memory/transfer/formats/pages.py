@@ -29,8 +29,7 @@ _FIRST_LINE = ("title", "description")  # the first of these that has a value
 _GLOBS = {"globs", "paths", "applyTo", "fileMatchPattern"}
 _DATES = {"date", "modified"}
 _TAGGED = {"alwaysApply": "alwaysApply:", "type": "type:", "metadata.type": "type:"}
-_REPORTED = {"name", "trigger", "inclusion", "excludeAgent"}
-_KNOWN = {*_FIRST_LINE, *_GLOBS, *_DATES, *_TAGGED, *_REPORTED, "tags"}
+_KNOWN = {*_FIRST_LINE, *_GLOBS, *_DATES, *_TAGGED, "tags", "name", "trigger", "inclusion", "excludeAgent"}
 
 
 def page(file: IO[bytes], path: str, tags: tuple[str, ...] = ()) -> Iterator[parts.Part]:

@@ -254,11 +254,10 @@ def _joined(sections: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     for heading, content in sections:
         name, text = done[-1] if done else ("", "")
         both = f"{text}\n\n{content}"
-        if not done or len(text) >= SHORT:
-            done.append((heading, content))
-        elif len(both) <= MAX_CONTENT:
+        is_short = bool(done) and len(text) < SHORT
+        if is_short and len(both) <= MAX_CONTENT:
             done[-1] = (name, both)
-        elif says_nothing(text):
+        elif is_short and says_nothing(text):
             done[-1:] = [(name, piece) for piece in _cut_up(both)]
         else:
             done.append((heading, content))

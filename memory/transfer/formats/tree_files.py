@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 
 from memory.errors import Invalid
-from memory.markdown import labels, sections
+from memory.markdown import labels, sections, templates
 from memory.policy import paths, settings_document
 from memory.policy.categories import DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
 from memory.policy.validation import MAX_CONTENT, checked_project
@@ -149,7 +149,7 @@ class _File:
         texts = {
             name: text
             for name, text in self._blocks.items()
-            if name not in sections.AROUND and text and not labels.is_absent(text)
+            if name not in templates.AROUND and text and not labels.is_absent(text)
         }
         plain = texts.get(sections.main_section(self._gathered.category), "")
         if self._is_own and plain and len(texts) == 1 and sections.is_plain(plain, self._gathered.category):
