@@ -57,14 +57,11 @@ def end_quiet() -> int:
     """End the sessions that have become quiet, and return how many ended. A task calls this every five minutes. One
     query finds the sessions. The most recent sessions come first, so that a session that cannot be ended does not block
     others."""
-    found = list(_due()[:SESSIONS_AT_ONCE])
-    return sum(attempt(each.agent_id, partial(_ended, each), "end of a quiet session") for each in found)
-
-
-def _due() -> QuerySet[RecordedSession]:
     open_ones = RecordedSession.objects.filter(ended_at=None, last_at__lte=timezone.now() - sessions.QUIET)
     able = open_ones.filter(agent__memory_enabled=True).exclude(agent__wrapped_key=b"")
-    return able.exclude(agent__rules__contains=_UNBOUNDED).select_related("agent__tenant").order_by("-last_at", "-pk")
+    due = able.exclude(agent__rules__contains=_UNBOUNDED).select_related("agent__tenant").order_by("-last_at", "-pk")
+    found = list(due[:SESSIONS_AT_ONCE])
+    return sum(attempt(each.agent_id, partial(_ended, each), "end of a quiet session") for each in found)
 
 
 def _ended(found: RecordedSession) -> bool:
@@ -83,7 +80,6 @@ def _ended(found: RecordedSession) -> bool:
 
 SYSTEM = Actor.system("cleanup")
 AT_ONCE = 500  # agents in one run
-_DAY = 24 * 60  # minutes
 TURN_MINUTES = 5
 _MOST_DAYS = 700_000  # about the length of the calendar
 Days = Mapping[str, int]
@@ -99,11 +95,9 @@ def retention(agent: Agent) -> dict[str, int]:
     """Return the suggested retention of each category in days. Categories that are off, or whose retention is 0 (no
     limit), are left out."""
     rules, off = switches.rules_of(agent), switches.closed(agent)
-    days = {
-        name: settings_document.value(rules, f"memory_rules.categories.{name}.suggested_retention_days")
-        for name in SCOPES
-    }
-    return {name: each for name, each in days.items() if each and name not in off}
+    path = "memory_rules.categories.{}.suggested_retention_days"
+    days = {name: settings_document.value(rules, path.format(name)) for name in SCOPES if name not in off}
+    return {name: each for name, each in days.items() if each}
 
 
 def memories(days: Days, now: datetime, *, at_least: int = 0) -> QuerySet[Memory]:
@@ -114,14 +108,13 @@ def memories(days: Days, now: datetime, *, at_least: int = 0) -> QuerySet[Memory
     and this decision is not older than the retention of its category. `kept_at` is the time of the last decision to
     keep.
     """
-    decisions = CleanupDecision.objects.filter(agent_id=OuterRef("agent_id"), number=OuterRef("number"))
-    decided = decisions.filter(is_kept=True).values("at")
+    kept = CleanupDecision.objects.filter(agent_id=OuterRef("agent_id"), number=OuterRef("number"), is_kept=True)
     wanted = Q(pk__in=[])
     for category, each in days.items():
         lately = Q(kept_at__isnull=False, kept_at__gte=_ago(now, each))
         wanted |= Q(category=category, origin__lt=_ago(now, max(each, at_least))) & ~lately
     rows = Memory.objects.active().filter(constitutional=False).exclude(source=Source.SYSTEM)
-    return rows.annotate(kept_at=Subquery(decided)).filter(wanted)
+    return rows.annotate(kept_at=Subquery(kept.values("at"))).filter(wanted)
 
 
 def _ago(now: datetime, days: int) -> datetime:
@@ -167,7 +160,7 @@ def send_notices(now: datetime | None = None) -> int:
 
 def _in_turn(now: datetime) -> QuerySet[Agent]:
     """Return the agents that are checked at this time of the day."""
-    turns, then = _DAY // TURN_MINUTES, now.astimezone(UTC)
+    turns, then = 24 * 60 // TURN_MINUTES, now.astimezone(UTC)
     turn = (then.hour * 60 + then.minute) // TURN_MINUTES % turns
     agents = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
     return agents.annotate(turn=F("pk") % turns).filter(turn=turn).order_by("pk")

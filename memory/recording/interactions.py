@@ -23,7 +23,6 @@ from memory.recording.texts import checked_name, cut, one_line
 
 KINDS = ("question", "instruction", "feedback", "correction", "clarification", "statement")
 LEVELS = ("low", "medium", "high")
-_MEDIUM, _HIGH = 2, 4  # points
 
 # Patterns for the beginning of a prompt. The first match counts: a correction that is also a question is a correction.
 _HEAD = 400  # characters
@@ -123,7 +122,7 @@ def significance(prompt: str, response: str = "") -> str:
     points += 2 if DECIDES.search(prompt) else 1 if DECIDES.search(response) else 0
     points += _CODE.search(prompt) is not None or _CODE.search(response) is not None
     points += len(_NUMBER.findall(prompt[:20_000])) + len(_NAME.findall(prompt[:20_000])) >= 2
-    return LEVELS[(points >= _MEDIUM) + (points >= _HIGH)]
+    return LEVELS[(points >= 2) + (points >= 4)]
 
 
 def is_worth_recording(rules: Mapping[str, Any], prompt: str, response: str = "") -> bool:

@@ -4,11 +4,9 @@ raises an error if a switch is off.
 One transaction writes the memories of an interaction, the memory of its topic, and the memory of a session that ends.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 import structlog
 from django.utils import timezone
@@ -123,18 +121,14 @@ def _recorded(row: Agent, kept: Captured, actor: Actor) -> Recorded:
     edited = operations.remember(row, drafts, actor, besides=besides)
     numbers = [memory.number for memory in edited.memories[-len(drafts) :]]
     sessions.note(session, numbers, now)
-    if kept.interaction.topic and _evolves(switches.rules_of(row)):
+    is_tracked = settings_document.is_on(switches.rules_of(row), "categories", "topic", "evolution_tracking")
+    if kept.interaction.topic and is_tracked and "topic" not in switches.closed(row):
         _evolve(row, kept, session, actor)
     return Recorded(tuple(numbers), session, kept.kind, kept.level, kept.masked)
 
 
 def _refer(row: Agent, session: RecordedSession, number: int, at: datetime) -> str:
     return reference(row, number, CATEGORY, session.project, paths.dated(at), within=CATEGORY)
-
-
-def _evolves(rules: Mapping[str, Any]) -> bool:
-    is_tracked = settings_document.is_on(rules, "categories", "topic", "evolution_tracking")
-    return is_tracked and "topic" not in settings_document.closed_categories(rules)
 
 
 def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) -> None:

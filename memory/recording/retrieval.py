@@ -96,7 +96,6 @@ def _relative(text: str, now: datetime) -> Iterator[Period]:
 MOST_FOR_RECENCY = 0.1  # highest bonus: for a memory of today
 HALF_LIFE = timedelta(days=90)  # the time after which the bonus is halved
 FOR_A_DATE = 1.0  # bonus for a memory from a period that the question mentions
-_TITLE = "# What you remember of this"
 _SWITCHES = {
     "topic": "search.enable_topic_search",
     "session": "search.enable_session_search",
@@ -120,7 +119,7 @@ class Retrieved:
         """The found memories as text for a prompt. The text is "" if no memory was found."""
         if not self.reads:
             return ""
-        parts = ["\n".join([_TITLE, *map(_line, self.reads)])]
+        parts = ["\n".join(["# What you remember of this", *map(_line, self.reads)])]
         if self.left_out:
             parts.append(context.left_out(self.left_out, self.left_out_tokens))
         return "\n\n".join(parts) + "\n"

@@ -28,7 +28,6 @@ from memory.writing.edits import Edited
 CATEGORY = "topic"
 MOST_OF_AN_ITEM = 300  # characters
 _TEXT, _ITEMS = 1_000, 50  # characters of a text, and items in one call
-_EARLIER, _EARLIER_ITEMS = "Earlier Stages", "Earlier Items"
 _REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # the form that the function `reference` returns
 _COUNT = re.compile(r"(\d+) in this memory's history")
 # Attribute of a stage → its field. A text replaces the earlier text. Items are added to the earlier list.
@@ -83,9 +82,8 @@ class Stage:
             if isinstance(value, tuple) and len(value) > _ITEMS:
                 raise Invalid(name, f"has {len(value)} items; at most {_ITEMS} are allowed at once")
         clean = cleaned(values, _TEXT)
-        for name, value in clean.items():
-            if isinstance(value, tuple):
-                clean[name] = tuple(cut(item, MOST_OF_AN_ITEM) for item in value)
+        lists = {name: value for name, value in clean.items() if isinstance(value, tuple)}
+        clean |= {name: tuple(cut(item, MOST_OF_AN_ITEM) for item in value) for name, value in lists.items()}
         return Stage(project, session, **clean)
 
 
@@ -174,7 +172,7 @@ def _composed(values: Values) -> str:
         if not longest:
             raise TopicFull("topic", f"needs more than {MAX_CONTENT:,} characters in its memory; shorten the text")
         del longest[0]
-        field = _EARLIER if longest is stages else _EARLIER_ITEMS
+        field = "Earlier Stages" if longest is stages else "Earlier Items"
         before = _COUNT.match("".join(values[field]))
         values[field] = [f"{int(before[1]) + 1 if before else 1} in this memory's history"]
     return text
