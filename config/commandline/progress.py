@@ -9,8 +9,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.progress import Task as RichTask
 from rich.text import Text
 
-Advance = Callable[[int], None]
-
 
 class _Done(MofNCompleteColumn):
     """The progress as text: "3/10", or "3" if the total is unknown."""
@@ -20,7 +18,7 @@ class _Done(MofNCompleteColumn):
 
 
 @contextmanager
-def progress(what: str, *, unit: str, total: int | None = None) -> Iterator[Advance]:
+def progress(what: str, *, unit: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Yield a function. The caller calls it with the amount of work done since the last call. If standard error is not
     a terminal, the function does nothing."""
     if not sys.stderr.isatty():

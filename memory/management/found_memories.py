@@ -43,11 +43,6 @@ class Found:
     may_read: bool  # true if the caller has the agent's key
     agent: Agent
 
-    @property
-    def new(self) -> list[Step]:
-        """The steps in which a migration would store or revise a memory."""
-        return self.plan.open
-
 
 def choice(options: Mapping[str, Any]) -> Choice:
     """Return the filters that the options give. The filters choose memories. Raises Invalid."""
@@ -122,7 +117,7 @@ def summary(found: Found) -> str:
     if not systems:
         return "none"
     left_out = f", {len(found.plan.left_out):,} left out ('project detect' says why)" if found.plan.left_out else ""
-    return f"{', '.join(systems)}: {several(len(found.new), 'memory', 'memories')} to import{left_out}"
+    return f"{', '.join(systems)}: {several(len(found.plan.open), 'memory', 'memories')} to import{left_out}"
 
 
 def left_out(found: Found, *, all_of_them: bool) -> Iterator[str]:

@@ -17,16 +17,8 @@ from memory.git_history import report, storage
 from memory.git_history.analysis import Analysis, Limits, Parts, analyze, limits_of
 from memory.git_history.repository import Repository
 from memory.git_history.storage import CATEGORY
-from memory.management import found_memories
-from memory.management.agent_command import (
-    KEY,
-    AgentCommand,
-    agents_side,
-    are_ignored,
-    project_of,
-    repository,
-    shown_path,
-)
+from memory.management import agent_command, found_memories
+from memory.management.agent_command import KEY, AgentCommand, agents_side, project_of, repository, shown_path
 from memory.management.found_memories import Found
 from memory.models import Agent, HistoryAnalysis, Memory, Source, VaultFile
 from memory.policy import settings_document, switches
@@ -175,7 +167,7 @@ class Initialization:
             return ""
         below = vault.relative_to(self.root)
         inside = [str(below / name) for name in (*(f"{folder}/x" for folder in _FOLDERS), INDEX, LOCK)]
-        if are_ignored(self.root, inside):
+        if agent_command.are_ignored(self.root, inside):
             return ""
         names = {*_FOLDERS, INDEX, LOCK}
         top = PurePosixPath("/", below)
@@ -217,7 +209,7 @@ class Initialization:
         return found_memories.summary(self.found)
 
     def _migration(self) -> str:
-        if self.found is None or not self.found.new:
+        if self.found is None or not self.found.plan.open:
             return "nothing to import"
         if self.options["migrate"]:
             self.how = self.options["migrate"]
@@ -227,9 +219,9 @@ class Initialization:
             return f"not asked: prompt_user_for_migration is off; {later} imports them"
         if self.options["json"] or not self.command.can_ask():
             return f"not asked, because the input is not a terminal: use --migrate, or {later} later"
-        for line in found_memories.preview(self.found, self.found.new[:_PREVIEWED]):
+        for line in found_memories.preview(self.found, self.found.plan.open[:_PREVIEWED]):
             self.command.say(line)
-        if (more := len(self.found.new) - _PREVIEWED) > 0:
+        if (more := len(self.found.plan.open) - _PREVIEWED) > 0:
             self.command.say(f"… and {more:,} more ({later[:-1]} --dry-run' lists all)")
         self.how = found_memories.ask_how(self.command, self.agent)
         return found_memories.HOWS[self.how]
@@ -237,7 +229,7 @@ class Initialization:
     def _migrated(self) -> str:
         if self.found is None or self.how == "skip":
             return "nothing"
-        steps = self.found.new
+        steps = self.found.plan.open
         if self.how == "select":
             steps = found_memories.ask_which(self.command, steps)
         choices = {name: self.options[name] for name in ("yes", "instructions")}

@@ -22,7 +22,6 @@ _ABOUT = (
     "These memories are older than the suggested retention of their category. Nothing is discarded unless you say so, "
     "and a rollback restores a discarded memory."
 )
-_QUESTION = "Discard it, keep it, skip it, or quit? [d/k/S/q]"
 _ANSWERS = {"": "s"} | {answer: word[0] for word in ("discard", "keep", "skip", "quit") for answer in (word, word[0])}
 Listed = dict[int, int]  # memory → the version in the list, or 0 if no version was typed
 
@@ -101,7 +100,7 @@ class Command(AgentCommand):
     def _decision(self) -> str:
         self.stdout.flush()
         try:
-            while (word := self.answer(_QUESTION)) not in _ANSWERS:
+            while (word := self.answer("Discard it, keep it, skip it, or quit? [d/k/S/q]")) not in _ANSWERS:
                 pass
         except KeyboardInterrupt:
             self.say("Nothing was decided.")

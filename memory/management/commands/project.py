@@ -77,8 +77,7 @@ class Command(AgentCommand):
         parser.add_argument("--from", dest="systems", choices=list(SYSTEMS), metavar="SYSTEM", help=system, **several)
         parser.add_argument("--plain", metavar="FOLDER", help="also import each file in this folder", **several)
         parser.add_argument("--path", metavar="PATTERN", help="only files with a path like docs/*", **several)
-        choices = sorted(SCOPES)
-        parser.add_argument("--category", choices=choices, metavar="NAME", help="only this category", **several)
+        parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help="only this category", **several)
         parser.add_argument("--since", metavar="DATE", help="only memories from this date on; ISO 8601")
         parser.add_argument("--until", metavar="DATE", help="only memories up to this date; ISO 8601")
         parser.add_argument("--all", action="store_true", help="list everything that is left out")
@@ -118,7 +117,7 @@ class Command(AgentCommand):
             self.result(found_memories.as_record(found))
             return
         self._tell_found(found, [], all_of_them=options["all"])
-        if found.new:
+        if found.plan.open:
             self.say(f"Run 'manage.py project migrate {agent.label}' to import them. The import changes no file.")
 
     def migrate(self, agent: Agent, **options: Any) -> None:
@@ -128,14 +127,15 @@ class Command(AgentCommand):
         if (options["only"] or options["how"] == "select" or is_filtered) and not found_memories.is_selective(agent):
             raise Invalid("how", "selective import is off (migration_settings.selective_import_enabled)")
         found = self._find(agent, options, masks=False if options["keep_secrets"] else None)
-        steps = [step for step in found.new if wanted.wants(step)]
+        new = found.plan.open
+        steps = [step for step in new if wanted.wants(step)]
         if options["only"] is not None:
             steps = found_memories.numbered(steps, options["only"])
         if not options["json"]:
             self._tell_found(found, steps, all_of_them=options["all"])
         done = Figures(None)
         if not steps:
-            others = f" Number of new memories that the options exclude: {len(found.new):,}." if found.new else ""
+            others = f" Number of new memories that the options exclude: {len(new):,}." if new else ""
             self.say(f"There is nothing to import.{others}")
         elif not options["dry_run"]:
             done = self._take_in(agent, steps, options, is_filtered=is_filtered)

@@ -28,7 +28,6 @@ from memory.writing import operations
 _HEADINGS = dict(
     zip(("context", "understanding", "decision", "outcome", "related"), sections.names("technical"), strict=True)
 )
-_OF_CREDENTIAL = ("service", "credential")
 # The options for an interaction, a session's outcomes and a topic, with their help texts.
 _INTERACTION = {
     "topic": "the topic of the interaction; the topic's memory is updated if the category topic is on",
@@ -243,7 +242,7 @@ class Command(AgentCommand):
 
 def _tags(category: str, options: dict[str, Any]) -> list[str]:
     """Return the tags in the options. Add tags for the service and the kind of a credential. Raises Invalid."""
-    named = {name: options[name] for name in _OF_CREDENTIAL if options[name]}
+    named = {name: options[name] for name in ("service", "credential") if options[name]}
     if named and category not in NAMED_BY_SERVICE:
         allowed = " and ".join(NAMED_BY_SERVICE)
         raise Invalid(next(iter(named)), f"is only for the categories {allowed}: use one of these as --category")
