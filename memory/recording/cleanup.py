@@ -5,10 +5,9 @@ memories that are suggested at that moment. A discarded memory can be restored.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Count, Exists, OuterRef, Subquery
 from django.utils import timezone
@@ -36,8 +35,7 @@ class Importance(IntEnum):
     LOW, MEDIUM, HIGH = range(3)
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """Facts that decide how important a memory is. They do not include the memory's content."""
 
     recalled: int = 0
@@ -69,8 +67,7 @@ class Facts:
         return "; ".join(words for words, is_so in reasons.items() if is_so)
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
+class Suggestion(NamedTuple):
     """A suggestion to discard one memory. It does not include the memory's content."""
 
     number: int
@@ -86,11 +83,10 @@ class Suggestion:
 
     def as_record(self) -> dict[str, Any]:
         """Return the suggestion as a dict for JSON output."""
-        return asdict(self) | {"importance": self.importance.name.lower()}
+        return self._asdict() | {"importance": self.importance.name.lower()}
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(NamedTuple):
     """The current suggestions. `more` is the number of further suggestions. `kept_back` is the number of old memories
     that are not suggested because they are important."""
 
@@ -171,8 +167,7 @@ def _remember(agent: Agent, kept: Mapping[int, bool], category_of: Mapping[int, 
 
 
 def _limit(agent: Agent) -> int:
-    limit: int = settings_document.value(switches.rules_of(agent), "memory_rules.cleanup_guidance.batch_cleanup_limit")
-    return limit
+    return int(settings_document.value(switches.rules_of(agent), "memory_rules.cleanup_guidance.batch_cleanup_limit"))
 
 
 def _found(

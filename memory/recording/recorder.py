@@ -7,6 +7,7 @@ One transaction writes the memories of an interaction, the memory of its topic, 
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 from django.utils import timezone
@@ -27,8 +28,7 @@ log = structlog.get_logger("palimpsest.recording")
 REASONS = ("memory_off", "category_off", "recording_off", "below_threshold")
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(NamedTuple):
     """The result of a recording: the numbers of the memories, or the reason why the interaction was skipped."""
 
     numbers: tuple[int, ...] = ()

@@ -92,14 +92,22 @@ def render(
 ) -> str:
     """Return the text of a session's memory. `titles` maps the normalized name of each topic to its title. `before` has
     two texts about the previous session of the project: a reference to its memory, and its unresolved items."""
+    flow, kinds = [titles[folded(name)] for name in topics_of(recordings)], _each(recordings, "Analysis", "Kind")
+    ranked = [topic for topic, _ in Counter(flow).most_common()]
     values = {
         "Session": session.name,
+        "Session Type": type_of(kinds),
         "Period": f"{_moment(session.began_at)} to {_moment(session.last_at)}",
         "Duration": _duration(session.last_at - session.began_at),
+        "Interactions": str(len(kinds)),
+        "Primary Topic": "".join(ranked[:1]),
+        "Secondary Topics": _joined(ranked[1:]),
         "Session Goal": outcomes.goal,
         "Previous Session": before[0],
         "Carried Over": before[1],
+        "Topic Flow": " → ".join(name for name, _ in islice(groupby(flow), 20)),
         "Depth Reached": outcomes.depth,
+        "User Engagement": ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).most_common()),
         "Goals Achieved": outcomes.achieved,
         "New Understandings": outcomes.understandings or _joined(_each(recordings, "Analysis", "Key Learnings")),
         "Follow-up Needed": outcomes.follow_up,
@@ -107,30 +115,11 @@ def render(
         "Problem Resolution": outcomes.resolution or _joined(_each(recordings, "Analysis", "Response Effectiveness")),
         "User Satisfaction": outcomes.satisfaction,
     }
-    values |= _of_topics([titles[folded(name)] for name in topics_of(recordings)])
-    found = sections.filled(CATEGORY, values | _of_kinds(recordings) | _of_exchanges(recordings))
+    found = sections.filled(CATEGORY, values | _of_exchanges(recordings))
     for section, switch in _SWITCHES.items():
         if not settings_document.is_on(rules, "categories", CATEGORY, switch):
             del found[section]
     return sections.join(found)
-
-
-def _of_topics(flow: Sequence[str]) -> dict[str, str]:
-    ranked = [topic for topic, _ in Counter(flow).most_common()]
-    return {
-        "Primary Topic": "".join(ranked[:1]),
-        "Secondary Topics": _joined(ranked[1:]),
-        "Topic Flow": " → ".join(name for name, _ in islice(groupby(flow), 20)),
-    }
-
-
-def _of_kinds(recordings: Recordings) -> dict[str, str]:
-    kinds = _each(recordings, "Analysis", "Kind")
-    return {
-        "Session Type": type_of(kinds),
-        "Interactions": str(len(kinds)),
-        "User Engagement": ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).most_common()),
-    }
 
 
 def _of_exchanges(recordings: Recordings) -> dict[str, str]:

@@ -17,9 +17,8 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from memory.errors import FileFault, FileOutsideRoots, NotAFile
 
@@ -29,8 +28,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # the path is a symlink, or a socket
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A path, and the folders (`bases`) in which this path is allowed. After all symlinks in the path are resolved, the
     path must be inside one of these folders."""
 
@@ -52,8 +50,7 @@ class Place:
         raise FileOutsideRoots(f"{self.path}: {where}", where)
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(NamedTuple):
     """An open folder, and the name of a file in it."""
 
     path: Path

@@ -12,8 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from memory.errors import FileFault
 from memory.run_log import files
@@ -23,8 +22,7 @@ CHUNK = 1 << 18  # bytes read at a time
 WRITER_SECONDS = 2.0  # a trim waits at most this long for another program that writes to the file
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
+class FileState(NamedTuple):
     """The state of a memory file at the time of reading: the number of entries, the size in bytes, and the SHA-256 of
     the content."""
 
@@ -34,8 +32,7 @@ class FileState:
     stamp: tuple[int, ...] = ()  # if the stamp is the same later, nobody wrote to the file
 
 
-@dataclass(frozen=True, slots=True)
-class Trimmed:
+class Trimmed(NamedTuple):
     """The result of a trim. `after` is None if the file was not changed."""
 
     removed: int
@@ -134,11 +131,11 @@ def _stamp(file: BinaryIO) -> tuple[int, ...]:
 # --- trimming
 
 
+OnTrim = Callable[[Trimmed], None]
+
+
 def trim_entries(
-    place: files.Place,
-    keep_n: int,
-    since: FileState | None = None,
-    before_replace: Callable[[Trimmed], None] | None = None,
+    place: files.Place, keep_n: int, since: FileState | None = None, before_replace: OnTrim | None = None
 ) -> Trimmed:
     """Keep the last `keep_n` entries of the file. Also keep all entries that are newer than the state `since` of the
     file. Remove all other entries. If `keep_n` is 0, remove nothing.
@@ -182,7 +179,7 @@ def _require_one_name(opened: Opened) -> None:
         raise FileFault(f"{opened.place} has {names} names (hard links), so it cannot be replaced.")
 
 
-def _replace(opened: Opened, now: FileState, keep: int, before_replace: Callable[[Trimmed], None] | None) -> Trimmed:
+def _replace(opened: Opened, now: FileState, keep: int, before_replace: OnTrim | None) -> Trimmed:
     """Write the last entries to a new file, and replace the old file with it. Then copy the bytes that other programs
     wrote to the old file in the meantime."""
     old, written = opened.file, _Counter()
@@ -284,8 +281,7 @@ def locked_to_append(place: files.Place) -> Iterator[Opened]:
 # --- opening and locking
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(NamedTuple):
     """A memory file that is open for reading, and its folder. `add` needs the lock of `locked_to_append`."""
 
     place: files.Place

@@ -3,8 +3,8 @@ first entry. So a rollback undoes all these entries together."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from audit.bulk import ROWS_AT_ONCE
 from audit.models import Operation
@@ -18,8 +18,7 @@ from memory.writing import edits, operations
 AT_ONCE = 1_000  # memories in one audit entry
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(NamedTuple):
     """The result of a migration."""
 
     entry: int | None  # the first audit entry, for a rollback; None if nothing was stored

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from memory.errors import Invalid
 from memory.masking.neutral import neutral_whole
@@ -34,9 +34,7 @@ from memory.vault.rendering import MASKING
 class State(StrEnum):
     """The state of a piece, compared with earlier migrations."""
 
-    NEW = "new"
-    SAME = "same"
-    CHANGED = "changed"
+    NEW, SAME, CHANGED = "new", "same", "changed"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -59,8 +57,7 @@ class Step:
     replaces: bool = False  # the category, project or kind changed, so the old memory is discarded
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """A filter for the pieces to migrate. An empty field accepts every piece."""
 
     categories: frozenset[str] = frozenset()

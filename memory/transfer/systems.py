@@ -9,10 +9,9 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import PurePosixPath
-from typing import IO
+from typing import IO, NamedTuple
 
 import ijson
 
@@ -129,8 +128,7 @@ def _base(tree: Tree, path: str, root: str) -> str | LeftOut:
 # --- recognizing files
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A rule that recognizes files by their path. In a pattern, `**/` stands for any number of folders, and `*` for any
     characters of a name."""
 
@@ -163,8 +161,7 @@ def _folders(glob: str) -> tuple[str, ...]:
     return tuple("/".join(parts[:count]) for count in range(1, len(parts)) if parts[:count] != ["**"])
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """A file format. In any folder, a file of this format is recognized by its first 64 kB. If the system is requested
     by name, its reader also gets files that have one of the `endings` but another format. The reader reports what is
     wrong with these files."""
@@ -181,8 +178,7 @@ class Form:
         return any(word in head for word in self.holds) and self.fits(self.outline(head))
 
 
-@dataclass(frozen=True, slots=True)
-class System:
+class System(NamedTuple):
     name: str  # in --from and in the tag `source-system:`
     title: str  # for people
     group: str  # a value of supported_source_systems in the settings
@@ -194,9 +190,7 @@ class System:
 # --- instructions
 
 
-_INSTRUCTING = frozenset(
-    {"cursor", "copilot", "claude", "agents-md", "gemini", "windsurf", "cline", "roo", "continue", "kiro"}
-)
+_INSTRUCTING = {"cursor", "copilot", "claude", "agents-md", "gemini", "windsurf", "cline", "roo", "continue", "kiro"}
 _MEMORIES = re.compile(r"(?:^|/)(?:memory|agent-memory|agent-memory-local|memory-bank)/")
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -34,10 +34,7 @@ OUTSIDE, NOWHERE = "is a symlink that points outside the folder", "is a symlink 
 
 
 class Kind(Enum):
-    FILE = auto()
-    FOLDER = auto()
-    LINK = auto()
-    OTHER = auto()
+    FILE, FOLDER, LINK, OTHER = range(4)
 
 
 @dataclass(slots=True)
