@@ -21,7 +21,6 @@ from memory.errors import Invalid
 from memory.git_history import stack
 from memory.git_history.messages import MINOR
 from memory.git_history.repository import Commit, Repository, Tag, damaged, readable
-from memory.git_history.stack import CHANGELOG, is_code, is_manifest
 from memory.policy import settings_document
 
 DAY = 86_400  # seconds
@@ -56,7 +55,7 @@ def significant(commits: Sequence[Commit], most: int) -> list[tuple[Commit, str]
 
 def _is_about_code(commit: Commit) -> bool:
     """Return whether a commit changes code other than tests. Return True if the files of the commit are not known."""
-    return commit.changes is None or any(map(is_code, commit.changes))
+    return commit.changes is None or any(map(stack.is_code, commit.changes))
 
 
 def _reasons(commit: Commit) -> dict[str, int]:
@@ -65,15 +64,15 @@ def _reasons(commit: Commit) -> dict[str, int]:
         return {}
     found = {"breaking change": 5} if message.is_breaking else {}
     is_about_code = _is_about_code(commit)
-    if message.is_security and (is_about_code or any(map(is_manifest, changes))):
+    if message.is_security and (is_about_code or any(map(stack.is_manifest, changes))):
         found["reverted security fix" if message.type == "revert" else "security fix"] = 3
-    if any(kind != CHANGE_MODIFY and is_manifest(path) for path, kind in changes.items()):
+    if any(kind != CHANGE_MODIFY and stack.is_manifest(path) for path, kind in changes.items()):
         found["manifest added or removed"] = 2
     if any(kind == CHANGE_ADD and "/migrations/" in f"/{path}" for path, kind in changes.items()):
         found["migration"] = 1
     if is_about_code:
         found |= {message.type: _SCORES[message.type]} if message.type in _SCORES else {}
-        found |= {_IN_LOG: 2} if any(map(CHANGELOG.search, changes)) else {}
+        found |= {_IN_LOG: 2} if any(map(stack.CHANGELOG.search, changes)) else {}
         found |= {f"{len(changes):,} files": 2} if len(changes) >= _WIDE else {}
     return found
 

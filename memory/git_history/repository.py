@@ -25,7 +25,6 @@ from dulwich.walk import WalkEntry
 
 from memory.errors import Invalid
 from memory.git_history import messages
-from memory.git_history.messages import Message
 
 _HEADS, _REMOTES, _TAGS = b"refs/heads/", b"refs/remotes/", b"refs/tags/"
 _LARGEST = 1_000_000  # bytes of a file that are read at most
@@ -44,7 +43,7 @@ class Commit:
     name: str
     subject: str
     body: str
-    message: Message
+    message: messages.Message
     tree: ObjectID
     changes: Mapping[str, str] | None = None
 

@@ -18,7 +18,6 @@ from audit.trail import Actor
 from config.commandline import Task, is_attended
 from memory.access.authentication import agent_key, agent_named, is_key_of, new_request, request_key
 from memory.agents import rule_changes
-from memory.agents.rule_changes import Wanted
 from memory.errors import CategoryDisabled, Invalid, KeyRejected, MemoryDisabled
 from memory.models import Agent
 from memory.policy import settings_document, switches
@@ -202,14 +201,14 @@ class AgentCommand(Task):
         return found["file"]
 
 
-def wanted_value(path: str, value: str) -> Wanted:
+def wanted_value(path: str, value: str) -> rule_changes.Wanted:
     """Return a change: the setting `path` gets the value that a person typed. The master switch is handled
     separately, because it is not one of the rules. Raises Invalid."""
     if path != settings_document.MASTER:
-        return Wanted(key=path, value=value)
+        return rule_changes.Wanted(key=path, value=value)
     if value not in ("true", "false"):
         raise Invalid(path, "must be true or false")
-    return Wanted(value == "true")
+    return rule_changes.Wanted(value == "true")
 
 
 def _described(path: str) -> str:

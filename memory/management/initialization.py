@@ -16,10 +16,8 @@ from memory.errors import FileFault, Invalid
 from memory.git_history import report, storage
 from memory.git_history.analysis import Analysis, Limits, Parts, analyze, limits_of
 from memory.git_history.repository import Repository
-from memory.git_history.storage import CATEGORY
 from memory.management import agent_command, found_memories
 from memory.management.agent_command import KEY, AgentCommand, agents_side, project_of, repository, shown_path
-from memory.management.found_memories import Found
 from memory.models import Agent, HistoryAnalysis, Memory, Source, VaultFile
 from memory.policy import settings_document, switches
 from memory.policy.categories import PROJECT, SCOPES
@@ -44,7 +42,7 @@ class Initialization:
         self.project = ""
         self.known = 0  # number of memories of the project
         self.analysis: Analysis | None = None
-        self.found: Found | None = None
+        self.found: found_memories.Found | None = None
         self.how = "skip"
 
     def steps(self) -> Iterator[tuple[str, str]]:
@@ -191,8 +189,8 @@ class Initialization:
             return "not analyzed: this is not a git repository"
         if not self._is_on(*settings, "enabled"):
             return "not analyzed: git_history_analysis is off"
-        if CATEGORY in switches.closed(self.agent):
-            return f"not analyzed: the category {CATEGORY} is off"
+        if storage.CATEGORY in switches.closed(self.agent):
+            return f"not analyzed: the category {storage.CATEGORY} is off"
         if self.known >= ENOUGH and self._is_on(*settings, "trigger_on_unknown_context"):
             return f"not analyzed: the project already has {self.known:,} memories"
         limits, parts = limits_of(self.rules), Parts.of(self.rules)

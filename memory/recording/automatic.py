@@ -57,11 +57,14 @@ def end_quiet() -> int:
     """End the sessions that have become quiet, and return how many ended. A task calls this every five minutes. One
     query finds the sessions. The most recent sessions come first, so that a session that cannot be ended does not block
     others."""
+    found = list(_due()[:SESSIONS_AT_ONCE])
+    return sum(attempt(each.agent_id, partial(_ended, each), "end of a quiet session") for each in found)
+
+
+def _due() -> QuerySet[RecordedSession]:
     open_ones = RecordedSession.objects.filter(ended_at=None, last_at__lte=timezone.now() - sessions.QUIET)
     able = open_ones.filter(agent__memory_enabled=True).exclude(agent__wrapped_key=b"")
-    due = able.exclude(agent__rules__contains=_UNBOUNDED).select_related("agent__tenant").order_by("-last_at", "-pk")
-    found = list(due[:SESSIONS_AT_ONCE])
-    return sum(attempt(each.agent_id, partial(_ended, each), "end of a quiet session") for each in found)
+    return able.exclude(agent__rules__contains=_UNBOUNDED).select_related("agent__tenant").order_by("-last_at", "-pk")
 
 
 def _ended(found: RecordedSession) -> bool:

@@ -20,7 +20,6 @@ from memory.policy.validation import Draft
 from memory.recording import sessions, topics
 from memory.recording.interactions import CATEGORY, Captured, Interaction, capture, contents, is_worth_recording
 from memory.recording.texts import cut, reference
-from memory.recording.topics import MOST_OF_AN_ITEM, Stage, TopicFull
 from memory.writing import edits, operations
 
 log = structlog.get_logger("palimpsest.recording")
@@ -134,8 +133,8 @@ def _refer(row: Agent, session: RecordedSession, number: int, at: datetime) -> s
 def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) -> None:
     """Update the topic's memory. If the update is refused, the interaction is still recorded."""
     interaction = kept.interaction
-    question, learning = topics.short(interaction.prompt), cut(interaction.learnings, MOST_OF_AN_ITEM)
-    stage = Stage(
+    question, learning = topics.short(interaction.prompt), cut(interaction.learnings, topics.MOST_OF_AN_ITEM)
+    stage = topics.Stage(
         project=session.project,
         session=session.name,
         stage=": ".join(part for part in (kept.kind, interaction.intent or question) if part),
@@ -144,5 +143,5 @@ def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) 
     )
     try:
         topics.evolve_locked(row, interaction.topic, actor, stage)
-    except (Constitutional, DiscardShare, TopicFull) as refused:
+    except (Constitutional, DiscardShare, topics.TopicFull) as refused:
         log.info("topic not evolved", agent=row.pk, reason=refused.code)

@@ -158,9 +158,7 @@ def retrieve(
         projects=seen_from(rules, checked_project(project, is_known=True)),
         with_notices=False,
     )
-    found: list[Read] = []
-    if parsed is not None:
-        found = reading.search(agent, parsed, filters=filters, limit=most, boost=_favour(query, now))
+    found = reading.search(agent, parsed, filters=filters, limit=most, boost=_favour(query, now)) if parsed else []
     reads = _within(found, max_tokens)
     tokens = sum(map(_tokens, reads))
     return Retrieved(

@@ -21,7 +21,6 @@ from django.utils import timezone
 from audit.trail import Actor
 from memory.errors import AlreadyExists, Invalid, NotFound, NotOpen
 from memory.markdown import labels, sections
-from memory.markdown.sections import fact
 from memory.models import Agent, Kind, Memory, RecordedSession
 from memory.policy import paths, settings_document, switches
 from memory.policy.categories import DEFAULT_PROJECT
@@ -29,10 +28,8 @@ from memory.policy.validation import MAX_TAG, Draft, checked_project
 from memory.recording import topics
 from memory.recording.interactions import DECIDES, unfenced
 from memory.recording.texts import checked_name, cleaned, reference
-from memory.recording.topics import folded
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
-from memory.writing.edits import Edited
 
 CATEGORY = "session"
 Recordings = Sequence[Mapping[str, str]]  # for each interaction, in order, its sections
@@ -92,7 +89,8 @@ def render(
 ) -> str:
     """Return the text of a session's memory. `titles` maps the normalized name of each topic to its title. `before` has
     two texts about the previous session of the project: a reference to its memory, and its unresolved items."""
-    flow, kinds = [titles[folded(name)] for name in topics_of(recordings)], _each(recordings, "Analysis", "Kind")
+    kinds = _each(recordings, "Analysis", "Kind")
+    flow = [titles[topics.folded(name)] for name in topics_of(recordings)]
     ranked = [topic for topic, _ in Counter(flow).most_common()]
     values = {
         "Session": session.name,
@@ -166,7 +164,7 @@ def _moment(at: datetime) -> str:
 
 
 def _each(recordings: Recordings, section: str, label: str) -> list[str]:
-    return [value for each in recordings if (value := fact(each.get(section, ""), label))]
+    return [value for each in recordings if (value := sections.fact(each.get(section, ""), label))]
 
 
 def _joined(texts: Iterable[str]) -> str:
@@ -286,7 +284,7 @@ def tag_of(name: str) -> str:
 
 def end_session(
     agent: Agent, name: str, actor: Actor, *, project: str = "", outcomes: Outcomes | None = None
-) -> Edited | None:
+) -> edits.Edited | None:
     """End an open session and store its memory. `name` can be "" if only one session is open.
 
     If the session has no recordings, or if the category `session` is off, no memory is stored. Then return None. Raises
@@ -320,7 +318,7 @@ def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
     raise Invalid("session", f"is required. Open: {', '.join(f'{each.name} of {each.project}' for each in found)}")
 
 
-def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes | None = None) -> Edited | None:
+def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes | None = None) -> edits.Edited | None:
     """End a session. The caller must hold the lock on the agent's row, and must check that memory is on."""
     edited = None
     if CATEGORY not in switches.closed(row) and session.numbers:
@@ -331,7 +329,7 @@ def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes |
     return edited
 
 
-def _store(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited:
+def _store(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> edits.Edited:
     """Store the session's memory. If the session already has a memory that is active and not constitutional, revise
     this memory instead. The date of the memory is the time of the last interaction. References to this memory are added
     to the memories of the previous session and of the topics."""

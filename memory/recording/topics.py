@@ -23,7 +23,6 @@ from memory.policy.validation import MAX_CONTENT, MAX_TAG, Draft, checked_projec
 from memory.recording.texts import checked_name, cleaned, cut, reference
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
-from memory.writing.edits import Edited
 
 CATEGORY = "topic"
 MOST_OF_AN_ITEM = 300  # characters
@@ -199,7 +198,7 @@ _SHORT = 160  # characters of a quotation
 _CONNECTED = 5  # number of topics that one session connects with a topic
 
 
-def evolve(agent: Agent, topic: str, actor: Actor, stage: Stage | None = None) -> Edited:
+def evolve(agent: Agent, topic: str, actor: Actor, stage: Stage | None = None) -> edits.Edited:
     """Create the memory of a topic, or add new information to it. If `stage` has nothing new, the memory is not edited.
     Raises Invalid, MemoryDisabled, CategoryDisabled, Constitutional, DiscardShare."""
     name = checked_topic(topic)
@@ -216,7 +215,7 @@ def number_of(agent: Agent, topic: str, project: str) -> int | None:
     return None if memory is None else memory.number
 
 
-def evolve_locked(row: Agent, name: str, actor: Actor, stage: Stage) -> Edited:
+def evolve_locked(row: Agent, name: str, actor: Actor, stage: Stage) -> edits.Edited:
     """Do the same as `evolve` for an agent whose row is locked. The caller must first check `name` and `stage`."""
     silo, day = Silo.for_agent(row), f"{timezone.now():%Y-%m-%d}"
     memory = _found(row, silo, [name], stage.project).get(folded(name))

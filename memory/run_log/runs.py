@@ -20,7 +20,6 @@ from memory.models import Agent, Kind, Source
 from memory.policy.validation import Draft, checked_content
 from memory.run_log import log_file
 from memory.run_log.files import PREFIX, Place
-from memory.run_log.log_file import Opened
 from memory.writing import edits, operations
 
 RESULT_CHARACTERS = 1_000
@@ -28,7 +27,7 @@ TASK_CHARACTERS = 2_000
 _HEADER = re.compile(r"(?<=[\n\r])(?=## )")
 
 
-def log_run(agent: Agent, task: str, result: str, actor: Actor, file: Opened | None = None) -> int | None:
+def log_run(agent: Agent, task: str, result: str, actor: Actor, file: log_file.Opened | None = None) -> int | None:
     """Log a run. Return the number of the journal memory, or None if the run was logged in the memory file. If the
     caller has locked the memory file with `locked_file`, `file` is this locked file. Without `file`, this function
     locks the memory file.
@@ -57,7 +56,7 @@ def _require_current(agent: Agent) -> None:
         raise FileFault("The path of this agent's memory file was changed in the meantime. Nothing was written.")
 
 
-def locked_file(agent: Agent) -> AbstractContextManager[Opened | None]:
+def locked_file(agent: Agent) -> AbstractContextManager[log_file.Opened | None]:
     """Lock the agent's memory file. If the agent has no memory file, the block gets None instead. Callers must lock the
     file before they begin a transaction.
 

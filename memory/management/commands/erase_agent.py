@@ -13,7 +13,6 @@ from audit.trail import Actor
 from config.errors import USAGE
 from config.wording import several
 from memory.consent import erasure, requests
-from memory.consent.erasure import Figures
 from memory.management.agent_command import KEY
 from memory.management.removal import RemovalCommand
 from memory.models import Agent
@@ -38,7 +37,7 @@ class Command(RemovalCommand):
             self.fail("--start-rotation cannot change SILO_KEYS: put a new key first in SILO_KEYS yourself", USAGE)
         return super().run(agent=agent, **options)
 
-    def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:
+    def preview(self, agent: Agent, options: dict[str, Any]) -> erasure.Figures:
         if options["agree"] is not None:
             requests.require_open(agent, options["agree"], Operation.ERASURE_REQUESTED)
         return erasure.preview(agent)
@@ -47,7 +46,7 @@ class Command(RemovalCommand):
         operator = Actor.operator("erase_agent")
         return requests.ask_erasure(agent, operator, reason=options["reason"], asked_by=options["asked_by"])
 
-    def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Figures:
+    def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> erasure.Figures:
         return erasure.erase(agent, request, actor)
 
     def carry_out(self, agent: Agent, options: dict[str, Any]) -> int | None:
@@ -57,7 +56,7 @@ class Command(RemovalCommand):
             call_command("rotate_silo_keys", stdout=self.stderr, stderr=self.stderr)
         return code
 
-    def show(self, figures: Figures, *, as_json: bool) -> None:
+    def show(self, figures: erasure.Figures, *, as_json: bool) -> None:
         if as_json:
             self.result(asdict(figures))
             return

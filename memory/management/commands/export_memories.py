@@ -19,7 +19,6 @@ from memory.models import Agent
 from memory.silo.silo import Read
 from memory.transfer import exporting
 from memory.transfer.export_formats import EXPORTS, HELP, writer
-from memory.transfer.exporting import Losses
 
 
 class Command(Task):
@@ -45,7 +44,7 @@ class Command(Task):
             raise Invalid("to", "is required for markdown: the path of a new folder for the files")
         token = os.environ.get("PALIMPSEST_GRANT") or None if grant is None else grant
         read = self._as_agent if token is None else self._under_grant
-        noted = Losses()
+        noted = exporting.Losses()
         with closing(read(target, token or "", with_discarded=with_discarded)) as memories:
             written = write(target, memories, noted)
             if to is None:

@@ -12,9 +12,8 @@ from config.wording import several
 from memory.access.authentication import agent_named
 from memory.transfer import importing
 from memory.transfer.formats import jsonl
-from memory.transfer.importing import IMPORTS
 
-_FORMATS = "; ".join(f"{name}: {each.what}" for name, each in IMPORTS.items())
+_FORMATS = "; ".join(f"{name}: {each.what}" for name, each in importing.IMPORTS.items())
 
 
 class Command(Task):
@@ -28,7 +27,7 @@ class Command(Task):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
         parser.add_argument("file", metavar="FILE", help="a file, or - for standard input; at most 256 MB from a pipe")
-        parser.add_argument("--format", choices=list(IMPORTS), default="jsonl", help=_FORMATS)
+        parser.add_argument("--format", choices=list(importing.IMPORTS), default="jsonl", help=_FORMATS)
         project = "the project of memories that have none in the file; default: default-project"
         parser.add_argument("--project", metavar="ID", default="", help=project)
         parser.add_argument("--json", action="store_true", help='print {"imported": …, "tokens": …}')

@@ -6,9 +6,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from memory.errors import Invalid
-from memory.git_history import report, storage
-from memory.git_history.analysis import SETTINGS as GIT_SETTINGS
-from memory.git_history.analysis import Parts, limits_of
+from memory.git_history import analysis, report, storage
 from memory.management import found_memories
 from memory.management.agent_command import KEY, PROJECT_HELP, AgentCommand
 from memory.management.found_memories import HOWS, INSTRUCTIONS, Found
@@ -180,15 +178,15 @@ class Command(AgentCommand):
         folder = _folder(options)
         switches.require(agent, storage.CATEGORY)
         rules = switches.rules_of(agent)
-        switch = f"{GIT_SETTINGS}.enabled"
+        switch = f"{analysis.SETTINGS}.enabled"
         if not settings_document.value(rules, switch):
             if not self.agrees_to_enable([switch], yes=options["yes"]):
                 self.say("Nothing was done.")
                 return
             agent = self.enable(agent, switch)
             rules = switches.rules_of(agent)
-        limits = limits_of(rules, **{name: options[name] for name in ("days", "commits", "seconds")})
-        parts = Parts.of(rules, authors=options["authors"], branches=options["branches"])
+        limits = analysis.limits_of(rules, **{name: options[name] for name in ("days", "commits", "seconds")})
+        parts = analysis.Parts.of(rules, authors=options["authors"], branches=options["branches"])
         project = self.project(agent, options["project"] or None, folder)
         looked = look_at_history(agent, folder, project, limits, parts, again=options["again"])
         self.say(f"{looked.summary[:1].upper()}{looked.summary[1:]}.")

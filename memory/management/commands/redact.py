@@ -11,7 +11,6 @@ from audit.trail import Actor
 from config.errors import USAGE
 from config.wording import several
 from memory.consent import redaction, requests
-from memory.consent.redaction import Figures
 from memory.errors import Constitutional
 from memory.management.agent_command import KEY
 from memory.management.removal import RemovalCommand
@@ -38,13 +37,13 @@ class Command(RemovalCommand):
             self.fail("give the ids of memories, or use one of --waiting, --agree and --decline", USAGE)
         return super().run(agent=agent, **options)
 
-    def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:
+    def preview(self, agent: Agent, options: dict[str, Any]) -> redaction.Figures:
         numbers = options["ids"]
         if not numbers:
             numbers = requests.require_open(agent, options["agree"], Operation.REDACTION_REQUESTED).memories
         return redaction.preview(agent, numbers)
 
-    def objection(self, figures: Figures, options: dict[str, Any]) -> str:
+    def objection(self, figures: redaction.Figures, options: dict[str, Any]) -> str:
         if figures.constitutional and not options["include_constitutional"]:
             return f"{Constitutional(figures.constitutional)} (--include-constitutional)"
         return ""
@@ -53,10 +52,10 @@ class Command(RemovalCommand):
         reason, asked_by, operator = options["reason"], options["asked_by"], Actor.operator("redact")
         return requests.ask_redaction(agent, options["ids"], operator, reason=reason, asked_by=asked_by)
 
-    def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Figures:
+    def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> redaction.Figures:
         return redaction.redact(agent, request, actor, include_constitutional=options["include_constitutional"])
 
-    def show(self, figures: Figures, *, as_json: bool) -> None:
+    def show(self, figures: redaction.Figures, *, as_json: bool) -> None:
         if as_json:
             self.result(asdict(figures))
             return

@@ -20,8 +20,6 @@ from memory.policy.categories import NAMED_BY_SERVICE, NAMES, PRIVATE, PROJECT, 
 from memory.policy.validation import Draft, checked_service, scope_of
 from memory.recording import recorder, sessions, topics
 from memory.recording.interactions import MOST, Interaction
-from memory.recording.sessions import Outcomes
-from memory.recording.topics import Stage
 from memory.vault.rendering import MASKING
 from memory.writing import operations
 
@@ -182,7 +180,7 @@ class Command(AgentCommand):
             self.result({"session": begun.name, "project": begun.project})
             return
         found = self._session_to_end(agent, name, project or "")
-        outcomes = Outcomes(**{field: options[field] for field in _OUTCOMES})
+        outcomes = sessions.Outcomes(**{field: options[field] for field in _OUTCOMES})
         edited = sessions.end_session(agent, found.name, self.operator, project=found.project, outcomes=outcomes)
         number = edited.memory.number if edited is not None and edited.memories else None
         if number is None:
@@ -216,7 +214,7 @@ class Command(AgentCommand):
         side = agents_side(agent)  # the key is needed, because the output tells whether the topic changed
         fields: dict[str, Any] = {field: options[field] for field in (*_TOPIC, "session")}
         fields |= {field: tuple(options[field]) for field in _TOPIC_LISTS}
-        stage = Stage(**fields, project=self.project(agent, project))
+        stage = topics.Stage(**fields, project=self.project(agent, project))
         edited = topics.evolve(agent, name, side, stage)
         number = edited.memory.number if edited.memories else topics.number_of(agent, name, stage.project)
         self.stored(agent, number, changed=edited.seq is not None)

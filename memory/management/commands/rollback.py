@@ -13,7 +13,6 @@ from memory.access.authentication import agent_named
 from memory.errors import Conflict, Constitutional
 from memory.policy.validation import parse_moment
 from memory.time_machine import rollback
-from memory.time_machine.rollback import Figures
 from memory.time_machine.selection import Part, What
 from refinement.session import end_lapsed
 
@@ -74,7 +73,7 @@ class Command(Task):
         self._show(did, as_json=options["json"])
         return None
 
-    def _show(self, figures: Figures, *, as_json: bool) -> None:
+    def _show(self, figures: rollback.Figures, *, as_json: bool) -> None:
         if as_json:
             self.result(_as_record(figures))
             return
@@ -120,7 +119,7 @@ def _what(options: dict[str, Any]) -> What:
     return What(kind, parse_moment("to", options[kind]) if kind == "moment" else options[kind])
 
 
-def _as_record(figures: Figures) -> dict[str, Any]:
+def _as_record(figures: rollback.Figures) -> dict[str, Any]:
     """Return the figures as a dict for JSON output."""
     record = asdict(figures)
     del record["head"]

@@ -9,7 +9,6 @@ from django.core.management.base import CommandParser
 from config.commandline import as_json, read_file
 from config.wording import several
 from memory.agents import rule_changes
-from memory.agents.rule_changes import Wanted
 from memory.errors import Invalid
 from memory.management.agent_command import AgentCommand, agents_side, has_agents_key, wanted_value
 from memory.models import Agent, Vault, VaultFile
@@ -95,7 +94,7 @@ class Command(AgentCommand):
                 self.say(f"{wrong} is not a setting. It is stored, but has no effect. Did you mean {right}?")
             rules = document.get("memory_rules")
             enabled = rules.get("enabled") if isinstance(rules, dict) else None  # the master switch
-            self._change(agent, Wanted(enabled, document), yes=yes)
+            self._change(agent, rule_changes.Wanted(enabled, document), yes=yes)
         elif key is None:
             self.stdout.write(as_json(rule_changes.whole(agent), indent=2))
         elif value is None:
@@ -104,7 +103,7 @@ class Command(AgentCommand):
             _setting(agent, key)  # or raise Invalid
             self._change(agent, wanted_value(key, value), yes=yes)
 
-    def _change(self, agent: Agent, wanted: Wanted, *, yes: bool) -> None:
+    def _change(self, agent: Agent, wanted: rule_changes.Wanted, *, yes: bool) -> None:
         on = rule_changes.turned_on(agent, wanted)
         if on and not self.agrees_to_enable(on, yes=yes):
             self.say("Nothing was changed.")

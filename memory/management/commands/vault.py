@@ -14,7 +14,6 @@ from memory.errors import Invalid
 from memory.management.agent_command import KEY, AgentCommand, agents_side, shown_path
 from memory.models import Agent
 from memory.vault import comparing
-from memory.vault.comparing import COPY, Difference
 from memory.vault.files import open_file
 from memory.vault.rendering import visible
 
@@ -25,7 +24,7 @@ _DESCRIPTIONS = {
     comparing.EDITED: "was changed by hand; --repair keeps it in .discarded/, and writes the memory's file again",
     comparing.MISPLACED: "is not in the folder that the settings name; --repair moves it",
     comparing.OLDER: f"was written under another version of the rules; {_REPAIR}",
-    COPY: "is a copy that the vault does not need; you can remove it",
+    comparing.COPY: "is a copy that the vault does not need; you can remove it",
     comparing.INDEX: f"is missing, or does not list the files; {_REPAIR}",
     comparing.UNREADABLE: "cannot be read",
 }
@@ -59,7 +58,7 @@ class Command(AgentCommand):
             self.result(_as_record(agent, found.differences, found.unknown))
         else:
             self._print(agent, found.differences, found.unknown)
-        return FAILED if any(each.kind != COPY for each in found.differences) else None
+        return FAILED if any(each.kind != comparing.COPY for each in found.differences) else None
 
     def _repair(self, agent: Agent, *, json: bool) -> int | None:
         with progress("Comparing", unit="files") as advance:
@@ -76,7 +75,7 @@ class Command(AgentCommand):
             self._print(agent, done.left, done.unknown)
         return None if done.is_done else FAILED
 
-    def _print(self, agent: Agent, differences: Sequence[Difference], unknown: int) -> None:
+    def _print(self, agent: Agent, differences: Sequence[comparing.Difference], unknown: int) -> None:
         for each in differences:
             memory = f"memory {each.number}" if each.number else "no memory"
             self.tell(f"{memory}  {shown_path(agent, each.path) or '(no file)'}  {_DESCRIPTIONS[each.kind]}")
@@ -97,6 +96,6 @@ class Command(AgentCommand):
             self.say(f"Tags: {', '.join(opened.tags)}")
 
 
-def _as_record(agent: Agent, found: Sequence[Difference], unknown: int) -> dict[str, Any]:
+def _as_record(agent: Agent, found: Sequence[comparing.Difference], unknown: int) -> dict[str, Any]:
     records = [{"id": each.number or None, "kind": each.kind, "path": shown_path(agent, each.path)} for each in found]
     return {"differences": records, "unknown": unknown}

@@ -9,7 +9,6 @@ from memory.run_log.runs import entry, harmless
 from memory.silo.silo import Read
 from memory.transfer.exporting import Losses
 from memory.transfer.formats import gathering
-from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import has_mark
 from memory.transfer.formats.parts import EMPTY, LINE_ENDS, Found, LeftOut, Part, in_parts, one_line
 
@@ -90,7 +89,7 @@ def _entries(file: IO[bytes]) -> Iterator[tuple[str | None, bytes | None]]:
 
 def _read(heading: str, data: bytes | None, path: str) -> Iterator[Part]:
     name = one_line(heading, gathering.LONGEST_ID) or "entry"
-    key, done = f"{path}#{name}", Gathered("behavioral")
+    key, done = f"{path}#{name}", gathering.Gathered("behavioral")
     if data is None:
         yield LeftOut(key, "is too large")
         return

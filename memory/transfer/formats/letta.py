@@ -17,7 +17,6 @@ from memory.models import Agent
 from memory.silo.silo import Read
 from memory.transfer.exporting import OWN_KEY, Losses, own_fields
 from memory.transfer.formats import gathering
-from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile, entries
 from memory.transfer.formats.parts import EMPTY, NO_TEXT, LeftOut, Part, Unfit
 
@@ -123,7 +122,7 @@ def _read_block(value: Mapping[str, Any], key: str) -> Iterator[Part]:
         yield own
         return
     label = value.get("label")
-    found = Gathered("behavioral" if label in _OF_ITSELF else "contextual")
+    found = gathering.Gathered("behavioral" if label in _OF_ITSELF else "contextual")
     found.tag(label, "label", "label:")
     found.moment(value.get("created_at"))
     found.metadata(metadata)
@@ -138,7 +137,7 @@ def _passage(value: Mapping[str, Any], key: str) -> Iterator[Part]:
     if value.get("is_deleted"):
         yield LeftOut(key, gathering.WAS_DELETED)
         return
-    found = Gathered()
+    found = gathering.Gathered()
     found.moment(value.get("created_at"))
     found.tag_each(value.get("tags"), "tags")
     found.metadata(value.get("metadata", value.get("metadata_")))

@@ -11,7 +11,6 @@ from memory.policy.categories import SCOPES
 from memory.silo.silo import Read
 from memory.transfer.exporting import OWN_KEY, Losses, own_fields
 from memory.transfer.formats import gathering
-from memory.transfer.formats.gathering import MORE_PAGES, Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile
 from memory.transfer.formats.parts import LeftOut, Part
 
@@ -60,7 +59,7 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 class _Answer(JSONFile):
     lists = ("results", "memories", "")
     none = "is a response without a list of memories"
-    others = {"relations": "relations between things are not memories", "next": MORE_PAGES}
+    others = {"relations": "relations between things are not memories", "next": gathering.MORE_PAGES}
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,8 +84,8 @@ class _Answer(JSONFile):
         else:
             yield from self._gathered(value).found(key, text)
 
-    def _gathered(self, value: Mapping[str, Any]) -> Gathered:
-        found = Gathered("behavioral")
+    def _gathered(self, value: Mapping[str, Any]) -> gathering.Gathered:
+        found = gathering.Gathered("behavioral")
         found.moment(value.get("created_at"))
         metadata = value.get("metadata")
         category = metadata.get("category") if isinstance(metadata, dict) else None

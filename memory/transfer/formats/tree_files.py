@@ -12,7 +12,6 @@ from memory.policy import paths, settings_document
 from memory.policy.categories import DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
 from memory.policy.validation import MAX_CONTENT, checked_project
 from memory.transfer.formats import gathering, parts
-from memory.transfer.formats.gathering import Gathered
 from memory.vault import rendering
 
 _NAMED = {folder: category for category, folder in paths.FOLDERS.items()}
@@ -56,7 +55,7 @@ class _File:
     """A parsed file. The constructor raises Unfit if the file is sealed."""
 
     def __init__(self, text: parts.Decoded, within: PurePosixPath, at: datetime | None) -> None:
-        self._gathered = Gathered()
+        self._gathered = gathering.Gathered()
         self._text = self._gathered.take(text)
         self._blocks = rendering.blocks(self._text)
         self._is_filled = bool({"Metadata", "Tags"} & self._blocks.keys())
