@@ -14,10 +14,9 @@ from threading import current_thread, main_thread
 from typing import Any, NoReturn
 
 import structlog
+from django import db
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, SystemCheckError
-from django.db import DatabaseError, OperationalError, ProgrammingError
-from django.db import Error as AnyDatabaseError
 
 from config.checks import OURS, of_the_database
 from config.database import advice
@@ -93,10 +92,10 @@ class Task(BaseCommand):
     def _report_unexpected(self, error: Exception) -> NoReturn:
         """Report an error by its type and place, without its text, because the text may quote content."""
         kind = type(error).__name__
-        if isinstance(error, OperationalError | ProgrammingError) or type(error) is DatabaseError:
+        if isinstance(error, db.OperationalError | db.ProgrammingError) or type(error) is db.DatabaseError:
             self.fail(f"The database cannot be used ({kind}): {advice(error)}", USAGE)
         log.error("command failed", exc_info=error)
-        what = "The database refused a statement" if isinstance(error, AnyDatabaseError) else "An error in the program"
+        what = "The database refused a statement" if isinstance(error, db.Error) else "An error in the program"
         self.fail(f"{what} ({kind}). The line above shows the place in the code.", FAILED)
 
     @abstractmethod

@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.progress import Task as RichTask
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 
 class _Done(MofNCompleteColumn):
     """The progress as text: "3/10", or "3" if the total is unknown."""
 
-    def render(self, task: RichTask) -> Text:
+    def render(self, task: Task) -> Text:
         return super().render(task) if task.total is not None else Text(f"{int(task.completed):,}")
 
 

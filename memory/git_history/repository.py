@@ -9,16 +9,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from dulwich import objects
 from dulwich.errors import NotGitRepository
 from dulwich.object_store import iter_tree_contents, peel_sha, tree_lookup_path
-from dulwich.objects import Blob, ObjectID
-from dulwich.objects import Commit as RawCommit
-from dulwich.objects import Tag as RawTag
 from dulwich.refs import HEADREF
 from dulwich.repo import Repo
 from dulwich.walk import WalkEntry
@@ -44,7 +42,7 @@ class Commit:
     subject: str
     body: str
     message: messages.Message
-    tree: ObjectID
+    tree: objects.ObjectID
     changes: Mapping[str, str] | None = None
 
     @property
@@ -60,7 +58,7 @@ class Tag(NamedTuple):
     commit: str
 
 
-class Repository:
+class Repository(AbstractContextManager["Repository"]):
     """The repository that contains a folder. Raises Invalid if the folder is not in a repository, or if the repository
     cannot be read."""
 
@@ -75,9 +73,6 @@ class Repository:
             self._shallow = frozenset(self._repo.get_shallow())
             self.is_shallow = bool(self._shallow)
             self._store = self._repo.object_store
-
-    def __enter__(self) -> Repository:
-        return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(BufferError):  # dulwich raises this after it read a damaged pack
@@ -101,24 +96,24 @@ class Repository:
         """Return the commit with this id. Return None if the commit is not in this clone."""
         with readable(), suppress(KeyError):
             raw = self._repo[name.encode()]
-            return self._parsed(raw) if isinstance(raw, RawCommit) else None
+            return self._parsed(raw) if isinstance(raw, objects.Commit) else None
         return None
 
     def walk(self, start: str, since: int | None, *, reads_files: bool) -> Iterator[Commit]:
         """Yield a commit and its ancestors in the order of `git log`. Commits before the time `since` are left out."""
         with readable():
-            for entry in self._repo.get_walker(include=[ObjectID(start.encode())], since=since):
+            for entry in self._repo.get_walker(include=[objects.ObjectID(start.encode())], since=since):
                 yield self._parsed(entry.commit, self._changes(entry) if reads_files else None)
 
     def times_not_in(self, tip: str, other: str) -> list[int]:
         """Return the times of the commits that are in the history of `tip` but not in the history of `other`."""
-        names = [ObjectID(name.encode()) for name in (tip, other)]
+        names = [objects.ObjectID(name.encode()) for name in (tip, other)]
         with readable(), suppress(KeyError):
             found = self._repo.get_walker(include=names[:1], exclude=names[1:])
             return [entry.commit.commit_time for entry in found]
         return []
 
-    def _parsed(self, raw: RawCommit, changes: Mapping[str, str] | None = None) -> Commit:
+    def _parsed(self, raw: objects.Commit, changes: Mapping[str, str] | None = None) -> Commit:
         head, _, body = _text(raw.message or b"", raw.encoding).strip("\n").partition("\n\n")
         parents = () if raw.id in self._shallow else tuple(parent.decode() for parent in raw.parents)
         subject = " ".join(head.split())
@@ -155,7 +150,7 @@ class Repository:
         with suppress(KeyError, ValueError):
             _, name = tree_lookup_path(self._store.__getitem__, commit.tree, os.fsencode(path))
             found = self._store[name]
-            return _text(found.data[:_LARGEST]) if isinstance(found, Blob) else ""
+            return _text(found.data[:_LARGEST]) if isinstance(found, objects.Blob) else ""
         return ""
 
     def tags(self) -> list[Tag]:
@@ -165,8 +160,8 @@ class Repository:
             for ref, name in self._refs(_TAGS).items():
                 with suppress(KeyError):
                     tag, target = peel_sha(self._store, name)
-                    if isinstance(target, RawCommit):
-                        at = tag.tag_time if isinstance(tag, RawTag) else None
+                    if isinstance(target, objects.Commit):
+                        at = tag.tag_time if isinstance(tag, objects.Tag) else None
                         found.append(Tag(at or target.commit_time, ref, target.id.decode()))
         return sorted(found)
 
@@ -177,7 +172,7 @@ class Repository:
             names = {name: ref for refs in (_REMOTES, _HEADS) for ref, name in self._refs(refs).items()}
         return {ref: name.decode() for name, ref in sorted(names.items(), key=lambda each: each[1])}
 
-    def _refs(self, below: bytes) -> dict[str, ObjectID]:
+    def _refs(self, below: bytes) -> dict[str, objects.ObjectID]:
         found = self._repo.refs.as_dict()
         return {_text(ref.removeprefix(below)): name for ref, name in found.items() if ref.startswith(below)}
 

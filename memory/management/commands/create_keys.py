@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from django import db
 from django.conf import settings
 from django.core.management.base import CommandParser
-from django.db import Error as DatabaseTrouble
-from django.db import connection
 
 from config.commandline import Task
 from config.errors import FAILED, USAGE
@@ -72,9 +71,9 @@ class Command(Task):
         """Return whether the database has agents. A missing table means that there are no agents. On the first run, a
         missing SQLite file means the same. If the database does not answer, the command fails."""
         try:
-            return Agent._meta.db_table in connection.introspection.table_names() and Agent.objects.exists()
-        except DatabaseTrouble:
-            has_no_file = connection.vendor == "sqlite" and not Path(connection.settings_dict["NAME"]).exists()
+            return Agent._meta.db_table in db.connection.introspection.table_names() and Agent.objects.exists()
+        except db.Error:
+            has_no_file = db.connection.vendor == "sqlite" and not Path(db.connection.settings_dict["NAME"]).exists()
             if not (may_be_new and has_no_file):
                 self.fail(
                     f"the database does not answer, so no {', '.join(lost)} key was created: if it has agents, new "
