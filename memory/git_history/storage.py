@@ -57,17 +57,9 @@ def store(agent: Agent, project: str, analysis: Analysis, actor: Actor) -> Store
             draft = Draft(text, kind=Kind.JOURNAL, category=CATEGORY, project=project, tags=tags, origin=origin)
             edited = operations.remember(row, [draft], actor)
         memory = existing if existing is not None and not edited.memories else edited.memory
-        HistoryAnalysis.objects.update_or_create(
-            agent_id=row.pk,
-            project=project,
-            defaults={
-                "head": analysis.head,
-                "asked": _request(analysis.limits, analysis.parts),
-                "at": timezone.now(),
-                "memory": memory.number,
-                "version": memory.version,
-            },
-        )
+        values = {"head": analysis.head, "asked": _request(analysis.limits, analysis.parts), "at": timezone.now()}
+        values |= {"memory": memory.number, "version": memory.version}
+        HistoryAnalysis.objects.update_or_create(agent_id=row.pk, project=project, defaults=values)
     return Stored(memory.number, existing is None)
 
 

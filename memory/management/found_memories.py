@@ -76,15 +76,9 @@ def find(
             advance(1)
             if SYSTEMS[item.source.system].group in supported:
                 items.append(item)
-        plan = make_plan(
-            agent,
-            unique(items),
-            project,
-            now=timezone.now(),
-            compares=may_read,
-            masks=masks,
-            where="/".join(folder.resolve().relative_to(root.resolve()).parts) if root else "",
-        )
+        where = "/".join(folder.resolve().relative_to(root.resolve()).parts) if root else ""
+        now = timezone.now()
+        plan = make_plan(agent, unique(items), project, now=now, compares=may_read, masks=masks, where=where)
         sources = [source for source in look.sources if SYSTEMS[source.system].group in supported]
         plan.left_out = [*look.left_out, *plan.left_out]
     return Found(folder.absolute(), project, sources, plan, may_read, agent)

@@ -5,6 +5,7 @@ memories that are suggested at that moment. A discarded memory can be restored.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -35,7 +36,8 @@ class Importance(IntEnum):
     LOW, MEDIUM, HIGH = range(3)
 
 
-class Facts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Facts:
     """Facts that decide how important a memory is. They do not include the memory's content."""
 
     recalled: int = 0
@@ -152,14 +154,12 @@ def _check(by_field: Mapping[str, Sequence[int]], suggested: set[int], expect: M
 
 
 def _remember(agent: Agent, kept: Mapping[int, bool], category_of: Mapping[int, str], now: datetime) -> None:
+    decided = [
+        CleanupDecision(agent_id=agent.pk, number=number, category=category_of[number], is_kept=is_kept, at=now)
+        for number, is_kept in kept.items()
+    ]
     CleanupDecision.objects.bulk_create(
-        [
-            CleanupDecision(agent_id=agent.pk, number=number, category=category_of[number], is_kept=is_kept, at=now)
-            for number, is_kept in kept.items()
-        ],
-        update_conflicts=True,
-        unique_fields=["agent", "number"],
-        update_fields=["category", "is_kept", "at"],
+        decided, update_conflicts=True, unique_fields=["agent", "number"], update_fields=["category", "is_kept", "at"]
     )
 
 
@@ -213,18 +213,9 @@ def _overdue(
             decides=opened is not None and DECIDES.search(opened.content) is not None,
         )
         age, suggested = (now - memory.origin).days, days[memory.category]
-        yield Suggestion(
-            memory.number,
-            memory.version,
-            memory.category,
-            memory.project,
-            age,
-            suggested,
-            facts.importance(now),
-            memory.tokens,
-            facts.recalled,
-            f"{several(age, 'day')} old, suggested retention {several(suggested, 'day')}; {facts.words()}",
-        )
+        reason = f"{several(age, 'day')} old, suggested retention {several(suggested, 'day')}; {facts.words()}"
+        which = memory.number, memory.version, memory.category, memory.project
+        yield Suggestion(*which, age, suggested, facts.importance(now), memory.tokens, facts.recalled, reason)
 
 
 def _mostly_kept(agent: Agent) -> frozenset[str]:

@@ -161,13 +161,8 @@ def retrieve(
     found = reading.search(agent, parsed, filters=filters, limit=most, boost=_favour(query, now)) if parsed else []
     reads = _within(found, max_tokens)
     tokens = sum(map(_tokens, reads))
-    return Retrieved(
-        tuple(reads),
-        usage.note(agent, [read.memory.number for read in reads], now) if reads else {},
-        tokens,
-        len(found) - len(reads),
-        sum(map(_tokens, found)) - tokens,
-    )
+    times = usage.note(agent, [read.memory.number for read in reads], now) if reads else {}
+    return Retrieved(tuple(reads), times, tokens, len(found) - len(reads), sum(map(_tokens, found)) - tokens)
 
 
 def recency(origin: datetime, *, now: datetime) -> float:

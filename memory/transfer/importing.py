@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from audit.models import Operation
 from audit.trail import Actor
@@ -28,7 +28,8 @@ MOST_LEFT_OUT = 100_000  # an import fails if more parts of the file are left ou
 _STRANGE = frozenset({NO_TEXT, axe.BEFORE, tree.NO_MARKDOWN, "is not an object"})
 
 
-class Import(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Import:
     """An import format."""
 
     media_type: str

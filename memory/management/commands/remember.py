@@ -100,17 +100,13 @@ class Command(AgentCommand):
         content = neutral_whole(self._content(category, options))
         if scope_of(category) != PRIVATE and settings_document.is_on(switches.rules_of(agent), *MASKING):
             (content, *tags), masked = masked_together([content, *tags])
-        draft = Draft(
-            content,
-            kind=Kind.JOURNAL if options["journal"] else Kind.CORE,
-            category=category,
-            project=self.project(agent, project) if project is not None or scope_of(category) == PROJECT else "",
-            tags=tags,
-        )
+        kind = Kind.JOURNAL if options["journal"] else Kind.CORE
+        project = self.project(agent, project) if project is not None or scope_of(category) == PROJECT else ""
+        draft = Draft(content, kind=kind, category=category, project=project, tags=tags)
         number = operations.remember(agent, [draft], self.operator).memory.number
         if masked:
             self.say(f"{several(masked, 'secret')} masked. To store a credential or a key, use --category.")
-        self.stored(agent, number, category=category, project=draft.project, masked=masked)
+        self.stored(agent, number, category=category, project=project, masked=masked)
 
     def _content(self, category: str, options: dict[str, Any]) -> str:
         """Return the text of the memory. If options give the texts of sections, return these sections, and use

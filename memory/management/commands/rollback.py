@@ -32,9 +32,8 @@ class Command(Task):
         what.add_argument("--session", type=int, metavar="ID", help="undo all entries of this refinement session")
         first = "undo the import or migration that begins with this entry"
         what.add_argument("--import", type=int, metavar="SEQ", help=first)
-        what.add_argument(
-            "--to", dest="moment", metavar="TIMESTAMP", help="undo everything after this time (ISO 8601; default: UTC)"
-        )
+        moment = "undo everything after this time (ISO 8601; default: UTC)"
+        what.add_argument("--to", dest="moment", metavar="TIMESTAMP", help=moment)
         since = "undo everything after this entry; 0 for all"
         what.add_argument("--to-entry", dest="since_entry", type=int, metavar="SEQ", help=since)
         parser.add_argument("--preview", action="store_true", help="show the figures, and change nothing")

@@ -60,10 +60,8 @@ class Command(Task):
             return self._refuse("--tenant needs --all; without --all, name one agent as TENANT/AGENT")
         if tenant and not Tenant.objects.filter(slug=tenant).exists():
             return self._refuse(f'tenant "{tenant}" not found', USAGE)
-        access = _Access(options["grant"])
-        chosen = gc.Options(
-            Actor.operator("gc"), options["dry_run"], options["model"], access.has_key_of, access.may_print
-        )
+        access, operator = _Access(options["grant"]), Actor.operator("gc")
+        chosen = gc.Options(operator, options["dry_run"], options["model"], access.has_key_of, access.may_print)
         return self._all(tenant, chosen) if all else self._one(agent or "", chosen, access)
 
     def _refuse(self, message: str, code: int = FAILED) -> int:
