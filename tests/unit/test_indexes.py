@@ -12,7 +12,7 @@ from memory.policy.validation import Draft
 from memory.search import cache
 from memory.silo import keys
 from memory.writing import edits, operations
-from tests.steps import ME, fresh, remember
+from tests.steps import ME, fresh, remember, signed_update
 
 pytestmark = pytest.mark.database
 
@@ -63,10 +63,10 @@ def test_another_key_makes_another_index(ada: Agent) -> None:
     remember(ada, "a kettle")
     assert found(ada, "kettle") == [1]
     wrapped = bytes(fresh(ada).wrapped_key)
-    Agent.objects.filter(pk=ada.pk).update(wrapped_key=keys.new_wrapped_key(ada.pk))
+    signed_update(Agent.objects.filter(pk=ada.pk), wrapped_key=keys.new_wrapped_key(ada.pk))
     with pytest.raises(SealBroken):
         found(ada, "kettle")
-    Agent.objects.filter(pk=ada.pk).update(wrapped_key=wrapped)
+    signed_update(Agent.objects.filter(pk=ada.pk), wrapped_key=wrapped)
     assert found(ada, "kettle") == [1]
 
 

@@ -19,7 +19,7 @@ from memory.silo import silo as silos
 from memory.silo.silo import Silo, forget_unwrapped
 from memory.writing import operations
 from tests import steps
-from tests.steps import ME, remember, row, says
+from tests.steps import ME, remember, row, says, signed_update
 
 SECRET = "marmalade"
 
@@ -131,8 +131,8 @@ def test_a_rotation_rewraps_the_key_and_keeps_the_seals(ada: Agent, settings: Se
     rotate(settings)
     forget_unwrapped()
     assert says(ada, 1).content == SECRET, "the old key still opens"
-    ada.wrapped_key = keys.rewrap(ada.pk, old)
-    ada.save(update_fields=["wrapped_key"])
+    signed_update(Agent.objects.filter(pk=ada.pk), wrapped_key=keys.rewrap(ada.pk, old))
+    ada.refresh_from_db()
     assert keys.wrapping_key_id(ada.wrapped_key) == keyring().silo[0].id
     assert keys.rewrap(ada.pk, bytes(ada.wrapped_key)) == bytes(ada.wrapped_key)
     settings.SILO_KEYS = base64.b64encode(keyring().silo[0].secret).decode()

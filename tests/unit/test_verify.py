@@ -297,9 +297,10 @@ def test_verifying_needs_no_data_key(past: Agent, monkeypatch: pytest.MonkeyPatc
         raise AssertionError("verifying opens a silo")
 
     monkeypatch.setattr(Silo, "for_agent", classmethod(fail))
+    signed_update(Agent.objects.filter(pk=past.pk), wrapped_key=b"opens nothing")
     assert problems(past) == []
-    Agent.objects.filter(pk=past.pk).update(wrapped_key=b"opens nothing")
-    assert problems(past) == []
+    Agent.objects.filter(pk=past.pk).update(wrapped_key=b"opens nothing else")
+    assert [each.seq for each in problems(past)] == [0]
 
 
 def test_every_agent_with_a_trail_is_listed(past: Agent, bob: Agent) -> None:
