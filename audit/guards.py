@@ -187,7 +187,7 @@ _PG_ATTACHED = rf"""
             SELECT conrelid AS of, pg_get_constraintdef(oid) AS code FROM pg_constraint WHERE contype = 'c'
             UNION SELECT adrelid, pg_get_expr(adbin, adrelid) FROM pg_attrdef
             UNION SELECT indrelid, pg_get_indexdef(indexrelid) FROM pg_index
-        ) AS expression WHERE replace(code, 'lower(', '') ~ '[\w"]\('
+        ) AS expression WHERE regexp_replace(code, '(?<![\w."])lower\(', '', 'g') ~ '[\w"]\('
         UNION SELECT oid, 'triggers are off: session_replication_role' FROM pg_class
             WHERE relname = 'audit_auditentry' AND current_setting('session_replication_role') <> 'origin'
     ) AS each ON each.oid = c.oid WHERE pg_table_is_visible(c.oid)

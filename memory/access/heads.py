@@ -38,12 +38,14 @@ def require_not_shortened(agent: Agent, read_again: Callable[[Agent], None]) -> 
     head = _by_agent(_newest(settings.VAR_DIR, int(monotonic() // LOOK_EVERY))).get(agent.pk)
     if head is None:
         return
-    proven = proven_ends.get(agent.pk) or (head["seq"], bytes.fromhex(head["mac"]))
-    if agent.audit_seq < proven[0]:
+    start = head["seq"], bytes.fromhex(head["mac"])
+    if agent.audit_seq < start[0]:
         read_again(agent)
     end = agent.audit_seq, bytes(agent.audit_mac)
+    proven = proven_ends.get(agent.pk, start)
+    start = proven if proven[0] <= end[0] else start  # another thread may have written since this row was read
     # A redaction that is just committed can look like a change. So this looks twice.
-    if proven != end and not any(_continues(agent.pk, proven, end) for _ in range(2)):
+    if start != end and not any(_continues(agent.pk, start, end) for _ in range(2)):
         raise TrailShortened(f"Entries of the audit trail of {agent.label} are missing. {_ADVICE.format(agent.label)}")
     proven_ends[agent.pk] = end
 

@@ -227,6 +227,14 @@ def test_a_trail_that_continues_another_history_is_refused(folder: Path, ada: Ag
     assert is_refused(ada)
 
 
+def test_a_row_from_before_the_latest_write_of_another_thread_is_not_refused(folder: Path, ada: Agent) -> None:
+    own_heads.write()
+    remember(ada, "tea")
+    assert not is_refused(ada)
+    own_heads.proven_ends[ada.pk] = fresh(ada).audit_seq + 1, bytes(32)
+    assert not is_refused(ada)
+
+
 def test_only_the_agent_that_was_looked_at_is_confirmed(folder: Path, ada: Agent, bob: Agent) -> None:
     remember(ada, "tea")
     own_heads.write()

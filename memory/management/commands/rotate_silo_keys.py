@@ -38,7 +38,9 @@ def _rewrap(pk: int) -> bool:
         row = Agent.objects.select_for_update(no_key=True).get(pk=pk)
         wrapped, is_signed = bytes(row.wrapped_key), authority.is_signed(row)
         row.wrapped_key = keys.rewrap(pk, wrapped) if wrapped else wrapped
+        if row.wrapped_key == wrapped:
+            return False
         if is_signed:
             authority.sign(row)
         row.save(update_fields=["wrapped_key", *authority.SIGNATURE])
-        return bool(row.wrapped_key != wrapped)
+        return True
