@@ -5,6 +5,7 @@ An error names the variable and what is allowed. It never quotes the value, whic
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def whole(name: str, default: int) -> int:
     if not value:
         return default
     if not _WHOLE.fullmatch(value):
-        raise ImproperlyConfigured(f"{name} must be a whole number of at most 9 digits")
+        raise ImproperlyConfigured(f"{name} must be a whole number from 0 to 999999999")
     return int(value)
 
 
@@ -63,7 +64,9 @@ def url(name: str, default: str) -> str:
 
 def redis(name: str) -> str:
     """The URL of a Redis server, or ""."""
-    return _in_form(name, r"(rediss?://[^\s/]|unix:///)\S*", "redis://HOST:PORT/NUMBER, rediss://… or unix:///PATH")
+    host, number = r"(\S*@)?([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?", r"(/\d*)?(\?\S*)?"
+    advice = "redis://HOST:PORT/NUMBER, rediss://… or unix:///PATH"
+    return _in_form(name, rf"rediss?://{host}{number}|unix://(\S*@)?/\S*", advice)
 
 
 def _in_form(name: str, form: str, advice: str, default: str = "") -> str:
@@ -90,7 +93,8 @@ def email(name: str) -> dict[str, Any]:
     if url.lower().startswith("filemail:///") and found.get("EMAIL_FILE_PATH"):  # the parser drops the slash
         found["EMAIL_FILE_PATH"] = "/" + found["EMAIL_FILE_PATH"].lstrip("/")
     is_sent = found.get("EMAIL_BACKEND", "").endswith(".smtp.EmailBackend")
-    if not found or found.pop("OPTIONS", None) or is_sent != bool(found.get("EMAIL_HOST")):
+    has_no_folder = url.lower().startswith("filemail:") and not found.get("EMAIL_FILE_PATH")
+    if not found or found.pop("OPTIONS", None) or is_sent != bool(found.get("EMAIL_HOST")) or has_no_folder:
         raise ImproperlyConfigured(f"{name} {_MAIL_ADVICE}")
     found.pop("EMAIL_FILE_PATH" if is_sent else "", None)
     return {setting: value for setting, value in found.items() if setting.startswith("EMAIL_") and value}
@@ -103,7 +107,11 @@ def listed(name: str, default: list[str]) -> list[str]:
 def secret_key(name: str, folder: Path) -> str:
     """Django's secret key, from the variable or the key file."""
     try:
-        return _in_form(name, ".{50,}", "a random text of 50 or more characters") or read_key_file(folder, "django")
+        key = text(name) or read_key_file(folder, "django")
+        if 0 < len(key) < 50:
+            where = name if text(name) else folder / "django"
+            raise ImproperlyConfigured(f"{where} must be a random text of 50 or more characters")
+        return key
     except OSError as failure:
         advice = f"({failure.strerror}): {how_to_open(folder, 'django')}, or set {name}"
         raise ImproperlyConfigured(f"{folder / 'django'} cannot be read {advice}") from None
@@ -133,6 +141,15 @@ def _parsed(url: str) -> dict[str, Any]:
     except (ValueError, LookupError, TypeError, AttributeError):
         return {}
     return found
+
+
+def folder(name: str, default: Path) -> Path:
+    """A folder, which may not exist yet."""
+    path = Path(text(name, str(default)))
+    with suppress(OSError):
+        if path.is_file():
+            raise ImproperlyConfigured(f"{name} must be a folder, not a file")
+    return path
 
 
 def _make_folder(folder: Path) -> None:

@@ -21,8 +21,8 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump contains keys an
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-VAR_DIR = Path(env.text("VAR_DIR", str(BASE_DIR / "var")))
-KEYS_DIR = Path(env.text("KEYS_DIR", str(VAR_DIR / "keys")))
+VAR_DIR = env.folder("VAR_DIR", BASE_DIR / "var")
+KEYS_DIR = env.folder("KEYS_DIR", VAR_DIR / "keys")
 DATA_DIR = VAR_DIR / "data"
 # Folders for memory files and vaults. Absolute, so that they do not depend on the current folder.
 VAULT_ROOTS = [str(Path(root).absolute()) for root in env.listed("VAULT_ROOTS", [str(VAR_DIR / "vault")])]

@@ -82,6 +82,7 @@ def refuse(model: str, error: ModelError) -> None:
     because each process sees that itself.
     """
     problem = "" if isinstance(error, ModelNotConfigured) else str(error)[:200]
+    log.warning("a model cannot be called: see /readyz", provider=of(model), code=error.code)
     row = {"failures": FAILURES, "shut_until": timezone.now() + RECHECK, "problem": problem}
     Provider.objects.update_or_create(name=model, defaults=row)
 
@@ -94,6 +95,7 @@ class Availability:
         self.model, self.agent = model, agent
         self._failed_before = False
         self._own_failures = 0  # in a row
+        self._reason = ""  # of the last failure
 
     def wait(self) -> float:
         """The seconds after which the caller must ask again. If the result is 0, the caller may call the model now.
@@ -128,10 +130,11 @@ class Availability:
                 log.info("a provider of models answers again", provider=of(self.model))
             rows.update(failures=0, shut_until=None, failed_with="", problem="")
 
-    def failed(self, retry_after: float | None = None, *, is_unreachable: bool = False) -> None:
+    def failed(self, retry_after: float | None = None, *, is_unreachable: bool = False, reason: str = "") -> None:
         """Report a failure. `retry_after` is the pause in seconds that the server requested. `is_unreachable` is true
-        if the connection failed."""
+        if the connection failed. `reason` is for the log."""
         self._own_failures += 1
+        self._reason = reason
         self.rows()
         with transaction.atomic():
             for name in self.names:
@@ -155,7 +158,9 @@ class Availability:
             row.failed_with, row.failed_tenant = self.model, self.agent.tenant_id
             if row.failures >= FAILURES:
                 row.shut_until = now + _pause(row.failures)
-                log.warning("a provider of models does not answer", provider=of(self.model), failures=row.failures)
+                log.warning(
+                    "a provider does not answer", provider=of(self.model), failures=row.failures, reason=self._reason
+                )
         if retry_after:
             until = now + min(timedelta(seconds=retry_after), LONGEST)
             row.shut_until = max(row.shut_until or until, until)

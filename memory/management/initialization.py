@@ -109,7 +109,12 @@ class Initialization:
     def _new_vault(self) -> str:
         before = self.agent.vault_path
         folder = self.options["vault"] or settings_document.value(self.rules, "storage.base_path")
-        path = base.resolve_path(folder, self.root or self.folder)
+        try:
+            path = base.resolve_path(folder, self.root or self.folder)
+        except Invalid:  # the default is a folder of the project, which may be outside VAULT_ROOTS
+            path = "" if self.options["vault"] else next(iter(base.alternatives(self.agent)), "")
+            if not path:
+                raise
         if path == before:
             base.require_usable(path, self.agent)
             return f"{path}, as before"

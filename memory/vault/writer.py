@@ -200,7 +200,7 @@ def files_or_reasons(agent: Agent, numbers: Sequence[int]) -> list[dict[str, str
 def _why_no_file(agent: Agent) -> str:
     """Return the reason why a memory has no file, and what to do."""
     if not agent.vault_path:
-        return f"no vault: run manage.py project init {agent.label} --vault"
+        return f"the agent has no vault. To create one, run manage.py project init {agent.label} --vault"
     if not is_behind(agent):
         return "the memory is discarded, or its category is off"
     fault = Vault.objects.filter(agent_id=agent.pk).values_list("fault", flat=True).first()

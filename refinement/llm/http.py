@@ -135,7 +135,9 @@ class HttpModel(ABC):
             usage = Usage()
             with suppress(ValidationError):
                 usage = self.cost.model_validate(value).spent()
-            raise ModelReplyInvalid(f"{self.who} sent a reply that does not follow its protocol.", usage) from None
+            raise ModelReplyInvalid(
+                f"{self.who} sent a reply that does not follow its protocol: check {self.settings[1]}.", usage
+            ) from None
         content = self.read(answer)
         calls = tool_calls(content.calls, request)
         stop = self.stops.get(content.stop or "", "other")
@@ -217,7 +219,8 @@ class _Call:
     def _wait_until_available(self) -> None:
         while self.availability and (wait := self.availability.wait()):
             if wait >= self._seconds_left():
-                error = ModelUnavailable(f"{self.model.who} does not respond. It will be called again later.")
+                later = f"in {wait:.0f} seconds" if wait < 3_600 else "later"
+                error = ModelUnavailable(f"{self.model.who} does not respond. It will be called again {later}.")
                 error.retry_after = wait
                 raise error
             time.sleep(min(wait, RECHECK_SECONDS))
@@ -229,7 +232,7 @@ class _Call:
         if not isinstance(error, ModelUnavailable):
             self.availability.answered(is_reply=error is None)
         elif not (self.is_cut_short and isinstance(error, ModelTimedOut)):
-            self.availability.failed(error.retry_after, is_unreachable=error.is_unreachable)
+            self.availability.failed(error.retry_after, is_unreachable=error.is_unreachable, reason=str(error))
 
     def _exchange(self) -> bytes:
         set_deadline(self.deadline)
@@ -244,7 +247,9 @@ class _Call:
         except httpx.TimeoutException:
             raise ModelTimedOut(f"{self.model.who} did not answer in time.") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as problem:
-            message = f"{self.model.who} could not be reached, or it closed the connection."
+            message = (
+                f"{self.model.who} could not be reached, or it closed the connection: check {self.model.settings[1]}."
+            )
             error = ModelUnavailable(message, server_message=_system_error(problem))
             error.is_unreachable = True
             raise error from None
@@ -263,7 +268,8 @@ class _Call:
         if status not in (408, 429) and status < 500:
             reason = _reason(status, self.model.settings)
             raise ModelRefused(f"{who} answered {status}: {reason}.", status=status, server_message=message)
-        error = ModelUnavailable(f"{who} answered {status}.", status=status, server_message=message)
+        why = ": too many requests, or the quota is used up" if status == 429 else ""
+        error = ModelUnavailable(f"{who} answered {status}{why}.", status=status, server_message=message)
         error.retry_after = retry_after(response.headers.get("Retry-After", ""))
         raise error
 

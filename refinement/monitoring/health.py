@@ -1,6 +1,7 @@
 """Liveness and readiness, for load balancers and operators. The responses name no tenant and no agent."""
 
 from functools import cache
+from pathlib import Path
 from tempfile import TemporaryFile
 
 from django.conf import settings
@@ -69,13 +70,17 @@ def _keys() -> str:
 
 
 def _disk() -> str:
-    """Whether a file can be written in VAR_DIR. The embedded database, the vaults and some letters are there."""
-    try:
-        with TemporaryFile(dir=settings.VAR_DIR) as file:
-            file.write(bytes(4_096))
-            file.flush()
-    except OSError as failure:
-        return f"cannot be written ({failure.strerror}): check the free space, the owner and the mode of VAR_DIR"
+    """Whether a file can be written in VAR_DIR, where vaults and some letters are, and beside the SQLite database."""
+    folders = {"VAR_DIR": settings.VAR_DIR}
+    if connection.vendor == "sqlite":
+        folders["the folder of the database"] = Path(settings.DATABASES["default"]["NAME"]).parent
+    for name, folder in folders.items():
+        try:
+            with TemporaryFile(dir=folder) as file:
+                file.write(bytes(4_096))
+                file.flush()
+        except OSError as failure:
+            return f"cannot be written ({failure.strerror}): check the free space, the owner and the mode of {name}"
     return OK
 
 
@@ -102,11 +107,13 @@ def _models() -> str:
     """A text about the errors of the configuration, and about the providers that are not called now. It names no model,
     because a model is a tenant's setting."""
     models = set(Agent.objects.filter(memory_enabled=True).values_list("model", flat=True).distinct())
-    wrong = probe.problems(models)
+    wrong, closed = probe.problems(models), providers.closed()
+    of_one = Agent.objects.filter(pk__in=[int(name) for name in closed if name.isdigit()])
+    closed |= {model: closed[str(pk)] for pk, model in of_one.values_list("pk", "model")}
     waits = (
         f"{'a model of ' if '/' in name else ''}{providers.of(name)} does not respond and is not called until "
         f"{until:%Y-%m-%d %H:%M:%S} UTC"
-        for name, until in providers.closed().items()
-        if name in models - wrong.keys() or ("/" not in name and not name.isdigit())  # a number: only for one agent
+        for name, until in closed.items()
+        if name in models - wrong.keys() or ("/" not in name and not name.isdigit())
     )
     return "; ".join([*sorted({problem.rstrip(".") for problem in wrong.values()}), *dict.fromkeys(waits)]) or OK

@@ -15,7 +15,7 @@ from tests.privacy.marker import unique
 from tests.rules.recordings import PROMPT, of_category, off, said, sessions, settings
 from tests.steps import PERSON, active, fresh, problems, state
 
-NO_VAULT = "no vault: run manage.py project init acme/ada --vault"
+NO_VAULT = "the agent has no vault. To create one, run manage.py project init acme/ada --vault"
 SKIPPED = {"id": None, "session": None, "kind": None, "significance": None, "masked": 0, "file": None, "no_file": None}
 
 

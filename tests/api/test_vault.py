@@ -64,7 +64,10 @@ def test_an_agent_without_a_vault_has_no_files(agent: Agent) -> None:
     empty = {"path": "", "is_there": False, "is_behind": False, "fault": "", "differences": [], "unknown": 0}
     assert Caller(key).get("vault").json == empty | {"next": None}
     stored = Caller(key).post("memories", {"content": "Tea is hot."}).json
-    assert (stored["file"], stored["no_file"]) == (None, "no vault: run manage.py project init acme/eve --vault")
+    assert (stored["file"], stored["no_file"]) == (
+        None,
+        "the agent has no vault. To create one, run manage.py project init acme/eve --vault",
+    )
 
 
 def test_differences_are_paginated(agent: Agent, vault: Path, runtime: Caller) -> None:

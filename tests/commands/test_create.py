@@ -172,7 +172,7 @@ def test_no_silo_key_is_added_to_a_file_with_other_keys_than_the_service(
 def test_no_key_is_created_if_the_database_does_not_answer(folder: Path) -> None:
     down = mock.Mock(side_effect=OperationalError("connection refused"))
     with mock.patch.object(type(connections["default"]), "cursor", down):
-        failed(run("create_keys"), 1, "the database does not answer", "Start the database")
+        failed(run("create_keys"), 1, "The database cannot be used", "new keys lock them out")
     assert not folder.exists()
 
 

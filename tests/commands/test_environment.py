@@ -18,13 +18,22 @@ BAD_DATABASES = (
 )
 BAD_MAIL = (
     *("s3cret", "http://u:s3cret@h", "smtp://"),
-    *("smtp://u:s3cret@h:port", "smtp://u:s3cret@h:99999", "smtp://h?x=s3cret", "filemail://s3cret/path"),
+    *(
+        "smtp://u:s3cret@h:port",
+        "smtp://u:s3cret@h:99999",
+        "smtp://h?x=s3cret",
+        "filemail://s3cret/path",
+        "filemail://",
+    ),
 )
 
 # A variable, the function that reads it, and values that it refuses.
 BAD: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "DATABASE_URL": (lambda name: environment.database(name, Path("none")), BAD_DATABASES),
-    "REDIS_URL": (environment.redis, ("s3cret", "redis://", "redis:/s3cret", "http://s3cret", "redis://s3cret /0")),
+    "REDIS_URL": (
+        environment.redis,
+        ("s3cret", "redis://", "redis:/s3cret", "http://s3cret", "redis://s3cret /0", "redis://h:s3cret"),
+    ),
     "EMAIL_URL": (environment.email, BAD_MAIL),
     "DEBUG": (lambda name: environment.switch(name, default=False), ("maybe", "2", "tru e")),
     "LEASE_SECONDS": (lambda name: environment.whole(name, 600), ("abc", "-1", "1.5", "9" * 10, "٣")),
@@ -97,12 +106,15 @@ def test_every_command_reports_a_bad_variable_in_one_line(service: Installation)
         ("check", "PUBLIC_URL", "s3cret.example"),
         ("check", "OPENAI_BASE_URL", "s3cret.example/v1"),
         ("verify_audit", "KEYS_DIR", "/dev/null"),
+        ("check", "VAR_DIR", __file__),
     ]
     for command, name, value in rows:
         ran = service.manage(command, **{name: value})
         assert failed(ran, 2, name) == ran.err.strip()
         assert (ran.err.startswith("error: "), "s3cret" in ran.err) == (True, False)
     key = service.folder / "keys" / "django"
+    key.write_text("short")
+    failed(service.manage("check"), 2, str(key), "50 or more characters")
     key.unlink()
     key.mkdir()
     failed(service.manage("check"), 2, str(key), "SECRET_KEY")

@@ -230,7 +230,8 @@ def test_storing_as_a_part_of_other_work_is_skipped_without_a_question(ada: Agen
     before = settings(ada, **{f"categories__{name}__enabled": False for name in ("topic", "session")})
     for name in ("tuesday", "friday"):
         ran = at_a_terminal("y\ny\n", "record", "--prompt", PROMPT, "--topic", "Tea", "--session", name)
-        only = "The memory is stored, but has no file: no vault: run manage.py project init acme/ada --vault.\n"
+        why = "the agent has no vault. To create one, run manage.py project init acme/ada --vault."
+        only = f"The memory is stored, but has no file: {why}\n"
         assert (ran.code, ran.err, ran.json["session"]) == (0, only, name)
     assert len(of_category(ada, "user_interaction")) == 3
     assert (of_category(ada, "topic"), of_category(ada, "session"), fresh(ada).rules) == ([], [], before.rules)

@@ -97,6 +97,8 @@ def test_it_is_unready_without_a_database(
         ('FATAL:  role "x" does not exist', "refuses the user or the password"),
         ('FATAL:  password authentication failed for user "x"', "refuses the user or the password"),
         ("database is locked", "check that it runs"),
+        ('FATAL:  database "x" is not currently accepting connections', "accepts no connections"),
+        ("unable to open database file", "read-only"),
     ],
 )
 def test_a_text_of_the_database_is_translated_and_not_quoted(text: str, words: str) -> None:

@@ -75,8 +75,8 @@ def test_readable_names_need_the_agents_key(ada: Agent, vault: Path, monkeypatch
 def test_without_a_vault_commands_say_how_to_create_one(ada: Agent, site: Path) -> None:
     ran = rules("store", "The ferry", "--category", "technical")
     assert ran.json["file"] is None
-    assert "has no file: no vault: run manage.py project init acme/ada --vault" in ran.err
-    assert "no vault: run" in rules("record", "--prompt", "Which tea?").err
+    assert "has no file: the agent has no vault. To create one, run manage.py project init acme/ada --vault" in ran.err
+    assert "no vault. To create one" in rules("record", "--prompt", "Which tea?").err
     assert "'manage.py project init acme/ada --vault' creates a vault" in rules("status").out
     failed(rules("index"), 2, "has no vault")
 

@@ -66,7 +66,8 @@ class Command(Task):
                     trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     trial.bind(address)
         except (OSError, OverflowError, RuntimeError) as failure:
-            self.fail(f"cannot listen on {bind} ({getattr(failure, 'strerror', None) or 'no such port'})", FAILED)
+            reason = getattr(failure, "strerror", None) or "no such port"
+            self.fail(f"cannot listen on {bind} ({reason}). Choose another address, such as 127.0.0.1:8123", FAILED)
 
     def _watch(self, running: dict[str, Process], bind: str) -> int:
         """Replace each worker that ends. When a web process ends, or when a worker must not be replaced, return the

@@ -44,7 +44,7 @@ _STATUS = {
 _FRAMEWORKS: dict[type[Exception], str] = {  # the framework's own messages repeat parts of the request
     exceptions.MethodNotAllowed: "This path does not allow this method.",
     exceptions.NotAuthenticated: "Send the header: Authorization: Bearer KEY",
-    exceptions.UnsupportedMediaType: "This path does not accept the type, charset or encoding of the body.",
+    exceptions.UnsupportedMediaType: "The body has a type, charset or encoding that this path does not accept.",
 }
 _FILE = "The agent's memory file or vault cannot be used. The service's log says why."
 

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from config.commandline import Task
+from config.database import advice
 from config.errors import FAILED, USAGE
 from config.keyfiles import NAMES, create_key_file, prepend_key, read_key_file
 from config.keyring import keyring
@@ -49,8 +50,8 @@ class Command(Task):
         lost = [name for name in missing if name in _VARIABLES and not getattr(settings, _VARIABLES[name])]
         if lost and self._agents_exist(lost, may_be_new=len(missing) == len(NAMES)):
             self.fail(
-                f"This database already has agents, and their {', '.join(lost)} key is not in {folder}. New keys "
-                "cannot open their memories. Restore the keys from the backup.",
+                f"This database already has agents, and their {', '.join(lost)} key is not in {folder}, or the file is "
+                "empty. A new key does not fit the database. Restore the keys from the backup.",
                 FAILED,
             )
         for name in missing:
@@ -72,12 +73,12 @@ class Command(Task):
         missing SQLite file means the same. If the database does not answer, the command fails."""
         try:
             return Agent._meta.db_table in db.connection.introspection.table_names() and Agent.objects.exists()
-        except db.Error:
+        except db.Error as error:
             has_no_file = db.connection.vendor == "sqlite" and not Path(db.connection.settings_dict["NAME"]).exists()
             if not (may_be_new and has_no_file):
                 self.fail(
-                    f"the database does not answer, so no {', '.join(lost)} key was created: if it has agents, new "
-                    "keys lock them out. Start the database, and check DATABASE_URL",
+                    f"The database cannot be used: {advice(error)} So no {', '.join(lost)} key was created: if the "
+                    "database has agents, new keys lock them out.",
                     FAILED,
                 )
             return False
