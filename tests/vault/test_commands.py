@@ -73,6 +73,14 @@ def test_a_refused_vault_folder_suggests_another(ada: Agent, site: Path) -> None
     assert fresh(ada).vault_path == ""
 
 
+def test_a_vault_without_a_folder_is_made_in_a_vault_root(
+    ada: Agent, site: Path, settings: Settings, tmp_path: Path
+) -> None:
+    settings.VAULT_ROOTS = [str(tmp_path / "vaults")]
+    assert rules("init", "--vault", "--yes").code == 0
+    assert fresh(ada).vault_path == str(tmp_path / "vaults" / "acme" / "ada")
+
+
 def test_limits_of_requests_do_not_apply_to_the_agents_key(ada: Agent, site: Path, settings: Settings) -> None:
     settings.ASKS_PER_PERSON = settings.ASKS_PER_AGENT = 1
     for name in ("a", "b", "c"):
