@@ -182,6 +182,8 @@ _PG_ATTACHED = rf"""
         UNION SELECT oid, 'row security' FROM pg_class WHERE relrowsecurity OR relforcerowsecurity
         UNION SELECT oid, 'a view' FROM pg_class WHERE relkind NOT IN ('r', 'p')
         UNION SELECT inhparent, 'a child table' FROM pg_inherits
+        UNION SELECT attrelid, 'an unknown type or collation' FROM pg_attribute
+            WHERE atttypid >= 16384 OR attcollation >= 16384
         UNION SELECT confrelid, '{_LINK}' || conrelid::regclass FROM pg_constraint WHERE contype = 'f'
         UNION SELECT of, 'a function in ' || code FROM (
             SELECT conrelid AS of, pg_get_constraintdef(oid) AS code FROM pg_constraint WHERE contype = 'c'
@@ -204,6 +206,7 @@ _PG_MADE = " UNION ALL ".join(
 )
 _SQLITE_ATTACHED = f"""
     SELECT '{_LINK}' || m.name, f."table" FROM sqlite_master m, pragma_foreign_key_list(m.name) f UNION
+    SELECT 'a collation', tbl_name FROM sqlite_master WHERE sql LIKE '%collate%' UNION
     SELECT CASE type WHEN 'view' THEN 'a view' ELSE 'trigger ' || name END, tbl_name
     FROM sqlite_master WHERE type IN ('trigger', 'view')
 """

@@ -44,10 +44,10 @@ def agent_named(label: str) -> Agent:
     tenant, slash, slug = label.partition("/")
     if not (tenant and slash and slug and label.isprintable()):
         raise Invalid("agent", "must have the form TENANT/AGENT, with lower-case letters, digits, '-' and '_'")
-    try:
-        return Agent.objects.select_related("tenant").get(tenant__slug=tenant, slug=slug)
-    except Agent.DoesNotExist:
-        raise NotFound(f"The agent {label} does not exist.") from None
+    agent = Agent.objects.select_related("tenant").filter(tenant__slug=tenant, slug=slug).first()
+    if agent is None or agent.label != label:  # with another collation, SQL could find another name
+        raise NotFound(f"The agent {label} does not exist.")
+    return agent
 
 
 def agent_key(key: str) -> AgentKey:

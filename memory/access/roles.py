@@ -15,6 +15,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Prefetch, QuerySet
 
+from audit import guards
 from audit.verify import Problem, ill_formed
 from config.keyring import is_proven, macs
 from memory.errors import NotAllowed
@@ -133,8 +134,10 @@ def lock(tenant_id: int) -> Tenant:
 
 def sign_roles(tenant: Tenant, roles: Mapping[int, str], live: Iterable[str]) -> None:
     """Make these the only roles, and the only prefixes of keys and invitations, that count in the tenant. The caller
-    must have locked the tenant's row."""
-    people = Person.objects.only("joined_at").in_bulk(roles)  # before a hidden trigger can run
+    must have locked the tenant's row, and must not have changed it. Raises NotAllowed."""
+    if guards.unexpected():  # for example a trigger, which could change a person before the signature
+        raise NotAllowed("Something was added to the database. An operator must run 'verify_audit' and remove it.")
+    people = Person.objects.only("joined_at").in_bulk(roles)
     tenant.live_prefixes = " ".join(sorted(live)).strip()
     seq: Any = tenant.members_seq  # by SQL, SQLite stores any type
     tenant.members_seq = seq + 1 if isinstance(seq, int) else 1

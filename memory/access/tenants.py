@@ -66,7 +66,7 @@ def issue_key(slug: str, *, pk: int | None = None, label: str = "") -> str:
     the key, which is not stored. Raises NotFound."""
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(no_key=True).filter(slug=slug).first()
-        if tenant is None or pk not in (None, tenant.pk):
+        if tenant is None or tenant.slug != slug or pk not in (None, tenant.pk):
             raise NotFound(f"The tenant {slug} does not exist.")
         prefix, mac, key = new_key(TenantKey, tenant.pk)
         TenantKey.objects.create(tenant=tenant, prefix=prefix, mac=mac, label=label)
@@ -77,8 +77,8 @@ def issue_key(slug: str, *, pk: int | None = None, label: str = "") -> str:
 def revoke_key(slug: str, prefix: str) -> None:
     """Revoke a key. A key that is already revoked does not change. Raises NotFound."""
     with transaction.atomic():
-        key = TenantKey.objects.filter(tenant__slug=slug, prefix=prefix).first()
-        if key is None:
+        key = TenantKey.objects.select_related("tenant").filter(tenant__slug=slug, prefix=prefix).first()
+        if key is None or key.tenant.slug != slug:
             raise NotFound("The tenant has no key with this prefix.")
         TenantKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
         set_live(key.tenant_id, removed=[prefix])

@@ -43,9 +43,9 @@ def set_role(tenant_id: int, person_id: int, role: str | None) -> None:
     with transaction.atomic():
         tenant = lock(tenant_id)
         roles, live = roles_in(tenant) | {person_id: role}, live_prefixes(tenant)
-        if role is None:
-            Membership.objects.filter(tenant=tenant, person_id=person_id).delete()
         sign_roles(tenant, {person: role for person, role in roles.items() if role is not None}, live)
+        if role is None:  # last, because a hidden trigger may change what is signed
+            Membership.objects.filter(tenant=tenant, person_id=person_id).delete()
 
 
 def sign_again(person_id: int) -> None:

@@ -50,7 +50,7 @@ def create(
     """
     with transaction.atomic():
         tenant = _tenant(tenant_slug)
-        if tenant_id not in (None, tenant.pk):
+        if tenant.slug != tenant_slug or tenant_id not in (None, tenant.pk):
             raise NotFound(f"The tenant {tenant_slug} does not exist.")
         agent = _agent(tenant, slug, model, settings)
         with edits.begin(agent, Operation.AGENT_CREATED, actor, is_notice=True) as edit:

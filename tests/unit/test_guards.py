@@ -154,6 +154,7 @@ UNEXPECTED: dict[str, dict[str, str]] = {
     "sqlite": {
         "trigger x on memory_agent": "CREATE TRIGGER x AFTER UPDATE ON memory_agent BEGIN SELECT 1; END",
         "a view on memory_agentkey": VIEW,
+        "a collation on memory_vault": "CREATE INDEX x ON memory_vault(fault COLLATE NOCASE)",
     },
     "postgresql": {
         "trigger x on memory_agent": f"{ALLOW}\nCREATE TRIGGER x AFTER UPDATE ON memory_agent EXECUTE FUNCTION allow()",
@@ -162,6 +163,12 @@ UNEXPECTED: dict[str, dict[str, str]] = {
         "policy x on memory_person": "CREATE POLICY x ON memory_person",
         "row security on memory_tenantkey": "ALTER TABLE memory_tenantkey ENABLE ROW LEVEL SECURITY",
         "a view on memory_agentkey": VIEW,
+        "an unknown type or collation on memory_person": (
+            "CREATE DOMAIN x AS varchar(200)\nALTER TABLE memory_person ALTER name TYPE x"
+        ),
+        "an unknown type or collation on memory_pepper": (
+            'CREATE COLLATION x FROM "C"\nALTER TABLE memory_pepper ALTER key_id TYPE varchar(8) COLLATE x'
+        ),
         "triggers are off: session_replication_role on": "SET LOCAL session_replication_role = replica",
     },
 }

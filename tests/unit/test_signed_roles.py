@@ -1,18 +1,22 @@
 """Roles that SQL inserted, changed or put back give nobody anything, and `verify_audit` names them."""
 
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.utils import timezone
 
+from audit import guards
 from config.keyfiles import new_key, read_key_file
 from memory.access import tenants
-from memory.access.authentication import either_key, prefix_of
+from memory.access.authentication import agent_named, either_key, prefix_of
 from memory.access.roles import Action, live_prefixes, manages, may, tenant_ids
 from memory.accounts import invitations, memberships, people
+from memory.agents import lifecycle
 from memory.errors import InvalidLink, KeyRejected, NotAllowed, NotFound
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
-from tests.commands.calling import run
+from tests.commands.calling import failed, run
+from tests.conftest import OPERATOR
 from tests.members import join
 from tests.second_factors import enrol
 from tests.tampering import sql, undone
@@ -48,6 +52,37 @@ def allowed(person: Person, tenant: Tenant) -> set[Action]:
     found = {action for action in Action if may(row, action, tenant)}
     assert found == {action for action in Action if tenant.pk in ids[action]}
     return found
+
+
+@pytest.mark.sqlite
+def test_nothing_is_signed_while_a_foreign_trigger_can_change_it(acme: Tenant, ann: Person, eve: Person) -> None:
+    join(eve, acme, Role.ADMIN)
+    row, change = Membership.objects.get(person=eve, tenant=acme), "UPDATE memory_person SET joined_at = '2001-01-01'"
+    sql(f"CREATE TRIGGER x BEFORE DELETE ON memory_membership BEGIN {change} WHERE id = {ann.pk}; END")
+    with pytest.raises(NotAllowed, match="verify_audit"):
+        memberships.remove(row, ann)
+    with mock.patch.object(guards, "unexpected", list):
+        memberships.remove(row, ann)
+    Person.objects.filter(pk=ann.pk).update(joined_at=ann.joined_at)
+    assert Action.STAFF in allowed(ann, acme)
+
+
+@pytest.mark.postgresql
+def test_a_name_that_only_the_database_finds_equal_is_refused(acme: Tenant, ann: Person) -> None:
+    sql("SET CONSTRAINTS ALL IMMEDIATE")
+    sql("CREATE COLLATION x (provider = icu, locale = 'und-u-ka-shifted-ks-level1', deterministic = false)")
+    sql("ALTER TABLE memory_person DROP CONSTRAINT person_email_lower_case")
+    for table, column in (("memory_tenant", "slug"), ("memory_person", "email")):
+        like = f"SELECT indexname FROM pg_indexes WHERE tablename = '{table}' AND indexname LIKE '%like'"
+        sql(f"DO $$ DECLARE i text; BEGIN FOR i IN {like} LOOP EXECUTE 'DROP INDEX ' || i; END LOOP; END $$")
+        sql(f"ALTER TABLE {table} ALTER {column} TYPE varchar(254) COLLATE x")
+    assert Tenant.objects.filter(slug="ac-me").exists()
+    for refused in (lambda: tenants.issue_key("ac-me"), lambda: agent_named("ac-me/ada")):
+        with pytest.raises(NotFound):
+            refused()
+    with pytest.raises(NotFound):
+        lifecycle.create("ac-me", "eve", model="builtin/dedupe", actor=OPERATOR)
+    failed(run("create_superuser", "an-n@acme.test"), 1, "another address")
 
 
 def named() -> list[str]:

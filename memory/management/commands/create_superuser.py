@@ -14,7 +14,7 @@ from django.core.management.base import CommandParser
 from django.db import transaction
 
 from config.commandline import Task, is_attended
-from config.errors import USAGE
+from config.errors import FAILED, USAGE
 from memory.accounts import people
 from memory.errors import Invalid
 from memory.models import Authenticator, Person
@@ -34,7 +34,10 @@ class Command(Task):
         parser.add_argument("--name", default="", help="the name that others see")
 
     def run(self, *, email: str, name: str, **options: Any) -> None:
-        existing = Person.objects.filter(email=email.strip().casefold()).first()
+        email = email.strip().casefold()
+        existing = Person.objects.filter(email=email).first()
+        if existing is not None and existing.email != email:  # with another collation, SQL finds another address
+            self.fail("The database finds a person with another address. Run 'verify_audit'.", FAILED)
         if not is_attended():
             self.fail("This command asks for a password and a code, so it needs a terminal.", USAGE)
         person = self._superuser(existing, email, name)
