@@ -42,7 +42,8 @@ def limited(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponse
         if not begin({person: max(1, settings.WEB_THREADS // 4)}):
             return HttpResponse("You have too many requests at once. Load the page again.", "text/plain", 429)
         try:
-            return view(request, *args, **kwargs)
+            response = view(request, *args, **kwargs)
+            return response.render() if hasattr(response, "render") else response  # this can take long, too
         finally:
             end([person])
 

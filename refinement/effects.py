@@ -5,6 +5,7 @@ a function raises a domain error. Then the function's changes to the session's r
 """
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,13 +24,14 @@ from memory.writing import counters, edits, operations
 from refinement import ledger, limits, similarity, tools
 from refinement import session as sessions
 from refinement.errors import BadCall, FloorReached
-from refinement.losses import losses
+from refinement.losses import missing
 from refinement.models import Mode, Outcome, RefinementSession
 
 SHOWN_IN_ERRORS = 10  # memories that one error shows with their current content
-DUPLICATES_TRIED = 200  # in dedupe_only, the most memories that a deleted memory is compared with
+DUPLICATES_TRIED = 50  # in dedupe_only, the most memories that a deleted memory is compared with
 MAX_SOURCE_CHARACTERS = 100_000  # in the sources of one call; the agent is locked while they are compared
 LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # details of one edit
+SEARCH_SECONDS = 2  # for these details, while the agent is locked
 GROWTH = 16  # tokens by which a result may exceed its sources, for example for a full date or a name
 _WORD = re.compile(r"\w+")  # without search operators
 
@@ -260,13 +262,16 @@ def _left_out(call: CallContext, sources: list[Memory], content: str) -> list[di
             f"The sources have more than {MAX_SOURCE_CHARACTERS:,} characters in total. Merge fewer memories at once.",
             "too_much",
         )
-    lost = [(number, one) for number, text in texts.items() for one in losses(text, content, call.agent.language)]
+    lost = missing(texts, content, call.agent.language)
     if not lost:
         return []
     report = []
     core = Filters(kind=Kind.CORE, without=ledger.left_out(call.agent))
+    until = time.monotonic() + SEARCH_SECONDS
     with reader(call.agent) as index:
         for number, one in lost[:LEFT_OUT_SEARCHED]:
+            if time.monotonic() > until:
+                break
             phrase = one.text.replace('"', " ")
             hits = index.search(f'"{phrase}"', core, limit=len(sources) + 1)
             if all(hit.number in texts for hit in hits):

@@ -6,11 +6,10 @@ The report may contain too much, because every word with a capital letter counts
 
 import calendar
 import re
-import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from memory.search.words import stemmer, stop_words
+from memory.search.words import nfkc, stemmer, stop_words
 from refinement.similarity import NUMBER_WORDS
 
 _MONTHS = [name.lower() for name in calendar.month_name[1:]]
@@ -55,15 +54,22 @@ def losses(source: str, result: str, language: str) -> list[Specific]:
     In the result, a date, a number or a name may have another form. These are the same: "7 May 2023" and 2023-05-07;
     "three" and 3; "Ana's" and Ana. Other details must be in the result unchanged, except for upper and lower case.
     """
-    source, result = (unicodedata.normalize("NFKC", text) for text in (source, result))
+    return [one for _, one in missing({0: source}, result, language)]
+
+
+def missing(sources: Mapping[int, str], result: str, language: str) -> list[tuple[int, Specific]]:
+    """`losses` of several sources, each with the number of its source."""
+    result, found = nfkc(result), []
     text, terms = result.casefold(), _terms(result, language)
-
-    def is_kept(specific: Specific) -> bool:
-        if specific.kind in ("date", "number", "name"):
-            return _terms(specific.text, language) <= terms
-        return specific.text.strip('"“”«»`').casefold() in text
-
-    return [specific for specific in dict.fromkeys(_specifics(source, language)) if not is_kept(specific)]
+    for number, source in sources.items():
+        for one in dict.fromkeys(_specifics(nfkc(source), language)):
+            if one.kind in ("date", "number", "name"):
+                is_kept = _terms(one.text, language) <= terms
+            else:
+                is_kept = one.text.strip('"“”«»`').casefold() in text
+            if not is_kept:
+                found.append((number, one))
+    return found
 
 
 def _specifics(text: str, language: str) -> Iterator[Specific]:

@@ -13,13 +13,14 @@ The results do not depend on the order of the texts. Nothing is cached between c
 
 import re
 import sys
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from rapidfuzz.distance import Indel
+
+from memory.search.words import nfkc
 
 SIMILAR = 0.75
 """Two texts are similar if at least this share of all their words is in both. The order does not matter."""
@@ -82,7 +83,7 @@ _GROUPED_DIGITS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 def _tokens(text: str) -> Iterator[str]:
     """The words and signs of a text, and `_END` at the end of each clause. Contractions get their full form. Number
     words become digits. Introductory words such as "Note:" are left out."""
-    plain = _OPENER.sub("", unicodedata.normalize("NFKC", text).translate(_QUOTES))
+    plain = _OPENER.sub("", nfkc(text).translate(_QUOTES))
     for token in _TOKEN.findall(_GROUPED_DIGITS.sub("", plain)):
         if token in _MARKS:
             yield _END

@@ -6,6 +6,7 @@ trail can still be verified. Nothing can restore a redacted memory, and the Time
 `memory/consent/requests.py` handles the requests.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -164,9 +165,13 @@ def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
     - notices of sessions whose model could read a memory of the group
     """
     why = dict.fromkeys(_sources(agent, numbers), "source")
-    fresh = why.keys() | set(numbers)
+    fresh, contents = why.keys() | set(numbers), _contents(agent)
+    holders = defaultdict(set)
+    for number, content in contents:
+        holders[content].add(number)
     while fresh:
-        found = dict.fromkeys(_with_equal_content(agent, fresh), "same words")
+        equal = {other for number, content in contents if number in fresh for other in holders[content]}
+        found = dict.fromkeys(equal, "same words")
         found |= dict.fromkeys(_made_by(agent, _edits_of(agent, fresh), Operation.CONSOLIDATED), "merged")
         fresh = found.keys() - why.keys() - set(numbers)
         why |= {number: found[number] for number in fresh}
@@ -255,9 +260,8 @@ def _made_by(agent: Agent, rows: QuerySet[Any], operation: str) -> set[int]:
     return set(made.values_list("number", flat=True))
 
 
-def _with_equal_content(agent: Agent, numbers: Iterable[int]) -> set[int]:
-    """The memories that have or had the same content as one of these memories. Keyed digests are compared."""
+def _contents(agent: Agent) -> set[tuple[int, bytes]]:
+    """The pairs of a memory and the keyed digest of a content that it has or had."""
     states = Change.objects.filter(agent_id=agent.pk, after__isnull=False).annotate(words=KeyedDigest("after"))
-    theirs = states.filter(number__among=list(numbers)).values_list("words", flat=True)
-    words: Any = {bytes(digest) for digest in theirs}
-    return set(states.filter(words__among=words - {b""}).values_list("number", flat=True))
+    with streamed(states.values_list("number", "words")) as rows:
+        return {(number, bytes(words)) for number, words in rows if words}

@@ -112,6 +112,7 @@ def steward_at(agent: Agent, seq: int, whose: int) -> str:
 
 _CHANGES = (Operation.AGENT_CHANGED, Operation.CLAIMED)
 _NOTICED = (*_CHANGES, Operation.KEY_ISSUED, Operation.KEY_REVOKED)
+SETTLED = timedelta(hours=72)  # a steward whom a key named less than this before a suspension gets no code
 MOST_A_DAY = 50  # changes of an agent in 24 hours that its steward is informed about
 
 
@@ -122,6 +123,13 @@ def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:
     if agent.keys_lifted_at is None or entry.at < agent.keys_lifted_at:  # the entry of an earlier lift
         return ""
     if address != agent.steward or same_address(address, entry.actor_label) or are_printed():
+        return ""
+    # A stolen key may have named another steward before it was suspended.
+    changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED, seq__lt=entry.seq)
+    suspended = changes.filter(detail__changed__keys_suspended=True).order_by("-seq").first()
+    by_key = changes.filter(detail__changed__has_key="steward", actor_kind=ActorKind.AGENT)
+    if suspended is not None and by_key.filter(at__gte=suspended.at - SETTLED).exists():
+        log.warning("code not sent: a key changed the steward shortly before", agent=agent.pk)
         return ""
     return _RECOVERY.format(recovery.steward_code(agent), agent.keys_lifted_at + LAPSES)
 

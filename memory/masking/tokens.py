@@ -66,7 +66,7 @@ _FORMS = (
         r"(?<![A-Za-z0-9+/])(?:b3BlbnNzaC1rZXktdjEA|MII[A-Za-z0-9+/]{3,5}(?:IBAAKC|BADANBgkqhkiG9w0BAQEFAASC))"
         rf"[A-Za-z0-9+/=]*{_KEY_LINES}",
     ),
-    ("JSON Web Token", r"(?:(?<![\w-])|(?<=\\[nrt]))eyJ[\w=-]{5,2000}\.[\w=-]{5,4000}(?:\.[\w=-]{0,4000}){0,3}"),
+    ("JSON Web Token", r"(?:(?<![\w-])|(?<=\\[nrt]))eyJ[\w-]{5,2000}={0,2}\.[\w=-]{5,4000}(?:\.[\w=-]{0,4000}){0,3}"),
     ("Azure secret", r"(?:(?<![\w~.-])|(?<=\\[nrt]))[\w~.]{3}\dQ~[\w~.-]{31,34}"),
     ("password hash", r"\$(?:apr1|2[aby]|[56y]|argon2id?)\$[A-Za-z0-9./+=,$-]{30,200}"),
 )

@@ -56,9 +56,18 @@ def split(text: str) -> list[str]:
     return split_any(text)
 
 
+_LONG_SERIES = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")
+
+
+def nfkc(text: str) -> str:
+    """Return the text in the form NFKC. Of a series of marks or signs, only the first 30 stay, because the time grows
+    with the square of the length of a series of combining marks."""
+    return unicodedata.normalize("NFKC", _LONG_SERIES.sub(r"\1", text))
+
+
 def split_any(text: str) -> list[str]:
     # Casefolding can undo the normalization, so the text is normalized again.
-    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    text = nfkc(nfkc(text).casefold())
     if not _has_cjk(text):
         return _find_words(text)
     return [word for found in _find_words_and_runs(text) for word in _pairs(found)]
@@ -86,7 +95,7 @@ def is_cjk(word: str) -> bool:
 
 def name_key(name: str) -> str:
     """Return the normalized form of a tag. Two tags with the same normalized form are the same tag."""
-    return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).split())
+    return " ".join(nfkc(nfkc(name).casefold()).split())
 
 
 # "porter" and "dutch_porter" are older versions of other stemmers. "other" is a language without a stemmer.

@@ -294,7 +294,7 @@ def test_a_claimed_silo_needs_a_code_after_the_suspension(house: House) -> None:
 
 
 def test_the_letter_of_an_earlier_lift_has_no_code(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    lifecycle.change(fresh(house.ada), ME, steward=STEWARD.label)
+    lifecycle.change(fresh(house.ada), OPERATOR, steward=STEWARD.label)
     monkeypatch.setattr(letters, "MOST_A_DAY", 0)  # does not apply to a code
     suspend(house.ada, lift=True)
     earlier = last_entry(house.ada).seq
@@ -308,7 +308,7 @@ def test_the_letter_of_an_earlier_lift_has_no_code(house: House, monkeypatch: py
 
 def test_the_steward_gets_a_code_when_the_suspension_is_lifted(house: House, time_machine: Any) -> None:
     claim(house.ada)
-    lifecycle.change(fresh(house.ada), ME, steward=STEWARD.label)
+    lifecycle.change(fresh(house.ada), OPERATOR, steward=STEWARD.label)
     suspend(house.ada)
     assert steward_codes() == []
     suspend(house.ada, lift=True)
@@ -325,9 +325,18 @@ def test_the_steward_gets_a_code_when_the_suspension_is_lifted(house: House, tim
     assert problems(house.ada) == []
 
 
+def test_a_steward_whom_a_key_named_shortly_before_the_suspension_gets_no_code(house: House, time_machine: Any) -> None:
+    """A stolen key could name its thief."""
+    for agent, hours, count in ((house.ada, 1, 0), (house.bob, 73, 1)):
+        lifecycle.change(agent, ME, steward=SUE)
+        time_machine.move_to(timezone.now() + timedelta(hours=hours))
+        suspend(agent, lift=True)
+        assert len(steward_codes()) == count
+
+
 @pytest.mark.parametrize("what", ["time", "another steward", "suspended again"])
 def test_a_code_of_the_steward_ends(house: House, time_machine: Any, what: str) -> None:
-    lifecycle.change(house.ada, ME, steward=STEWARD.label)
+    lifecycle.change(house.ada, OPERATOR, steward=STEWARD.label)
     suspend(house.ada, lift=True)
     [code] = steward_codes()
     if what == "time":

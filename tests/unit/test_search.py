@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from memory.search import words
 from memory.search.holdings import Document
 from memory.search.index import WORD_LIMIT, Index
 from memory.search.query import QUERY_LIMIT, Query, parse
@@ -230,3 +231,10 @@ def test_bytes_used_counts_long_words() -> None:
     before = index.bytes_used
     index.extend([document(2, "x" * 100_000)])
     assert index.bytes_used > before + 100_000
+
+
+def test_a_long_series_of_combining_marks_is_cut_before_it_is_normalized() -> None:
+    """The time of the normalization grows with the square of its length: 10,000 marks take half a second."""
+    hostile = "\u0344" * 5_000 + "\u0327" * 5_000
+    assert len(words.nfkc(f"tea{hostile}, {hostile}")) < 200
+    assert words.nfkc("e\u0301" * 100) == "\u00e9" * 100

@@ -193,6 +193,7 @@ class View(APIView):
         try:
             with new_request():
                 response = super().dispatch(request, *args, **kwargs)
+                response = response.render() if hasattr(response, "render") else response  # while it is counted
         finally:
             if self.senders:
                 end = partial(at_once.end, self.senders)
