@@ -165,12 +165,13 @@ def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
     - notices of sessions whose model could read a memory of the group
     """
     why = dict.fromkeys(_sources(agent, numbers), "source")
-    fresh, contents = why.keys() | set(numbers), _contents(agent)
-    holders = defaultdict(set)
-    for number, content in contents:
+    fresh = why.keys() | set(numbers)
+    contents, holders = defaultdict(set), defaultdict(set)
+    for number, content in _contents(agent):
+        contents[number].add(content)
         holders[content].add(number)
     while fresh:
-        equal = {other for number, content in contents if number in fresh for other in holders[content]}
+        equal = {other for number in fresh for content in contents[number] for other in holders[content]}
         found = dict.fromkeys(equal, "same words")
         found |= dict.fromkeys(_made_by(agent, _edits_of(agent, fresh), Operation.CONSOLIDATED), "merged")
         fresh = found.keys() - why.keys() - set(numbers)
