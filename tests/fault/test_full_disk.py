@@ -111,6 +111,6 @@ def test_on_a_read_only_disk_errors_have_no_traceback(small_disk: Path) -> None:
     service = Installation(small_disk)
     subprocess.run(["mount", "-o", "remount,ro", small_disk.parent], check=True)
     ran = service.execute(sys.executable, "-c", "import config.wsgi")
-    assert "VAR_DIR is writable" in failed(ran, 3, "Palimpsest does not start")
+    assert "disk is read-only" in failed(ran, 3, "Palimpsest does not start")
     for command in (CREATE, (*MANAGE, "worker")):
-        failed(service.execute(*command), 2, "VAR_DIR is writable")
+        failed(service.execute(*command), 2, "disk is read-only")
