@@ -20,7 +20,7 @@ from itertools import combinations
 
 from rapidfuzz.distance import Indel
 
-from memory.search.words import nfkc
+from memory.search.words import LONG_SERIES, nfkc
 
 SIMILAR = 0.75
 """Two texts are similar if at least this share of all their words is in both. The order does not matter."""
@@ -113,6 +113,8 @@ class _Wording:
 def _wording(text: str) -> _Wording:
     words: list[str] = []
     light: Counter[str] = Counter()
+    if LONG_SERIES.search(text):  # `nfkc` would cut it, so only an equal text is the same
+        return _Wording((text,), light)
     opens_sentence = True
     for token in _tokens(text):
         if token == _END:

@@ -49,7 +49,7 @@ class RecordingIn(Body):
 
 
 class RecordingOut(WithFile):
-    id = serializers.IntegerField(allow_null=True, help_text="number of the first journal memory; null if none")
+    id = serializers.IntegerField(allow_null=True, help_text="number of the first journal memory, or null")
     session = serializers.CharField(allow_null=True, help_text="the session's name")
     kind = serializers.ChoiceField(KINDS, allow_null=True)
     significance = serializers.ChoiceField(LEVELS, allow_null=True)
@@ -124,7 +124,7 @@ class EndIn(Body):
 
 
 class EndOut(WithFile):
-    id = serializers.IntegerField(allow_null=True, help_text="number of the session's memory; null if there is none")
+    id = serializers.IntegerField(allow_null=True, help_text="number of the session's memory, or null")
 
 
 class End(AgentView):

@@ -56,13 +56,13 @@ def split(text: str) -> list[str]:
     return split_any(text)
 
 
-_LONG_SERIES = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")
+LONG_SERIES = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")
 
 
 def nfkc(text: str) -> str:
     """Return the text in the form NFKC. Of a series of marks or signs, only the first 30 stay, because the time grows
     with the square of the length of a series of combining marks."""
-    return unicodedata.normalize("NFKC", _LONG_SERIES.sub(r"\1", text))
+    return unicodedata.normalize("NFKC", LONG_SERIES.sub(r"\1", text))
 
 
 def split_any(text: str) -> list[str]:

@@ -135,3 +135,8 @@ def _many(make: str, count: int) -> list[str]:
     chance = random.Random(7)
     words = [f"word{i}" for i in range(5_000)]
     return [" ".join(chance.choices(words, k=20)) for _ in range(count)]
+
+
+def test_texts_that_differ_late_in_a_long_series_of_signs_are_no_duplicates() -> None:
+    assert not covers("The code is " + "★" * 40 + "☆", "The code is " + "★" * 40 + "✦")
+    assert covers("The code is " + "★" * 40, "The code is " + "★" * 40)
