@@ -5,7 +5,7 @@ import re
 FULL = "the disk of VAR_DIR is full: delete files to make space."
 _CAUSES = {  # the text, and a pattern of the error that shows this cause
     FULL: "database or disk is full|SQLITE_IOERR_SHMSIZE",
-    "its file cannot be written: check the owner and mode of VAR_DIR, and whether its disk is read-only.": (
+    "the SQLite file cannot be written: check the owner and mode of VAR_DIR, and whether its disk is read-only.": (
         "readonly database|unable to open database file"
     ),
     "the server does not answer: check that it runs, and the address in DATABASE_URL.": "Connection refused",
