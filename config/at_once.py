@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import wraps
+from ipaddress import IPv6Address, ip_address
 from threading import Lock
 from typing import Any
 
@@ -33,26 +35,47 @@ def end(senders: Iterable[object]) -> None:
                 del _running[sender]
 
 
-def limited(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """A view that refuses a request of a person who already has too many running requests."""
+def client_address(request: HttpRequest) -> str:
+    """The IP address of the client, or the /64 network of an IPv6 address, because one client has a whole /64. Behind a
+    proxy, this is the last address in X-Forwarded-For.
+
+    The proxy adds this last address. The client can forge the earlier addresses. REMOTE_ADDR does not help behind a
+    proxy, because it is always the proxy's address.
+    """
+    is_proxied: Any = settings.SECURE_PROXY_SSL_HEADER
+    direct = str(request.META.get("REMOTE_ADDR", ""))
+    added = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip() if is_proxied else ""
+    for text in (added, direct):
+        with suppress(ValueError):
+            address = ip_address(text)
+            if isinstance(address, IPv6Address):
+                return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
+            return str(address)
+    return direct
+
+
+def limited(
+    view: Callable[..., HttpResponseBase], sender: Callable[[HttpRequest], object] = client_address
+) -> Callable[..., HttpResponseBase]:
+    """A view that refuses a request if its sender already has too many running requests."""
 
     @wraps(view)
     def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        person = "person", request.user.pk
-        if not begin({person: max(1, settings.WEB_THREADS // 4)}):
+        counted = "page", sender(request)
+        if not begin({counted: max(1, settings.WEB_THREADS // 4)}):
             return HttpResponse("You have too many requests at once. Load the page again.", "text/plain", 429)
         try:
             response = view(request, *args, **kwargs)
             return response.render() if hasattr(response, "render") else response  # this can take long, too
         finally:
-            end([person])
+            end([counted])
 
     return respond
 
 
 def persons_limited(get_response: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """A middleware that limits the requests of each signed-in person. A preview or a verification takes CPU time."""
-    limited_response = limited(get_response)
+    limited_response = limited(get_response, lambda request: request.user.pk)
 
     def respond(request: HttpRequest) -> HttpResponseBase:
         is_page = settings.SESSION_COOKIE_NAME in request.COOKIES and not request.path.startswith(settings.STATIC_URL)

@@ -124,14 +124,19 @@ def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:
         return ""
     if address != agent.steward or same_address(address, entry.actor_label) or are_printed():
         return ""
-    # A stolen key may have named another steward before it was suspended.
-    changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED, seq__lt=entry.seq)
-    suspended = changes.filter(detail__changed__keys_suspended=True).order_by("-seq").first()
-    by_key = changes.filter(detail__changed__has_key="steward", actor_kind=ActorKind.AGENT)
-    if suspended is not None and by_key.filter(at__gte=suspended.at - SETTLED).exists():
+    if is_new_steward(agent):
         log.warning("code not sent: a key changed the steward shortly before", agent=agent.pk)
         return ""
     return _RECOVERY.format(recovery.steward_code(agent), agent.keys_lifted_at + LAPSES)
+
+
+def is_new_steward(agent: Agent) -> bool:
+    """Whether a key named the steward less than 72 hours before the suspension, or later. A stolen key may have named
+    its thief."""
+    changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED)
+    suspended = changes.filter(detail__changed__keys_suspended=True).order_by("-seq").first()
+    by_key = changes.filter(detail__changed__has_key="steward", actor_kind=ActorKind.AGENT)
+    return suspended is not None and by_key.filter(at__gte=suspended.at - SETTLED).exists()
 
 
 _RECOVERY = (

@@ -64,7 +64,7 @@ def _block() -> object:
     return next((block for block in blocks if not block._from_testcase), None)
 
 
-_held: OrderedDict[tuple[int, bytes, str], _Held] = OrderedDict()
+_held: OrderedDict[tuple[int, bytes], _Held] = OrderedDict()
 _lock = Lock()
 
 
@@ -99,7 +99,7 @@ MOST_WHILE_LOCKED = 500  # changed memories; 30,000 take half a minute
 def _hold(agent: Agent) -> _Held:
     if _is_edited(agent):
         return _Held(Index(agent.language))
-    place = (agent.pk, bytes(agent.wrapped_key), agent.language)
+    place = agent.pk, bytes(agent.wrapped_key)
     with _lock:
         held = _held.get(place)
         if held is None:
@@ -109,9 +109,9 @@ def _hold(agent: Agent) -> _Held:
 
 
 def _update(agent: Agent, held: _Held) -> None:
-    """Update the index. If a memory was redacted since the last update, rebuild the index, so that the index does not
-    contain the redacted words."""
-    if not _add_changes(agent, held):
+    """Update the index. Rebuild it if it is in another language, or if a memory was redacted since the last update: it
+    must not contain the redacted words."""
+    if held.index.language != agent.language or not _add_changes(agent, held):
         held.index, held.seen = Index(agent.language), 0
         _add_changes(agent, held)
 

@@ -14,6 +14,7 @@ from django.utils import timezone
 from audit.consent import Person, Scope
 from audit.models import AuditEntry, ConsentLink
 from audit.trail import Actor
+from config import at_once
 from memory import errors
 from memory.agents import lifecycle
 from memory.consent import approval, granted_reads, requests
@@ -49,6 +50,14 @@ def test_the_page_of_a_request(agent: Agent, visitor: Client) -> None:
         assert word in text
     assert (buttons(text), "mail domain" in text) == (["Approve", "Deny"], False)
     assert "has the same mail domain as yours" in page(visitor, request(agent, Person(2, "pat@ACME.test"))[1])
+
+
+def test_one_address_loads_a_few_pages_at_once(agent: Agent, visitor: Client, settings: Any) -> None:
+    settings.WEB_THREADS, address = 4, request(agent)[1]
+    assert at_once.begin({("page", "127.0.0.1"): 1})
+    assert visitor.get(address).status_code == 429
+    at_once.end([("page", "127.0.0.1")])
+    assert visitor.get(address).status_code == 200
 
 
 def test_the_page_of_a_proposal(agent: Agent, visitor: Client) -> None:

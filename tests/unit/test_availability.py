@@ -86,11 +86,11 @@ def test_a_person_has_a_few_requests_at_once(db: None, client: Client, settings:
     person = enrolled("ann@acme.test")
     sign_in(client, person)
     settings.WEB_THREADS = 4
-    assert at_once.begin({("person", person.pk): 1})
+    assert at_once.begin({("page", person.pk): 1})
     try:
         assert client.get("/admin/").status_code == 429
     finally:
-        at_once.end([("person", person.pk)])
+        at_once.end([("page", person.pk)])
     assert client.get("/admin/").status_code == 200
 
 

@@ -10,6 +10,7 @@ from django.core import mail
 from django.utils import timezone
 
 from memory.access.authentication import either_key, is_key_of, prefix_of
+from memory.admin.agent_actions import LiftSuspension
 from memory.agents import lifecycle, prompts, repair
 from memory.consent import claims, links, requests
 from memory.consent.claims import Claim
@@ -330,6 +331,9 @@ def test_a_steward_whom_a_key_named_shortly_before_the_suspension_gets_no_code(h
     for agent, hours, count in ((house.ada, 1, 0), (house.bob, 73, 1)):
         lifecycle.change(agent, ME, steward=SUE)
         time_machine.move_to(timezone.now() + timedelta(hours=hours))
+        suspend(agent)
+        [*_, way] = LiftSuspension().preview([fresh(agent)])
+        assert ("gets no code" in way, "receives by mail" in way) == (not count, bool(count))
         suspend(agent, lift=True)
         assert len(steward_codes()) == count
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from memory.agents import lifecycle
 from memory.errors import SealBroken
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft
@@ -68,6 +69,13 @@ def test_another_key_makes_another_index(ada: Agent) -> None:
         found(ada, "kettle")
     signed_update(Agent.objects.filter(pk=ada.pk), wrapped_key=wrapped)
     assert found(ada, "kettle") == [1]
+
+
+def test_an_agent_has_one_index_whatever_its_language(ada: Agent) -> None:
+    remember(ada, "two parties")
+    assert found(ada, "party") == [1]
+    lifecycle.change(ada, ME, language="other")
+    assert (found(ada, "party"), found(ada, "parties"), len(cache._held)) == ([], [1], 1)
 
 
 def test_a_failed_read_is_tried_again(ada: Agent) -> None:

@@ -7,9 +7,7 @@ shows the same secret again if the person made a mistake in the form.
 import re
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 import qrcode
@@ -123,7 +121,7 @@ class SignInForm(AuthenticationForm):  # type: ignore[misc]  # Unfold comes with
     code = code_field("Code", "the six digits in your authenticator app", UnfoldAdminTextInputWidget)
 
     def clean(self) -> dict[str, Any]:
-        sender = "sign-in", client_address(self.request)  # a check of a password takes much CPU time
+        sender = "sign-in", at_once.client_address(self.request)  # a check of a password takes much CPU time
         if not at_once.begin({sender: SIGN_INS_AT_ONCE}):
             raise ValidationError("Too many sign-ins at the same time. Try again.", code="busy")
         try:
@@ -144,25 +142,6 @@ def typed_address(request: HttpRequest | None, credentials: dict[str, Any] | Non
     """The email address that the person typed, in lower case. Failed attempts are counted for this address."""
     address = (credentials or {}).get("username") or (request.POST.get("username", "") if request else "")
     return str(address).strip().casefold()[:254]
-
-
-def client_address(request: HttpRequest) -> str:
-    """The IP address of the client, or the /64 network of an IPv6 address, because one client has a whole /64. Behind a
-    proxy, this is the last address in X-Forwarded-For.
-
-    The proxy adds this last address. The client can forge the earlier addresses. REMOTE_ADDR does not help behind a
-    proxy, because it is always the proxy's address.
-    """
-    is_proxied: Any = settings.SECURE_PROXY_SSL_HEADER
-    direct = str(request.META.get("REMOTE_ADDR", ""))
-    added = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip() if is_proxied else ""
-    for text in (added, direct):
-        with suppress(ValueError):
-            address = ip_address(text)
-            if isinstance(address, IPv6Address):
-                return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
-            return str(address)
-    return direct
 
 
 def counted_by(request: HttpRequest, credentials: dict[str, Any] | None) -> list[Any]:

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods
 
 from audit.consent import OPEN, PROPOSAL, Request, same_domain
 from audit.models import ActorKind, State
+from config import at_once
 from config.errors import DomainError
 from config.plain import plain
 from memory.consent import links, notices, redaction, requests
@@ -23,6 +24,7 @@ from memory.errors import InvalidLink
 from memory.mail import letters, wording
 
 
+@at_once.limited
 @plain
 @require_http_methods(["GET", "HEAD", "POST"])
 def link(request: HttpRequest, token: str) -> HttpResponse:

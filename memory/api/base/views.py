@@ -34,7 +34,6 @@ from config import at_once
 from config.queue import redis_error
 from memory.access import recovery
 from memory.access.authentication import either_key, new_request, request_key, require_valid_key
-from memory.admin.plain_pages.accounts import client_address
 from memory.api.base.bodies import Body
 from memory.errors import AuthorityBroken, Invalid, KeyRejected, TrailShortened
 from memory.models import Agent, AgentKey, Creation, Tenant, TenantKey
@@ -107,7 +106,7 @@ class PerKey(BaseThrottle):
         now = time.time()
         window = int(now // WINDOW)
         is_code = isinstance(request.auth, str)
-        place = f"api-rate/{client_address(request) if is_code else view.key.prefix}/{window}"
+        place = f"api-rate/{at_once.client_address(request) if is_code else view.key.prefix}/{window}"
         try:
             counts.add(place, 0, timeout=2 * WINDOW)
             used = counts.incr(place)
@@ -171,7 +170,7 @@ def _limits(request: Request) -> dict[object, int]:
         sender: object = ("tenant", key.agent.tenant_id)
         limits: dict[object, int] = {("agent", key.agent_id): half, sender: half + half // 2}
     else:
-        sender = ("tenant", key.tenant_id) if isinstance(key, TenantKey) else ("address", client_address(request))
+        sender = ("tenant", key.tenant_id) if isinstance(key, TenantKey) else at_once.client_address(request)
         limits = {sender: half}
     if "Transfer-Encoding" in request.headers or int(request.META.get("CONTENT_LENGTH") or 0) > LARGE_BODY:
         limits["bodies", sender] = 2  # parsing one takes a second
