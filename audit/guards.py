@@ -115,6 +115,11 @@ def unexpected() -> list[str]:
     return sorted(found - {f"trigger {name} on {table}" for name, table in triggers()})
 
 
+def changed() -> list[str]:
+    """What is missing or unexpected."""
+    return [*missing(), *unexpected()]
+
+
 def _existing() -> list[Guard]:
     """The guards whose tables exist."""
     tables = set(connection.introspection.table_names())

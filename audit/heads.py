@@ -66,15 +66,22 @@ def _heads(agent_id: int | None) -> Iterator[Head]:
     ends = AuditEntry.objects.filter(which).order_by("agent_id").values_list("agent_id").annotate(Max("seq"))
     with streamed(ends) as rows:
         while batch := list(islice(rows, _AT_ONCE)):
-            these = reduce(or_, (Q(agent_id=agent, seq=seq) for agent, seq in batch))
-            for entry in AuditEntry.objects.filter(these).order_by("agent_id"):
-                yield {
-                    "agent_id": entry.agent_id,
-                    "agent": entry.agent_label,
-                    "seq": entry.seq,
-                    "mac": bytes(entry.mac).hex(),
-                    "at": entry.at.isoformat(),
-                }
+            with ill_formed() as found:
+                yield from _ends(batch)
+            for each in batch if found else ():  # a row that cannot be read must not cost the others their heads
+                with ill_formed():
+                    yield from _ends([each])
+
+
+def _ends(batch: Iterable[tuple[int, int]]) -> list[Head]:
+    """The heads of these entries. An entry with an ill-formed MAC has none."""
+    these = reduce(or_, (Q(agent_id=agent, seq=seq) for agent, seq in batch))
+    entries = AuditEntry.objects.filter(these).order_by("agent_id")
+    found = [
+        {"agent_id": e.agent_id, "agent": e.agent_label, "seq": e.seq, "mac": e.mac.hex(), "at": e.at.isoformat()}
+        for e in entries
+    ]
+    return list(filter(_is_head, found))
 
 
 def read(text: str | bytes) -> list[Head]:

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import Min, QuerySet
+from django.db.models import Min, Q, QuerySet
 from django.utils import timezone
 from django_q.brokers import Broker, get_broker
 from django_q.exceptions import TimeoutException
@@ -157,6 +157,8 @@ def queue_due(broker: Broker | None = None) -> None:
     This first removes rows that cannot be queued, because django-q2's own function stops at the first such row.
     """
     try:
+        now, year = timezone.now(), timedelta(days=365)  # PostgreSQL has dates that Python cannot read
+        Schedule.objects.filter(Q(next_run__gt=now + year) | Q(next_run__lt=now - year)).update(next_run=now)
         _remove_foreign()
         _bring_back()
     except Exception as fault:  # the database failed: django-q2 logs it, too, and the next pass tries again

@@ -193,11 +193,11 @@ MONTH_TOKENS: int | None = env.whole("MONTH_TOKENS", 5_000_000) or None
 # The models that agents can use, with the weight of their tokens. Empty: all, with weight 1.
 MODELS = env.numbers("MODELS", {}, "openai/gpt-4.1=1,anthropic/*=3")
 # Sessions that run at the same time: of a tenant, if it has no own limit, and of a provider. 0: no limit.
-TENANT_SESSIONS = env.whole("TENANT_SESSIONS", 0)
 PROVIDER_SESSIONS = env.numbers("PROVIDER_SESSIONS", {"openai": 0, "anthropic": 0, "ollama": 2, "builtin": 0})
 
 # The queue is in Redis if REDIS_URL is set, else in the database. Tasks: refinement/tasks.py and memory/tasks.py.
 QUEUE_WORKERS = env.whole("QUEUE_WORKERS", 2)
+TENANT_SESSIONS = env.whole("TENANT_SESSIONS", max(1, QUEUE_WORKERS - 1))  # one process stays free for others
 TASK_SECONDS = env.whole("TASK_SECONDS", 1_800)  # the time limit of a task, above that of a session
 SWEEP_MINUTES = env.whole("SWEEP_MINUTES", 10)
 SWEEP_AGENTS = env.whole("SWEEP_AGENTS", 1_000)  # the most agents that wait in the backlog

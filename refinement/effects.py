@@ -31,7 +31,7 @@ SHOWN_IN_ERRORS = 10  # memories that one error shows with their current content
 DUPLICATES_TRIED = 50  # in dedupe_only, the most memories that a deleted memory is compared with
 MAX_SOURCE_CHARACTERS = 100_000  # in the sources of one call; the agent is locked while they are compared
 LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # details of one edit
-SEARCH_SECONDS = 2  # for these details, while the agent is locked
+SEARCH_SECONDS = 0.3  # for these details, while the agent is locked
 GROWTH = 16  # tokens by which a result may exceed its sources, for example for a full date or a name
 _WORD = re.compile(r"\w+")  # without search operators
 

@@ -6,7 +6,8 @@ remove the entries since then.
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
@@ -16,7 +17,8 @@ from django.conf import settings
 
 from audit import heads
 from audit.heads import BadHeads, Head
-from audit.verify import intact
+from audit.models import AuditEntry
+from audit.verify import Problem, intact
 from config.keyfiles import write_new
 from memory.errors import TrailShortened
 from memory.models import Agent
@@ -56,7 +58,7 @@ def _continues(agent_id: int, start: End, end: End) -> bool:
     return bool(entries) and bytes(entries[0]["mac"]) == start[1]
 
 
-_ADVICE = "An operator must run 'verify_audit {0}', and 'confirm_trail {0}' to accept the loss."
+_ADVICE = "An operator must run 'verify_audit {0}', and 'confirm_trail {0} ENTRY' to accept the loss."
 
 
 def known() -> dict[int, Head]:
@@ -85,10 +87,20 @@ def _newest(var: Path, minute: int) -> Path | None:  # noqa: ARG001  a new minut
 
 @lru_cache(maxsize=1)
 def _by_agent(path: Path | None) -> dict[int, Head]:
-    """The heads in a file. A file that cannot be read has no heads."""
+    """The heads in a file. If it cannot be read, the heads in the newest file that can be read."""
     proven_ends.clear()
-    try:
-        return {head["agent_id"]: head for head in heads.read(path.read_bytes())} if path else {}
-    except (OSError, BadHeads):
-        log.error("heads not read")
-        return {}
+    for file in sorted(path.parent.glob("*.json"), reverse=True) if path else ():
+        try:
+            return {head["agent_id"]: head for head in heads.read(file.read_bytes())}
+        except (OSError, BadHeads):
+            log.error("heads not read", number=int(file.stem))
+    return {}
+
+
+def problems() -> Iterator[Problem]:
+    """Say if no heads were written for two hours, although a trail grew. SQL can stop the task that writes them."""
+    file = _newest.__wrapped__(settings.VAR_DIR, 0)
+    if file is not None:
+        old = datetime.fromtimestamp(file.stat().st_mtime, UTC) + timedelta(hours=2)
+        if AuditEntry.objects.filter(at__gt=old).exists():
+            yield Problem("", 0, f"no signed heads were written since {old - timedelta(hours=2):%Y-%m-%d %H:%M} UTC")

@@ -115,14 +115,19 @@ def _text(tenant: Tenant, signed: Mapping[int, str] | list[Any]) -> str:
     return f"memberships/{json.dumps(values, default=repr, sort_keys=True)}"
 
 
+def whole_roles(tenant: Tenant) -> dict[int, str]:
+    """The tenant's roles. Raises NotAllowed if SQL changed its name or members."""
+    roles = roles_in(tenant)
+    if not _is_whole(tenant, roles):
+        raise NotAllowed(f"The tenant {tenant.slug} {_CHANGED}. A superuser must set or remove each role there.")
+    return roles
+
+
 def set_live(tenant_id: int, added: str = "", *, removed: Iterable[str] = ()) -> None:
     """Sign a new key or invitation of the tenant, and end others. The arguments are their prefixes."""
     with transaction.atomic():
         tenant = lock(tenant_id)
-        roles = roles_in(tenant)
-        if not _is_whole(tenant, roles):
-            raise NotAllowed(f"The tenant {tenant.slug} {_CHANGED}. A superuser must set or remove each role there.")
-        sign_roles(tenant, roles, {*tenant.live_prefixes.split(), added} - {*removed})
+        sign_roles(tenant, whole_roles(tenant), {*tenant.live_prefixes.split(), added} - {*removed})
 
 
 def lock(tenant_id: int) -> Tenant:
@@ -135,9 +140,11 @@ def lock(tenant_id: int) -> Tenant:
 def sign_roles(tenant: Tenant, roles: Mapping[int, str], live: Iterable[str]) -> None:
     """Make these the only roles, and the only prefixes of keys and invitations, that count in the tenant. The caller
     must have locked the tenant's row, and must not have changed it. Raises NotAllowed."""
-    if guards.unexpected():  # for example a trigger, which could change a person before the signature
+    if guards.changed():  # for example a trigger, which could change a person before the signature
         raise NotAllowed("Something was added to the database. An operator must run 'verify_audit' and remove it.")
-    people = Person.objects.only("joined_at").in_bulk(roles)
+    people = Person.objects.in_bulk(roles)
+    if broken := [pk for pk, person in people.items() if not person.is_proven()]:
+        raise NotAllowed(f"Person {broken[0]} {_CHANGED}. A superuser must deactivate and reactivate them.")
     tenant.live_prefixes = " ".join(sorted(live)).strip()
     seq: Any = tenant.members_seq  # by SQL, SQLite stores any type
     tenant.members_seq = seq + 1 if isinstance(seq, int) else 1

@@ -17,6 +17,7 @@ from memory.admin.base.actions import AdminAction, Result
 from memory.admin.base.page import AgentFilter, ScopedAdmin, TenantFilter, actor_of, who_decides
 from memory.admin.plain_pages import reading
 from memory.consent import requests
+from memory.errors import NotFound
 from memory.mail import wording
 from memory.models import Agent
 
@@ -50,7 +51,10 @@ class Revoke(AdminAction):
         return super().run(page, rows, by, {"agents": agents})
 
     def do(self, row: AccessRequest, by: Any, values: dict[str, Any]) -> str:
-        requests.revoke(values["agents"][row.agent_id], row.number, actor_of(by))
+        agent = values["agents"][row.agent_id]
+        if agent.tenant_id != row.tenant_id:  # SQL changed the row
+            raise NotFound("The grant does not exist.")
+        requests.revoke(agent, row.number, actor_of(by))
         return "grant revoked."
 
 

@@ -18,10 +18,10 @@ from audit.models import ActorKind, AuditEntry, Change, Operation
 from audit.trail import Actor
 from audit.verify import chain
 from audit.waiting import advisory_lock, one_snapshot
-from memory.access import authority, tenants
+from memory.access import authority, roles, tenants
 from memory.access.authentication import new_key
 from memory.agents import due_dates, prompts
-from memory.errors import AgentConsentRequired, AlreadyExists, FileFault, Invalid, NotFound, NotOpen
+from memory.errors import AgentConsentRequired, AlreadyExists, ConsentRequired, FileFault, Invalid, NotFound, NotOpen
 from memory.mail import letters
 from memory.models import Agent, AgentKey, DueReason, Tenant
 from memory.run_log import runs
@@ -52,6 +52,7 @@ def create(
         tenant = _tenant(tenant_slug)
         if tenant.slug != tenant_slug or tenant_id not in (None, tenant.pk):
             raise NotFound(f"The tenant {tenant_slug} does not exist.")
+        roles.whole_roles(tenant)
         agent = _agent(tenant, slug, model, settings)
         with edits.begin(agent, Operation.AGENT_CREATED, actor, is_notice=True) as edit:
             edit.detail = {"model": model, "has_steward": bool(agent.steward)}
@@ -267,6 +268,9 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
         changed = {name: value for name, value in settings.items() if getattr(row, name) != value}
         if not changed and not proposal:
             return row
+        is_stewards = bool(row.steward and row.is_steward_only and changed.keys() & {"steward", "is_steward_only"})
+        if is_stewards and actor.kind == ActorKind.AGENT:
+            raise ConsentRequired("Only the steward can change this, because only the steward may consent.")
         with edits.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
             for name, value in changed.items():
                 setattr(row, name, value)

@@ -25,7 +25,8 @@ def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
     """
     with one_snapshot():
         [wrapped] = Agent.objects.select_for_update().filter(pk=pk).values_list("wrapped_key", flat=True)
-        if any(chain(pk, label)):
+        erased = AuditEntry.objects.filter(agent_id=pk, operation=Operation.ERASED)
+        if any(chain(pk, label)) or (wrapped and erased.exists()):
             raise TrailChanged(_WITH_TRAIL.format(label, label))
         head = AuditEntry.objects.filter(agent_id=pk).order_by("-seq").values_list("seq", "mac", "at")[0]
         silo = Agent(pk=pk, wrapped_key=bytes(wrapped))
@@ -36,7 +37,7 @@ def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
         right |= dict(zip(_HEAD, head, strict=True))
         right["is_steward_only"] |= not _has(pk, "is_steward_only", False)  # only the agent's side clears it
         wrong = [name for name, value in right.items() if not _has(pk, name, value)]
-        if guards.unexpected():  # a view or a policy could show each query other rows
+        if guards.changed():  # a view or a policy could show each query other rows
             raise TrailChanged(_WITH_TRAIL.format(label, label))
         if is_dry_run or (not wrong and authority.is_signed(Agent.objects.get(pk=pk))):
             return wrong

@@ -1,6 +1,7 @@
 """URLs of memories, recording, consent and transfer under /api/v1/, and of the schema. Any other path is a 404."""
 
 from django.urls import path, re_path
+from django.views.decorators.cache import cache_page
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.exceptions import NotFound
@@ -23,6 +24,7 @@ class UnknownPath(View):
 
 
 _OPEN = {"permission_classes": [AllowAny]}
+_SCHEMA = SpectacularAPIView.as_view(generator_class=OnceGenerator, **_OPEN)
 
 urlpatterns = [
     path("memories", memories.Memories.as_view()),
@@ -53,7 +55,7 @@ urlpatterns = [
     path("import/<int:number>", transfer.ImportState.as_view()),
     path("schema", RedirectView.as_view(pattern_name="schema")),
     path("docs", RedirectView.as_view(pattern_name="docs")),
-    path("schema/", at_once.limited(SpectacularAPIView.as_view(generator_class=OnceGenerator, **_OPEN)), name="schema"),
+    path("schema/", at_once.limited(cache_page(3600)(_SCHEMA)), name="schema"),
     # This view serves its script as a separate file, because the Content-Security-Policy allows no script in a page.
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema", **_OPEN), name="docs"),
     re_path("", UnknownPath.as_view()),

@@ -9,7 +9,7 @@ from typing import Any
 
 from audit import verify
 from audit.consent import Person, Request
-from audit.models import Operation
+from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
 from memory import errors
 from memory.consent import grants, notices
@@ -33,7 +33,10 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
     with grants.in_force(agent, number, person) as (row, grant):
         if not grant.scope.covers_memories(numbers):
             raise errors.NotGranted("The grant does not cover all of these memories.")
-        found = [memory for memory in edits.fetch(row, numbers) if memory.redacted_at is None]
+        redactions = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.REDACTED)
+        gone = Change.objects.filter(agent_id=row.pk, seq__in=redactions.values("seq"), number__in=numbers)
+        redacted = set(gone.values_list("number", flat=True))  # also if SQL put back a row
+        found = [memory for memory in edits.fetch(row, numbers) if memory.number not in redacted]
         _record(row, grant, person, {"memories": list(numbers)})
         silo = Silo.for_agent(row)
         return [Read(memory, silo.open(memory)) for memory in found]

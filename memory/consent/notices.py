@@ -11,7 +11,7 @@ from audit.consent import Request
 from audit.models import READS, ActorKind, AuditEntry, Change, Operation
 from memory import errors
 from memory.mail import wording
-from memory.models import Agent, Memory
+from memory.models import Agent, Memory, Source
 from memory.writing import operations
 from memory.writing.edits import Edit
 
@@ -38,7 +38,7 @@ def _of(edit: Edit, grant: Request) -> list[Memory]:
     first_reads = reads(edit.agent, grant.number).filter(changes__gt=0)
     changes = Change.objects.filter(agent_id=edit.agent.pk, seq__in=first_reads.values("seq"))
     notices = edit.take(list(changes.values_list("number", flat=True)))
-    return [notice for notice in notices if notice.redacted_at is None]
+    return [notice for notice in notices if notice.redacted_at is None and notice.source == Source.SYSTEM]
 
 
 def _text(grant: Request, until: str) -> str:

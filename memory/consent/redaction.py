@@ -19,6 +19,7 @@ from audit.bulk import streamed
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
 from memory import errors
+from memory.access import authority
 from memory.consent import requests
 from memory.models import Agent, Creation, HistoryAnalysis, Kind, Memory, RecordedSession
 from memory.search import cache
@@ -125,6 +126,7 @@ def _notes(agent: Agent, numbers: Sequence[int]) -> list[int]:
     """The entries that edited these memories and have an encrypted note. The note has text that the edit removed."""
     touched = _edits_of(agent, numbers)
     entries = AuditEntry.objects.filter(agent_id=agent.pk, sealed__isnull=False, seq__in=touched.values("seq"))
+    entries = entries.exclude(operation__in=authority.OPERATIONS)  # they have no notes
     return list(entries.order_by("seq").values_list("seq", flat=True))
 
 

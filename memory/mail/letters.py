@@ -15,6 +15,8 @@ from django.core.mail import send_mail
 
 from audit.consent import LAPSES, OPEN, requests, same_address
 from audit.models import ActorKind, AuditEntry, Operation
+from audit.verify import chain
+from audit.waiting import consistent_reads
 from config.queue import ASK_STEWARD, TELL_STEWARD, put, put_later
 from memory.access import authority, recovery
 from memory.errors import MailNotSent
@@ -85,9 +87,11 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     address = steward_at(agent, seq, whose)
     if not address:
         return "no_steward"
-    today = AuditEntry.objects.filter(agent_id=agent_id, operation__in=_NOTICED, at__gt=entry.at - timedelta(days=1))
+    stewards = Agent.objects.filter(pk=agent_id).values("steward")  # not as a value, which a log may contain
+    agents = Agent.objects.filter(steward__in=stewards).values("pk")
+    today = AuditEntry.objects.filter(operation__in=_NOTICED, at__gt=entry.at - timedelta(days=1), at__lt=entry.at)
     changes, code = _changes(entry), _recovery(agent, entry, address)
-    if not code and today.filter(seq__lt=seq).count() >= MOST_A_DAY:  # nobody can use the service to flood a mailbox
+    if not code and today.filter(agent_id__in=agents).count() >= MOST_A_DAY:  # nobody can flood a mailbox
         log.warning("letter not sent: too many changes in a day", agent=agent_id, seq=seq)
         return "too_many"
     body = (
@@ -97,7 +101,7 @@ def send(agent_id: int, seq: int, whose: int) -> str:
         + f"\n{_ACTORS[ActorKind(entry.actor_kind)]} made this change on {entry.at:%d %B %Y at %H:%M} UTC. It is entry "
         f"{entry.seq} of the agent's audit trail.\n{code}"
     )
-    subject = " ".join(f"{agent.label}: {changes[0]}".split())  # a mail header must be one line
+    subject = f"{agent.label}: {changes[0].partition(': ')[0]}"  # without a text of the sender's choice
     send_mail(subject, body, None, [address])
     return "sent"
 
@@ -113,7 +117,7 @@ def steward_at(agent: Agent, seq: int, whose: int) -> str:
 _CHANGES = (Operation.AGENT_CHANGED, Operation.CLAIMED)
 _NOTICED = (*_CHANGES, Operation.KEY_ISSUED, Operation.KEY_REVOKED)
 SETTLED = timedelta(hours=72)  # a steward whom a key named less than this before a suspension gets no code
-MOST_A_DAY = 50  # changes of an agent in 24 hours that its steward is informed about
+MOST_A_DAY = 50  # changes in 24 hours that a steward is informed about
 
 
 def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:
@@ -124,19 +128,24 @@ def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:
         return ""
     if address != agent.steward or same_address(address, entry.actor_label) or are_printed():
         return ""
-    if is_new_steward(agent):
+    with consistent_reads():  # SQL could change an entry only for this letter
+        is_new = is_new_steward(agent) or any(chain(agent.pk, agent.label))
+    if is_new:
         log.warning("code not sent: a key changed the steward shortly before", agent=agent.pk)
         return ""
     return _RECOVERY.format(recovery.steward_code(agent), agent.keys_lifted_at + LAPSES)
 
 
 def is_new_steward(agent: Agent) -> bool:
-    """Whether a key named the steward less than 72 hours before the suspension, or later. A stolen key may have named
-    its thief."""
+    """Whether a key named the present steward less than 72 hours before the suspension, or later. A stolen key may have
+    named its thief."""
     changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED)
     suspended = changes.filter(detail__changed__keys_suspended=True).order_by("-seq").first()
+    if suspended is None:
+        return False
     by_key = changes.filter(detail__changed__has_key="steward", actor_kind=ActorKind.AGENT)
-    return suspended is not None and by_key.filter(at__gte=suspended.at - SETTLED).exists()
+    first = by_key.filter(at__gte=suspended.at - SETTLED).order_by("seq").first()
+    return first is not None and trail_view.authority_before(agent, first.seq).get("steward") != agent.steward
 
 
 _RECOVERY = (
@@ -163,11 +172,11 @@ _NEW = (
     "the organisation that runs the agent.\n"
 )
 _SETTINGS = {
-    "model": "its model is now {}",
+    "model": "it has another model: {}",
     "steward": "its steward was changed",
     "is_steward_only": "only its steward can consent now",
     "memory_path": "its log of runs is now in this file, in clear text: {}",
-    "vault_path": "the folder with files of its memories is now: {}",
+    "vault_path": "it has another folder for files of its memories: {}",
     "keys_suspended": "its keys are suspended: it cannot use its memory until an owner lifts the suspension",
     "keys_lifted_at": "the suspension of its keys was lifted, so that it can get a new key",
 }

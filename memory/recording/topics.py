@@ -195,6 +195,7 @@ def _line(field: str, texts: list[str]) -> str:
 
 
 _SHORT = 160  # characters of a quotation
+_MOST = 5_000  # topics of a project that are looked through
 _CONNECTED = 5  # number of topics that one session connects with a topic
 
 
@@ -247,11 +248,12 @@ def short(text: str) -> str:
 
 def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[str, Memory]:
     """Return the memories of these topics. The keys of the dict are the normalized names of the topics. Tags are
-    encrypted, so the tags of the project's topics are opened one after the other until all memories are found."""
+    encrypted, so the tags of the project's topics are opened one after the other until all memories are found. Only the
+    topics that changed last are looked through, because the agent is locked."""
     wanted = {tag_of(name): folded(name) for name in names}
     mine = Memory.objects.of(row).active().filter(category=CATEGORY, project=project)
     found: dict[str, Memory] = {}
-    for memory in mine.order_by("number"):
+    for memory in mine.order_by("-version", "number")[:_MOST]:
         for tag in wanted.keys() & set(silo.open_tags(memory)):
             found.setdefault(wanted[tag], memory)
         if len(found) == len(wanted):

@@ -15,6 +15,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Count, Sum
 
 from audit.bulk import streamed
 from memory.models import Agent, Memory, Source
@@ -94,6 +95,7 @@ def _is_edited(agent: Agent) -> bool:
 
 
 MOST_WHILE_LOCKED = 500  # changed memories; 30,000 take half a minute
+MOST_TOKENS = 100_000  # of these memories
 
 
 def _hold(agent: Agent) -> _Held:
@@ -124,10 +126,11 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
     appear later.
     """
     changed = Memory.objects.of(agent).filter(version__gt=held.seen)
-    pending = changed.count()
+    pending, tokens = changed.aggregate(count=Count("pk"), tokens=Sum("tokens", default=0)).values()
     if held.seen and not pending:
         return True
-    if agent.is_locked and pending > MOST_WHILE_LOCKED and not _is_edited(agent):
+    is_much = pending > MOST_WHILE_LOCKED or tokens > MOST_TOKENS
+    if agent.is_locked and is_much and not _is_edited(agent):
         raise Behind(agent)
     silo = Silo.for_agent(agent)
     seen = held.seen

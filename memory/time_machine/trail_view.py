@@ -62,7 +62,7 @@ def authority_before(agent: Agent, seq: int) -> dict[str, Any]:
     """Return the values of `memory.access.authority` that were in force before entry `seq`. It is empty if no entry has
     them."""
     entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__lt=seq, operation__in=authority.OPERATIONS)
-    found = entries.exclude(sealed=None).order_by("-seq").values_list("seq", "sealed").first()
+    found = entries.order_by("-seq").values_list("seq", "sealed").first()
     text = Silo.for_agent(agent).open_text(authority.FIELD, found[0], bytes(found[1] or b"")) if found else "{}"
     values: dict[str, Any] = json.loads(text)
     return values

@@ -206,10 +206,10 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
             if not rows:
                 raise errors.NotFound("The agent does not exist.")
             [row] = rows
-            authority.require(row, agent)
             if (row.pk, row.tenant_id) != (agent.pk, agent.tenant_id):  # SQL changed it while this waited for the lock
                 raise errors.NotFound("The agent does not exist.")
             row.tenant = agent.tenant  # the label needs it
+            authority.require(row, agent)
             if request_key.get():
                 require_valid_key(row)
             token = _locked_here.set(_locked_here.get() | {row.pk})

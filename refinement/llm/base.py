@@ -17,6 +17,7 @@ from pydantic_core import from_json
 from config.errors import MODEL, USAGE, DomainError
 
 MAX_OUTPUT_TOKENS = 4096  # of one reply
+MAX_ARGUMENTS = 100_000  # characters of one call, as JSON
 NO_SUCH_MODEL = "no such model"  # in the message of an error
 
 
@@ -226,12 +227,12 @@ def tool_calls(wanted: Iterable[tuple[str | None, str, Any]], request: Request) 
 
 def arguments_of(value: Any) -> dict[str, Any] | None:
     """The arguments of a tool call. `value` is an object, or the JSON text of an object. The result is None for any
-    other value."""
+    other value, and for a very large object: all arguments are sent back in later requests."""
     if isinstance(value, str):
         value = json_value(value)
     if not isinstance(value, dict):
         return None
     with suppress(ValueError, RecursionError):
-        json.dumps(value, allow_nan=False)  # 1e999 is read as infinity, and could not be sent back
-        return value
+        text = json.dumps(value, allow_nan=False)  # 1e999 is read as infinity, and could not be sent back
+        return value if len(text) <= MAX_ARGUMENTS else None
     return None

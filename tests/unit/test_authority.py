@@ -6,18 +6,19 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from audit.models import AuditEntry
+from audit.models import AuditEntry, Change
 from config.keyring import keyring
 from memory.access import authority
 from memory.access.authentication import agent_key, new_key
 from memory.agents import lifecycle, repair, rule_changes
-from memory.errors import AuthorityBroken, KeyRejected, TrailChanged
+from memory.consent import erasure, redaction, requests
+from memory.errors import AuthorityBroken, KeyRejected, NotAllowed, TrailChanged
 from memory.mail import letters
-from memory.models import Agent, AgentKey
+from memory.models import Agent, AgentKey, Tenant
 from memory.silo.silo import Silo
 from memory.writing import edits
 from tests.commands.calling import run
-from tests.conftest import House, drop_guards
+from tests.conftest import OPERATOR, House, drop_guards
 from tests.steps import ME, PERSON, fresh, last_entry, problems, remember, says
 from tests.tampering import sql
 
@@ -181,6 +182,39 @@ def test_a_repair_needs_an_intact_trail(house: House) -> None:
     with pytest.raises(TrailChanged, match="restore a backup"):
         repair.repair(house.ada.pk, "acme/ada", is_dry_run=False)
     assert_closed(house)
+
+
+def test_exchanged_names_of_tenants_close_both_silos(house: House) -> None:
+    """So nothing is stored, sent or created under another tenant's name."""
+    for slug, agent in (("x", house.ada), ("acme", house.bob), ("globex", house.ada)):
+        Tenant.objects.filter(pk=agent.tenant_id).update(slug=slug)
+    for agent, key in ((house.ada, house.ada_key), (house.bob, house.bob_key)):
+        with pytest.raises(AuthorityBroken):
+            agent_key(key)
+        assert ALTERED in [p.problem for p in problems(agent)]
+    with pytest.raises(NotAllowed):
+        lifecycle.create("acme", "new", model="builtin/dedupe", actor=OPERATOR)
+
+
+def test_no_repair_opens_an_erased_silo(house: House) -> None:
+    wrapped = bytes(fresh(house.ada).wrapped_key)
+    number = requests.ask_erasure(house.ada, PERSON, reason="ticket 17").number
+    erasure.erase(fresh(house.ada), number, ME)
+    attack(house.ada, wrapped_key=wrapped)
+    with pytest.raises(TrailChanged):
+        repair.repair(house.ada.pk, house.ada.label, is_dry_run=False)
+
+
+def test_a_redaction_keeps_the_values_in_other_entries(house: House) -> None:
+    """SQL could add a change of the redacted memory to the entry that has the values."""
+    remember(house.ada, "tea")
+    lifecycle.change(fresh(house.ada), ME, model="openai/gpt-4.1")
+    of_values, of_memory = last_entry(house.ada), Change.objects.filter(agent_id=house.ada.pk).last()
+    of_memory.pk, of_memory.seq = None, of_values.seq
+    of_memory.save(force_insert=True)
+    number = requests.ask_redaction(fresh(house.ada), [1], PERSON, reason="ticket 17").number
+    redaction.redact(fresh(house.ada), number, ME)
+    assert AuditEntry.objects.get(pk=of_values.pk).sealed is not None
 
 
 def test_the_commands_repair_and_sign_again(house: House, settings: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,10 +20,11 @@ from memory.time_machine.selection import What
 from memory.writing import edits
 from refinement import backlog, knife, scheduling, worker
 from refinement import session as sessions
+from refinement.llm.base import arguments_of
 from refinement.models import Driver, Waiting
 from tests.admin.conftest import enrolled, sign_in
 from tests.queueing import waiting
-from tests.steps import ME, remember
+from tests.steps import ME, fresh, remember
 
 pytestmark = pytest.mark.database
 
@@ -130,3 +131,22 @@ def test_an_agent_does_not_stay_taken_when_the_connection_is_lost(ada: Agent, mo
         worker.refine_next(ada.pk)
     assert not lost
     assert not Waiting.objects.filter(taken_at__isnull=False).exists()
+
+
+def test_a_session_does_not_index_long_memories_while_the_agent_is_locked(ada: Agent) -> None:
+    remember(ada, "tea")
+    with cache.reader(ada):
+        pass
+    remember(ada, *("word " * 1_990 + str(number) for number in range(60)))
+    cache._edited.blocks.clear()
+    with edits.locked(fresh(ada)) as row, pytest.raises(cache.Behind), cache.reader(row):
+        pass
+
+
+def test_very_large_arguments_of_a_model_are_not_kept() -> None:
+    assert arguments_of({"ids_to_merge": [1, 2], "new_content": "x" * 10_000})
+    assert arguments_of({str(number): 0 for number in range(50_000)}) is None
+
+
+def test_slow_models_of_one_tenant_leave_a_process_free(settings: Any) -> None:
+    assert settings.TENANT_SESSIONS == settings.QUEUE_WORKERS - 1

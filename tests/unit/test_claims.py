@@ -9,6 +9,7 @@ import pytest
 from django.core import mail
 from django.utils import timezone
 
+from audit.models import AuditEntry
 from memory.access.authentication import either_key, is_key_of, prefix_of
 from memory.admin.agent_actions import LiftSuspension
 from memory.agents import lifecycle, prompts, repair
@@ -32,7 +33,7 @@ from refinement.llm.dedupe import Dedupe
 from refinement.models import Provider, Waiting
 from tests import refining
 from tests.access_requests import EVE, STEWARD, ask, granted, read, state
-from tests.conftest import OPERATOR, House
+from tests.conftest import OPERATOR, House, drop_guards
 from tests.queueing import work
 from tests.steps import ME, PERSON, entries, fresh, last_entry, problems, remember
 from tests.tampering import sql
@@ -73,7 +74,7 @@ def prepared(house: House, tmp_path: Path, settings: Any) -> Agent:
 
 
 def test_a_claim_ends_what_was_set_up_before(prepared: Agent, house: House) -> None:
-    lifecycle.change(fresh(prepared), ME, is_steward_only=False)
+    lifecycle.change(fresh(prepared), STEWARD, is_steward_only=False)
     grant, asked = granted(prepared), ask(prepared, EVE).number
     proposal = requests.propose(fresh(prepared), OPERATOR, model="openai/gpt-4.1").number
     removal = requests.ask_redaction(fresh(prepared), [1], OPERATOR, reason="ticket 17").number
@@ -113,7 +114,7 @@ def test_every_later_claim_clears_too(house: House) -> None:
 
 
 def test_a_link_of_the_former_steward_decides_nothing(prepared: Agent) -> None:
-    lifecycle.change(fresh(prepared), ME, is_steward_only=False)
+    lifecycle.change(fresh(prepared), STEWARD, is_steward_only=False)
     token = links.make(fresh(prepared), ask(prepared).number)
     claim(prepared)
     with pytest.raises(InvalidLink):
@@ -336,6 +337,22 @@ def test_a_steward_whom_a_key_named_shortly_before_the_suspension_gets_no_code(h
         assert ("gets no code" in way, "receives by mail" in way) == (not count, bool(count))
         suspend(agent, lift=True)
         assert len(steward_codes()) == count
+
+
+def test_a_stolen_key_cannot_keep_the_code_from_the_steward(house: House) -> None:
+    lifecycle.change(house.ada, OPERATOR, steward=STEWARD.label)
+    for steward in (SUE, STEWARD.label):
+        lifecycle.change(fresh(house.ada), ME, steward=steward)
+    suspend(house.ada, lift=True)
+    assert len(steward_codes()) == 1
+
+
+def test_an_altered_trail_gives_no_code(house: House) -> None:
+    lifecycle.change(house.ada, OPERATOR, steward=STEWARD.label)
+    suspend(house.ada, lift=True)
+    drop_guards()
+    AuditEntry.objects.filter(agent_id=house.ada.pk, seq=1).update(actor_label="x")
+    assert steward_codes() == []
 
 
 @pytest.mark.parametrize("what", ["time", "another steward", "suspended again"])

@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +174,9 @@ def test_a_shortened_trail_is_refused_until_an_operator_confirms(folder: Path, a
         problems = run("verify_audit", "--all", "--json").json["problems"]
         assert any("truncated" in each["problem"] and each["agent"] == "acme/ada" for each in problems)
     guards.restore_triggers()
-    assert run("confirm_trail", "acme/ada").code == 0
+    last = fresh(ada).audit_seq
+    failed(run("confirm_trail", "acme/ada", str(last + 1)), 2, f"must be {last}, the last entry now")
+    assert run("confirm_trail", "acme/ada", str(last)).code == 0
     assert not is_refused(ada)
     assert run("verify_audit", "--all").code == 0
 
@@ -241,7 +245,7 @@ def test_only_the_agent_that_was_looked_at_is_confirmed(folder: Path, ada: Agent
     for slug, agent in (("x", ada), ("acme", bob), ("globex", ada)):  # SQL exchanges two names
         Tenant.objects.filter(pk=agent.tenant_id).update(slug=slug)
     Agent.objects.filter(pk=ada.pk).update(slug="bob")
-    failed(run("confirm_trail", "globex/bob"), 2, "globex/bob had another name")
+    failed(run("confirm_trail", "globex/bob", str(fresh(ada).audit_seq)), 2, "globex/bob had another name")
 
 
 def test_files_are_private_signed_and_limited(folder: Path, ada: Agent) -> None:
@@ -253,6 +257,28 @@ def test_files_are_private_signed_and_limited(folder: Path, ada: Agent) -> None:
     assert heads.read(files[-1].read_text())[0]["agent"] == "acme/ada"
     files[-1].write_text(files[-1].read_text().replace('"seq": 2', '"seq": 1'))
     own_heads._by_agent.cache_clear()
-    assert own_heads.known() == {}
+    assert own_heads.known()[ada.pk]["seq"] == 2, "from the file before"
     own_heads.write()
     assert own_heads.known()[ada.pk]["seq"] == 2
+
+
+def test_a_foreign_row_disables_no_heads(folder: Path, ada: Agent) -> None:
+    """SQL could add a row that makes the whole file unreadable."""
+    own_heads.write()
+    drop_guards()
+    entry = AuditEntry.objects.get(agent_id=ada.pk, seq=1)
+    entry.pk, entry.agent_id, entry.mac = None, ada.pk + 1_000, b""
+    entry.save(force_insert=True)
+    own_heads.write()
+    assert own_heads.known()[ada.pk]["seq"] == fresh(ada).audit_seq
+    shorten(ada)
+    assert is_refused(ada)
+
+
+def test_verify_audit_says_that_no_heads_are_written(folder: Path, ada: Agent) -> None:
+    own_heads.write()
+    [file] = folder.iterdir()
+    assert [*own_heads.problems()] == []
+    os.utime(file, (time.time() - 3 * 3600,) * 2)
+    remember(ada, "tea")
+    assert "no signed heads were written since" in run("verify_audit", "--all").out

@@ -178,6 +178,14 @@ def test_is_steward_only_without_a_steward_does_not_lock_the_runtime_out(ada: Ag
     assert fresh(ada).steward == "tom@acme.test"
 
 
+def test_a_key_cannot_take_the_consent_from_the_steward(led: Agent) -> None:
+    lifecycle.change(led, ME, is_steward_only=True)
+    for settings in ({"is_steward_only": False}, {"steward": "thief@acme.test"}):
+        with refused(led, errors.ConsentRequired):
+            lifecycle.change(fresh(led), ME, **settings)
+    lifecycle.change(fresh(led), Actor.steward(led.steward), is_steward_only=False)
+
+
 def test_a_proposal_of_what_is_set_already_can_be_accepted(led: Agent) -> None:
     number = propose(led, model=MODEL).number
     lifecycle.change(led, ME, model=MODEL)

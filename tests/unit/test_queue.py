@@ -8,7 +8,7 @@ from typing import Any
 import django_q.cluster
 import pytest
 from django.conf import settings
-from django.db import OperationalError, transaction
+from django.db import OperationalError, connection, transaction
 from django.dispatch import Signal
 from django.utils import timezone
 from django_q.brokers import get_broker
@@ -142,6 +142,15 @@ def test_a_foreign_schedule_runs_nothing_and_does_not_block_others() -> None:
     assert list(Schedule.objects.values_list("func", flat=True)) == [queue.TELL_STEWARD]
     assert log.text.count('"event": "schedule removed"') == len(FOREIGN)
     assert "os.system" not in log.text
+
+
+@pytest.mark.postgresql
+def test_a_date_that_python_does_not_have_stops_no_worker() -> None:
+    insert({"func": queue.TELL_STEWARD, "args": "(1, 2)"})
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE django_q_schedule SET next_run = 'infinity'")
+    queue.queue_due(broker=queue._broker())
+    assert queueing.waiting() == [(queue.TELL_STEWARD, (1, 2))]
 
 
 def test_a_worker_replaces_foreign_old_and_repeated_schedules_when_it_starts(settings: Any) -> None:

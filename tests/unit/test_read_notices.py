@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from audit.models import AccessRequest
+from audit.models import AccessRequest, Change
 from audit.trail import Actor
 from memory import errors
 from memory.consent import approval, redaction, requests
 from memory.models import Agent, Memory
+from memory.models import Person as Account
 from memory.search import context, reading
 from memory.search.selection import Filters
 from memory.time_machine import rollback
@@ -107,6 +108,29 @@ def test_after_an_expiry_the_notice_says_so_when_the_service_has_noticed_it(past
 def test_without_a_read_the_end_of_a_grant_changes_no_memory(past: Agent) -> None:
     revoke(past, granted(past))
     assert (notices(past), last_entry(past).changes) == ([], 0)
+
+
+def test_the_end_of_a_grant_overwrites_no_memory_that_sql_named(past: Agent, number: int) -> None:
+    first_read = Change.objects.filter(agent_id=past.pk, before_digest=None).last()
+    drop_guards()
+    Change.objects.filter(pk=first_read.pk).update(number=2)
+    revoke(past, number)
+    assert steps.says(past, 2).content == "milk"
+
+
+def test_a_person_who_joined_after_the_request_reads_nothing(past: Agent, number: int) -> None:
+    """SQL could delete a person, and give the number to another person with the same address."""
+    Account.objects.create_user(PAT.address, pk=PAT.id)
+    with pytest.raises(errors.NotGranted):
+        read(past, number, 1)
+
+
+def test_a_redacted_memory_that_sql_put_back_is_not_read(past: Agent) -> None:
+    old = Memory.objects.filter(agent=past, number=1).values("sealed", "digest", "redacted_at", "discarded_at").get()
+    request = requests.ask_redaction(fresh(past), [1], OWNER, reason="request 17").number
+    redaction.redact(fresh(past), request, ME)
+    Memory.objects.filter(agent=past, number=1).update(**old)
+    assert read(past, granted(past), 1, 2) == ["milk"]
 
 
 def test_notices_of_other_grants_do_not_change(past: Agent, number: int) -> None:

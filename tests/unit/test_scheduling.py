@@ -16,6 +16,11 @@ pytestmark = [pytest.mark.database, pytest.mark.django_db]
 NOON = datetime.fromisoformat("2026-11-22T12:00:00+00:00")
 
 
+@pytest.fixture(autouse=True)
+def _no_limit(settings: Any) -> None:
+    settings.TENANT_SESSIONS = 0
+
+
 def wait(agent: int, tenant: int, provider: str = "builtin", *, minutes: int = 0, asked: bool = False) -> None:
     """Put an agent into the backlog, overdue for some minutes."""
     values: Any = {"agent_id": agent, "tenant_id": tenant, "provider": provider, "asked": asked}

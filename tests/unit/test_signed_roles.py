@@ -258,3 +258,10 @@ def test_a_key_counts_while_another_process_changes_the_list(acme: Tenant, ann: 
     stale = Tenant.objects.get(pk=acme.pk)
     join(Person.objects.create_user("pat@acme.test"), acme, Role.AUDITOR)
     assert live_prefixes(stale) == [prefix_of(key)]
+
+
+def test_nothing_is_signed_for_a_person_whom_sql_changed(acme: Tenant, ann: Person, eve: Person) -> None:
+    join(eve, acme, Role.ADMIN)
+    Person.objects.filter(pk=eve.pk).update(email="other@globex.test")
+    with pytest.raises(NotAllowed, match=f"Person {eve.pk} was changed"):
+        tenants.issue_key("acme")

@@ -61,7 +61,7 @@ def test_a_letter_names_the_change_its_time_and_its_actor(stewarded: Agent) -> N
     assert message.from_email == settings.DEFAULT_FROM_EMAIL
     assert message.body == (
         "You receive this mail because you are the steward of the agent acme/ada. This has changed:\n\n"
-        "- its model is now openai/gpt-4.1\n\n"
+        "- it has another model: openai/gpt-4.1\n\n"
         f"The agent's own runtime made this change on {entry.at:%d %B %Y at %H:%M} UTC. "
         f"It is entry {entry.seq} of the agent's audit trail.\n"
     )
@@ -78,7 +78,7 @@ def test_a_subject_is_one_line(stewarded: Agent, monkeypatch: pytest.MonkeyPatch
     assert waiting() == []
     monkeypatch.setattr(lifecycle, "_clean", lambda *_: None)  # an old entry may hold a line break
     lifecycle.change(stewarded, ME, model="openai/gpt\r\nX:\x0by")
-    assert letters() == [(SUE, "acme/ada: its model is now openai/gpt X: y")]
+    assert letters() == [(SUE, "acme/ada: it has another model")]
 
 
 def test_letters_name_new_and_revoked_keys_and_hold_no_secret(stewarded: Agent) -> None:

@@ -62,6 +62,7 @@ class Command(Task):
         if check_orphans:
             yield from verify.tolerant("", _orphans())
             yield from verify.tolerant("", roles.problems())
+            yield from verify.tolerant("", own_heads.problems())
 
     def _report(self, found: list[Problem], agents: int, entries: int, compared: int | None, *, as_json: bool) -> None:
         if as_json:

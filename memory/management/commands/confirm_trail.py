@@ -5,9 +5,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from config.commandline import Task
-from memory.access import heads
+from memory.access import authority, heads
 from memory.access.authentication import agent_named
-from memory.errors import NotFound
+from memory.errors import Invalid, NotFound
 
 
 class Command(Task):
@@ -18,10 +18,13 @@ class Command(Task):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", help="the agent of the trail")
+        parser.add_argument("entry", metavar="ENTRY", type=int, help="the last entry of the trail that you checked")
 
-    def run(self, *, agent: str, **options: Any) -> None:
+    def run(self, *, agent: str, entry: int, **options: Any) -> None:
         row = agent_named(agent)
-        if heads.known().get(row.pk, {"agent": agent})["agent"] != agent:
-            raise NotFound(f"{agent} had another name in the signed heads. Run 'verify_audit'.")
+        if heads.known().get(row.pk, {"agent": agent})["agent"] != agent or not authority.is_signed(row):
+            raise NotFound(f"{agent} had another name, or was changed outside the service. Run 'verify_audit'.")
+        if row.audit_seq != entry:
+            raise Invalid("entry", f"must be {row.audit_seq}, the last entry now. Run 'verify_audit' again")
         heads.write(confirmed=row.pk)
         self.say(f"Entry {row.audit_seq} is now the newest known entry of {row.label}.")

@@ -35,7 +35,7 @@ def _rewrap(pk: int) -> bool:
     """Wrap one agent's data key again, and return whether the wrapped key changed. A row that does not have the
     service's signature gets none."""
     with transaction.atomic():
-        row = Agent.objects.select_for_update(no_key=True).get(pk=pk)
+        row = Agent.objects.select_for_update(no_key=True, of=("self",)).select_related("tenant").get(pk=pk)
         wrapped, is_signed = bytes(row.wrapped_key), authority.is_signed(row)
         row.wrapped_key = keys.rewrap(pk, wrapped) if wrapped else wrapped
         if row.wrapped_key == wrapped:
