@@ -23,9 +23,10 @@ from tests.privacy.marker import unique
 # Valid arguments of each command that has some.
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
-        ("cleanup", "confirm_trail", "export_memories", "gc", "refine", "repair_authority", "verify_audit"),
+        ("cleanup", "export_memories", "gc", "refine", "repair_authority", "verify_audit"),
         ("acme/ada",),
     ),
+    "confirm_trail": ("acme/ada", "1"),
     "create_agent": ("acme/new", "--model", "builtin/dedupe"),
     "create_superuser": ("root@acme.test",),
     "create_tenant_key": ("acme",),

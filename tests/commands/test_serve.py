@@ -48,7 +48,7 @@ def test_it_refines_is_cheap_when_idle_and_one_ctrl_c_ends_all_processes(serve: 
         return soon if turn.model == "scripted" else Slow(60)
 
     with ModelServer(answer) as server:
-        serving = serve(OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="any", STOP_SECONDS="8")
+        serving = serve(OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="any", STOP_SECONDS="8", TENANT_SESSIONS="2")
         assert_refines(serving)
         processes = serving.descendants()
         assert len(processes) == 1 + 2 + 1 + 1 + 4, "web and its two, the worker, its guard and the guard's four"
