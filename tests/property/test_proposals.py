@@ -113,7 +113,9 @@ class Proposals(DecisionWalk):
 
     @rule(steward=st.sampled_from(STEWARDS), alone=st.booleans())
     def change_steward(self, steward: str, alone: bool) -> None:
-        lifecycle.change(self.row(), ME, steward=steward, is_steward_only=alone)
+        row = self.row()
+        side = Actor.steward(row.steward) if row.steward and row.is_steward_only else ME
+        lifecycle.change(row, side, steward=steward, is_steward_only=alone)
         self.expected |= {"steward": steward, "is_steward_only": alone}
 
     @rule(hours=st.sampled_from([-24, -1, 1, 24, 71, 72, 73]))
