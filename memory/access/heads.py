@@ -14,6 +14,7 @@ from time import monotonic
 
 import structlog
 from django.conf import settings
+from django.db.models import Max
 
 from audit import heads
 from audit.heads import BadHeads, Head
@@ -102,5 +103,10 @@ def problems() -> Iterator[Problem]:
     file = _newest.__wrapped__(settings.VAR_DIR, 0)
     if file is not None:
         old = datetime.fromtimestamp(file.stat().st_mtime, UTC) + timedelta(hours=2)
+        missed = AuditEntry.objects.filter(at__lt=old - timedelta(hours=2, minutes=5)).values("agent_id")
+        seqs = dict(missed.annotate(last=Max("seq")).values_list("agent_id", "last"))
+        for agent_id, head in known().items():
+            if seqs.get(agent_id, 0) > head["seq"]:
+                yield Problem(head["agent"], head["seq"], "the signed heads lack later entries that were there already")
         if AuditEntry.objects.filter(at__gt=old).exists():
             yield Problem("", 0, f"no signed heads were written since {old - timedelta(hours=2):%Y-%m-%d %H:%M} UTC")

@@ -242,7 +242,8 @@ def lift_suspension(agent: Agent, actor: Actor) -> Agent:
 
 
 def _save_live_keys(agent: Agent, *new: str, without: str = "") -> None:
-    agent.live_keys = " ".join(sorted({*agent.live_keys.split(), *new} - {without}))
+    rows = AgentKey.objects.filter(agent_id=agent.pk).values_list("prefix", flat=True)  # others may be hidden by SQL
+    agent.live_keys = " ".join(sorted(({*agent.live_keys.split(), *new} - {without}).intersection(rows)))
     agent.save(update_fields=["live_keys"])
 
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from audit import guards
-from audit.models import AuditEntry, Operation
+from audit.models import Operation
 from audit.trail import Actor
-from audit.verify import chain, ill_formed
+from audit.verify import ill_formed, intact
 from audit.waiting import one_snapshot
 from memory.access import authority
 from memory.errors import TrailChanged
@@ -25,13 +25,14 @@ def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
     """
     with one_snapshot():
         [wrapped] = Agent.objects.select_for_update().filter(pk=pk).values_list("wrapped_key", flat=True)
-        erased = AuditEntry.objects.filter(agent_id=pk, operation=Operation.ERASED)
-        if any(chain(pk, label)) or (wrapped and erased.exists()):
+        rows = intact(pk, lambda row: isinstance(row, dict), 1, 2**63 - 1)  # SQL could show each query other rows
+        names, erased = {row["agent_label"] for row in rows}, any(row["operation"] == Operation.ERASED for row in rows)
+        if names != {label} or (wrapped and erased):
             raise TrailChanged(_WITH_TRAIL.format(label, label))
-        head = AuditEntry.objects.filter(agent_id=pk).order_by("-seq").values_list("seq", "mac", "at")[0]
+        head = tuple(rows[-1][name] for name in ("seq", "mac", "at"))
         silo = Agent(pk=pk, wrapped_key=bytes(wrapped))
         silo.is_proven = True  # only to open the entry
-        values = trail_view.authority_before(silo, head[0] + 1)
+        values = trail_view.authority_of(silo, [row for row in rows if row["operation"] in authority.OPERATIONS][-1])
         fields: dict[str, Any] = {name: Agent._meta.get_field(name) for name in authority.VALUES}
         right = {name: field.to_python(values[name]) for name, field in fields.items()}
         right |= dict(zip(_HEAD, head, strict=True))

@@ -8,6 +8,7 @@ keys.
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import structlog
 from django.conf import settings
@@ -15,8 +16,7 @@ from django.core.mail import send_mail
 
 from audit.consent import LAPSES, OPEN, requests, same_address
 from audit.models import ActorKind, AuditEntry, Operation
-from audit.verify import chain
-from audit.waiting import consistent_reads
+from audit.verify import intact
 from config.queue import ASK_STEWARD, TELL_STEWARD, put, put_later
 from memory.access import authority, recovery
 from memory.errors import MailNotSent
@@ -126,12 +126,12 @@ def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:
         return ""
     if agent.keys_lifted_at is None or entry.at < agent.keys_lifted_at:  # the entry of an earlier lift
         return ""
-    if address != agent.steward or same_address(address, entry.actor_label) or are_printed():
+    if address != agent.steward or are_printed():
         return ""
-    with consistent_reads():  # SQL could change an entry only for this letter
-        is_new = is_new_steward(agent) or any(chain(agent.pk, agent.label))
-    if is_new:
-        log.warning("code not sent: a key changed the steward shortly before", agent=agent.pk)
+    rows = _setting_changes(agent)
+    by = [row["actor_label"] for row in rows if row["seq"] == entry.seq]
+    if not by or same_address(address, by[0]) or _is_new_steward(agent, rows):
+        log.warning("code not sent: own act, new steward or altered trail", agent=agent.pk)
         return ""
     return _RECOVERY.format(recovery.steward_code(agent), agent.keys_lifted_at + LAPSES)
 
@@ -139,13 +139,21 @@ def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:
 def is_new_steward(agent: Agent) -> bool:
     """Whether a key named the present steward less than 72 hours before the suspension, or later. A stolen key may have
     named its thief."""
-    changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED)
-    suspended = changes.filter(detail__changed__keys_suspended=True).order_by("-seq").first()
-    if suspended is None:
-        return False
-    by_key = changes.filter(detail__changed__has_key="steward", actor_kind=ActorKind.AGENT)
-    first = by_key.filter(at__gte=suspended.at - SETTLED).order_by("seq").first()
-    return first is not None and trail_view.authority_before(agent, first.seq).get("steward") != agent.steward
+    return _is_new_steward(agent, _setting_changes(agent))
+
+
+def _is_new_steward(agent: Agent, rows: list[Any]) -> bool:
+    suspended = [row["at"] for row in rows if row["detail"]["changed"].get("keys_suspended")]
+    by_key = [row for row in rows if "steward" in row["detail"]["changed"] and row["actor_kind"] == ActorKind.AGENT]
+    first = next((row["seq"] for row in by_key if suspended and row["at"] >= suspended[-1] - SETTLED), None)
+    return first is not None and trail_view.authority_before(agent, first).get("steward") != agent.steward
+
+
+def _setting_changes(agent: Agent) -> list[Any]:
+    """The agent's changed settings, from an intact trail. Empty if SQL altered the trail."""
+    head = agent.audit_seq, bytes(agent.audit_mac)
+    is_change = lambda row: isinstance(row, dict) and row["operation"] == Operation.AGENT_CHANGED  # noqa: E731
+    return intact(agent.pk, is_change, 1, head[0] + 1, head)
 
 
 _RECOVERY = (

@@ -14,6 +14,7 @@ from config.commandline import Task, is_attended
 from config.errors import FAILED, USAGE
 from memory.access.authentication import agent_named, new_request
 from memory.consent import requests
+from memory.errors import TrailChanged
 from memory.management.agent_command import KEY, agents_side
 from memory.models import Agent
 from memory.writing import edits
@@ -100,6 +101,8 @@ class RemovalCommand(Task):
         with edits.locked(agent) as row:  # one transaction has the request and the removal
             number = self.request(row, options).number if number is None else number
             done = self.remove(row, number, actor, options)
+            if done.memories != figures.memories:  # SQL may have shown another request
+                raise TrailChanged("Something changed after the preview. Nothing was removed.")
         self.show(done, as_json=options["json"])
         self.stdout.flush()
         return None

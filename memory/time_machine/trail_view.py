@@ -4,7 +4,7 @@ read."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,8 +62,13 @@ def authority_before(agent: Agent, seq: int) -> dict[str, Any]:
     """Return the values of `memory.access.authority` that were in force before entry `seq`. It is empty if no entry has
     them."""
     entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__lt=seq, operation__in=authority.OPERATIONS)
-    found = entries.order_by("-seq").values_list("seq", "sealed").first()
-    text = Silo.for_agent(agent).open_text(authority.FIELD, found[0], bytes(found[1] or b"")) if found else "{}"
+    found = entries.order_by("-seq").values("seq", "sealed").first()
+    return authority_of(agent, found) if found else {}
+
+
+def authority_of(agent: Agent, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of `memory.access.authority` in this entry. Raises SealBroken."""
+    text = Silo.for_agent(agent).open_text(authority.FIELD, entry["seq"], bytes(entry["sealed"] or b""))
     values: dict[str, Any] = json.loads(text)
     return values
 

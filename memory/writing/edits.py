@@ -206,7 +206,8 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
             if not rows:
                 raise errors.NotFound("The agent does not exist.")
             [row] = rows
-            if (row.pk, row.tenant_id) != (agent.pk, agent.tenant_id):  # SQL changed it while this waited for the lock
+            names = row.pk, row.tenant_id, row.slug
+            if names != (agent.pk, agent.tenant_id, agent.slug):  # SQL changed it while this waited for the lock
                 raise errors.NotFound("The agent does not exist.")
             row.tenant = agent.tenant  # the label needs it
             authority.require(row, agent)

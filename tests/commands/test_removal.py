@@ -19,7 +19,7 @@ from config.keyring import keyring
 from memory import errors
 from memory.consent import redaction
 from memory.management import removal
-from memory.models import Agent
+from memory.models import Agent, Memory
 from memory.silo.keys import wrapping_key_id
 from memory.silo.silo import Silo
 from memory.writing import operations
@@ -90,6 +90,16 @@ def test_with_the_agents_key_a_redaction_is_done_at_once(past: Agent, key: None)
     assert "backups" in ran.out
     assert [entry.operation for entry in steps.entries(past)][-2:] == ["redaction_requested", "redacted"]
     assert run("verify_audit", "--all").code == 0
+
+
+def test_nothing_is_removed_that_the_preview_did_not_show(past: Agent, house: House, monkeypatch: Any) -> None:
+    """SQL could show the preview another request."""
+    request = redact("1", "--reason", "request 17", "--json").json["request"]
+    monkeypatch.setenv(AGENT_KEY, house.ada_key)
+    seen = redaction.preview
+    monkeypatch.setattr(redaction, "preview", lambda agent, _: seen(agent, [3]))
+    failed(redact("--agree", str(request), "--yes"), 1, "Something changed after the preview")
+    assert all(memory.sealed for memory in Memory.objects.all())
 
 
 def test_a_declined_request_is_closed(past: Agent, house: House, monkeypatch: pytest.MonkeyPatch) -> None:

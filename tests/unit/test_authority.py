@@ -12,7 +12,7 @@ from memory.access import authority
 from memory.access.authentication import agent_key, new_key
 from memory.agents import lifecycle, repair, rule_changes
 from memory.consent import erasure, redaction, requests
-from memory.errors import AuthorityBroken, KeyRejected, NotAllowed, TrailChanged
+from memory.errors import AuthorityBroken, KeyRejected, NotAllowed, NotFound, TrailChanged
 from memory.mail import letters
 from memory.models import Agent, AgentKey, Tenant
 from memory.silo.silo import Silo
@@ -194,6 +194,30 @@ def test_exchanged_names_of_tenants_close_both_silos(house: House) -> None:
         assert ALTERED in [p.problem for p in problems(agent)]
     with pytest.raises(NotAllowed):
         lifecycle.create("acme", "new", model="builtin/dedupe", actor=OPERATOR)
+
+
+def test_no_repair_signs_a_row_under_another_tenants_name(house: House) -> None:
+    for slug, agent in (("x", house.ada), ("acme", house.bob), ("globex", house.ada)):
+        Tenant.objects.filter(pk=agent.tenant_id).update(slug=slug)
+    with pytest.raises(TrailChanged):
+        repair.repair(house.ada.pk, fresh(house.ada).label, is_dry_run=False)
+
+
+def test_an_agent_whose_name_sql_exchanges_is_not_edited(house: House) -> None:
+    stale = fresh(house.ada)
+    attack(house.ada, slug="eve")
+    with pytest.raises(NotFound), edits.locked(stale):
+        pass
+
+
+def test_a_new_silo_key_does_not_open_an_erased_silo(house: House, settings: Any) -> None:
+    wrapped = bytes(fresh(house.ada).wrapped_key)
+    number = requests.ask_erasure(house.ada, PERSON, reason="ticket 17").number
+    erasure.erase(fresh(house.ada), number, ME)
+    attack(house.ada, wrapped_key=wrapped)
+    run("create_keys", "--add-silo-key")
+    assert run("rotate_silo_keys").code == 0
+    assert bytes(fresh(house.ada).wrapped_key) == wrapped
 
 
 def test_no_repair_opens_an_erased_silo(house: House) -> None:

@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from django.db.models import TextField, Value
 from django.db.models.functions import Cast
+from django.utils import timezone
 
 from audit import guards, heads
 from audit.models import AuditEntry, Change
@@ -282,3 +284,18 @@ def test_verify_audit_says_that_no_heads_are_written(folder: Path, ada: Agent) -
     os.utime(file, (time.time() - 3 * 3600,) * 2)
     remember(ada, "tea")
     assert "no signed heads were written since" in run("verify_audit", "--all").out
+
+
+def test_verify_audit_names_entries_that_were_hidden_from_the_heads(
+    folder: Path, ada: Agent, time_machine: Any
+) -> None:
+    remember(ada, "tea")
+    last = AuditEntry.objects.filter(agent_id=ada.pk).last()
+    time_machine.move_to(timezone.now() + timedelta(minutes=10))
+    drop_guards()
+    AuditEntry.objects.filter(pk=last.pk).update(agent_id=ada.pk + 1_000)
+    own_heads.write()
+    AuditEntry.objects.filter(pk=last.pk).update(agent_id=ada.pk)
+    [file] = folder.iterdir()
+    os.utime(file, (timezone.now().timestamp(),) * 2)
+    assert ["lack later entries" in each.problem for each in own_heads.problems()] == [True]

@@ -265,3 +265,13 @@ def test_nothing_is_signed_for_a_person_whom_sql_changed(acme: Tenant, ann: Pers
     Person.objects.filter(pk=eve.pk).update(email="other@globex.test")
     with pytest.raises(NotAllowed, match=f"Person {eve.pk} was changed"):
         tenants.issue_key("acme")
+
+
+def test_a_key_whose_prefix_sql_changes_while_it_is_revoked_stays_revoked(acme: Tenant, ann: Person) -> None:
+    key = tenants.issue_key("acme")
+    row = TenantKey.objects.get()
+    TenantKey.objects.filter(pk=row.pk).update(prefix="aaaaaaaaaaaa")
+    tenants.revoke_key("acme", "aaaaaaaaaaaa")
+    TenantKey.objects.filter(pk=row.pk).update(prefix=row.prefix, revoked_at=None)
+    with pytest.raises(KeyRejected):
+        either_key(key)

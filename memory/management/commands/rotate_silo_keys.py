@@ -5,6 +5,7 @@ from typing import Any
 from django.db import transaction
 
 from audit.bulk import streamed
+from audit.models import AuditEntry, Operation
 from config.commandline import Task
 from config.commandline.progress import progress
 from config.keyring import keyring
@@ -37,7 +38,8 @@ def _rewrap(pk: int) -> bool:
     with transaction.atomic():
         row = Agent.objects.select_for_update(no_key=True, of=("self",)).select_related("tenant").get(pk=pk)
         wrapped, is_signed = bytes(row.wrapped_key), authority.is_signed(row)
-        row.wrapped_key = keys.rewrap(pk, wrapped) if wrapped else wrapped
+        is_erased = AuditEntry.objects.filter(agent_id=pk, operation=Operation.ERASED).exists()
+        row.wrapped_key = keys.rewrap(pk, wrapped) if wrapped and not is_erased else wrapped
         if row.wrapped_key == wrapped:
             return False
         if is_signed:
