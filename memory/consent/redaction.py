@@ -172,8 +172,11 @@ def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
     for number, content in _contents(agent):
         contents[number].add(content)
         holders[content].add(number)
+    seen: set[bytes] = set()
     while fresh:
-        equal = {other for number in fresh for content in contents[number] for other in holders[content]}
+        new = {content for number in fresh for content in contents[number]} - seen
+        seen |= new
+        equal = {other for content in new for other in holders[content]}
         found = dict.fromkeys(equal, "same words")
         found |= dict.fromkeys(_made_by(agent, _edits_of(agent, fresh), Operation.CONSOLIDATED), "merged")
         fresh = found.keys() - why.keys() - set(numbers)

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.core.mail import send_mail
+from django.utils import timezone
 
 from audit.consent import LAPSES, OPEN, requests, same_address
 from audit.models import ActorKind, AuditEntry, Operation
@@ -61,7 +62,9 @@ def notify_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
         put(TELL_STEWARD, agent.pk, seq, BEFORE)
     if changed.get("steward"):
         put(TELL_STEWARD, agent.pk, seq, AFTER)
-        for request in requests(agent.pk).values():
+        changes = AuditEntry.objects.filter(agent_id=agent.pk, at__gt=timezone.now() - timedelta(days=1))
+        is_too_much = changes.filter(detail__changed__has_key="steward").count() > MOST_STEWARDS
+        for request in () if is_too_much else requests(agent.pk).values():
             if request.state in OPEN:  # the new steward needs links to the open requests
                 put(ASK_STEWARD, agent.pk, request.number)
 
@@ -88,10 +91,13 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     if not address:
         return "no_steward"
     stewards = Agent.objects.filter(pk=agent_id).values("steward")  # not as a value, which a log may contain
-    agents = Agent.objects.filter(steward__in=stewards).values("pk")
+    agents = Agent.objects.filter(tenant=agent.tenant, steward__in=stewards).values("pk")
     today = AuditEntry.objects.filter(operation__in=_NOTICED, at__gt=entry.at - timedelta(days=1), at__lt=entry.at)
     changes, code = _changes(entry), _recovery(agent, entry, address)
-    if not code and today.filter(agent_id__in=agents).count() >= MOST_A_DAY:  # nobody can flood a mailbox
+    # Nobody can flood a mailbox, or with other agents keep a steward from learning about a change of the steward.
+    of_agent = today.filter(agent_id=agent_id, detail__changed__has_key="steward").count() < MOST_A_DAY
+    is_about_steward = "steward" in entry.detail.get("changed", {}) and of_agent
+    if not (code or is_about_steward) and today.filter(agent_id__in=agents).count() >= MOST_A_DAY:
         log.warning("letter not sent: too many changes in a day", agent=agent_id, seq=seq)
         return "too_many"
     body = (
@@ -117,6 +123,7 @@ def steward_at(agent: Agent, seq: int, whose: int) -> str:
 _CHANGES = (Operation.AGENT_CHANGED, Operation.CLAIMED)
 _NOTICED = (*_CHANGES, Operation.KEY_ISSUED, Operation.KEY_REVOKED)
 SETTLED = timedelta(hours=72)  # a steward whom a key named less than this before a suspension gets no code
+MOST_STEWARDS = 10  # changes of a steward in 24 hours after which the new one gets links to open requests
 MOST_A_DAY = 50  # changes in 24 hours that a steward is informed about
 
 

@@ -21,6 +21,7 @@ from memory.policy import settings_document, switches
 from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.validation import MAX_CONTENT, MAX_TAG, Draft, checked_project, checked_words
 from memory.recording.texts import checked_name, cleaned, cut, reference
+from memory.search.words import nfkc
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 
@@ -89,9 +90,9 @@ class Stage:
 def folded(name: str) -> str:
     """Return the normalized form of a name. Names are compared in this form. Case, Unicode variants, extra spaces and
     invisible characters make no difference."""
-    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).casefold()
+    plain = nfkc(nfkc(name).casefold()).casefold()
     seen = "".join(letter for letter in plain if unicodedata.category(letter) != "Cf")
-    return " ".join(unicodedata.normalize("NFKC", seen).split())
+    return " ".join(nfkc(seen).split())
 
 
 def evolved(text: str, name: str, stage: Stage, day: str) -> str:
@@ -170,10 +171,14 @@ def _composed(values: Values) -> str:
         longest = stages if len(stages) > 1 else max((values[field] for field in _LISTS), key=len)
         if not longest:
             raise TopicFull("topic", f"needs more than {MAX_CONTENT:,} characters in its memory; shorten the text")
-        del longest[0]
+        excess, count = len(text) - MAX_CONTENT, 0
+        while excess > 0 and count < len(longest) - (longest is stages):
+            excess -= len(longest[count]) + len("  - \n")
+            count += 1
+        del longest[:count]
         field = "Earlier Stages" if longest is stages else "Earlier Items"
         before = _COUNT.match("".join(values[field]))
-        values[field] = [f"{int(before[1]) + 1 if before else 1} in this memory's history"]
+        values[field] = [f"{count + (int(before[1]) if before else 0)} in this memory's history"]
     return text
 
 

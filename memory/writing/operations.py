@@ -21,6 +21,8 @@ from memory.silo.silo import Silo
 from memory.writing import daily_limit, edits
 from memory.writing.edits import Edit, Edited, MemoryRefs
 
+MOST_TAGS = 256  # of a merged memory
+
 
 def remember(
     agent: Agent,
@@ -196,7 +198,7 @@ def consolidate(
         silo = Silo.for_agent(edit.agent)
         tags = dict.fromkeys(tag for source in sources for tag in silo.open_tags(source))
         category, origin = _merged_category(sources, category), min(source.origin for source in sources)
-        draft = Draft(content, category=category, project=first.project, tags=tuple(tags), origin=origin)
+        draft = Draft(content, category=category, project=first.project, tags=tuple(tags)[:MOST_TAGS], origin=origin)
         merged = edit.add(draft, silo)
         for source in sources:
             edit.change(source, discarded_at=edit.at, superseded_by=merged.number)

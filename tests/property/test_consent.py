@@ -195,7 +195,9 @@ class Consent(DecisionWalk):
 
     @rule(steward=st.sampled_from(STEWARDS), alone=st.booleans())
     def change_steward(self, steward: str, alone: bool) -> None:
-        lifecycle.change(self.row(), ME, steward=steward, is_steward_only=alone and bool(steward))
+        row = self.row()
+        side = Actor.steward(row.steward) if row.steward and row.is_steward_only else ME
+        lifecycle.change(row, side, steward=steward, is_steward_only=alone and bool(steward))
 
     @rule(minutes=st.sampled_from(MINUTES))
     def time_passes(self, minutes: int) -> None:

@@ -14,6 +14,7 @@ from memory.agents import lifecycle
 from memory.errors import Invalid
 from memory.mail import letters
 from memory.models import Agent
+from memory.recording import topics
 from memory.search import cache, query
 from memory.time_machine import rollback
 from memory.time_machine.selection import What
@@ -22,6 +23,7 @@ from refinement import backlog, knife, scheduling, worker
 from refinement import session as sessions
 from refinement.llm.base import arguments_of
 from refinement.models import Driver, Waiting
+from tests.access_requests import ask
 from tests.admin.conftest import enrolled, sign_in
 from tests.queueing import waiting
 from tests.steps import ME, fresh, remember
@@ -150,3 +152,34 @@ def test_very_large_arguments_of_a_model_are_not_kept() -> None:
 
 def test_slow_models_of_one_tenant_leave_a_process_free(settings: Any) -> None:
     assert settings.TENANT_SESSIONS == settings.QUEUE_WORKERS - 1
+
+
+def test_a_long_series_of_marks_in_a_topics_name_is_cut() -> None:
+    assert len(topics.folded("tea" + "\u0301\u0323" * 5_000)) < 100
+
+
+def test_nobody_can_keep_a_steward_from_learning_about_a_new_one(
+    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters, "MOST_A_DAY", 3)
+    for agent in (ada, bob):
+        lifecycle.change(agent, ME, steward="sue@acme.example")
+    for number in range(6):
+        lifecycle.change(fresh(bob), ME, model=f"openai/m{number}")
+        lifecycle.change(fresh(ada), ME, model=f"openai/m{number}")
+    lifecycle.change(fresh(ada), ME, steward="eve@acme.example")
+    seq = fresh(ada).audit_seq
+    assert [letters.send(ada.pk, seq, whose) for whose in (letters.BEFORE, letters.AFTER)] == ["sent", "sent"]
+    assert letters.send(ada.pk, seq - 1, letters.BEFORE) == "too_many"
+
+
+def test_many_changes_of_the_steward_send_no_links(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "MOST_STEWARDS", 2)
+    lifecycle.change(ada, ME, steward="sue@acme.example")
+    ask(ada)
+    waiting()
+    asked = []
+    for name in ("x", "y", "z"):
+        lifecycle.change(fresh(ada), ME, steward=f"{name}@acme.example")
+        asked.append(sum(task == "memory.tasks.ask_steward" for task, _ in waiting()))
+    assert asked[-1] == asked[-2]

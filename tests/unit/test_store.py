@@ -161,6 +161,13 @@ def test_the_result_has_all_tags_even_above_the_limit_of_one_memory(ada: Agent) 
     assert len(says(ada, 3).tags) == 64
 
 
+def test_merges_of_merges_have_a_limited_number_of_tags(ada: Agent) -> None:
+    for number in range(10):
+        remember(ada, f"memory {number}", tags=[f"{number}/{tag}" for tag in range(32)])
+    operations.consolidate(ada, range(1, 11), "all", ME)
+    assert len(says(ada, 11).tags) == operations.MOST_TAGS
+
+
 @pytest.mark.parametrize(
     ("values", "error"),
     [

@@ -52,7 +52,7 @@ CHALLENGE = 'Bearer realm="palimpsest"'  # sent with every 401 (RFC 6750, sectio
 MAX_HEADER = 200  # characters of Authorization; a key has 60
 WINDOW = 60  # seconds
 KEPT = timedelta(days=1)  # how long an Idempotency-Key is remembered
-LARGE_BODY = 200_000  # bytes
+LARGE_BODY = 50_000  # bytes
 MAX_KEY = 200  # characters of an Idempotency-Key
 
 IDEMPOTENCY_KEY = OpenApiParameter(
