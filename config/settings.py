@@ -192,7 +192,7 @@ BATCH_TOKENS = env.whole("BATCH_TOKENS", 24_000)
 MONTH_TOKENS: int | None = env.whole("MONTH_TOKENS", 5_000_000) or None
 # The models that agents can use, with the weight of their tokens. Empty: all, with weight 1.
 MODELS = env.numbers("MODELS", {}, "openai/gpt-4.1=1,anthropic/*=3")
-# Sessions that run at the same time: of a tenant, if it has no own limit, and of a provider. 0: no limit.
+# Sessions that run at the same time, of a provider. 0: no limit. TENANT_SESSIONS below is the limit of a tenant.
 PROVIDER_SESSIONS = env.numbers("PROVIDER_SESSIONS", {"openai": 0, "anthropic": 0, "ollama": 2, "builtin": 0})
 
 # The queue is in Redis if REDIS_URL is set, else in the database. Tasks: refinement/tasks.py and memory/tasks.py.

@@ -48,17 +48,12 @@ class Specific:
         return f"<Specific {self.kind}>"
 
 
-def losses(source: str, result: str, language: str) -> list[Specific]:
-    """The details that are in `source` but not in `result`, without repetitions.
+def missing(sources: Mapping[int, str], result: str, language: str) -> list[tuple[int, Specific]]:
+    """The details that are in a source but not in `result`, each with the number of its source, without repetitions.
 
     In the result, a date, a number or a name may have another form. These are the same: "7 May 2023" and 2023-05-07;
     "three" and 3; "Ana's" and Ana. Other details must be in the result unchanged, except for upper and lower case.
     """
-    return [one for _, one in missing({0: source}, result, language)]
-
-
-def missing(sources: Mapping[int, str], result: str, language: str) -> list[tuple[int, Specific]]:
-    """`losses` of several sources, each with the number of its source."""
     result, found = nfkc(result), []
     text, terms = result.casefold(), _terms(result, language)
     for number, source in sources.items():

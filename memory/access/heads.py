@@ -15,6 +15,7 @@ from time import monotonic
 import structlog
 from django.conf import settings
 from django.db.models import Max
+from django.utils import timezone
 
 from audit import heads
 from audit.heads import BadHeads, Head
@@ -99,14 +100,27 @@ def _by_agent(path: Path | None) -> dict[int, Head]:
 
 
 def problems() -> Iterator[Problem]:
-    """Say if no heads were written for two hours, although a trail grew. SQL can stop the task that writes them."""
-    file = _newest.__wrapped__(settings.VAR_DIR, 0)
-    if file is not None:
-        old = datetime.fromtimestamp(file.stat().st_mtime, UTC) + timedelta(hours=2)
-        missed = AuditEntry.objects.filter(at__lt=old - timedelta(hours=2, minutes=5)).values("agent_id")
-        seqs = dict(missed.annotate(last=Max("seq")).values_list("agent_id", "last"))
+    """Name the heads in the newest file that lack entries which existed when the file was written. SQL may have hidden
+    these entries. The newest entries do not count, because a long import may not have been committed yet."""
+    written_at = _written_at()
+    if written_at is not None:
+        before = AuditEntry.objects.filter(at__lt=written_at - timedelta(seconds=settings.TASK_SECONDS))
+        last = dict(before.values_list("agent_id").annotate(Max("seq")).order_by())
         for agent_id, head in known().items():
-            if seqs.get(agent_id, 0) > head["seq"]:
-                yield Problem(head["agent"], head["seq"], "the signed heads lack later entries that were there already")
-        if AuditEntry.objects.filter(at__gt=old).exists():
-            yield Problem("", 0, f"no signed heads were written since {old - timedelta(hours=2):%Y-%m-%d %H:%M} UTC")
+            if last.get(agent_id, 0) > head["seq"]:
+                yield Problem(head["agent"], head["seq"], "the signed heads lack later entries that existed already")
+
+
+def stale_since() -> datetime | None:
+    """When the newest file was written, if a trail has grown for two hours since then. SQL can stop the task that
+    writes these files."""
+    written_at = _written_at()
+    if written_at is None:
+        return None
+    is_old = AuditEntry.objects.filter(at__gt=written_at + timedelta(hours=2), at__lte=timezone.now()).exists()
+    return written_at if is_old else None
+
+
+def _written_at() -> datetime | None:
+    file = _newest.__wrapped__(settings.VAR_DIR, 0)
+    return datetime.fromtimestamp(file.stat().st_mtime, UTC) if file else None

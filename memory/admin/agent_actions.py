@@ -111,7 +111,7 @@ def _way_back(row: Agent) -> str:
     """How the agent gets a new key after its keys were suspended, and what is lost otherwise."""
     way = "with its recovery code" if row.claimed_at else "by an exchange of one of its keys"
     if row.steward and letters.is_new_steward(row):
-        way += f". Its steward, {row.steward}, gets no code, because a key named them less than 72 hours before"
+        way += f". Its steward, {row.steward}, gets no code: a key named them less than 72 hours before the suspension"
     elif row.steward and not letters.are_printed():
         way += f", or with a code that its steward, {row.steward}, receives by mail"
     return f"{row.label} can then get a new key {way}. Otherwise, nobody can ever use its memory again."

@@ -242,7 +242,7 @@ def lift_suspension(agent: Agent, actor: Actor) -> Agent:
 
 
 def _save_live_keys(agent: Agent, *new: str, without: str = "") -> None:
-    rows = AgentKey.objects.filter(agent_id=agent.pk).values_list("prefix", flat=True)  # others may be hidden by SQL
+    rows = AgentKey.objects.filter(agent_id=agent.pk).values_list("prefix", flat=True)  # a key that SQL hides ends
     agent.live_keys = " ".join(sorted(({*agent.live_keys.split(), *new} - {without}).intersection(rows)))
     agent.save(update_fields=["live_keys"])
 

@@ -36,7 +36,7 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
         redactions = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.REDACTED)
         gone = Change.objects.filter(agent_id=row.pk, seq__in=redactions.values("seq"), number__in=numbers)
         redacted = set(gone.values_list("number", flat=True))  # also if SQL put back a row
-        found = [memory for memory in edits.fetch(row, numbers) if memory.number not in redacted]
+        found = [m for m in edits.fetch(row, numbers) if not (m.redacted_at or m.number in redacted)]
         _record(row, grant, person, {"memories": list(numbers)})
         silo = Silo.for_agent(row)
         return [Read(memory, silo.open(memory)) for memory in found]

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.core.mail import send_mail
+from django.db.models import Q
 from django.utils import timezone
 
 from audit.consent import LAPSES, OPEN, requests, same_address
@@ -94,10 +95,11 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     agents = Agent.objects.filter(tenant=agent.tenant, steward__in=stewards).values("pk")
     today = AuditEntry.objects.filter(operation__in=_NOTICED, at__gt=entry.at - timedelta(days=1), at__lt=entry.at)
     changes, code = _changes(entry), _recovery(agent, entry, address)
-    # Nobody can flood a mailbox, or with other agents keep a steward from learning about a change of the steward.
-    of_agent = today.filter(agent_id=agent_id, detail__changed__has_key="steward").count() < MOST_A_DAY
-    is_about_steward = "steward" in entry.detail.get("changed", {}) and of_agent
-    if not (code or is_about_steward) and today.filter(agent_id__in=agents).count() >= MOST_A_DAY:
+    # A claim and a change of the steward have a limit of their own. So other changes cannot hide them.
+    important = today.filter(_IMPORTANT, agent_id=agent_id)
+    is_important = entry.operation == Operation.CLAIMED or "steward" in entry.detail.get("changed", {})
+    counted = important if is_important else today.filter(agent_id__in=agents)
+    if not code and counted.count() >= MOST_A_DAY:
         log.warning("letter not sent: too many changes in a day", agent=agent_id, seq=seq)
         return "too_many"
     body = (
@@ -122,6 +124,7 @@ def steward_at(agent: Agent, seq: int, whose: int) -> str:
 
 _CHANGES = (Operation.AGENT_CHANGED, Operation.CLAIMED)
 _NOTICED = (*_CHANGES, Operation.KEY_ISSUED, Operation.KEY_REVOKED)
+_IMPORTANT = Q(operation=Operation.CLAIMED) | Q(detail__changed__has_key="steward")
 SETTLED = timedelta(hours=72)  # a steward whom a key named less than this before a suspension gets no code
 MOST_STEWARDS = 10  # changes of a steward in 24 hours after which the new one gets links to open requests
 MOST_A_DAY = 50  # changes in 24 hours that a steward is informed about

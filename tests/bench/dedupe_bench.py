@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from refinement.losses import losses
+from refinement.losses import missing
 from refinement.similarity import clusters, near_groups
 from tests.bench.figures import Figure
 from tests.bench.places import ROOT, ledgers
@@ -55,8 +55,8 @@ def specifics_kept(texts: list[str], groups: list[tuple[tuple[int, ...], int]]) 
     lost = found = 0
     for members, fullest in groups:
         for text in (texts[i] for i in members):
-            found += len(losses(text, "", "english"))
-            lost += len(losses(text, texts[fullest], "english"))
+            found += len(missing({0: text}, "", "english"))
+            lost += len(missing({0: text}, texts[fullest], "english"))
     return found - lost, found
 
 

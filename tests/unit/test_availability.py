@@ -7,6 +7,7 @@ import pytest
 from django.core import mail
 from django.db import OperationalError, connection
 from django.test import Client
+from django.utils import timezone
 
 from config import at_once
 from memory import tasks
@@ -150,8 +151,13 @@ def test_very_large_arguments_of_a_model_are_not_kept() -> None:
     assert arguments_of({str(number): 0 for number in range(50_000)}) is None
 
 
-def test_slow_models_of_one_tenant_leave_a_process_free(settings: Any) -> None:
-    assert settings.TENANT_SESSIONS == settings.QUEUE_WORKERS - 1
+def test_slow_models_of_one_tenant_leave_a_process_free(db: None) -> None:
+    now = timezone.now()
+    for agent, tenant in ((1, 1), (2, 1), (3, 2)):
+        values: Any = {"agent_id": agent, "tenant_id": tenant, "provider": "builtin", "since": now, "claim": agent}
+        Waiting.objects.create(due_at=now, **values)
+    taken = [scheduling.take() for _ in range(3)]
+    assert [turn and turn.tenant_id for turn in taken] == [1, 2, None]
 
 
 def test_a_long_series_of_marks_in_a_topics_name_is_cut() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory.models import Agent, Kind
-from refinement.losses import losses
+from refinement.losses import Specific, missing
 from tests.growth import growth
 from tests.refining import Held, fill, opened, protected
 from tests.steps import remember, says
@@ -25,6 +25,10 @@ KINDS = [
     ("The file /etc/app.conf is read once.", "identifier", "/etc/app.conf", "in /etc/app.conf."),
     ("We run v1.2.3 of it.", "identifier", "v1.2.3", "(v1.2.3)"),
 ]
+
+
+def losses(source: str, result: str, language: str) -> list[Specific]:
+    return [one for _, one in missing({0: source}, result, language)]
 
 
 @pytest.mark.parametrize(("source", "kind", "text", "other"), KINDS)

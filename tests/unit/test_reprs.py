@@ -11,7 +11,7 @@ from memory.silo.silo import Opened
 from refinement.knife import Result
 from refinement.ledger import Entry
 from refinement.llm.base import Message, Reply, Request, ToolCall
-from refinement.losses import losses
+from refinement.losses import missing
 from refinement.tools import UpdateMemory
 from tests.privacy.marker import MARKER
 
@@ -32,7 +32,7 @@ MESSAGE = Message("user", MARKER)
         Result("ok", {"found": MARKER}),
         UpdateMemory(id=1, content=MARKER),
         Document(1, MARKER, (), None, "core", "technical", ""),  # type: ignore[arg-type]
-        losses(f'She said "{MARKER}" to Ana.', "", "english")[0],
+        missing({0: f'She said "{MARKER}" to Ana.'}, "", "english")[0][1],
     ],
     ids=lambda held: type(held).__name__,
 )

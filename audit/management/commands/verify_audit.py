@@ -50,6 +50,8 @@ class Command(Task):
         found += heads.problems(head for pk, head in own_heads.known().items() if agent is None or pk in agents)
         entries = AuditEntry.objects.filter(agent_id__in=agents).count() if agent else AuditEntry.objects.count()
         compared = len(exported) if file else None
+        if since := own_heads.stale_since():
+            self.say(f"No signed heads were written since {since:%Y-%m-%d %H:%M} UTC: run 'serve' or a worker.")
         self._report(found, len(agents), entries, compared, as_json=options["json"])
         return FAILED if found else None
 

@@ -18,7 +18,8 @@ class Command(Task):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", help="the agent of the trail")
-        parser.add_argument("entry", metavar="ENTRY", type=int, help="the last entry of the trail that you checked")
+        last = "the last entry that you checked; audit_heads prints it"
+        parser.add_argument("entry", metavar="ENTRY", type=int, help=last)
 
     def run(self, *, agent: str, entry: int, **options: Any) -> None:
         row = agent_named(agent)
