@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from config import PROGRAM
 from config.errors import USAGE, ConfigurationError, DomainError, InvalidField
 
 MAX_LISTED = 20  # the most conflicts that one error lists
@@ -184,7 +185,7 @@ class AuthorityBroken(MemoryFault):
     def __init__(self, label: str) -> None:
         super().__init__(
             f"The settings of {label} were changed in the database, not by the service, so its silo stays closed. An "
-            f"operator must run 'manage.py repair_authority {label}'."
+            f"operator must run '{PROGRAM} repair_authority {label}'."
         )
 
 
