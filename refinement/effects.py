@@ -8,15 +8,20 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
+
+from django.db.models import Sum
+from django.utils import timezone
 
 from audit.models import ActorKind, AuditEntry
 from audit.trail import Actor
 from config.errors import DomainError
 from memory import errors
-from memory.models import Agent, Kind, Memory
+from memory.models import Agent, Kind, Layer, Memory
 from memory.policy import switches, tokens
 from memory.policy.validation import parse_moment
+from memory.search import reading
 from memory.search.cache import reader
 from memory.search.selection import Filters
 from memory.silo.silo import Silo
@@ -97,9 +102,11 @@ def _search(call: CallContext, wanted: tools.SearchMemories) -> None:
     call.session.searches += 1
     since = parse_moment("since", wanted.since) if wanted.since else None
     until = parse_moment("until", wanted.until) if wanted.until else None
-    filters = Filters(kind=wanted.kind, since=since, until=until, without=ledger.left_out(call.agent))
+    layers = (wanted.kind,) if wanted.kind else ()
+    filters = Filters(layers=layers, since=since, until=until, without=ledger.left_out(call.agent))
     with reader(call.agent) as index:
-        hits = index.search(wanted.query, filters, limit=wanted.limit)
+        found = reading.find(index, wanted.query, filters, limit=wanted.limit)
+        hits = reading.with_successors(index, found, wanted.limit)
     call.answer = {"found": _show(call, [hit.number for hit in hits])}
 
 
@@ -146,12 +153,40 @@ def _update(call: CallContext, wanted: tools.UpdateMemory) -> None:
 
 def _delete(call: CallContext, wanted: tools.DeleteMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
-    _require_shown(call, [memory], errors.Constitutional, errors.CoreMemoryRequired)
+    is_beneath = memory.layer == Layer.BENEATH
+    _require_shown(call, [memory], errors.Constitutional, *(() if is_beneath else (errors.CoreMemoryRequired,)))
     if call.session.mode == Mode.DEDUPE_ONLY:
         _require_duplicate(call, memory)
-    call.count_changes(1, memory.tokens)
+    call.count_changes(1, 0 if is_beneath else memory.tokens)
+    if call.session.mode != Mode.DEDUPE_ONLY:
+        _count_deleted(call, memory.tokens)
     operations.discard(call.agent, [memory], call.actor, session=call.session.number)
     call.session.deleted += 1
+    call.answer = {"id": wanted.id, "saved": memory.tokens}
+
+
+def _count_deleted(call: CallContext, deleted: int) -> None:
+    """Limit what the agent deletes, because search no longer finds it. Raises BadCall."""
+    row, since = call.session, timezone.now() - timedelta(days=30)
+    sessions = RefinementSession.objects.filter(agent=call.agent, opened_at__gte=since).exclude(pk=row.pk)
+    earlier = sessions.aggregate(tokens=Sum("deleted_tokens", default=0))["tokens"]
+    whole = row.tokens_before - row.repeated_tokens
+    left = min(whole * limits.DELETED_IN_SESSION // 100, whole * limits.DELETED_IN_30_DAYS // 100 - earlier)
+    if row.deleted_tokens + deleted > left:
+        raise BadCall(
+            f"The memory has {deleted:,} tokens. At most {max(0, left - row.deleted_tokens):,} can be deleted now. "
+            "Use demote_memory instead: the memory leaves the budget, and search still finds it.",
+            "deleted_too_much",
+        )
+    row.deleted_tokens += deleted
+
+
+def _demote(call: CallContext, wanted: tools.DemoteMemory) -> None:
+    [memory] = edits.fetch(call.agent, [wanted.id])
+    _require_shown(call, [memory], errors.Constitutional, errors.CoreMemoryRequired)
+    call.count_changes(1, memory.tokens)
+    operations.demote(call.agent, [memory], call.actor, reason=wanted.reason, session=call.session.number)
+    call.session.demoted += 1
     call.answer = {"id": wanted.id, "saved": memory.tokens}
 
 
@@ -202,6 +237,7 @@ EFFECTS: dict[str, Callable[[CallContext, Any], None]] = {
     "consolidate_memories": _consolidate,
     "update_memory": _update,
     "delete_memory": _delete,
+    "demote_memory": _demote,
     "protect_memory": _protect,
     "promote_memory": _promote,
     "decline_refinement": _decline,
@@ -266,7 +302,7 @@ def _left_out(call: CallContext, sources: list[Memory], content: str) -> list[di
     if not lost:
         return []
     report = []
-    core = Filters(kind=Kind.CORE, without=ledger.left_out(call.agent))
+    core = Filters(layers=[Layer.CORE], without=ledger.left_out(call.agent))
     until = time.monotonic() + SEARCH_SECONDS
     with reader(call.agent) as index:
         for number, one in lost[:LEFT_OUT_SEARCHED]:
@@ -284,7 +320,7 @@ def _require_duplicate(call: CallContext, memory: Memory) -> None:
     silo = Silo.for_agent(call.agent)
     content = silo.open(memory).content
     with reader(call.agent) as index:
-        hits = index.search(" ".join(_WORD.findall(content)[:60]), Filters(kind=Kind.CORE), limit=DUPLICATES_TRIED)
+        hits = index.search(" ".join(_WORD.findall(content)[:60]), Filters(layers=[Layer.CORE]), limit=DUPLICATES_TRIED)
     place = memory.category, memory.scope, memory.project
     others = [
         silo.open(m).content

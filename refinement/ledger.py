@@ -11,7 +11,7 @@ from datetime import datetime
 from django.conf import settings
 
 from config.wording import LINE_ENDS
-from memory.models import Agent, Kind, Memory
+from memory.models import Agent, Layer, Memory
 from memory.models.memories import MemoryQuerySet
 from memory.policy import switches
 from memory.policy.categories import UNREFINED
@@ -45,8 +45,10 @@ class Entry:
         }
         if memory.project:
             record["project"] = memory.project
-        if memory.kind != Kind.CORE:
-            record["kind"] = memory.kind
+        if memory.layer != Layer.CORE:
+            record["layer"] = memory.layer
+        if memory.superseded_by:
+            record["superseded_by"] = memory.superseded_by
         if self.recalled:
             record["recalled"] = self.recalled
         return record | {"content": self.opened.content}

@@ -19,6 +19,7 @@ DEFAULTS = {
 MIN_DEFAULT_CHANGES = 100  # or half of the core memories, if that is more
 MAX_PROTECTIONS = 5
 MAX_FLOOR_REFUSALS = 3  # in a row
+DELETED_IN_SESSION, DELETED_IN_30_DAYS = 15, 30  # percent of core tokens that the agent may delete
 MAX_CALLS_PER_REPLY = 200
 
 

@@ -242,8 +242,9 @@ def _log_closed(row: RefinementSession) -> None:
 
 def figures(session: RefinementSession) -> dict[str, Any]:
     """The session's figures, for the trail."""
-    names = ("outcome", "reason", "tokens_before", "tokens_after", "memories_before", "memories_after")
-    counts = ("repeated_tokens", "duplicates_removed", "merged", "updated", "deleted", "protected", "promoted")
+    names: tuple[str, ...] = ("outcome", "reason", "tokens_before", "tokens_after", "memories_before", "memories_after")
+    counts: tuple[str, ...] = ("repeated_tokens", "duplicates_removed", "merged", "updated", "deleted")
+    counts += ("demoted", "protected", "promoted")
     return {name: getattr(session, name) for name in names + counts}
 
 
@@ -256,7 +257,7 @@ def notice(session: RefinementSession, words: str) -> str:
     counted = (
         f"{ending} Compressed {session.memories_before:,} → {session.memories_after:,} core memories; "
         f"{weight}; merged {session.merged:,}, rewrote {session.updated:,}, deleted {session.deleted:,}, "
-        f"promoted {session.promoted:,}; protected {session.protected:,}; "
+        f"demoted {session.demoted:,}, promoted {session.promoted:,}; protected {session.protected:,}; "
         f"exact duplicates removed {session.duplicates_removed:,}."
     )
     text = f'{counted} In your own words: "{words}"' if words else counted

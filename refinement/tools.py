@@ -70,14 +70,15 @@ class SearchMemories(Arguments):
     query: Storable = Field(max_length=2_000, description='words; "quoted phrases" in order; -word excludes; tag:NAME')
     since: Storable | None = Field(None, description="earliest origin date, ISO 8601")
     until: Storable | None = Field(None, description="latest origin date, ISO 8601")
-    kind: Literal["core", "journal"] | None = None
+    kind: Literal["core", "journal", "beneath"] | None = None
     limit: int = Field(10, ge=1, le=50)
 
 
 class ConsolidateMemories(Arguments):
-    """Replace two or more core memories with one new core memory. The new memory gets the earliest origin date. In
-    `left_out`, the result lists the numbers, dates, names, addresses, identifiers and quotations that are no longer in
-    any core memory, each with the id of its source. Use update_memory to add those that should stay."""
+    """Replace two or more core memories with one new core memory. Its sources go beneath: they leave the context and
+    the budget, and search still finds them. In `left_out`, the result lists the numbers, dates, names, addresses,
+    identifiers and quotations that are no longer in any core memory, each with the id of its source. Use update_memory
+    to add those that should stay."""
 
     ids_to_merge: list[Number] = Field(min_length=2, max_length=1_000)
     new_content: Text
@@ -86,7 +87,8 @@ class ConsolidateMemories(Arguments):
 
 
 class UpdateMemory(Arguments):
-    """Shorten the text of one core memory. The result has `left_out`, as for consolidate_memories."""
+    """Shorten the text of one core memory. The old text goes beneath. The result has `left_out`, as for
+    consolidate_memories."""
 
     id: Number
     content: Text
@@ -94,9 +96,16 @@ class UpdateMemory(Arguments):
 
 
 class DeleteMemory(Arguments):
-    """Discard one obsolete core memory. A rollback can restore it."""
+    """Discard one obsolete memory of core or beneath. Search no longer finds it. A rollback can restore it."""
 
     id: Number
+
+
+class DemoteMemory(Arguments):
+    """Move one core memory beneath: out of the context and the budget. Search still finds it."""
+
+    id: Number
+    reason: Storable = Field("", max_length=500, description="stored in the audit trail, sealed")
 
 
 class ProtectMemory(Arguments):
@@ -106,7 +115,7 @@ class ProtectMemory(Arguments):
 
 
 class PromoteMemory(Arguments):
-    """Turn a journal memory into a core memory, because it is worth keeping permanently."""
+    """Move a memory from the journal or from beneath to core, because the agent needs it in its context."""
 
     id: Number
 

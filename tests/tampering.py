@@ -119,7 +119,7 @@ _BY_COLUMN: dict[str, Iterable[Any]] = {
 _FOR_NULL: dict[str, Iterable[Any]] = {
     "BinaryField": (b"", b"x", bytes(32)),
     "PositiveBigIntegerField": (0, 1),
-    "DateTimeField": (datetime(2001, 1, 1, tzinfo=UTC),),
+    "DateTimeField": (datetime(2001, 1, 1, tzinfo=UTC), datetime(2990, 1, 1, tzinfo=UTC)),
 }
 
 

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Choice, List, Numbers, Text, Whole
 from memory.api.base.memory_out import CATEGORIES, WithFile
 from memory.api.base.views import IDEMPOTENCY_KEY, AgentView
-from memory.api.memories import MAX_FOUND, MAX_QUERY, QUERY, FoundOut
+from memory.api.memories import MAX_FOUND, MAX_QUERY, QUERY, FoundOut, found_out
 from memory.models import Agent, RecordedSession
 from memory.policy import switches
 from memory.policy.validation import MAX_TAG, MAX_TAGS
@@ -177,10 +177,7 @@ class Retrieve(AgentView):
         """
         payload = self.payload(RetrieveIn)
         found = retrieval.retrieve(self.agent, payload.pop("query"), **payload)
-        results = [
-            read.to_dict() | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
-            for read in found.reads
-        ]
+        results = [found_out(read) | {"recalled": found.times.get(read.memory.number, 0)} for read in found.reads]
         return Response({"results": results, "block": found.block, "tokens": found.tokens, "left_out": found.left_out})
 
 

@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.models import Count, Sum
 
 from audit.bulk import streamed
-from memory.models import Agent, Memory, Source
+from memory.models import Agent, Memory, Source, layer_of
 from memory.search.holdings import Document
 from memory.search.index import Index
 from memory.search.own_words import own_text
@@ -150,12 +150,14 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
 
 def _document(silo: Silo, row: Any) -> Document:
     opened = silo.open(row)
-    text, where = own_text(opened.content, row.category), (row.kind, row.category, row.project)
-    return Document(row.number, text, opened.tags, row.origin, *where, row.source == Source.SYSTEM)
+    text, where = own_text(opened.content, row.category), (layer_of(row._asdict()), row.category, row.project)
+    is_notice = row.source == Source.SYSTEM
+    return Document(row.number, text, opened.tags, row.origin, *where, is_notice, row.superseded_by)
 
 
 _WHERE = ("kind", "category", "project")
-_COLUMNS = ("number", "sealed", "origin", *_WHERE, "discarded_at", "version", "redacted_at", "source")
+_STATE = ("discarded_at", "beneath_at", "superseded_by", "version", "redacted_at", "source")
+_COLUMNS = ("number", "sealed", "origin", *_WHERE, *_STATE)
 _ROWS = 2_000  # the rows that are loaded at the same time
 
 

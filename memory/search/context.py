@@ -41,6 +41,7 @@ class Context:
     tokens: int
     left_out: int
     left_out_tokens: int
+    beneath: int = 0
 
     def as_text(self) -> str:
         """Return the block as text for a prompt."""
@@ -52,6 +53,10 @@ class Context:
             parts.append("# Your last days\n" + "\n".join(days))
         if self.left_out:
             parts.append(left_out(self.left_out, self.left_out_tokens))
+        if self.beneath:
+            verb, them = ("is", "it") if self.beneath == 1 else ("are", "them")
+            count = several(self.beneath, "older memory", "older memories")
+            parts.append(f"({count} {verb} beneath; search finds {them}.)")
         return "\n\n".join(parts) + "\n" if parts else ""
 
 
@@ -101,6 +106,7 @@ def read(agent: Agent, *, max_tokens: int | None = None, project: str | None = N
         tuple(line for line in lines if line[0].kind == Kind.JOURNAL),
         sum(memory.tokens for memory in kept),
         *gone,
+        beneath=agent.beneath_count,
     )
 
 

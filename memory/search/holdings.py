@@ -34,10 +34,11 @@ class Document:
     text: str = field(repr=False)
     tags: tuple[str, ...] = field(repr=False)
     origin: datetime
-    kind: str
+    layer: str
     category: str
     project: str
     is_notice: bool = False
+    superseded_by: int | None = None
 
 
 def packed(terms: Iterable[int]) -> bytes:
@@ -70,10 +71,11 @@ class Holding:
     fingerprint: int
     tags: tuple[str, ...]
     origin: datetime
-    kind: str
+    layer: str
     category: str
     project: str
     is_notice: bool
+    superseded_by: int | None
 
     @property
     def terms(self) -> "array[int]":
@@ -82,8 +84,9 @@ class Holding:
 
 def _holding(document: Document, held: bytes) -> Holding:
     tags = tuple(map(name_key, document.tags)) if document.tags else ()
-    where = (document.kind, document.category, document.project)
-    return Holding(held, _fingerprint(document), tags, document.origin, *where, document.is_notice)
+    where = (document.layer, document.category, document.project)
+    others = (document.is_notice, document.superseded_by)
+    return Holding(held, _fingerprint(document), tags, document.origin, *where, *others)
 
 
 def _fingerprint(document: Document) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from heapq import nsmallest
 
+from memory.models import Layer
 from memory.search.holdings import Holdings
 from memory.search.query import Query, parse
 from memory.search.ranking import RELATIVE_WEIGHT, Ranking, Terms, best_first
@@ -64,6 +65,13 @@ class Index(Holdings):
         if parsed.text or any(map(str.strip, parsed.phrases)):
             return self._ranked(parsed, filters, limit, boost)
         return self._listed(parsed, filters, limit)
+
+    def successor(self, number: int) -> int | None:
+        """Return the active memory that supersedes a memory beneath, directly or through other memories beneath."""
+        holding = self.by_number.get(number)
+        while holding is not None and holding.layer == Layer.BENEATH:
+            number, holding = holding.superseded_by or 0, self.by_number.get(holding.superseded_by or 0)
+        return number if holding is not None else None
 
     def _listed(self, query: Query, filters: Filters, limit: int) -> list[Hit]:
         by_number = self.by_number

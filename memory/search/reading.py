@@ -3,17 +3,20 @@
 While memory is off, nothing can be read. While a category is off, the memories of this category cannot be read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from memory.errors import Redacted
-from memory.models import Agent, Memory
+from memory.models import Agent, Kind, Layer, Memory
 from memory.policy import switches
 from memory.search.cache import reader
-from memory.search.query import Query
+from memory.search.index import Hit, Index
+from memory.search.query import Query, parse
 from memory.search.selection import Filters
 from memory.silo.silo import Read, Silo
+from memory.time_machine import lineage
 from memory.writing import edits
 from memory.writing.operations import refuse
 
@@ -34,11 +37,22 @@ def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
     return [Read(memory, silo.open(memory)) for memory in found]
 
 
+def lineage_of(agent: Agent, number: int) -> tuple[list[Read], Read | None]:
+    """Return what a memory was made from, and what replaced it. Memories that cannot be read are left out."""
+    [memory] = edits.fetch(agent, [number])
+    sources, silo = lineage.sources(agent, [number]), Silo.for_agent(agent)
+    rows = Memory.objects.of(agent).numbered({*sources, memory.superseded_by or 0}).filter(redacted_at__isnull=True)
+    found = {row.number: Read(row, silo.open(row)) for row in rows.exclude(switches.hidden(agent)).order_by("number")}
+    return [read for number, read in found.items() if number in sources], found.get(memory.superseded_by or 0)
+
+
 def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read]:
     """Return at most `limit` memories with numbers above `after`, sorted by number. Redacted memories are left out.
     Raises MemoryDisabled."""
     switches.require_on(agent)
     rows = Memory.objects.of(agent).filter(number__gt=after, redacted_at__isnull=True)
+    if layers := filters.layers or {None: (), True: [Layer.DISCARDED], False: Kind.values}[filters.discarded]:
+        rows = rows.in_layers(layers)
     rows = rows.exclude(switches.hidden(agent)) if switches.closed(agent) else rows
     wanted = {
         "kind": filters.kind,
@@ -47,7 +61,6 @@ def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read
         "origin__gte": filters.since,
         "origin__lte": filters.until,
         "constitutional": filters.constitutional,
-        "discarded_at__isnull": None if filters.discarded is None else not filters.discarded,
     }
     rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
     silo = Silo.for_agent(agent)
@@ -64,17 +77,42 @@ def search(
 ) -> list[Read]:
     """Return the memories that match a query, best first. Every text is a valid query. Raises MemoryDisabled.
 
-    `boost` is a function that takes a memory's origin date and returns a factor for the memory's score.
+    A memory beneath comes after the active memory that supersedes it. It is left out if an active core memory has the
+    same content. If a quoted phrase matches nothing, its words are searched for. `boost` is a function that takes a
+    memory's origin date and returns a factor for the memory's score.
     """
     switches.require_on(agent)
     filters = replace(filters, without=switches.closed(agent) | filters.without)
     with reader(agent) as index:
-        hits = index.search(query, filters, boost=boost, limit=limit)
-    rows = Memory.objects.of(agent).active().numbered(hit.number for hit in hits) if hits else ()
+        hits = with_successors(index, find(index, query, filters, boost=boost, limit=limit), limit)
+    rows = Memory.objects.of(agent).kept().numbered(hit.number for hit in hits) if hits else ()
     by_number = {memory.number: memory for memory in rows}
+    beneath = [memory.digest for memory in by_number.values() if memory.layer == Layer.BENEATH]
+    core = Memory.objects.of(agent).active().core().filter(digest__among=beneath) if beneath else Memory.objects.none()
+    equal = set(map(bytes, core.values_list("digest", flat=True)))
+    shown = {n: m for n, m in by_number.items() if m.layer != Layer.BENEATH or bytes(m.digest) not in equal}
     silo = Silo.for_agent(agent)
-    return [
-        Read(by_number[hit.number], silo.open(by_number[hit.number]), hit.score)
-        for hit in hits
-        if hit.number in by_number
-    ]
+    return [Read(shown[hit.number], silo.open(shown[hit.number]), hit.score) for hit in hits if hit.number in shown]
+
+
+def find(index: Index, query: str | Query, filters: Filters, **options: Any) -> list[Hit]:
+    """Search an index. If a quoted phrase matches nothing, search for its words."""
+    parsed = parse(query) if isinstance(query, str) else query
+    hits = index.search(parsed, filters, **options)
+    if not hits and parsed.phrases:
+        parsed = replace(parsed, text=" ".join((parsed.text, *parsed.phrases)), phrases=())
+        hits = index.search(parsed, filters, **options)
+    return hits
+
+
+def with_successors(index: Index, hits: Iterable[Hit], limit: int) -> list[Hit]:
+    """Put the successor of each memory beneath in front of it, so that no corrected fact is read without its
+    correction. Return at most `limit` hits."""
+    found: dict[int, Hit] = {}
+    for hit in hits:
+        successor = index.successor(hit.number)
+        if successor is not None:
+            found.setdefault(successor, Hit(successor, hit.score))
+        if len(found) < limit:
+            found.setdefault(hit.number, hit)
+    return list(found.values())[:limit]

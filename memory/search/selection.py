@@ -2,11 +2,12 @@
 tags and metadata."""
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
+from memory.models import Kind, Layer
 from memory.search.holdings import Holding, Holdings, holds_run, packed
 from memory.search.query import Query
 from memory.search.vocabulary import Vocabulary
@@ -23,11 +24,12 @@ class Filters:
     """
 
     kind: str | None = None
+    layers: Collection[str] = ()  # no layers: a search looks in all of them, and a list has core and journal
     category: str | None = None
     project: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-    # These two are only for a list, because a search finds only active memories.
+    # These two are only for a list, because a search finds no discarded memories.
     constitutional: bool | None = None
     discarded: bool | None = False
     # These are only for a search: tags, excluded categories, the allowed projects of each category, and whether notices
@@ -42,7 +44,8 @@ class Filters:
 
     def allow(self, holding: Holding) -> bool:
         return (
-            self.kind in (None, holding.kind)
+            self.kind in (None, Kind.JOURNAL if holding.layer == Layer.JOURNAL else Kind.CORE)
+            and (not self.layers or holding.layer in self.layers)
             and self.category in (None, holding.category)
             and self.project in (None, holding.project)
             and holding.category not in self.without

@@ -58,11 +58,13 @@ class Read:
         return {
             "id": memory.number,
             "kind": memory.kind,
+            "layer": memory.layer,
             "category": memory.category,
             "scope": memory.scope,
             "project": memory.project,
             "tags": list(self.opened.tags),
             "origin": memory.origin,
+            "origin_latest": memory.origin_latest,
             "created_at": memory.created_at,
             "tokens": memory.tokens,
             "constitutional": memory.constitutional,

@@ -75,6 +75,8 @@ class UsageOut(serializers.Serializer[Any]):
     target = serializers.IntegerField(source="target_tokens")
     memories = serializers.IntegerField(source="core_count", help_text="number of core memories")
     journal = serializers.IntegerField(source="journal_count")
+    beneath = serializers.IntegerField(source="beneath_count", help_text="memories that only search finds")
+    beneath_tokens = serializers.IntegerField()
     constitutional = serializers.IntegerField(source="constitutional_count")
     duplicate_tokens = serializers.IntegerField(help_text="tokens of exact duplicates")
 

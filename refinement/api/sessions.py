@@ -46,7 +46,8 @@ class SessionOut(serializers.ModelSerializer[RefinementSession]):
             *("id", "driver", "mode", "trigger", "model", "outcome", "reason", "opened_at", "closed_at", "undone_by"),
             *("lease_until", "budget_tokens", "target_tokens", "floor_tokens", "tokens_before", "tokens_after"),
             *("memories_before", "memories_after", "repeated_tokens", "duplicates_removed", "batch", "batches"),
-            *("steps", "max_steps", "changes", "max_changes", "merged", "updated", "deleted", "protected", "promoted"),
+            *("steps", "max_steps", "changes", "max_changes", "merged", "updated", "deleted"),
+            *("demoted", "protected", "promoted"),
         )
         read_only_fields = fields
         extra_kwargs = {

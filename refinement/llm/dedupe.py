@@ -75,7 +75,7 @@ def _is_memory(value: dict[str, Any]) -> bool:
     return (
         type(value.get("id")) is int
         and isinstance(value.get("content"), str)
-        and value.get("kind", "core") == "core"
+        and value.get("layer", "core") == "core"
         and "tokens" in value
         and "constitutional" in value
     )

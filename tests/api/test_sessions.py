@@ -66,7 +66,7 @@ def test_a_session_from_briefing_to_completion(driver: Driver, ada: Agent) -> No
 
 def test_undone_by_names_the_rollback_of_a_session(driver: Driver, ada: Agent) -> None:
     driver.brief()
-    driver.call("delete_memory", id=4)
+    driver.call("demote_memory", id=4)
     assert driver.abort().json["undone_by"] is None
     rollback = roll_back(steps.fresh(ada), What("session", 1), PERSON).entry
     assert Driver(driver.runtime).read()["undone_by"] is None
@@ -79,7 +79,7 @@ def test_undone_by_names_the_rollback_of_a_session(driver: Driver, ada: Agent) -
 
 def test_tools_have_the_form_of_the_provider(driver: Driver) -> None:
     for form, keys in (("openai", {"type", "function"}), ("anthropic", {"name", "description", "input_schema"})):
-        assert [set(tool) for tool in driver.brief(form).json["tools"]] == [keys] * 8
+        assert [set(tool) for tool in driver.brief(form).json["tools"]] == [keys] * 9
 
 
 def test_an_invalid_call_is_answered_for_the_model(driver: Driver) -> None:
@@ -105,7 +105,7 @@ def test_too_many_calls_under_one_reply_end_the_session(driver: Driver, ada: Age
     driver.brief()
     for reply in ("r1", "r1", "r1", "r2", "r2", "r2"):
         assert driver.call("search_memories", reply, query="tea").json["ok"]
-    last = driver.call("delete_memory", "r2", id=1)
+    last = driver.call("demote_memory", "r2", id=1)
     assert (last.json["code"], last.json["session_ended"]) == ("limit", True)
     assert (driver.read()["outcome"], driver.read()["reason"]) == ("incomplete", "limit_calls_per_reply")
     assert {1, 2, 3, 4} <= set(steps.active(ada))
@@ -135,7 +135,7 @@ def test_after_its_end_every_call_is_refused(driver: Driver, ada: Agent, end: An
     end(driver, ada)
     read = driver.read()
     assert (read["outcome"], reason in (None, read["reason"])) == (outcome, True)
-    calls = [driver.call("search_memories", query="tea"), driver.call("delete_memory", id=1)]
+    calls = [driver.call("search_memories", query="tea"), driver.call("demote_memory", id=1)]
     for answer in (driver.brief(), *calls, driver.abort()):
         assert (answer.status, answer.codes) == (409, ["session_ended"])
 
@@ -145,12 +145,12 @@ def test_a_call_while_memory_is_off_is_refused_and_ends_the_session(driver: Driv
     driver.brief()
     assert driver.call("search_memories", reply="same reply", query="tea").json["ok"]
     rule_changes.change(ada, PERSON, enabled=False)
-    refused = driver.call("delete_memory", reply=reply, id=1)
+    refused = driver.call("demote_memory", reply=reply, id=1)
     assert (refused.status, refused.codes) == (409, ["memory_disabled"])
     assert refused.json["prompt"] == rule_changes.QUESTION
     read = driver.read()
     assert (read["outcome"], read["reason"], read["deleted"]) == ("incomplete", "memory_disabled", 0)
-    assert driver.call("delete_memory", reply=reply, id=1).codes == ["session_ended"]
+    assert driver.call("demote_memory", reply=reply, id=1).codes == ["session_ended"]
     assert problems(ada) == []
 
 

@@ -19,7 +19,7 @@ def obey(turn: Turn) -> Action:
     """A model that does what the injection says."""
     [this] = [memory["id"] for memory in turn.ledger() if memory["content"] == INJECTION]
     others = [memory["id"] for memory in turn.ledger() if memory["id"] != this]
-    return [Call("protect_memory", {"id": this}), *(Call("delete_memory", {"id": number}) for number in others)]
+    return [Call("protect_memory", {"id": this}), *(Call("demote_memory", {"id": number}) for number in others)]
 
 
 def test_a_model_that_obeys_a_memory_cannot_go_below_the_floor(play: Play, ada: Agent) -> None:
@@ -31,7 +31,7 @@ def test_a_model_that_obeys_a_memory_cannot_go_below_the_floor(play: Play, ada: 
     assert ending(session) == (Outcome.INCOMPLETE, "floor")
     assert fresh(ada).core_tokens >= session.floor_tokens
     assert set(kept) <= set(active(ada))
-    assert "deleted 5" in notice(ada)
+    assert "demoted 5" in notice(ada)
 
 
 def test_a_memory_cannot_forge_a_ledger_line(play: Play, ada: Agent) -> None:
@@ -84,19 +84,19 @@ def test_memories_of_a_later_batch_are_read_again(play: Play, ada: Agent, settin
         if turn.number == 0:
             return Call("search_memories", {"query": filler(20, "/9")})
         if turn.number == 1:
-            return [Call("delete_memory", {"id": last}), DONE]
+            return [Call("demote_memory", {"id": last}), DONE]
         assert (last not in ids, len(ids)) == (True, 4)
         return DONE
 
     session = play(cross)
-    assert (ending(session), session.deleted) == ((Outcome.COMPLETED, ""), 1)
+    assert (ending(session), session.demoted) == ((Outcome.COMPLETED, ""), 1)
 
 
 def test_calls_after_the_end_of_a_batch_are_not_made(play: Play, ada: Agent, settings: Any) -> None:
     settings.BATCH_TOKENS = 100
     fill(ada, 8, 20)
-    session = play(lambda turn: [DONE, Call("delete_memory", {"id": turn.ledger()[0]["id"]})])
-    assert (ending(session), session.batches, session.deleted) == ((Outcome.COMPLETED, ""), 2, 0)
+    session = play(lambda turn: [DONE, Call("demote_memory", {"id": turn.ledger()[0]["id"]})])
+    assert (ending(session), session.batches, session.demoted) == ((Outcome.COMPLETED, ""), 2, 0)
 
 
 def test_a_session_without_memories_completes(play: Play) -> None:

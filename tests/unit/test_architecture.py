@@ -111,7 +111,7 @@ def test_only_listed_modules_open_silos() -> None:
 def test_only_commands_and_api_of_the_agents_side_export_content() -> None:
     exporters = callers("exporting.memories") | importers("memory.transfer.exporting.record")
     assert exporters <= EXPORTS | READS | RETRIEVES | FORMATS
-    api = {"memory/api/memories.py", "memory/api/recording.py", "refinement/api/agent.py"}
+    api = {"memory/api/memories.py", "refinement/api/agent.py"}
     assert callers("to_dict") == api | {"memory/transfer/exporting.py"}
     assert importers("memory.transfer.export_formats") == EXPORTS | {"memory/api/transfer.py"}
     assert importers("memory.recording.retrieval") == {RECALL, "memory/api/recording.py"}

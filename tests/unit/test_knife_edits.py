@@ -21,7 +21,7 @@ def merge(*ids: int) -> dict[str, Any]:
 @pytest.mark.parametrize("form", [int, str, "#{}".format])
 def test_numbers_in_each_form_name_the_same_memory(ada: Agent, form: Any) -> None:
     fill(ada, 5, 20)
-    assert opened(ada).call("delete_memory", id=form(3))["ok"]
+    assert opened(ada).call("demote_memory", id=form(3))["ok"]
     assert active(ada) == [1, 2, 4, 5]
 
 
@@ -109,7 +109,7 @@ def test_completing_ends_the_session_with_counted_figures(ada: Agent) -> None:
     assert (answer["session"], answer["merged"], answer["tokens_after"]) == ("completed", 2, 217)
     assert notice(ada) == (
         "Refinement completed. Compressed 12 → 10 core memories; saved 23 tokens; merged 2, rewrote 1, deleted 1, "
-        "promoted 0; protected 1; exact duplicates removed 0. "
+        "demoted 0, promoted 0; protected 1; exact duplicates removed 0. "
         'In your own words: "I merged 500 memories and saved a million tokens."'
     )
     assert sound(ada)
@@ -196,3 +196,42 @@ def test_after_memory_is_switched_off_nothing_is_read_or_edited(ada: Agent) -> N
     assert "tomatoes" not in str(held.call("search_memories", query="water"))
     assert held.row.outcome != "open"
     assert row(ada, 1).discarded_at is None
+
+
+def test_a_demoted_memory_leaves_the_budget_and_is_found(ada: Agent) -> None:
+    fill(ada, 20, 20)
+    held = opened(ada)
+    answer = held.call("demote_memory", id=3, reason="It is out of date.")
+    assert (answer["saved"], row(ada, 3).layer, fresh(ada).core_tokens) == (20, "beneath", 380)
+    assert fresh(ada).beneath_tokens == 20
+    found = held.call("search_memories", query=says(ada, 3).content, kind="beneath")["found"]
+    assert [(each["id"], each["layer"]) for each in found] == [(3, "beneath")]
+    assert held.call("demote_memory", id=3)["code"] == "not_core"
+    assert held.call("promote_memory", id=3)["ok"]
+    assert (row(ada, 3).layer, held.row.demoted, held.row.promoted, sound(ada)) == ("core", 1, 1, True)
+
+
+def test_a_rewrite_keeps_the_old_text_beneath(ada: Agent) -> None:
+    fill(ada, 20, 20)
+    held = opened(ada)
+    old = says(ada, 3).content
+    held.call("update_memory", id=3, content="short")
+    found = held.call("search_memories", query=old, kind="beneath")["found"]
+    assert [(each["content"], each.get("superseded_by")) for each in found] == [("short", None), (old, 3)]
+
+
+def test_a_session_deletes_at_most_15_percent_and_30_days_30_percent(ada: Agent) -> None:
+    """Of core memory as it is when the session opens. Deletions from beneath count, too."""
+    change(ada, retention="0.50")
+    numbers, deleted = fill(ada, 40, 20), []
+    for _ in range(3):
+        held = opened(ada)
+        held.call("demote_memory", id=numbers.pop())
+        beneath, *core = numbers.pop(), *numbers[:8]
+        held.call("demote_memory", id=beneath)
+        answers = [held.call("delete_memory", id=number) for number in (beneath, *core)]
+        deleted.append(sum(answer["ok"] for answer in answers))
+        assert {answer["code"] for answer in answers if not answer["ok"]} == {"deleted_too_much"}
+        held.call("complete_refinement", summary="Done.")
+        del numbers[: deleted[-1] - 1]
+    assert deleted == [6, 3, 0]

@@ -32,13 +32,13 @@ def test_changes_are_counted_in_memories(ada: Agent) -> None:
     assert held.call("protect_memory", id=numbers[11])["ok"], "a protection is no change"
 
 
-@pytest.mark.parametrize("tool", ["delete_memory", "update_memory", "consolidate_memories"])
+@pytest.mark.parametrize("tool", ["demote_memory", "update_memory", "consolidate_memories"])
 def test_an_edit_beyond_the_changes_ends_the_session(ada: Agent, tool: str) -> None:
     merge = {"ids_to_merge": [8, 9], "new_content": filler(40)}
-    arguments = {"delete_memory": {"id": 9}, "update_memory": {"id": 9, "content": filler(19)}}.get(tool, merge)
+    arguments = {"demote_memory": {"id": 9}, "update_memory": {"id": 9, "content": filler(19)}}.get(tool, merge)
     fill(ada, 12, 20)
     held = opened(ada, max_changes=1)
-    held.call("delete_memory", id=1)
+    held.call("demote_memory", id=1)
     answer = held.send(tool, arguments)
     assert (answer["code"], answer["session_ended"]) == ("limit", True)
     assert ended(held) == (Outcome.INCOMPLETE, "limit_changes")
@@ -94,11 +94,11 @@ def test_a_call_after_the_time_is_up_ends_the_session(ada: Agent) -> None:
     fill(ada, 12, 20)
     held = opened(ada)
     with time_machine.travel(held.session.opened_at + timedelta(seconds=899)):
-        assert held.call("delete_memory", id=2)["ok"]
+        assert held.call("demote_memory", id=2)["ok"]
     with time_machine.travel(held.session.opened_at + timedelta(seconds=901)):
         with pytest.raises(LimitReached):
             held.knife.begin_step()
-        assert held.call("delete_memory", id=1)["session_ended"]
+        assert held.call("demote_memory", id=1)["session_ended"]
     assert ended(held) == (Outcome.INCOMPLETE, "limit_seconds")
     assert 1 in active(ada)
 
@@ -108,8 +108,8 @@ def test_limits_are_frozen_when_the_session_opens(ada: Agent) -> None:
     held = opened(ada, max_changes=1)
     change(ada, max_changes=100, retention=0.5, target_tokens=1, max_searches=0)
     assert held.call("search_memories", query="tea")["ok"]
-    assert held.call("delete_memory", id=1)["ok"]
-    assert (held.call("delete_memory", id=2)["code"], held.row.floor_tokens) == ("limit", 180)
+    assert held.call("demote_memory", id=1)["ok"]
+    assert (held.call("demote_memory", id=2)["code"], held.row.floor_tokens) == ("limit", 180)
 
 
 def test_promoting_counts_as_a_change(ada: Agent) -> None:
@@ -144,7 +144,7 @@ def test_after_its_end_every_call_is_refused(ada: Agent, outcome: str) -> None:
         held.knife.begin_step()
     with pytest.raises(SessionEnded):
         held.knife.show(0, 1, [])
-    assert Held(held.row, Knife(held.row)).call("delete_memory", id=1)["code"] == "session_ended"
+    assert Held(held.row, Knife(held.row)).call("demote_memory", id=1)["code"] == "session_ended"
 
 
 def test_without_the_lease_a_call_is_refused(ada: Agent) -> None:
@@ -152,4 +152,4 @@ def test_without_the_lease_a_call_is_refused(ada: Agent) -> None:
     held = opened(ada)
     type(held.row).objects.update(lease_token="another worker's")
     with untouched(ada):
-        assert held.call("delete_memory", id=1)["code"] == "session_ended"
+        assert held.call("demote_memory", id=1)["code"] == "session_ended"

@@ -29,7 +29,7 @@ def problem(name: str, arguments: Any, mode: str = Mode.FULL, code: str = "bad_a
 
 def test_the_tools_of_each_mode() -> None:
     full = (
-        "search_memories consolidate_memories update_memory delete_memory protect_memory promote_memory "
+        "search_memories consolidate_memories update_memory delete_memory demote_memory protect_memory promote_memory "
         "decline_refinement complete_refinement"
     )
     assert list(tools.OFFERED[Mode.FULL]) == full.split()
