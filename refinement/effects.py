@@ -51,7 +51,6 @@ class CallContext:
     memories: int = 0
     ends: tuple[str, str, str] | None = None  # outcome, reason, the agent's words
     is_batch_done: bool = False
-    shown_changed: bool = False  # the agent has seen another memory or version
 
     @property
     def actor(self) -> Actor:
@@ -127,6 +126,7 @@ def _consolidate(call: CallContext, wanted: tools.ConsolidateMemories) -> None:
         session=call.session.number,
     )
     new = edited.memories[0]
+    call.session.pending[str(new.number)] = new.version
     call.session.merged += len(sources)
     call.answer = {
         "id": new.number,
@@ -249,7 +249,8 @@ def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[err
     """Refuse memories that the agent may not edit. `reasons` are the errors of additional checks.
 
     The agent must have seen the current version of each memory. Otherwise the edit could overwrite a change that the
-    agent does not know. The write path makes some of these checks again, because it has other callers.
+    agent does not know. What a call finds or creates is seen only in the next reply. The write path makes some of these
+    checks again, because it has other callers.
     """
     operations.refuse(memories, errors.Discarded, errors.Notice, errors.Private)
     switches.require_open(call.agent, (memory.category for memory in memories))
@@ -259,7 +260,8 @@ def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[err
         own = AuditEntry.objects.filter(agent_id=call.agent.pk, session=row.number, actor_kind=ActorKind.AGENT)
         made = own.filter(seq__among=[version for version in stale.values() if version > row.shown_at])
         known = set(made.values_list("seq", flat=True))
-        if unknown := [number for number, version in stale.items() if version not in known]:
+        unknown = [n for n, version in stale.items() if version not in known or str(n) not in row.shown]
+        if unknown:
             raise errors.Stale(unknown)
     operations.refuse(memories, *reasons)
 
@@ -332,21 +334,21 @@ def _require_duplicate(call: CallContext, memory: Memory) -> None:
 
 
 def _show(call: CallContext, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Return memories in the form of ledger records. Discarded and hidden memories are left out. After this, the agent
-    may edit the returned memories."""
+    """Return memories in the form of ledger records. Discarded and hidden memories are left out. From its next reply
+    on, the agent may edit the returned memories."""
     silo, hidden = Silo.for_agent(call.agent), ledger.left_out(call.agent)
     lines = []
     for memory in edits.fetch(call.agent, numbers):
         if not (memory.category in hidden or memory.is_instruction or memory.discarded_at):
             lines.append(ledger.Entry(memory, silo.open(memory)).record())
             if call.session.shown.get(str(memory.number)) != memory.version:
-                call.session.shown[str(memory.number)] = memory.version
-                call.shown_changed = True
+                call.session.pending[str(memory.number)] = memory.version
     return lines
 
 
 def explain(call: CallContext, error: DomainError) -> dict[str, Any]:
     """Additional data for the result of a refused call. If a memory has changed, the data has its current content."""
     if isinstance(error, errors.Stale):
-        return {"present": _show(call, error.numbers[:SHOWN_IN_ERRORS])}
+        present = _show(call, error.numbers[:SHOWN_IN_ERRORS])
+        return {"present": present, "advice": "From your next reply on, you can edit them."}
     return dict(getattr(error, "more", {}))

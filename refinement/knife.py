@@ -71,18 +71,20 @@ class Knife:
         """Count one reply of the model. Raises LimitReached, SessionEnded."""
         with self._locked() as (_, row):
             row.require_time()
+            is_shown = bool(row.pending)
             row.count_step()
-            row.save(update_fields=["steps", "lease_until"])
+            row.save(update_fields=["steps", "lease_until", *(("shown", "pending") if is_shown else ())])
 
-    def call(self, name: str, arguments: Mapping[str, Any] | None) -> Result:
-        """Make one call. If the call is refused, the result says why. Raises no domain error."""
+    def call(self, name: str, arguments: Mapping[str, Any] | None, *, is_last: bool = True) -> Result:
+        """Make one call. If the call is refused, the result says why. If it is the last call of the reply, the result
+        has the session's figures. Raises no domain error."""
         try:
             with self._locked() as (agent, row):
-                return _carry_out(agent, row, name, arguments)
+                return _carry_out(agent, row, name, arguments, with_figures=is_last)
         except cache.Behind as behind:
             with cache.reader(behind.args[0]):  # updates the index
                 pass
-            return self.call(name, arguments)
+            return self.call(name, arguments, is_last=is_last)
         except SessionEnded as ended:
             sessions.close(self._session, Outcome.INCOMPLETE, schedule.MODEL_CHANGED)  # if it is still open
             return Result(ended.code, _refusal(ended) | _ENDED, is_over=True)
@@ -131,7 +133,7 @@ def briefing(agent: Agent, number: int) -> Briefing:
     SessionEnded, MemoryDisabled."""
     plan = _driven(agent, number).plan
     if not plan:  # without a lock, because this takes long for a large silo, and writers must not wait
-        batches = ledger.batches(ledger.read(agent)) or [[]]
+        batches = ledger.batches(ledger.read(agent), agent.context_tokens) or [[]]
         plan = [[entry.memory.number for entry in entries] for entries in batches]
     with edits.locked(agent) as locked:
         row = _driven(locked, number)
@@ -147,9 +149,18 @@ def briefing(agent: Agent, number: int) -> Briefing:
         return Briefing(tuple(messages), tools.schemas(row.mode), batch + 1, len(row.plan))
 
 
-def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | None, *, reply: str = "") -> Result:
+def call(
+    agent: Agent,
+    number: int,
+    tool: str,
+    arguments: Mapping[str, Any] | None,
+    *,
+    reply: str = "",
+    is_last: bool = True,
+) -> Result:
     """Make one call, in one transaction. Consecutive calls with the same `reply` count as one step. More than
-    MAX_CALLS_PER_REPLY such calls end the session. Without `reply`, each call counts as a step.
+    MAX_CALLS_PER_REPLY such calls end the session. Without `reply`, each call counts as a step. If
+    `is_last` is true, the result has the session's figures.
 
     If the call is refused, the result says why. Raises UnknownSession, SessionEnded, MemoryDisabled. MemoryDisabled
     also ends the session.
@@ -160,12 +171,12 @@ def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | No
             if locked.memory_enabled:
                 # A runtime chooses the reply's name, and the name may quote the reply.
                 digest = Silo.for_agent(locked).digest(reply, "reply").hex() if reply else ""
-                return _carry_out(locked, row, tool, arguments, digest)
+                return _carry_out(locked, row, tool, arguments, reply=digest, with_figures=is_last)
             sessions.end(locked, row, Outcome.INCOMPLETE, errors.MemoryDisabled.code)
     except cache.Behind as behind:
         with cache.reader(behind.args[0]):  # updates the index
             pass
-        return call(agent, number, tool, arguments, reply=reply)
+        return call(agent, number, tool, arguments, reply=reply, is_last=is_last)
     raise errors.MemoryDisabled  # outside the transaction, which has ended the session
 
 
@@ -194,12 +205,18 @@ def _driven(agent: Agent, number: int) -> RefinementSession:
 def _show(agent: Agent, row: RefinementSession, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> None:
     row.batch, row.batches = batch, batches
     row.shown = {str(entry.memory.number): entry.memory.version for entry in entries}
-    row.shown_at = agent.audit_seq
-    row.save(update_fields=["batch", "batches", "shown", "shown_at", "lease_until"])
+    row.shown_at, row.pending = agent.audit_seq, {}
+    row.save(update_fields=["batch", "batches", "shown", "shown_at", "pending", "lease_until"])
 
 
 def _carry_out(
-    agent: Agent, row: RefinementSession, name: str, arguments: Mapping[str, Any] | None, reply: str | None = None
+    agent: Agent,
+    row: RefinementSession,
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    *,
+    reply: str | None = None,
+    with_figures: bool,
 ) -> Result:
     """Make one call and save the session's counts. If `reply` is None, the caller has already counted the step.
 
@@ -207,7 +224,8 @@ def _carry_out(
     calls that were refused because of the floor, if no edit succeeded between them.
     """
     started = time.perf_counter()
-    code = "ok"
+    code, name = "ok", tools.plain_name(name)
+    is_shown = reply is not None and bool(row.pending)
     try:
         if reply is not None:
             row.count_step(reply)
@@ -226,13 +244,14 @@ def _carry_out(
     row = call.session
     if call.memories:
         row.floor_refusals = 0
-    _record(call, name, code, started)
+    _record(call, name, code, started, with_shown=is_shown)
     if call.ends is None and row.floor_refusals >= limits.MAX_FLOOR_REFUSALS:
         call.ends = Outcome.INCOMPLETE, "floor", ""
     elif call.ends is None and row.failed_calls > row.max_failed_calls:
         call.ends = Outcome.INCOMPLETE, "limit_failed_calls", ""
     if call.ends is None:
-        return Result(code, {"ok": True} | call.answer | _progress(call), is_batch_done=call.is_batch_done)
+        figures = _progress(call) if with_figures else {}
+        return Result(code, {"ok": True} | call.answer | figures, is_batch_done=call.is_batch_done)
     sessions.end(agent, row, *call.ends)
     answer = call.answer if code != "ok" else {"ok": True, "session": row.outcome, **sessions.figures(row)}
     return Result(code, answer | _ENDED, is_over=True)
@@ -245,14 +264,14 @@ def _refusal(error: DomainError) -> dict[str, Any]:
     return {"ok": False, "code": error.code, "error": str(error)}
 
 
-def _record(call: CallContext, name: str, result: str, started: float) -> None:
+def _record(call: CallContext, name: str, result: str, started: float, *, with_shown: bool) -> None:
     """Save the session's counts and one line of its timeline."""
     row = call.session
     row.tokens_after, row.memories_after = call.agent.core_tokens, call.agent.core_count
     taken = round((time.perf_counter() - started) * 1_000_000)
     row.own_microseconds += taken
     # `shown` is by far the largest of these fields, and most calls do not change it.
-    row.save(update_fields=(*_COUNTED, "shown") if call.shown_changed else _COUNTED)
+    row.save(update_fields=(*_COUNTED, "shown") if with_shown else _COUNTED)
     SessionStep.objects.create(
         session_id=row.pk,
         agent_id=row.agent_id,
@@ -268,12 +287,12 @@ def _record(call: CallContext, name: str, result: str, started: float) -> None:
 _COUNTED = (
     *("summaries", "lost_tokens", "changes", "searches", "failed_calls", "floor_refusals", "merged", "updated"),
     *("deleted", "deleted_tokens", "demoted", "protected", "promoted", "tokens_after", "memories_after"),
-    *("own_microseconds", "batch", "steps", "last_reply", "reply_calls", "lease_until"),
+    *("own_microseconds", "batch", "steps", "last_reply", "reply_calls", "pending", "lease_until"),
 )
 
 
 def _progress(call: CallContext) -> dict[str, Any]:
-    """The session's figures. Every result contains these figures until the session ends."""
+    """The session's figures. The last result of each reply contains them."""
     row = call.session
     return {
         "tokens": {"core": row.tokens_after, "target": row.target_tokens, "floor": row.floor_tokens},

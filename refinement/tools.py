@@ -9,25 +9,42 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.alias_generators import to_snake
 from pydantic_core import PydanticCustomError
 
 from memory.policy.validation import MAX_CONTENT
 from refinement.errors import BadCall
-from refinement.llm.base import Tool
+from refinement.llm.base import Tool, json_value
 from refinement.models import Mode
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-_NUMBER = re.compile(r"#?(\d{1,18})\Z")
+_NUMBER = re.compile(r"#?(\d{1,18})(?:\.0+)?\Z")
+_PREFIX = "functions."  # some models write it before the name of a tool
 MAX_ERRORS = 10  # in one message
 
 
 def _number(value: object) -> object:
-    """Turn the texts "12" and "#12" into the number 12. Other values do not change. The argument's type then validates
-    the result."""
+    """Turn 12.0 and the texts "12", "#12" and "12.0" into the number 12. Other values do not change. The argument's
+    type then validates the result."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     match = _NUMBER.match(value.strip()) if isinstance(value, str) else None
     return int(match[1]) if match else value
+
+
+def _list(value: object) -> object:
+    """Turn the text "[1, 2]" into a list. Other values do not change."""
+    return json_value(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
 
 
 def _storable(text: str) -> str:
@@ -44,7 +61,13 @@ def _filled(text: str) -> str:
 
 Storable = Annotated[str, AfterValidator(_storable)]
 Filled = Annotated[Storable, AfterValidator(_filled)]
-Number = Annotated[int, BeforeValidator(_number), Field(ge=1, lt=2**63, strict=True)]
+Number = Annotated[
+    int,
+    WithJsonSchema({"type": "integer", "minimum": 1}),
+    BeforeValidator(_number),
+    Field(ge=1, lt=2**63, strict=True),
+]
+Numbers = Annotated[list[Number], BeforeValidator(_list), Field(min_length=2, max_length=1_000)]
 Text = Annotated[Filled, Field(min_length=1, max_length=MAX_CONTENT)]
 Dropping = Annotated[
     list[Annotated[Storable, Field(max_length=500)]],
@@ -57,6 +80,20 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_harmless_extras(cls, arguments: Any) -> Any:
+        """Leave out a `reason` that the tool does not have, and optional arguments that are null."""
+        if not isinstance(arguments, Mapping):
+            return arguments
+        fields = cls.model_fields
+        optional = {name for name, field in fields.items() if not field.is_required()}
+        return {
+            name: value
+            for name, value in arguments.items()
+            if not (value is None and name in optional) and (name in fields or name != "reason")
+        }
+
     def __repr__(self) -> str:
         """The name of the type, without the arguments, because they are content."""
         return f"<{type(self).__name__}>"
@@ -68,10 +105,10 @@ class SearchMemories(Arguments):
     """Find memories by words, to see what belongs together. Changes nothing."""
 
     query: Storable = Field(max_length=2_000, description='words; "quoted phrases" in order; -word excludes; tag:NAME')
-    since: Storable | None = Field(None, description="earliest origin date, ISO 8601")
-    until: Storable | None = Field(None, description="latest origin date, ISO 8601")
+    since: Storable = Field("", description="earliest origin date, ISO 8601")
+    until: Storable = Field("", description="latest origin date, ISO 8601")
     kind: Literal["core", "journal", "beneath"] | None = None
-    limit: int = Field(10, ge=1, le=50)
+    limit: Annotated[int, Field(ge=1, le=50), BeforeValidator(_number)] = 10
 
 
 class ConsolidateMemories(Arguments):
@@ -80,7 +117,7 @@ class ConsolidateMemories(Arguments):
     identifiers and quotations that are no longer in any core memory, each with the id of its source. Use update_memory
     to add those that should stay."""
 
-    ids_to_merge: list[Number] = Field(min_length=2, max_length=1_000)
+    ids_to_merge: Numbers
     new_content: Text
     dropping: Dropping = []
     category: Storable = Field("", max_length=20, description="required only if the sources have different categories")
@@ -143,6 +180,10 @@ OFFERED: dict[str, dict[str, type[Arguments]]] = {  # by the session's mode
 def schemas(mode: str) -> tuple[Tool, ...]:
     """The tools that a session in this mode offers to the model."""
     return tuple(_schema(name, arguments) for name, arguments in OFFERED[mode].items())
+
+
+def plain_name(name: str) -> str:
+    return name.removeprefix(_PREFIX)
 
 
 def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Arguments:

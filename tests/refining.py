@@ -43,10 +43,12 @@ class Held:
     knife: Knife
 
     def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
-        """Call a tool. Return the result as the model gets it."""
+        """Call a tool, in a reply of its own that is not counted. Return the result as the model gets it."""
         return self.send(tool, arguments)
 
     def send(self, tool: str, arguments: Any) -> dict[str, Any]:
+        row = self.row
+        RefinementSession.objects.filter(pk=row.pk).update(shown=row.shown | row.pending, pending={})
         result: dict[str, Any] = json.loads(self.knife.call(tool, arguments).text)
         return result
 

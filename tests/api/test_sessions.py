@@ -60,6 +60,7 @@ def test_a_session_from_briefing_to_completion(driver: Driver, ada: Agent) -> No
     assert (completed["session_ended"], completed["result"]["outcome"]) == (True, "completed")
     read = driver.read()
     assert (read["outcome"], read["merged"], read["driver"], read["steps"]) == ("completed", 2, "runtime", 2)
+    assert (read["cost"]["price"], read["cost"]["prompt_tokens"]) == (None, 0)
     assert "Merged two." in steps.says(ada, 6).content
     assert problems(ada) == []
 
@@ -97,6 +98,14 @@ def test_calls_of_one_reply_are_one_step_and_its_name_is_not_stored(driver: Driv
     assert driver.read()["steps"] == 5
     stored = RefinementSession.objects.get().last_reply
     assert (len(stored), "name" in stored) == (64, False)
+
+
+def test_only_the_last_result_of_a_reply_has_figures(driver: Driver) -> None:
+    driver.brief()
+    for is_last in (False, True):
+        body = {"arguments": {"query": "tea"}, "reply": "r", "last": is_last}
+        result = driver.runtime.post(f"{driver.path}/tools/search_memories", body).json["result"]
+        assert ("left" in result, "tokens" in result) == (is_last, is_last)
 
 
 def test_too_many_calls_under_one_reply_end_the_session(driver: Driver, ada: Agent, monkeypatch: Any) -> None:
@@ -214,10 +223,10 @@ def test_batches_are_computed_without_a_lock_and_once(driver: Driver, ada: Agent
     """For a large silo this takes long, and a lock would block writers; on SQLite those of every tenant."""
     batches, locked = ledger.batches, []
 
-    def noting(entries: Any) -> Any:
+    def noting(entries: Any, context_tokens: Any) -> Any:
         locked.append(ada.pk in edits._locked_here.get())
         RefinementSession.objects.update(plan=[[2], [1]])  # another request stores its plan first
-        return batches(entries)
+        return batches(entries, context_tokens)
 
     monkeypatch.setattr(ledger, "batches", noting)
     briefing = driver.brief().json

@@ -38,7 +38,15 @@ MERGED = f"{LEDGER[0]['content']} {LEDGER[1]['content']}"
 TIGHTENED = f"{MARKER} keeps the spare key under the blue pot"
 NEW, OLD, NOTICE = 15, 16, 17  # the merged memory, the text before a rewrite, and the session's notice
 DRY_RUN = {"due", "tokens", "target", "budget", "floor", "memories", "constitutional", "duplicates", "batches"}
-DRY_RUN |= {"ledger_tokens", "max_steps", "max_searches", "max_failed_calls", "max_seconds", "max_model_tokens"}
+EXPECTED = {"expected_prompt_tokens", "expected_completion_tokens", "expected_price"}
+DRY_RUN |= EXPECTED | {
+    "ledger_tokens",
+    "max_steps",
+    "max_searches",
+    "max_failed_calls",
+    "max_seconds",
+    "max_model_tokens",
+}
 
 
 GONE = ("beneath", "discarded")
@@ -52,7 +60,7 @@ def assert_figures(report: dict[str, Any]) -> None:
     """`refine --json` has exactly these keys, and the figures of the model `tidy`."""
     texts = {number: row["content"] for number, row in enumerate(LEDGER, 1) if number != 7}
     rest = [text for number, text in texts.items() if number > 4 and number != 6]
-    measured = ("prompt_tokens", "completion_tokens", "model_seconds", "own_seconds")
+    measured = {"prompt_tokens", "completion_tokens", "model_seconds", "own_seconds"} | EXPECTED - {"expected_price"}
     assert all(report[name] >= 0 for name in measured)
     assert report["prompt_tokens"] > 0
     assert {name: value for name, value in report.items() if name not in measured} == {
@@ -74,6 +82,10 @@ def assert_figures(report: dict[str, Any]) -> None:
         "refused": 0,
         "model_calls": 2,
         "cached_tokens": 0,
+        "demoted": 0,
+        "expected_price": None,
+        "price": None,
+        "problem": None,
     }
 
 

@@ -181,7 +181,6 @@ MODELS: dict[str, tuple[Script, str]] = {
     "ten thousand calls that do nothing": ([[PROMOTE] * 10_000], "limit_failed_calls"),
     "does nothing for ever": (PROMOTE, "limit_failed_calls"),
     "never ends": ([Call("search_memories", {"query": "tea"}), PROMOTE] * 16, "limit_steps"),
-    "wants it all gone": ([[Call("demote_memory", {"id": n}) for n in range(1, 11)]], "floor"),
 }
 
 

@@ -12,7 +12,7 @@ from refinement.errors import LimitReached, SessionEnded
 from refinement.knife import Knife
 from refinement.models import Outcome
 from tests.refining import Held, change, fill, filler, notice, opened, protected, refused, untouched
-from tests.steps import active, remember, row
+from tests.steps import active, fresh, remember, row
 
 
 def ended(held: Held) -> tuple[str, str]:
@@ -41,9 +41,10 @@ def test_an_edit_beyond_the_changes_ends_the_session(ada: Agent, tool: str) -> N
     held.call("demote_memory", id=1)
     answer = held.send(tool, arguments)
     assert (answer["code"], answer["session_ended"]) == ("limit", True)
-    assert ended(held) == (Outcome.INCOMPLETE, "limit_changes")
+    assert ended(held) == (Outcome.COMPLETED, "limit_changes"), "it was useful"
     assert len(active(ada)) == 12  # eleven, and the notice
-    assert notice(ada).startswith("Refinement ended early (limit changes). Compressed 12 → 11 ")
+    assert notice(ada).startswith("Refinement completed at a limit (limit changes). Compressed 12 → 11 ")
+    assert fresh(ada).failures_in_a_row == 0
 
 
 def test_five_protections_a_session(ada: Agent) -> None:
@@ -99,7 +100,7 @@ def test_a_call_after_the_time_is_up_ends_the_session(ada: Agent) -> None:
         with pytest.raises(LimitReached):
             held.knife.begin_step()
         assert held.call("demote_memory", id=1)["session_ended"]
-    assert ended(held) == (Outcome.INCOMPLETE, "limit_seconds")
+    assert ended(held) == (Outcome.COMPLETED, "limit_seconds")
     assert 1 in active(ada)
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.database
 LATER = timedelta(hours=1)  # a lease is shorter
 ENDINGS = [
     (Outcome.COMPLETED, "", "Refinement completed."),
-    (Outcome.INCOMPLETE, "limit_steps", "Refinement ended early (limit steps)."),
+    (Outcome.INCOMPLETE, "aborted", "Refinement ended early (aborted)."),
     (Outcome.FAILED, "model_unavailable", "Refinement failed (model unavailable)."),
     (Outcome.ABANDONED, "lease_expired", "Refinement was abandoned (lease expired)."),
 ]

@@ -1,5 +1,7 @@
 """The schemas of the Knife's tools, and the answers to invalid arguments."""
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ MERGE: dict[str, Any] = {"ids_to_merge": [1, 2], "new_content": "x"}
 
 
 def parse(name: str, **arguments: Any) -> Any:
-    return tools.parse(Mode.FULL, name, arguments)
+    return tools.parse(Mode.FULL, tools.plain_name(name), arguments)
 
 
 def problem(name: str, arguments: Any, mode: str = Mode.FULL, code: str = "bad_arguments") -> str:
@@ -48,20 +50,34 @@ def test_a_schema_is_an_object_without_additional_properties(mode: str) -> None:
     assert [tool.name for tool in schemas] == list(tools.OFFERED[mode])
     assert all((tool.schema["type"], tool.schema["additionalProperties"]) == ("object", False) for tool in schemas)
     assert all(tool.description for tool in schemas)
+    assert not re.search(r'"(ge|le|gt|lt)"', json.dumps([tool.schema for tool in schemas])), "it is JSON Schema"
     merges = [tool for tool in schemas if tool.name == "consolidate_memories"]
     assert all(merge.schema["required"] == ["ids_to_merge", "new_content"] for merge in merges)
 
 
 def test_a_number_may_be_written_as_ledgers_and_models_do() -> None:
-    assert {parse("delete_memory", id=number).id for number in (12, "12", "#12", " 12 ", " #12\n", "012")} == {12}
+    numbers = (12, "12", "#12", " 12 ", " #12\n", "012", 12.0, "12.0")
+    assert {parse("delete_memory", id=number).id for number in numbers} == {12}
+
+
+def test_harmless_forms_of_arguments_are_accepted() -> None:
+    merge = parse("functions.consolidate_memories", ids_to_merge='[1, "2", 3.0]', new_content="x", reason=MARK)
+    assert merge.ids_to_merge == [1, 2, 3]
+    search = parse("search_memories", query="tea", since=None, kind=None, limit="5")
+    assert (search.since, search.kind, search.limit) == ("", None, 5)
+    assert parse("demote_memory", id=1, reason="old").reason == "old"
 
 
 STORABLE = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 NO_NUMBERS = st.one_of(
-    st.integers(max_value=0) | st.integers(min_value=2**63) | st.floats() | st.booleans() | st.none(),
+    st.integers(max_value=0)
+    | st.integers(min_value=2**63)
+    | st.floats().filter(lambda n: not n.is_integer())
+    | st.booleans()
+    | st.none(),
     st.lists(st.integers()) | st.dictionaries(STORABLE, st.integers()),
-    STORABLE.filter(lambda text: not text.strip().removeprefix("#").isdecimal()),
-    st.sampled_from(["0", "-1", "#0", "1.0", "1e3", "##1", "1,2", "0x1", "1_000", "1 2", "9" * 30]),
+    STORABLE.filter(lambda text: not re.fullmatch(r"#?\d+(\.0+)?", text.strip())),
+    st.sampled_from(["0", "-1", "#0", "1.5", "1e3", "##1", "1,2", "0x1", "1_000", "1 2", "9" * 30]),
 )
 
 
