@@ -35,7 +35,9 @@ class BudgetForm(LimitsForm):
     last_n = whole_number("number of newest entries that gc keeps in the log of runs; 0 means that max entries applies")
     max_entries = whole_number("how many entries gc keeps if last n is 0; 0 means that gc removes nothing")
     context_tokens = whole_number(
-        "log tokens that gc sends to the model; empty means the whole log", least=1, most=lifecycle.MAX_CONTEXT
+        "the model's context: limits the log that gc sends, and a batch of refinement to half of it; empty: no limit",
+        least=1,
+        most=lifecycle.MAX_CONTEXT,
     )
 
     def clean(self) -> dict[str, Any]:
