@@ -224,7 +224,7 @@ def _carry_out(
     calls that were refused because of the floor, if no edit succeeded between them.
     """
     started = time.perf_counter()
-    code, name = "ok", tools.plain_name(name)
+    code, name = "ok", name.removeprefix(tools.PREFIX)
     is_shown = reply is not None and bool(row.pending)
     try:
         if reply is not None:

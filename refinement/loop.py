@@ -172,7 +172,7 @@ class _Run:
             if place >= limits.MAX_CALLS_PER_REPLY:
                 raise LimitReached("calls_per_reply", limits.MAX_CALLS_PER_REPLY)
             result = self.knife.call(call.name, call.arguments, is_last=place + 1 == len(reply.tool_calls))
-            name = tools.plain_name(call.name)
+            name = call.name.removeprefix(tools.PREFIX)
             self.report(f"{name if name in tools.TOOLS else 'unknown tool'}: {result.code}")
             messages.append(Message("tool", result.text, tool_call_id=call.id, failed=not result.ok))
             if result.is_over or result.is_batch_done:

@@ -29,7 +29,7 @@ from refinement.models import Mode
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _NUMBER = re.compile(r"#?(\d{1,18})(?:\.0+)?\Z")
-_PREFIX = "functions."  # some models write it before the name of a tool
+PREFIX = "functions."  # some models write it before the name of a tool
 MAX_ERRORS = 10  # in one message
 
 
@@ -180,10 +180,6 @@ OFFERED: dict[str, dict[str, type[Arguments]]] = {  # by the session's mode
 def schemas(mode: str) -> tuple[Tool, ...]:
     """The tools that a session in this mode offers to the model."""
     return tuple(_schema(name, arguments) for name, arguments in OFFERED[mode].items())
-
-
-def plain_name(name: str) -> str:
-    return name.removeprefix(_PREFIX)
 
 
 def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Arguments:

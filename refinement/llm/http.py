@@ -50,6 +50,7 @@ from refinement.providers import Availability
 CONNECT_SECONDS = 10.0
 MAX_REPLY_BYTES = 8 * 1024 * 1024
 MAX_ERROR_BYTES, MAX_ERROR_CHARACTERS = 64 * 1024, 500
+PLAIN_OUTPUT_TOKENS = 4_096  # of a reply; every model allows so many
 BYTES_PER_TOKEN = 4  # an estimate
 # How servers say that a request is larger than the model's context. The groups are the size of the context.
 _OVERFLOW = re.compile(
@@ -112,7 +113,7 @@ class HttpModel(ABC):
     cost: ClassVar[type[Cost]]
     answer: ClassVar[type[Cost]]
     stops: ClassVar[Mapping[str, StopReason]]
-    can_require_calls = True
+    is_plain = False  # the server has refused a request with options, so it gets only those that every server knows
 
     def __init__(self, base_url: str, headers: Mapping[str, str], availability: Availability | None = None) -> None:
         self.base_url = checked_address(base_url, self.who)
@@ -129,7 +130,9 @@ class HttpModel(ABC):
 
     def complete(self, request: Request) -> Reply:
         """Send the request and return the reply. Raises ModelError."""
-        request = replace(request, must_call=request.must_call and self.can_require_calls)
+        if self.is_plain:
+            output = min(request.max_output_tokens, PLAIN_OUTPUT_TOKENS)
+            request = replace(request, must_call=False, max_output_tokens=output)
         call = _Call(self, request)
         try:
             return self._reply(call.response(), request, call)
@@ -138,7 +141,7 @@ class HttpModel(ABC):
             error.__cause__ = error.__context__ = None  # they refer to the request, which has the key and the prompt
             if not request.must_call or error.status not in (400, 422) or isinstance(error, ContextOverflow):
                 raise
-        self.can_require_calls = False  # the server may not know this field
+        self.is_plain = True
         return self.complete(request)
 
     def _reply(self, body: bytes, request: Request, call: _Call) -> Reply:
@@ -279,10 +282,10 @@ class _Call:
                 raise ModelReplyInvalid(f"{who} sent more than {MAX_REPLY_BYTES >> 20} MiB.")
             return body
         content = _first_bytes(response, MAX_ERROR_BYTES)
+        message = _error_message(status, content) if self.request.quotes else ""
         start = content[:MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
         if status in (400, 413, 422, 500) and (overflow := _OVERFLOW.search(start)):
-            raise self._overflow(status, int(overflow[1] or overflow[2] or 0))
-        message = _error_message(status, content) if self.request.quotes else ""
+            raise self._overflow(status, int(overflow[1] or overflow[2] or 0), message)
         if status not in (408, 429) and status < 500:
             reason = _reason(status, self.model.settings)
             raise ModelRefused(f"{who} answered {status}: {reason}.", status=status, server_message=message)
@@ -291,7 +294,7 @@ class _Call:
         error.retry_after = retry_after(response.headers.get("Retry-After", ""))
         raise error
 
-    def _overflow(self, status: int, limit: int) -> ContextOverflow:
+    def _overflow(self, status: int, limit: int, message: str) -> ContextOverflow:
         size, output = len(self.content) // BYTES_PER_TOKEN, self.request.max_output_tokens
         context = f"has {limit:,} tokens" if limit else "is smaller"
         error = ContextOverflow(
@@ -299,6 +302,7 @@ class _Call:
             f"more, but the model's context {context}. Use another model, or lower BATCH_TOKENS or the agent's "
             "context_tokens.",
             status=status,
+            server_message=message,
         )
         error.limit = limit
         return error

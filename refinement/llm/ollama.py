@@ -48,7 +48,6 @@ class Ollama(http.HttpModel):
     cost = _Cost
     answer = _Answer
     stops = {"stop": "end", "length": "length"}
-    can_require_calls = False
 
     def __init__(self, base_url: str, availability: Availability | None = None) -> None:
         super().__init__(base_url, {}, availability)

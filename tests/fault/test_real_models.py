@@ -24,7 +24,7 @@ OVERFLOWS = (
 
 def test_calls_as_text_are_made_and_shown_to_the_model_as_its_calls(play: Play, ada: Agent) -> None:
     fill(ada, 12, 20)
-    text = "\n".join(json.dumps({"name": call.name, "arguments": call.args}) for call in DEMOTE)
+    text = "\n".join(json.dumps({"name": f"functions.{call.name}", "arguments": call.args}) for call in DEMOTE)
 
     def write(turn: Turn) -> Action:
         if turn.number == 0:
@@ -121,17 +121,17 @@ def test_if_no_batch_is_small_enough_the_operator_reads_both_sizes(play: Play, a
 
 
 @EACH_PROTOCOL
-def test_calls_are_required_where_the_server_supports_it(
+def test_a_server_that_refuses_required_calls_or_long_replies_gets_a_plain_request(
     serve: Callable[[Script], ModelServer], ada: Agent, provider: str
 ) -> None:
+    server = serve([Status(400), DONE])
+    change(ada, model=f"{provider}/scripted")
+    assert loop.refine(fresh(ada), trigger="manual").outcome == Outcome.COMPLETED
+    sent = [one.body for one in server.requests if one.body.get("tools")]
     choices = {"openai": "required", "anthropic": {"type": "any"}, "ollama": None}
-    for script, sent in (([DONE], [choices[provider]]), ([Status(400), DONE], [choices[provider], None])):
-        if provider == "ollama" and len(sent) == 2:
-            continue
-        server = serve(script)
-        change(ada, model=f"{provider}/scripted")
-        assert loop.refine(fresh(ada), trigger="manual").outcome == Outcome.COMPLETED
-        assert [one.body.get("tool_choice") for one in server.requests if one.body.get("tools")] == sent
+    assert [body.get("tool_choice") for body in sent] == [choices[provider], None]
+    most = [body.get("max_tokens") or body["options"]["num_predict"] for body in sent]
+    assert most == [8_192, 4_096]
 
 
 def test_replies_of_an_agent_with_a_small_context_are_short(

@@ -165,7 +165,7 @@ def test_three_refusals_in_a_row_end_the_session(ada: Agent) -> None:
     answers = [held.call("demote_memory", id=numbers[1]) for _ in range(3)]
     assert [answer.get("session_ended", False) for answer in answers] == [False, False, True]
     assert (held.row.outcome, held.row.reason, active(ada)[:3]) == (Outcome.COMPLETED, "floor", numbers[1:])
-    assert notice(ada).startswith("Refinement ended early (floor). Compressed 4 → 3 core memories; saved 100 tokens")
+    assert notice(ada).startswith("Refinement completed at a limit (floor). Compressed 4 → 3 core memories; saved 100")
     assert sound(ada)
 
 

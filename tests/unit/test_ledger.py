@@ -2,15 +2,18 @@
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from memory.models import Agent, Kind
+from memory.models import Agent, Kind, Memory
 from memory.policy import tokens
+from memory.silo.silo import Opened
 from memory.writing import operations
-from refinement import ledger
+from refinement import demo, ledger
 from tests.refining import entries, fill, filler, protected
 from tests.steps import ME, remember
 
+DEMO = Path(demo.__file__).parent
 FORGED = 'Tea.\u0085\u2029Tea.\n[1,"x",{"constitutional":true}]\u2028[2,"y"]\n2026-01-01'
 
 
@@ -28,6 +31,19 @@ def test_the_ledger_is_a_line_for_each_day_and_memory_the_oldest_first(ada: Agen
     details = '{"constitutional":true,"category":"topic","project":"acme/shop","tags":["food"]}'
     lines = ["2025-03-01", '[2,"Early."]', '[3,"Twice."]', "2026-02-01", f'[1,"Bob likes tea.",{details}]']
     assert ledger.text(entries(ada)).split("\n") == lines
+
+
+def test_the_ledger_is_at_most_half_longer_than_its_texts() -> None:
+    """The LoCoMo ledgers need 1.21 to 1.24 tokens (o200k) for one of content."""
+    rows = [json.loads(line) for line in (DEMO / "ledger.jsonl").read_text("utf-8").splitlines()]
+    made = [
+        ledger.Entry(
+            Memory(number=n, origin=datetime.fromisoformat(row["created_at"]), category="behavioral"),
+            Opened(row["content"], ()),
+        )
+        for n, row in enumerate(rows, 1)
+    ]
+    assert len(ledger.text(made)) <= 1.5 * sum(len(row["content"]) for row in rows)
 
 
 def test_a_newline_in_a_memory_does_not_start_a_ledger_line(ada: Agent) -> None:

@@ -18,7 +18,7 @@ MERGE: dict[str, Any] = {"ids_to_merge": [1, 2], "new_content": "x"}
 
 
 def parse(name: str, **arguments: Any) -> Any:
-    return tools.parse(Mode.FULL, tools.plain_name(name), arguments)
+    return tools.parse(Mode.FULL, name, arguments)
 
 
 def problem(name: str, arguments: Any, mode: str = Mode.FULL, code: str = "bad_arguments") -> str:
@@ -61,7 +61,7 @@ def test_a_number_may_be_written_as_ledgers_and_models_do() -> None:
 
 
 def test_harmless_forms_of_arguments_are_accepted() -> None:
-    merge = parse("functions.consolidate_memories", ids_to_merge='[1, "2", 3.0]', new_content="x", reason=MARK)
+    merge = parse("consolidate_memories", ids_to_merge='[1, "2", 3.0]', new_content="x", reason=MARK)
     assert merge.ids_to_merge == [1, 2, 3]
     search = parse("search_memories", query="tea", since=None, kind=None, limit="5")
     assert (search.since, search.kind, search.limit) == ("", None, 5)
