@@ -149,7 +149,8 @@ class Usage:
     @property
     def charged(self) -> int:
         """The tokens that count for limits and allowances. A cached token counts one tenth."""
-        return self.total - self.cached + -(-self.cached // 10)
+        cached = min(self.cached, self.prompt)
+        return self.total - cached + -(-cached // 10)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

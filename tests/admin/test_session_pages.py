@@ -79,7 +79,7 @@ def test_the_page_shows_the_problem_and_the_expected_and_actual_cost(
     RefinementSession.objects.update(reason="no_tool_call", problem=loop.NO_CALL, model="openai/gpt", **used)
     page = text_of(enter("auditor"), session_page(agents.ada))
     assert f"Reason {loop.NO_CALL}" in page
-    assert re.search(r"Expected cost 2,\d+ prompt tokens, 80 completion tokens; 0.00\d\d ", page)
+    assert re.search(r"Expected cost 2,\d+ prompt tokens, 170 completion tokens; 0.00\d\d ", page)
     assert "Price 2.5800" in page
 
 

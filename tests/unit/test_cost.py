@@ -16,9 +16,9 @@ from tests.steps import fresh
 
 def test_the_estimate_grows_with_the_ledger_and_the_edits_that_the_target_needs(settings: Any) -> None:
     usages = [cost.expected("openai/x", 8_000, 300, target, None) for target in (8_000, 5_000, 2_000)]
-    assert usages == [Usage(11_700, 0, 80), Usage(104_010, 0, 5_440), Usage(240_540, 0, 10_800)]
+    assert usages == [Usage(11_700, 0, 170), Usage(128_130, 0, 11_560), Usage(337_020, 0, 22_950)]
     assert cost.expected("builtin/dedupe", 8_000, 300, 1, None) == Usage()
-    assert cost.expected("openai/x", 8_000, 300, 8_000, 4_600) == Usage(19_200, 0, 320), "four batches"
+    assert cost.expected("openai/x", 8_000, 300, 8_000, 4_600) == Usage(19_200, 0, 680), "four batches"
 
 
 def test_the_dry_run_shows_the_price_if_the_operator_has_set_one(ada: Agent, settings: Any) -> None:
@@ -28,7 +28,11 @@ def test_the_dry_run_shows_the_price_if_the_operator_has_set_one(ada: Agent, set
     settings.MODEL_PRICES = {"openai/*": (2.0, 0.5, 8.0)}
     figures = preview(fresh(ada))
     shown = [figures[f"expected_{what}"] for what in ("prompt_tokens", "completion_tokens", "price")]
-    assert shown == [3_540, 80, 0.0077]
+    assert shown == [3_540, 170, 0.0084]
+
+
+def test_a_server_that_reports_too_many_cached_tokens_does_not_lower_the_sum() -> None:
+    assert (Usage(10, 10, 2).charged, Usage(10, 99, 2).charged, Usage(10, 0, 2).charged) == (3, 3, 12)
 
 
 def test_prices_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
