@@ -17,7 +17,7 @@ from memory.policy import switches
 from memory.policy.categories import UNREFINED
 from memory.recording import usage
 from memory.silo.silo import Opened, Silo
-from refinement import similarity
+from refinement import dates, similarity
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,7 +51,7 @@ class Entry:
             record["superseded_by"] = memory.superseded_by
         if self.recalled:
             record["recalled"] = self.recalled
-        return record | {"content": self.opened.content}
+        return record | dates.ledger_fields(memory, self.opened.content) | {"content": self.opened.content}
 
 
 def one_line(record: dict[str, object]) -> str:

@@ -20,4 +20,9 @@ class Migration(migrations.Migration):
             name='demoted',
             field=models.PositiveBigIntegerField(db_default=0, default=0),
         ),
+        migrations.AddField(
+            model_name='refinementsession',
+            name='left_out',
+            field=models.PositiveBigIntegerField(db_default=0, default=0, help_text='details that merges left out of core'),
+        ),
     ]

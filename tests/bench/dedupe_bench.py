@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from refinement.dates import Text
 from refinement.losses import missing
 from refinement.similarity import clusters, near_groups
 from tests.bench.figures import Figure
@@ -55,8 +56,8 @@ def specifics_kept(texts: list[str], groups: list[tuple[tuple[int, ...], int]]) 
     lost = found = 0
     for members, fullest in groups:
         for text in (texts[i] for i in members):
-            found += len(missing({0: text}, "", "english"))
-            lost += len(missing({0: text}, texts[fullest], "english"))
+            found += len(missing({0: Text(text, None)}, "", "english"))
+            lost += len(missing({0: Text(text, None)}, texts[fullest], "english"))
     return found - lost, found
 
 

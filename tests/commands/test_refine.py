@@ -71,6 +71,8 @@ def assert_figures(report: dict[str, Any]) -> None:
         "deleted": 1,
         "protected": 1,
         "promoted": 0,
+        "demoted": 0,
+        "left_out": 0,
         "refused": 0,
         "model_calls": 2,
         "cached_tokens": 0,

@@ -1,13 +1,16 @@
 """The report of what a merge or a rewrite leaves out."""
 
+from datetime import date
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory.models import Agent, Kind
-from refinement.losses import Specific, missing
+from refinement.dates import Text, still_relative
+from refinement.losses import RELATIVE, Specific, ignored, missing
 from tests.growth import growth
-from tests.refining import Held, fill, opened, protected
+from tests.refining import Held, fill, notice, opened, protected, refused
 from tests.steps import remember, says
 
 # A source, the kind of the passage that the result leaves out, the passage, and another way to write it.
@@ -27,8 +30,42 @@ KINDS = [
 ]
 
 
+# Honest merges: the sources with their days, and the new text. Nothing of them is lost.
+HONEST = [
+    (
+        {"2024-03-07": "Priya signed the lease last Friday.", "2024-04-02": "The lease of Priya costs 1,250 euros."},
+        "Priya's lease (signed on 2024-03-01) costs 1250 euros.",
+    ),
+    (
+        {"2024-03-07": "Tom ran two marathons last year.", "2024-05-20": "Tom wants to run a marathon next month."},
+        "Tom ran 2 marathons in 2023; on 2024-05-20 he wanted to run another in June 2024.",
+    ),
+    (
+        {"2024-03-07": "The stove was repaired last week.", "2024-08-11": "They bought a new stove two weeks ago."},
+        "The stove was repaired in the week before 7 March 2024. A new one was bought in the week of 2024-07-22.",
+    ),
+]
+# Sources, the new text, and the number of the ignored source.
+IGNORED = [
+    (["Olga paints boats with her sister.", "The printer is jammed every morning."], "Olga paints with her.", [1]),
+    (
+        ["Olga paints boats with her sister.", "The printer is jammed every morning."],
+        "Olga paints with her; the printer jams.",
+        [],
+    ),
+    (["Olga paints boats with her sister.", "The tea is hot."], "Olga paints boats with her sister.", []),
+    (["Olga paints boats with her sister.", "Der Drucker ist jeden Morgen verstopft."], "Olga paints with her.", []),
+    (["Olga malt mit der Schwester.", "Der Drucker ist jeden Morgen verstopft."], "Olga malt mit der Schwester.", [1]),
+    (["Olga paints boats with her sister.", "プリンターは毎朝止まります。"], "Olga paints boats with her sister.", []),
+]
+
+
+def dated(sources: dict[str, str]) -> dict[int, Text]:
+    return {number: Text(text, date.fromisoformat(day)) for number, (day, text) in enumerate(sources.items())}
+
+
 def losses(source: str, result: str, language: str) -> list[Specific]:
-    return [one for _, one in missing({0: source}, result, language)]
+    return [one for _, one in missing({0: Text(source, None)}, result, language)]
 
 
 @pytest.mark.parametrize(("source", "kind", "text", "other"), KINDS)
@@ -47,6 +84,26 @@ def test_each_kind_is_reported_unless_it_is_written_differently(source: str, kin
 )
 def test_a_similar_passage_does_not_replace_a_lost_one(source: str, result: str, text: str) -> None:
     assert [one.text for one in losses(source, result, "english")] == [text]
+
+
+@pytest.mark.parametrize(("sources", "result"), HONEST)
+def test_an_honest_merge_loses_nothing(sources: dict[str, str], result: str) -> None:
+    assert missing(dated(sources), result, "english") == []
+    assert (still_relative(dated(sources), result), ignored(dated(sources), result, "english")) == ([], [])
+
+
+def test_a_relative_date_without_its_date_is_lost() -> None:
+    sources = dated({"2024-03-07": "Priya signed the lease last Friday.", "2024-04-02": "She moved in."})
+    for result in ("Priya signed the lease and moved in.", "Priya signed the lease on 2024-03-08 and moved in."):
+        [(number, one)] = missing(sources, result, "english")
+        assert (number, one.kind, one.text) == (0, RELATIVE, "last Friday")
+
+
+@pytest.mark.parametrize(("texts", "result", "expected"), IGNORED)
+def test_a_source_without_a_content_word_in_the_result_is_ignored(
+    texts: list[str], result: str, expected: list[int]
+) -> None:
+    assert ignored({number: Text(text, None) for number, text in enumerate(texts)}, result, "german") == expected
 
 
 def test_common_words_at_the_start_of_a_sentence_are_not_names() -> None:
@@ -81,6 +138,15 @@ def test_a_merge_names_lost_passages_and_their_sources(ada: Agent) -> None:
     ]
     content = "At the hall (250 seats) the plumber met Katarina."
     assert held.call("update_memory", id=answer["id"], content=content)["ok"]
+    assert held.call("complete_refinement", summary="Done.")["left_out"] == held.row.left_out == 2
+    assert "Details left out of core memory: 2." in notice(ada)
+
+
+def test_a_merge_that_ignores_a_source_is_refused(ada: Agent) -> None:
+    held = opened_with(ada, "The hall is closed in winter.", "The plumber comes on Mondays.")
+    merge = {"ids_to_merge": [9, 10], "new_content": "The hall is closed in winter."}
+    answer = refused(held, "source_ignored", "consolidate_memories", merge)
+    assert answer["error"].startswith("Nothing of memory 10 is in the new text. Include it, leave it out of")
 
 
 def test_a_rewrite_that_loses_nothing_names_nothing(ada: Agent) -> None:
