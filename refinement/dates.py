@@ -65,12 +65,18 @@ def ledger_fields(memory: Memory, content: str) -> dict[str, object]:
 def still_relative(sources: Mapping[int, Text], result: str) -> list[dict[str, Any]]:
     """The relative dates that a result still has from its sources, each with the number of its source and the date that
     it means there."""
+    kept = expressions(result)
     return [
         {"id": number, "text": words, "date": day}
         for number, source in sources.items()
         for words, day in source.relative_dates.items()
-        if words.casefold() in result.casefold() and day.split()[-1] not in result
+        if words.casefold() in kept and day.split()[-1] not in result
     ]
+
+
+def expressions(text: str) -> set[str]:
+    """The relative dates of a text, in lower case."""
+    return {each[0].casefold() for each in _RELATIVE.finditer(text)}
 
 
 def _latest(memory: Memory) -> date | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from memory.search.words import LANGUAGES, nfkc, split, stemmer, stop_words
-from refinement.dates import NUMBERS, Text
+from refinement.dates import NUMBERS, Text, expressions
 
 RELATIVE = "relative date"
 LEAST_WORDS = 3  # a source with fewer content words can be left out
@@ -59,13 +59,13 @@ def missing(sources: Mapping[int, Text], result: str, language: str) -> list[tup
     must be in the result unchanged, except for upper and lower case.
     """
     result, found = nfkc(result), []
-    text, terms = result.casefold(), _terms(result, language)
+    text, terms, relative = result.casefold(), _terms(result, language), expressions(result)
     for number, source in sources.items():
         plain = nfkc(source.content)
         for words, day in source.relative_dates.items():
             plain = plain.replace(words, " ")
             days = (day.split()[-1], f"{source.origin:%Y-%m-%d}")
-            if words.casefold() not in text and not any(_terms(each, language) <= terms for each in days):
+            if words.casefold() not in relative and not any(_terms(each, language) <= terms for each in days):
                 found.append((number, Specific(RELATIVE, words)))
         for one in dict.fromkeys(_specifics(plain, language)):
             if one.kind in ("date", "number", "name"):

@@ -261,7 +261,7 @@ def notice(session: RefinementSession, words: str) -> str:
         f"exact duplicates removed {session.duplicates_removed:,}."
     )
     if session.left_out:
-        counted += f" Details left out of core memory: {session.left_out:,}. Search still finds them."
+        counted += f" Details reported as left out of core memory: {session.left_out:,}. Search still finds them."
     text = f'{counted} In your own words: "{words}"' if words else counted
     return text if len(text) <= MAX_CONTENT else f"{text[: MAX_CONTENT - 1]}…"
 

@@ -23,6 +23,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='refinementsession',
             name='left_out',
-            field=models.PositiveBigIntegerField(db_default=0, default=0, help_text='details that merges left out of core'),
+            field=models.PositiveBigIntegerField(db_default=0, default=0, help_text='details reported as left out of core'),
         ),
     ]

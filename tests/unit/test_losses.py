@@ -139,7 +139,7 @@ def test_a_merge_names_lost_passages_and_their_sources(ada: Agent) -> None:
     content = "At the hall (250 seats) the plumber met Katarina."
     assert held.call("update_memory", id=answer["id"], content=content)["ok"]
     assert held.call("complete_refinement", summary="Done.")["left_out"] == held.row.left_out == 2
-    assert "Details left out of core memory: 2." in notice(ada)
+    assert "Details reported as left out of core memory: 2." in notice(ada)
 
 
 def test_a_merge_that_ignores_a_source_is_refused(ada: Agent) -> None:
