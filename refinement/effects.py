@@ -26,10 +26,10 @@ from memory.search.cache import reader
 from memory.search.selection import Filters
 from memory.silo.silo import Silo
 from memory.writing import counters, edits, operations
-from refinement import ledger, limits, similarity, tools
+from refinement import ledger, limits, losses, similarity, tools
 from refinement import session as sessions
+from refinement.dates import Text, still_relative
 from refinement.errors import BadCall, FloorReached
-from refinement.losses import missing
 from refinement.models import Mode, Outcome, RefinementSession
 
 SHOWN_IN_ERRORS = 10  # memories that one error shows with their current content
@@ -122,7 +122,6 @@ def _consolidate(call: CallContext, wanted: tools.ConsolidateMemories) -> None:
         wanted.new_content,
         call.actor,
         category=wanted.category,
-        dropping=wanted.dropping,
         session=call.session.number,
     )
     new = edited.memories[0]
@@ -141,9 +140,7 @@ def _update(call: CallContext, wanted: tools.UpdateMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     before = memory.tokens
     report = _check_rewrite(call, [memory], wanted.content)
-    edited = operations.revise(
-        call.agent, memory, call.actor, content=wanted.content, dropping=wanted.dropping, session=call.session.number
-    )
+    edited = operations.revise(call.agent, memory, call.actor, content=wanted.content, session=call.session.number)
     if edited.seq is None:
         call.change_nothing(id=wanted.id, unchanged=True)
         return
@@ -267,8 +264,8 @@ def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[err
 
 
 def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> dict[str, Any]:
-    """Check a merge or a rewrite, and count it. Returns the field `left_out` of the call's result: the details that the
-    new content leaves out. Without such details, the field is missing.
+    """Check a merge or a rewrite, and count it. Returns the fields of the call's result that report what the new
+    content leaves out, and which relative dates it has.
 
     The fast checks come first, because the agent's row is locked.
     """
@@ -286,35 +283,48 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
     if equal > sum(bytes(source.digest) == digest for source in sources):
         after = 0
     call.count_changes(len(sources), max(0, before - after))
-    report = _left_out(call, sources, content)
-    return {"left_out": report} if report else {}
+    texts = _texts(call, sources)
+    if len(texts) > 1 and (ignored := losses.ignored(texts, content, call.agent.language)):
+        raise BadCall(
+            f"Nothing of memory {', '.join(map(str, ignored))} is in the new text. Include it, leave it out of "
+            "`ids_to_merge`, or demote it.",
+            "source_ignored",
+        )
+    left_out = _left_out(call, texts, content)
+    call.session.left_out += len(left_out)
+    report = {"left_out": left_out[:LEFT_OUT_SHOWN], "relative_dates": still_relative(texts, content)}
+    return {name: found for name, found in report.items() if found}
 
 
-def _left_out(call: CallContext, sources: list[Memory], content: str) -> list[dict[str, Any]]:
-    """The details that the edit would lose, each with the number of its source memory. A detail is lost if no core
-    memory contains it after the edit."""
+def _texts(call: CallContext, sources: list[Memory]) -> dict[int, Text]:
     silo = Silo.for_agent(call.agent)
-    texts = {memory.number: silo.open(memory).content for memory in sources}
-    if sum(map(len, texts.values())) > MAX_SOURCE_CHARACTERS:
+    texts = {memory.number: Text.of(memory, silo.open(memory).content) for memory in sources}
+    if sum(len(text.content) for text in texts.values()) > MAX_SOURCE_CHARACTERS:
         raise BadCall(
             f"The sources have more than {MAX_SOURCE_CHARACTERS:,} characters in total. Merge fewer memories at once.",
             "too_much",
         )
-    lost = missing(texts, content, call.agent.language)
+    return texts
+
+
+def _left_out(call: CallContext, texts: dict[int, Text], content: str) -> list[dict[str, Any]]:
+    """The details that the edit would lose, each with the number of its source memory. A detail is lost if no core
+    memory contains it after the edit."""
+    lost = losses.missing(texts, content, call.agent.language)[:LEFT_OUT_SEARCHED]
     if not lost:
         return []
-    report = []
     core = Filters(layers=[Layer.CORE], without=ledger.left_out(call.agent))
     until = time.monotonic() + SEARCH_SECONDS
+    report = []
     with reader(call.agent) as index:
-        for number, one in lost[:LEFT_OUT_SEARCHED]:
+        for number, one in lost:
             if time.monotonic() > until:
                 break
             phrase = one.text.replace('"', " ")
-            hits = index.search(f'"{phrase}"', core, limit=len(sources) + 1)
+            hits = index.search(f'"{phrase}"', core, limit=len(texts) + 1) if one.kind != losses.RELATIVE else []
             if all(hit.number in texts for hit in hits):
                 report.append({"id": number, "kind": one.kind, "text": one.text})
-    return report[:LEFT_OUT_SHOWN]
+    return report
 
 
 def _require_duplicate(call: CallContext, memory: Memory) -> None:

@@ -286,7 +286,7 @@ def _record(call: CallContext, name: str, result: str, started: float, *, with_s
 
 _COUNTED = (
     *("summaries", "lost_tokens", "changes", "searches", "failed_calls", "floor_refusals", "merged", "updated"),
-    *("deleted", "deleted_tokens", "demoted", "protected", "promoted", "tokens_after", "memories_after"),
+    *("deleted", "deleted_tokens", "demoted", "protected", "promoted", "left_out", "tokens_after", "memories_after"),
     *("own_microseconds", "batch", "steps", "last_reply", "reply_calls", "pending", "lease_until"),
 )
 

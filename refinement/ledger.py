@@ -20,7 +20,7 @@ from memory.policy import switches, tokens
 from memory.policy.categories import UNREFINED, default_category
 from memory.recording import usage
 from memory.silo.silo import Opened, Silo
-from refinement import similarity
+from refinement import dates, similarity
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,6 +57,7 @@ class Entry:
             "superseded_by": memory.superseded_by,
             "recalled": self.recalled,
         }
+        found |= dates.ledger_fields(memory, self.opened.content)
         return {name: value for name, value in found.items() if value}
 
 

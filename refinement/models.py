@@ -117,6 +117,7 @@ class RefinementSession(models.Model):
     protected = models.PositiveBigIntegerField(default=0)
     demoted = models.PositiveBigIntegerField(default=0, db_default=0)
     promoted = models.PositiveBigIntegerField(default=0)
+    left_out = models.PositiveBigIntegerField(default=0, db_default=0, help_text="details reported as left out of core")
     deleted_tokens = models.PositiveBigIntegerField(default=0, db_default=0, help_text="without doubles")
     model_calls = models.PositiveIntegerField(default=0)
     prompt_tokens = models.PositiveBigIntegerField(default=0)

@@ -255,7 +255,7 @@ def figures(session: RefinementSession) -> dict[str, Any]:
     """The session's figures, for the trail."""
     names: tuple[str, ...] = ("outcome", "reason", "tokens_before", "tokens_after", "memories_before", "memories_after")
     counts: tuple[str, ...] = ("repeated_tokens", "duplicates_removed", "merged", "updated", "deleted")
-    counts += ("demoted", "protected", "promoted")
+    counts += ("demoted", "protected", "promoted", "left_out")
     return {name: getattr(session, name) for name in names + counts}
 
 
@@ -274,6 +274,8 @@ def notice(session: RefinementSession, words: str) -> str:
         f"demoted {session.demoted:,}, promoted {session.promoted:,}; protected {session.protected:,}; "
         f"exact duplicates removed {session.duplicates_removed:,}."
     )
+    if session.left_out:
+        counted += f" Details reported as left out of core memory: {session.left_out:,}. Search still finds them."
     text = f'{counted} In your own words: "{words}"' if words else counted
     return text if len(text) <= MAX_CONTENT else f"{text[: MAX_CONTENT - 1]}…"
 

@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_snake
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from memory.policy.validation import MAX_CONTENT
@@ -69,10 +70,7 @@ Number = Annotated[
 ]
 Numbers = Annotated[list[Number], BeforeValidator(_list), Field(min_length=2, max_length=1_000)]
 Text = Annotated[Filled, Field(min_length=1, max_length=MAX_CONTENT)]
-Dropping = Annotated[
-    list[Annotated[Storable, Field(max_length=500)]],
-    Field(max_length=100, description="what you leave out on purpose; stored in the audit trail"),
-]
+Ignored = SkipJsonSchema[Any]  # an argument of earlier versions
 
 
 class Arguments(BaseModel):
@@ -114,22 +112,23 @@ class SearchMemories(Arguments):
 class ConsolidateMemories(Arguments):
     """Replace two or more core memories with one new core memory. Its sources go beneath: they leave the context and
     the budget, and search still finds them. In `left_out`, the result lists the numbers, dates, names, addresses,
-    identifiers and quotations that are no longer in any core memory, each with the id of its source. Use update_memory
-    to add those that should stay."""
+    identifiers and quotations that are no longer in any core memory, each with the id of its source. In
+    `relative_dates`, it lists dates such as "last Tuesday", which need their own date. Use update_memory to correct the
+    text."""
 
     ids_to_merge: Numbers
     new_content: Text
-    dropping: Dropping = []
+    dropping: Ignored = None
     category: Storable = Field("", max_length=20, description="required only if the sources have different categories")
 
 
 class UpdateMemory(Arguments):
-    """Shorten the text of one core memory. The old text goes beneath. The result has `left_out`, as for
-    consolidate_memories."""
+    """Shorten the text of one core memory. The old text goes beneath. The result has `left_out` and
+    `relative_dates`, as for consolidate_memories."""
 
     id: Number
     content: Text
-    dropping: Dropping = []
+    dropping: Ignored = None
 
 
 class DeleteMemory(Arguments):

@@ -16,7 +16,7 @@ from typing import Any
 from django.utils import timezone
 
 from memory.errors import Invalid
-from memory.models import Agent, Kind
+from memory.models import Agent
 from memory.policy import settings_document, switches
 from memory.policy.categories import COMMON, PRIVATE, SCOPES, UNREFINED
 from memory.policy.projects import seen_from
@@ -232,10 +232,8 @@ def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
 
 
 def _line(read: Read) -> str:
-    """Return the line for a memory in the result. The line of a journal memory begins with the memory's date, as in the
-    agent's context."""
-    day = f"{read.memory.origin:%Y-%m-%d}: " if read.memory.kind == Kind.JOURNAL else ""
-    return f"- {day}{context.indented(replace(read.opened, content=_text(read)))}"
+    """Return the line for a memory in the result, as in the agent's context."""
+    return context.line(read.memory, replace(read.opened, content=_text(read)))
 
 
 def _text(read: Read) -> str:

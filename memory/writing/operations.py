@@ -57,7 +57,6 @@ def revise(
     *,
     content: str | None = None,
     tags: Sequence[str] | None = None,
-    dropping: Sequence[str] = (),
     session: int | None = None,
     expect: Mapping[int, int] | None = None,
     origin: datetime | None = None,
@@ -83,7 +82,6 @@ def revise(
             require_names(set(tags or ()) - set(opened.tags))
         content, tags = opened.content if content is None else content, opened.tags if tags is None else tags
         if (content, tags) != (opened.content, opened.tags):
-            edit.note = "\n".join(dropping)
             if session is not None and opened.content not in content:
                 _keep_beneath(edit, memory, opened, silo)
             edit.rewrite(memory, content, tags, silo)
@@ -189,7 +187,6 @@ def consolidate(
     actor: Actor,
     *,
     category: str = "",
-    dropping: Sequence[str] = (),
     session: int | None = None,
 ) -> Edited:
     """Replace two or more core memories with one new memory. The sources go beneath.
@@ -218,7 +215,6 @@ def consolidate(
         merged = edit.add(Draft(content, category=category, project=first.project, tags=united, **dates), silo)
         for source in sources:
             edit.change(source, beneath_at=edit.at, superseded_by=merged.number)
-        edit.note = "\n".join(dropping)
         return edit.finish()
 
 

@@ -49,7 +49,10 @@ class SessionPage(ScopedAdmin):
             *("tokens_before", "repeated_tokens", "tokens_after"),
             *("budget_tokens", "target_tokens", "breaker_state"),
         ],
-        "Edits": ["duplicates_removed", "merged", "updated", "deleted", "demoted", "protected", "promoted", "changes"],
+        "Edits": [
+            *("duplicates_removed", "merged", "updated", "deleted", "demoted", "protected", "promoted"),
+            *("left_out", "changes"),
+        ],
         "The model": [
             *("model_calls", "prompt_tokens", "cached_tokens", "completion_tokens"),
             *("expected", "price", "model_milliseconds"),

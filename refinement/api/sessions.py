@@ -58,7 +58,7 @@ class SessionOut(serializers.ModelSerializer[RefinementSession]):
             *("lease_until", "budget_tokens", "target_tokens", "floor_tokens", "tokens_before", "tokens_after"),
             *("memories_before", "memories_after", "repeated_tokens", "duplicates_removed", "batch", "batches"),
             *("steps", "max_steps", "changes", "max_changes", "merged", "updated", "deleted"),
-            *("demoted", "protected", "promoted", "problem", "cost"),
+            *("demoted", "protected", "promoted", "left_out", "problem", "cost"),
         )
         read_only_fields = fields
         extra_kwargs = {

@@ -20,4 +20,19 @@ class Migration(migrations.Migration):
             name='demoted',
             field=models.PositiveBigIntegerField(db_default=0, default=0),
         ),
+        migrations.AddField(
+            model_name='refinementsession',
+            name='left_out',
+            field=models.PositiveBigIntegerField(db_default=0, default=0, help_text='details reported as left out of core'),
+        ),
+        migrations.AddField(
+            model_name='refinementsession',
+            name='pending',
+            field=models.JSONField(db_default={}, default=dict),
+        ),
+        migrations.AddField(
+            model_name='refinementsession',
+            name='problem',
+            field=models.CharField(blank=True, db_default='', help_text='why the session ended early, in words, without content', max_length=300),
+        ),
     ]

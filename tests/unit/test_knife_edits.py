@@ -8,7 +8,9 @@ import pytest
 from audit.models import Operation
 from memory.models import Agent, Kind
 from memory.writing import operations
-from tests.refining import change, dropped, fill, filler, notice, opened, protected, sound, untouched
+from refinement.models import Mode
+from refinement.tools import schemas
+from tests.refining import change, fill, filler, notice, opened, protected, sound, untouched
 from tests.steps import ME, active, fresh, last_entry, remember, row, says
 
 EARLY, LATE = datetime(2024, 5, 1, tzinfo=UTC), datetime(2026, 5, 1, tzinfo=UTC)
@@ -59,17 +61,11 @@ def test_a_merge_of_two_categories_takes_the_category_argument(ada: Agent) -> No
     assert row(ada, answer["id"]).category == "technical"
 
 
-def test_facts_that_a_merge_drops_are_sealed_in_its_entry(ada: Agent) -> None:
+def test_dropping_is_accepted_ignored_and_not_offered(ada: Agent) -> None:
     fill(ada, 8, 20)
-    remember(ada, "It costs 40 euros and comes with a long guarantee.", "It comes in green and in a shade of blue.")
-    content = "It comes with a long guarantee, in green and in a shade of blue."
-    arguments = {"ids_to_merge": [9, 10], "new_content": content, "dropping": ["40 euros"]}
-    answer = opened(ada).call("consolidate_memories", **arguments)
-    assert answer["ok"], answer
-    entry = last_entry(ada)
-    assert dropped(ada, entry) == ["40 euros"]
-    assert b"euros" not in bytes(entry.sealed or b"")
-    assert "euros" not in str(entry.detail)
+    assert opened(ada).call("consolidate_memories", **merge(1, 2), dropping=["40 euros", 3])["ok"]
+    assert last_entry(ada).sealed is None
+    assert "dropping" not in str(schemas(Mode.FULL))
 
 
 def test_an_update_rewrites_and_the_same_text_is_no_edit(ada: Agent) -> None:

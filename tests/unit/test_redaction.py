@@ -81,8 +81,8 @@ def past(ada: Agent) -> Agent:
     """Memory 1 was revised, memories 1 and 2 were merged into 5 in a session, 3 stands alone, 4 is a journal entry."""
     remember(ada, "Ann likes tea", "Ann likes it green", "milk", tags=("drinks",))
     remember(ada, "a day", kind="journal")
-    operations.revise(ada, 1, ME, content="Ann likes black tea", dropping=["tea that is not black"])
-    operations.consolidate(ada, [1, 2], "Ann likes tea, black and green", ME, session=SESSION, dropping=["likes"])
+    operations.revise(ada, 1, ME, content="Ann likes black tea")
+    operations.consolidate(ada, [1, 2], "Ann likes tea, black and green", ME, session=SESSION)
     return ada
 
 
@@ -100,11 +100,12 @@ def test_the_body_is_removed_from_the_row_and_from_every_snapshot(past: Agent) -
 
 
 def test_notes_of_its_edits_are_removed(past: Agent) -> None:
-    notes = AuditEntry.objects.filter(agent_id=past.pk, sealed__isnull=False).exclude(seq__lte=2)
-    assert notes.count() == 2
     [other] = remember(past, "sugar")
-    operations.revise(past, other, ME, content="honey", session=SESSION, dropping=["sugar"])
-    assert redact(past, 1).notes == 2
+    operations.demote(past, [5], ME, reason="likes")
+    operations.demote(past, [other], ME, reason="sugar")
+    notes = AuditEntry.objects.filter(agent_id=past.pk, operation="demoted", sealed__isnull=False)
+    assert notes.count() == 2
+    assert redact(past, 1).notes == 1
     assert notes.get().seq == last_entry(past).seq - 2
 
 
@@ -243,7 +244,7 @@ def test_a_merge_that_was_rolled_back_is_listed_unless_it_is_redacted_too(past: 
 
 def test_copies_of_a_merge_and_their_merges_are_listed(past: Agent) -> None:
     [copy] = remember(past, "Ann likes tea, black and green")
-    operations.consolidate(past, [copy, 3], "Ann likes tea and milk", ME, dropping=["colours"])
+    operations.consolidate(past, [copy, 3], "Ann likes tea and milk", ME)
     assert related(past, 2) == {5: "merged", copy: "same words", copy + 1: "merged"}
 
 

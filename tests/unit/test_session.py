@@ -206,7 +206,7 @@ def test_ending_is_one_entry_with_counted_figures_and_no_content(ada: Agent) -> 
     entry = last_entry(ada)
     assert (entry.operation, entry.session, entry.changes) == (Operation.SESSION_CLOSED, 1, 1)
     sizes = {"tokens_before": 160, "tokens_after": 140, "memories_before": 8, "memories_after": 7}
-    edits = {"merged": 0, "updated": 0, "deleted": 0, "demoted": 1, "protected": 0, "promoted": 0}
+    edits = {"merged": 0, "updated": 0, "deleted": 0, "demoted": 1, "protected": 0, "promoted": 0, "left_out": 0}
     end = {"outcome": "completed", "reason": "", "repeated_tokens": 0, "duplicates_removed": 0}
     assert entry.detail == end | sizes | edits
 

@@ -113,13 +113,12 @@ def test_duplicates_counted_under_two_token_counters_agree_with_the_rows(
 def test_a_revision_records_the_row_before_and_after(ada: Agent) -> None:
     remember(ada, "tea with milk", tags=("drink",))
     before, digest = row(ada, 1), bytes(row(ada, 1).digest)
-    edited = operations.revise(ada, 1, ME, content="tea", session=SESSION, dropping=["milk", "with"])
+    edited = operations.revise(ada, 1, ME, content="tea", session=SESSION)
     after = row(ada, 1)
     check_record(ada, edited, "revised", [steps.snapshot(before), None], 1, 2)
     assert (says(ada, 1).content, says(ada, 1).tags, after.tokens, weight(ada)) == ("tea", ("drink",), 1, (1, 1, 4))
     assert (after.origin, after.created_at) == (before.origin, before.created_at)
-    assert note(ada) == "milk\nwith"
-    assert b"milk" not in bytes(last_entry(ada).sealed)
+    assert last_entry(ada).sealed is None
     assert bytes(after.digest) != digest
     operations.revise(ada, 1, ME, tags=["habit", "habit"])
     assert (says(ada, 1).content, says(ada, 1).tags, row(ada, 1).digest) == ("tea", ("habit",), after.digest)
@@ -154,9 +153,9 @@ def pair(ada: Agent) -> list[int]:
 
 def test_a_merge_replaces_its_sources_by_one_memory(ada: Agent, pair: list[int]) -> None:
     before = [steps.snapshot(row(ada, n)) for n in pair]
-    edited = operations.consolidate(ada, pair, "both", ME, session=SESSION, dropping=["42"])
+    edited = operations.consolidate(ada, pair, "both", ME, session=SESSION)
     check_record(ada, edited, "consolidated", [*before, None], 1, 2, 3)
-    assert (active(ada), says(ada, 3).content, note(ada), weight(ada)) == ([3], "both", "42", (1, 1, 10))
+    assert (active(ada), says(ada, 3).content, weight(ada)) == ([3], "both", (1, 1, 10))
     assert [row(ada, n).superseded_by for n in pair] == [3, 3]
     assert {(row(ada, n).beneath_at, row(ada, n).layer) for n in pair} == {(last_entry(ada).at, "beneath")}
     assert (fresh(ada).beneath_count, fresh(ada).beneath_tokens) == (2, sum(row(ada, n).tokens for n in pair))
@@ -373,7 +372,7 @@ def test_an_edit_without_effect_writes_no_entry(ada: Agent, other: int) -> None:
         operations.promote(ada, 1, ME),
         operations.protect(ada, [other], ME, session=SESSION),
         operations.unprotect(ada, [1], PERSON, reason="tidy"),
-        operations.revise(ada, 1, ME, content="tea", tags=[], dropping=["milk"]),
+        operations.revise(ada, 1, ME, content="tea", tags=[]),
         operations.trim(ada, 2, ME),
     ]
     assert [edit.seq for edit in edits] == [None] * len(edits)

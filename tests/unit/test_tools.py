@@ -133,18 +133,13 @@ def test_a_text_that_cannot_be_stored_is_refused(tool: str, field: str, rest: di
 def test_surrogates_and_nul_are_refused_in_every_argument(bad: str) -> None:
     for arguments in ({"query": bad}, {"query": "tea", "since": bad}):
         problem("search_memories", arguments)
-    for arguments in ({"new_content": bad}, {"category": bad}, {"dropping": [bad]}):
+    for arguments in ({"new_content": bad}, {"category": bad}):
         problem("consolidate_memories", MERGE | arguments)
     for arguments in ({"id": bad}, {"id": 1, bad: 1}, {"id": {"a": [{bad: 1}]}}):
         problem("delete_memory", arguments)
     problem("update_memory", {"id": 1, "content": bad})
     problem("decline_refinement", {"reason": bad})
     problem("complete_refinement", {"summary": bad})
-
-
-def test_dropping_is_a_list_of_short_texts() -> None:
-    for dropping in (MARK, [3], [None], ["x" * 501], ["x"] * 101, {MARK: 1}, ["\0"], ["\ud800"]):
-        problem("update_memory", {"id": 1, "content": "x", "dropping": dropping})
 
 
 def test_an_empty_search_is_refused() -> None:

@@ -32,7 +32,7 @@ from tests.tampering import (
 pytestmark = pytest.mark.database
 
 OWNER = Actor.person("owner@acme.test")
-REDACTED, NOTED = (1, 3), [5]  # the redacted memories; the entries that lose their notes
+REDACTED, NOTED = (1, 3), [9]  # the redacted memories; the entries that lose their notes
 BY, LAST = 11, 12  # the entry of the redaction; the last entry
 EMPTIED: dict[str, Any] = {"sealed": b"", "digest": b"", "constitutional": False}
 
