@@ -90,7 +90,7 @@ def test_a_deleted_memory_is_discarded_and_keeps_its_content(ada: Agent) -> None
     assert (answer["saved"], says(ada, 4).content) == (100, content)
     assert row(ada, 4).discarded_at is not None
     assert answer["tokens"] == {"core": 900, "target": 5_000, "floor": 750}
-    assert answer["left"] == {"changes": 99, "tokens_to_cut": 150, "steps": 30, "searches": 20, "failed_calls": 20}
+    assert answer["left"] == {"changes": 99, "tokens_to_cut": 150, "steps": 100, "searches": 20, "failed_calls": 20}
 
 
 def test_completing_ends_the_session_with_counted_figures(ada: Agent) -> None:

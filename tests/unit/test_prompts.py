@@ -56,7 +56,7 @@ def test_the_briefing_shows_the_figures_and_limits_of_the_session(ada: Agent) ->
     assert briefing.startswith("Current core: 1000 tokens in 10 memories; target: 5000; budget: 8000.\n")
     assert "Floor: 750 tokens. This session may cut 250 tokens in all" in briefing
     assert (
-        "100 memories discarded or rewritten, 30 replies, 20 searches, 20 failed calls, 900 seconds, "
+        "100 memories discarded or rewritten, 100 replies, 20 searches, 20 failed calls, 900 seconds, "
         "400000 model tokens, 5 protections." in briefing
     )
     assert "Reason for this session: manual.\nYou are refined every 7 days, when you outgrow" in briefing
