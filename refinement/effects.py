@@ -48,6 +48,7 @@ class CallContext:
     agent: Agent
     session: RefinementSession
     answer: dict[str, Any] = field(default_factory=dict)
+    code: str = "ok"
     memories: int = 0
     ends: tuple[str, str, str] | None = None  # outcome, reason, the agent's words
     is_batch_done: bool = False
