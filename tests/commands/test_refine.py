@@ -69,6 +69,7 @@ def assert_figures(report: dict[str, Any]) -> None:
         "merged": 2,
         "updated": 1,
         "deleted": 1,
+        "demoted": 0,
         "protected": 1,
         "promoted": 0,
         "refused": 0,

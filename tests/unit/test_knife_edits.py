@@ -218,20 +218,3 @@ def test_a_rewrite_keeps_the_old_text_beneath(ada: Agent) -> None:
     held.call("update_memory", id=3, content="short")
     found = held.call("search_memories", query=old, kind="beneath")["found"]
     assert [(each["content"], each.get("superseded_by")) for each in found] == [("short", None), (old, 3)]
-
-
-def test_a_session_deletes_at_most_15_percent_and_30_days_30_percent(ada: Agent) -> None:
-    """Of core memory as it is when the session opens. Deletions from beneath count, too."""
-    change(ada, retention="0.50")
-    numbers, deleted = fill(ada, 40, 20), []
-    for _ in range(3):
-        held = opened(ada)
-        held.call("demote_memory", id=numbers.pop())
-        beneath, *core = numbers.pop(), *numbers[:8]
-        held.call("demote_memory", id=beneath)
-        answers = [held.call("delete_memory", id=number) for number in (beneath, *core)]
-        deleted.append(sum(answer["ok"] for answer in answers))
-        assert {answer["code"] for answer in answers if not answer["ok"]} == {"deleted_too_much"}
-        held.call("complete_refinement", summary="Done.")
-        del numbers[: deleted[-1] - 1]
-    assert deleted == [6, 3, 0]
