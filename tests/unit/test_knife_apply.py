@@ -14,6 +14,8 @@ from refinement.models import Outcome
 from tests.refining import Held, fill, filler, opened, refused, sound, untouched
 from tests.steps import active, remember, row
 
+pytestmark = pytest.mark.database
+
 
 def edit(tool: str, **arguments: Any) -> dict[str, Any]:
     return {"tool": tool, "arguments": arguments}
