@@ -15,10 +15,9 @@ from memory.recording import usage
 from refinement import ledger
 from refinement.llm.base import Reply, Request, tool_calls
 from refinement.models import Outcome, RefinementSession
-from refinement.tools import MAX_EDITS
 
 MIN_AGE = timedelta(days=14)  # of a memory that it demotes
-CALLS_A_REPLY = 50
+EDITS_A_CALL, CALLS_A_REPLY = 25, 50  # few edits, because the agent is locked during a call
 _SUMMARY = (
     "This is builtin/archive, a deterministic program, not a language model. It reads nothing. It demotes the memories "
     "that searches returned least often, and of these the oldest. Search still finds them."
@@ -40,7 +39,7 @@ class Archive:
             session = RefinementSession.objects.get(agent=self._agent, outcome=Outcome.OPEN)
             numbers = [number for number in _chosen(session, tried) if str(number) in session.shown]
         edits = [{"tool": "demote_memory", "arguments": {"id": number}} for number in numbers]
-        parts = [edits[start : start + MAX_EDITS] for start in range(0, len(edits), MAX_EDITS)]
+        parts = [edits[start : start + EDITS_A_CALL] for start in range(0, len(edits), EDITS_A_CALL)]
         wanted = [(None, "apply", {"edits": part}) for part in parts[:CALLS_A_REPLY]]
         finish = (None, "complete_refinement", {"summary": _SUMMARY})
         return Reply(_SUMMARY, tool_calls(wanted or [finish], request), stop="tool_calls", calls=0)
