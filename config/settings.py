@@ -304,7 +304,7 @@ SPECTACULAR_SETTINGS = {
         "AccessStateEnum": "audit.models.ACCESS_STATES",
         "ProposalStateEnum": "audit.models.PROPOSAL_STATES",
         "RemovalStateEnum": "audit.models.REMOVAL_STATES",
-        "MemoryStateEnum": ["active", "discarded"],
+        "LayerEnum": "memory.models.Layer.values",
         "ActorKindEnum": "audit.models.ActorKind.values",
         "AskerKindEnum": ["person", "operator"],
         "MemoryKindEnum": "memory.models.Kind.values",

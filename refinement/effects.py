@@ -48,6 +48,7 @@ class CallContext:
     agent: Agent
     session: RefinementSession
     answer: dict[str, Any] = field(default_factory=dict)
+    code: str = "ok"
     memories: int = 0
     ends: tuple[str, str, str] | None = None  # outcome, reason, the agent's words
     is_batch_done: bool = False
@@ -165,7 +166,7 @@ def _delete(call: CallContext, wanted: tools.DeleteMemory) -> None:
 def _count_deleted(call: CallContext, deleted: int) -> None:
     """Limit what the agent deletes, because search no longer finds it. Raises BadCall."""
     row, since = call.session, timezone.now() - timedelta(days=30)
-    sessions = RefinementSession.objects.filter(agent=call.agent, opened_at__gte=since).exclude(pk=row.pk)
+    sessions = RefinementSession.objects.filter(agent=call.agent, closed_at__gte=since)
     earlier = sessions.aggregate(tokens=Sum("deleted_tokens", default=0))["tokens"]
     whole = row.tokens_before - row.repeated_tokens
     left = min(whole * limits.DELETED_IN_SESSION // 100, whole * limits.DELETED_IN_30_DAYS // 100 - earlier)

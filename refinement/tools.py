@@ -32,6 +32,10 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _NUMBER = re.compile(r"#?(\d{1,18})(?:\.0+)?\Z")
 PREFIX = "functions."  # some models write it before the name of a tool
 MAX_ERRORS = 10  # in one message
+MAX_EDITS = 100  # in one call of `apply`
+EDITING = [  # the tools that `apply` accepts
+    *("consolidate_memories", "update_memory", "delete_memory", "demote_memory", "protect_memory", "promote_memory")
+]
 
 
 def _number(value: object) -> object:
@@ -73,8 +77,8 @@ Text = Annotated[Filled, Field(min_length=1, max_length=MAX_CONTENT)]
 Ignored = SkipJsonSchema[Any]  # an argument of earlier versions
 
 
-class Arguments(BaseModel):
-    """The arguments of a tool. Unknown arguments are refused. The tool of `SearchMemories` is `search_memories`."""
+class _Object(BaseModel):
+    """An object without unknown fields."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -97,6 +101,10 @@ class Arguments(BaseModel):
         return f"<{type(self).__name__}>"
 
     __str__ = __repr__
+
+
+class Arguments(_Object):
+    """The arguments of a tool. Unknown arguments are refused. The tool of `SearchMemories` is `search_memories`."""
 
 
 class SearchMemories(Arguments):
@@ -156,6 +164,28 @@ class PromoteMemory(Arguments):
     id: Number
 
 
+class Edit(_Object):
+    """One edit of `apply`. Its tool and its arguments are checked when it is made."""
+
+    tool: str
+    arguments: Any
+
+
+_FIELDS = {"tool": {"enum": EDITING}, "arguments": {"type": "object"}}
+_EDIT = WithJsonSchema({"type": "object", "properties": _FIELDS, "required": [*_FIELDS]})
+
+
+class Apply(Arguments):
+    """Make several edits in one call, in order. Each edit is a call of another tool, and is checked, made and answered
+    by itself. So an edit that is refused does not stop the others. Together they count as at most one failed call."""
+
+    edits: list[Annotated[Edit, _EDIT]] = Field(
+        min_length=1,
+        max_length=MAX_EDITS,
+        description='for example [{"tool": "demote_memory", "arguments": {"id": 12}}]',
+    )
+
+
 class DeclineRefinement(Arguments):
     """End the session before any edit, because nothing should change now."""
 
@@ -181,10 +211,12 @@ def schemas(mode: str) -> tuple[Tool, ...]:
     return tuple(_schema(name, arguments) for name, arguments in OFFERED[mode].items())
 
 
-def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Arguments:
-    """The checked arguments of a call. Raises BadCall. The message of the error names the wrong arguments, and says
-    what is expected."""
+def parse(mode: str, name: str, arguments: Mapping[str, Any] | None, *, is_edit: bool = False) -> Arguments:
+    """The checked arguments of a call, or of an edit of `apply`. Raises BadCall. The message of the error names the
+    wrong arguments, and says what is expected."""
     tools = OFFERED[mode]
+    if is_edit and name not in EDITING:
+        raise BadCall(f"The `tool` of an edit must be one of: {', '.join(EDITING)}.", "unknown_tool")
     if name not in tools:
         raise BadCall(f"Unknown tool. The tools are: {', '.join(tools)}.", "unknown_tool")
     if arguments is None:

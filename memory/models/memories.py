@@ -181,7 +181,7 @@ class Creation(models.Model):
     request.
 
     `key` is a digest of the header, and `fingerprint` is a digest of the body. Both digests are keyed with the agent's
-    data key.
+    data key. `numbers` has the numbers of memories. For a call in a session, it has the sealed result of the call.
     """
 
     agent = models.ForeignKey(Agent, models.CASCADE, related_name="+")

@@ -9,9 +9,11 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from threading import Lock, RLock, local
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from django.conf import settings
 from django.db import transaction
@@ -40,23 +42,23 @@ class Behind(Exception):
 
 
 class _Edited(local):
-    """The agents that this thread edits in its current transaction. `blocks` maps each agent to the outermost `atomic`
-    block of this transaction."""
+    """The agents that this thread edits in its current transaction. `blocks` maps the outermost `atomic` block of this
+    transaction to these agents, each with the index that only this transaction searches."""
 
     def __init__(self) -> None:
-        self.blocks: dict[int, object] = {}
+        self.blocks: WeakKeyDictionary[object, dict[int, _Held | None]] = WeakKeyDictionary()
 
 
 _edited = _Edited()
 
 
 def note_edit(*, agent: Agent, **_: object) -> None:
-    """Receive the signal `edited`. From now until the end of the current transaction, searches in this transaction do
-    not use the cache for this agent.
+    """Receive the signal `edited`. From now until the end of the current transaction, searches in this transaction
+    use an index of their own for this agent.
 
     The transaction can still be rolled back, so the cached index must not contain the changes of the transaction.
     """
-    _edited.blocks[agent.pk] = _block()
+    _edited.blocks.setdefault(_block(), {}).setdefault(agent.pk, None)
 
 
 def _block() -> object:
@@ -88,10 +90,10 @@ def forget(agent_id: int | None = None) -> None:
             del _held[place]
 
 
-def _is_edited(agent: Agent) -> bool:
-    """Whether the present transaction has edited the agent's memories."""
-    edited_in = _edited.blocks.get(agent.pk)
-    return edited_in is not None and edited_in is _block()
+def _edited_here() -> dict[int, _Held | None]:
+    """Return the agents whose memories the present transaction has edited, with their indexes."""
+    block = _block()
+    return _edited.blocks.get(block, {}) if block else {}
 
 
 MOST_WHILE_LOCKED = 500  # changed memories; 30,000 take half a minute
@@ -99,14 +101,17 @@ MOST_TOKENS = 100_000  # of these memories
 
 
 def _hold(agent: Agent) -> _Held:
-    if _is_edited(agent):
-        return _Held(Index(agent.language))
-    place = agent.pk, bytes(agent.wrapped_key)
+    """Return the agent's index. A transaction that has edited the agent takes it out of the cache until its commit."""
+    edited, place = _edited_here(), (agent.pk, bytes(agent.wrapped_key))
+    if own := edited.get(agent.pk):
+        return own
     with _lock:
-        held = _held.get(place)
-        if held is None:
-            held = _held[place] = _Held(Index(agent.language))
-        _held.move_to_end(place)
+        held = _held.pop(place, None) or _Held(Index(agent.language))
+        if agent.pk in edited:
+            edited[agent.pk] = held
+            transaction.on_commit(partial(_held.setdefault, place, held))
+        else:
+            _held[place] = held
         return held
 
 
@@ -130,7 +135,7 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
     if held.seen and not pending:
         return True
     is_much = pending > MOST_WHILE_LOCKED or tokens > MOST_TOKENS
-    if agent.is_locked and is_much and not _is_edited(agent):
+    if agent.is_locked and is_much and agent.pk not in _edited_here():
         raise Behind(agent)
     silo = Silo.for_agent(agent)
     seen = held.seen

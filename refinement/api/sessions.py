@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Choice, FreeForm, Page, Text
-from memory.api.base.views import AgentView, describe_list, listed, newest_first
+from memory.api.base.views import IDEMPOTENCY_KEY, AgentView, describe_list, listed, newest_first
 from memory.models import DueReason
 from refinement import backlog, cost, knife, undone_sessions
 from refinement import session as sessions
@@ -148,13 +148,16 @@ class Briefing(AgentView):
 
 
 class Call(AgentView):
-    @extend_schema(operation_id="sessions_call", request=CallIn, responses=CallOut)
+    @extend_schema(operation_id="sessions_call", request=CallIn, responses=CallOut, parameters=[IDEMPOTENCY_KEY])
     def post(self, request: Request, number: int, tool: str) -> Response:
-        """Carry out a tool call of the model. A refused call changes no memory, and the response says why."""
+        """Carry out a tool call of the model. A refused call changes no memory, and the response says why.
+
+        `apply` makes up to 100 edits in one call. Each edit is checked, made and answered by itself.
+        """
         payload = self.payload(CallIn)
         arguments = payload["arguments"] if isinstance(payload["arguments"], dict) else None
         reply, is_last = payload["reply"], payload["last"]
-        result = knife.call(self.agent, number, tool, arguments, reply=reply, is_last=is_last)
+        result = knife.call(self.agent, number, tool, arguments, reply=reply, is_last=is_last, kept=self.kept())
         return Response(CallOut(result).data)
 
 

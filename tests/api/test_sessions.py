@@ -1,5 +1,6 @@
 """Sessions that the runtime drives: the same Knife, limits and lease; nothing happens after a session's end."""
 
+import re
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from django.utils import timezone
 
 from memory.agents import rule_changes
 from memory.consent import redaction, requests
-from memory.models import Agent
+from memory.models import Agent, Creation
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import edits
 from refinement import ledger, limits, schedule
@@ -80,7 +81,7 @@ def test_undone_by_names_the_rollback_of_a_session(driver: Driver, ada: Agent) -
 
 def test_tools_have_the_form_of_the_provider(driver: Driver) -> None:
     for form, keys in (("openai", {"type", "function"}), ("anthropic", {"name", "description", "input_schema"})):
-        assert [set(tool) for tool in driver.brief(form).json["tools"]] == [keys] * 9
+        assert [set(tool) for tool in driver.brief(form).json["tools"]] == [keys] * 10
 
 
 def test_an_invalid_call_is_answered_for_the_model(driver: Driver) -> None:
@@ -106,6 +107,29 @@ def test_only_the_last_result_of_a_reply_has_figures(driver: Driver) -> None:
         body = {"arguments": {"query": "tea"}, "reply": "r", "last": is_last}
         result = driver.runtime.post(f"{driver.path}/tools/search_memories", body).json["result"]
         assert ("left" in result, "tokens" in result) == (is_last, is_last)
+
+
+def test_a_repeated_apply_with_the_same_key_gets_the_first_result(runtime: Caller, ada: Agent) -> None:
+    """Also after the session has ended. The stored result is sealed, because it can have content."""
+    steps.remember(ada, "Ann drinks tea.", "Ann drinks green tea.")
+    refining.fill(ada, 20, 20)
+    driver = Driver(runtime)
+    driver.brief()
+    merge = {"ids_to_merge": [1, 2], "new_content": "Somebody drinks green tea."}
+    named = [("demote_memory", {"id": 4}), ("consolidate_memories", merge), ("delete_memory", {"id": 999})]
+    edits = [{"tool": tool, "arguments": arguments} for tool, arguments in named]
+
+    def apply(key: str, edits: list[Any] = edits) -> Answer:
+        return driver.runtime.post(f"{driver.path}/tools/apply", {"arguments": {"edits": edits}}, idempotency_key=key)
+
+    first, seq = apply("k1"), steps.last_entry(ada).seq
+    assert [edit.get("code", "ok") for edit in first.json["result"]["edits"]] == ["ok", "ok", "unknown_memory"]
+    assert [lost["text"] for lost in first.json["result"]["edits"][1]["left_out"]] == ["Ann", "Ann"]
+    assert not {"Ann", "left_out"} & set(re.findall(r"\w+", str(Creation.objects.get().numbers)))
+    assert (apply("k1").json, steps.last_entry(ada).seq) == (first.json, seq)
+    assert apply("k1", edits[:1]).codes == ["idempotency_key_reused"]
+    driver.abort()
+    assert (apply("k1").json, apply("k2").codes) == (first.json, ["session_ended"])
 
 
 def test_too_many_calls_under_one_reply_end_the_session(driver: Driver, ada: Agent, monkeypatch: Any) -> None:

@@ -221,7 +221,7 @@ def problems_after(complete: Operations, originals: dict[int, set[str]]) -> list
     if Memory.objects.exclude(superseded_by=None).active().exists():
         found.append("a merged memory is still active")
     row = RefinementSession.objects.first()
-    edits = [1 for operation, _ in done if operation in ("revised", "discarded")]
+    edits = [1 for operation, _ in done if operation in ("revised", "discarded", "demoted")]
     edits += [len(numbers) - 1 for operation, numbers in done if operation == "consolidated"]
     if row and row.changes != sum(edits):
         found.append("the session counts other edits than the trail")

@@ -200,7 +200,7 @@ def test_tokens_are_estimated_if_the_server_does_not_count_them(play: Play, ada:
 def test_an_error_of_the_model_ends_the_session_early(play: Play, ada: Agent, fault: str) -> None:
     script, reason = MODELS[fault]
     fill(ada, 8, 20)
-    session = play(script)
+    session = play(script, max_steps=30)
     assert ending(session) == (Outcome.INCOMPLETE, reason)
     assert session.tokens_after >= session.floor_tokens
 
@@ -212,7 +212,7 @@ def test_other_limits_hold_if_thousands_of_failed_calls_are_allowed(
     play: Play, ada: Agent, script: Script, reason: str
 ) -> None:
     fill(ada, 8, 20)
-    assert ending(play(script, max_failed_calls=100_000)) == (Outcome.INCOMPLETE, reason)
+    assert ending(play(script, max_failed_calls=100_000, max_steps=30)) == (Outcome.INCOMPLETE, reason)
 
 
 @pytest.mark.parametrize(

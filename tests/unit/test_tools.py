@@ -32,7 +32,7 @@ def problem(name: str, arguments: Any, mode: str = Mode.FULL, code: str = "bad_a
 def test_the_tools_of_each_mode() -> None:
     full = (
         "search_memories consolidate_memories update_memory delete_memory demote_memory protect_memory promote_memory "
-        "decline_refinement complete_refinement"
+        "apply decline_refinement complete_refinement"
     )
     assert list(tools.OFFERED[Mode.FULL]) == full.split()
     dedupe_only = ["search_memories", "delete_memory", "protect_memory", "complete_refinement"]
@@ -98,7 +98,7 @@ def test_missing_arguments_are_named(tool: str) -> None:
 
 @pytest.mark.parametrize("tool", tools.TOOLS)
 def test_an_unknown_argument_is_refused_without_its_name(tool: str) -> None:
-    good = {"id": 1, "ids_to_merge": [1, 2]}
+    good = {"id": 1, "ids_to_merge": [1, 2], "edits": [{"tool": "x", "arguments": {}}]}
     known = {name: good.get(name, "x") for name, field in tools.TOOLS[tool].model_fields.items() if field.is_required()}
     tools.parse(Mode.FULL, tool, known)
     assert "an unknown argument (known: " in problem(tool, known | {MARK: 1})

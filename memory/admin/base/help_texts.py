@@ -4,8 +4,8 @@ from refinement.limits import DEFAULTS, MAX_FLOOR_REFUSALS, MIN_DEFAULT_CHANGES
 
 LIMITS = {  # the limits of a session: a description of each, and its default
     "max_changes": (
-        "how many memories a session may discard or rewrite",
-        f"{MIN_DEFAULT_CHANGES}, or half of the core memories if that is more",
+        "how many memories a session may discard, demote, promote or rewrite",
+        f"{MIN_DEFAULT_CHANGES}, or the number of core memories if that is more",
     ),
     "max_steps": ("how many replies of the model a session may have", f"{DEFAULTS['max_steps']:,}"),
     "max_searches": ("how many searches a session may make", f"{DEFAULTS['max_searches']:,}"),

@@ -8,6 +8,7 @@ import json
 import select
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
 from operator import attrgetter
@@ -239,6 +240,30 @@ class View(APIView):
         return dict(shared(form).run_validation(self.request.query_params.dict()))
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The stored result of requests with the same Idempotency-Key. It is stored for a day. `key` and `fingerprint` are
+    keyed digests of the Idempotency-Key and of the request."""
+
+    key: bytes
+    fingerprint: bytes
+
+    def find(self, agent: Agent) -> list[Any] | None:
+        """Raises KeyReused."""
+        now = timezone.now()
+        before = Creation.objects.filter(agent=agent, key=self.key, at__range=(now - KEPT, now + KEPT)).first()
+        if before is not None and bytes(before.fingerprint) != self.fingerprint:
+            raise KeyReused
+        return None if before is None else list(before.numbers)
+
+    def store(self, agent: Agent, made: list[Any]) -> None:
+        """Store a result in the caller's transaction, and delete old results."""
+        now = timezone.now()
+        # Those of all agents. A wrong clock may have set a later time.
+        Creation.objects.filter(Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT)).delete()
+        Creation.objects.create(agent=agent, key=self.key, fingerprint=self.fingerprint, numbers=made, at=now)
+
+
 class AgentView(View):
     """A view for agents' keys. A key gives access only to its own agent."""
 
@@ -255,40 +280,34 @@ class AgentView(View):
     def once(self, make: Callable[[Agent], list[int]], *, prepare: Callable[[], object] = lambda: None) -> list[int]:
         """Call `make` once for each Idempotency-Key, and return the numbers that `make` returned.
 
-        The numbers are stored for a day, in the transaction of `make`. Keyed digests of the Idempotency-Key and of the
-        body are stored with them. A repeated request gets the stored numbers. `prepare` does slow work before the agent
-        is locked, and only for a first request. Raises KeyReused, Invalid.
+        The numbers are stored in the transaction of `make`. A repeated request gets the stored numbers. `prepare` does
+        slow work before the agent is locked, and only for a first request. Raises KeyReused, Invalid.
         """
-        key = self.request.headers.get("Idempotency-Key", "")
-        if not key:
+        kept = self.kept()
+        if kept is None:
             return make(self.agent)
-        if len(key) > MAX_KEY:
-            raise Invalid("Idempotency-Key", f"is longer than {MAX_KEY} characters")
-        silo = Silo.for_agent(self.agent)
-        digest = silo.digest(key, "idempotency")
-        fingerprint = silo.digest(f"{self.request.path}/{json.dumps(self.request.data, sort_keys=True)}", "request")
-        made = _made_before(self.agent, digest, fingerprint)
+        made = kept.find(self.agent)
         if made is not None:
             self.shows_later = True
             return made
         prepare()
         with edits.locked(self.agent) as row:
-            now = timezone.now()
-            # Those of all agents. A wrong clock may have set a later time.
-            Creation.objects.filter(Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT)).delete()
-            made = _made_before(row, digest, fingerprint)
+            made = kept.find(row)
             if made is None:
                 made = make(row)
-                Creation.objects.create(agent=row, key=digest, fingerprint=fingerprint, numbers=made, at=now)
+                kept.store(row, made)
             return made
 
-
-def _made_before(agent: Agent, digest: bytes, fingerprint: bytes) -> list[int] | None:
-    now = timezone.now()
-    before = Creation.objects.filter(agent=agent, key=digest, at__range=(now - KEPT, now + KEPT)).first()
-    if before is not None and bytes(before.fingerprint) != fingerprint:
-        raise KeyReused
-    return None if before is None else list(before.numbers)
+    def kept(self) -> Kept | None:
+        """The stored result of this request. None if the request has no Idempotency-Key. Raises Invalid."""
+        key = self.request.headers.get("Idempotency-Key", "")
+        if not key:
+            return None
+        if len(key) > MAX_KEY:
+            raise Invalid("Idempotency-Key", f"is longer than {MAX_KEY} characters")
+        silo = Silo.for_agent(self.agent)
+        fingerprint = silo.digest(f"{self.request.path}/{json.dumps(self.request.data, sort_keys=True)}", "request")
+        return Kept(silo.digest(key, "idempotency"), fingerprint)
 
 
 class TenantView(View):
