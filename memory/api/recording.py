@@ -153,9 +153,16 @@ class RetrieveIn(Body):
     )
     max_tokens = Whole(min_value=0, required=False, help_text="maximum tokens of all memories together")
     tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
+    duplicates = Boolean(
+        default=False, help_text="also return merged memories and sources of which another result says the same"
+    )
 
 
 class RecalledOut(FoundOut):
+    excerpt = serializers.BooleanField(
+        help_text="`max_tokens` has no room for the whole memory. `content` has only the part that concerns the "
+        "superseded memories after it"
+    )
     recalled = serializers.IntegerField(help_text="number of retrievals, including this one; 0 if they are not counted")
 
 
@@ -177,7 +184,10 @@ class Retrieve(AgentView):
         """
         payload = self.payload(RetrieveIn)
         found = retrieval.retrieve(self.agent, payload.pop("query"), **payload)
-        results = [found_out(read) | {"recalled": found.times.get(read.memory.number, 0)} for read in found.reads]
+        results = [
+            found_out(read) | {"excerpt": read.is_excerpt, "recalled": found.times.get(read.memory.number, 0)}
+            for read in found.reads
+        ]
         return Response({"results": results, "block": found.block, "tokens": found.tokens, "left_out": found.left_out})
 
 

@@ -17,6 +17,7 @@ K1 = 0.4
 B = 0.3
 RELATIVE_WEIGHT = 0.5
 NEAR_WEIGHT = 0.5
+BENEATH_WEIGHT = 0.95  # tests/bench/survival_bench.py: with 0.9, answers from beneath are found less often
 NEAR_WORDS = 5
 
 # Nearness reorders only this many of the best memories. The number is fixed, so that a larger limit only adds results.
