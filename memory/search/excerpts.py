@@ -14,17 +14,20 @@ _SENTENCES = re.compile(r"(?<=[.;!?。！？])\s+|\n+")
 
 def excerpt(text: str, others: Sequence[str], query: str, language: str) -> str:
     """Return the parts of `text` that say something else about the other texts: for each of them, the sentence that
-    has the most words of it and of the query. A longer sentence is cut. The result is `NOTHING` if there is no such
-    part, or if the other texts say the same."""
-    pieces = [piece for sentence in _SENTENCES.split(text) for piece in _cut(sentence)]
+    has the most words of it and of the query, and the next one if it has such a word, too. A longer sentence is cut.
+    A short text is one part. The result is `NOTHING` if there is no such part, or if the other texts say the same."""
+    is_short = len(text.split()) <= MOST_WORDS
+    pieces = [text] if is_short else [piece for sentence in _SENTENCES.split(text) for piece in _cut(sentence)]
     stem, chosen = stemmer(language), set()
     common = set(map(stem, stop_words(language)))
     words, theirs = ([set(map(stem, split(each))) for each in group] for group in (pieces, others))
     for own in theirs:
         wanted = own.union(map(stem, split(query))) - common
-        best = max(range(len(pieces)), key=lambda place: (len(words[place] & wanted), -place))
-        if len(words[best] & wanted) >= LEAST_SHARED and not words[best] <= own:
-            chosen.add(best)
+        shared = [len(each & wanted) for each in words]
+        best = shared.index(max(shared))
+        if is_short or shared[best] >= LEAST_SHARED:
+            places = [best, best + 1] if any(shared[best + 1 : best + 2]) else [best]
+            chosen |= {place for place in places if not words[place] <= own}
     return f" {NOTHING} ".join(pieces[place] for place in sorted(chosen)) or NOTHING
 
 

@@ -8,7 +8,7 @@ from heapq import nsmallest
 from memory.models import Layer
 from memory.search.holdings import Holdings
 from memory.search.query import Query, parse
-from memory.search.ranking import BENEATH_WEIGHT, RELATIVE_WEIGHT, Ranking, Terms, best_first
+from memory.search.ranking import DEMOTED_WEIGHT, RELATIVE_WEIGHT, SUPERSEDED_WEIGHT, Ranking, Terms, best_first
 from memory.search.selection import EVERYTHING, Filters, readings, select
 from memory.search.words import split, without_tails
 
@@ -107,8 +107,10 @@ class Index(Holdings):
         return [Hit(number, score) for score, number in nsmallest(limit, weighed, key=best_first)]
 
     def _weight(self, number: int, boost: Callable[[datetime], float] | None) -> float:
-        holding = self.by_number[number]
-        return (boost(holding.origin) if boost else 1.0) * (BENEATH_WEIGHT if holding.layer == Layer.BENEATH else 1.0)
+        holding, weight = self.by_number[number], 1.0
+        if holding.layer == Layer.BENEATH:
+            weight = SUPERSEDED_WEIGHT if holding.superseded_by in self.by_number else DEMOTED_WEIGHT
+        return weight * (boost(holding.origin) if boost else 1.0)
 
     def _best(self, ranking: Ranking, query: Query, filters: Filters, wanted: int) -> list[tuple[float, int]]:
         """Return the best allowed memories as pairs (score, number). The result has at least `wanted` memories, unless
