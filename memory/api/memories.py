@@ -90,8 +90,15 @@ class FoundOut(MemoryOut):
     score = serializers.FloatField()
 
 
+SEARCHED_SINCE = (
+    "null if all memories were searched. Otherwise, memories beneath with an earlier origin date were not. Search with "
+    "`since` or `until` to find them"
+)
+
+
 class FoundPageOut(serializers.Serializer[Any]):
     results = FoundOut(many=True)
+    searched_since = serializers.DateTimeField(allow_null=True, help_text=SEARCHED_SINCE)
 
 
 class LineageOut(MemoryOut):
@@ -213,7 +220,7 @@ class Search(AgentView):
         payload = self.payload(SearchIn)
         query, limit = payload.pop("q"), payload.pop("limit")
         found = reading.search(self.agent, query, filters=Filters(**payload), limit=limit)
-        return Response({"results": [found_out(read) for read in found]})
+        return Response({"results": [found_out(read) for read in found], "searched_since": found.searched_since})
 
 
 def found_out(read: Read) -> dict[str, Any]:

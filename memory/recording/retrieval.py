@@ -107,13 +107,15 @@ _SWITCHES = {
 @dataclass(frozen=True, slots=True, repr=False)
 class Retrieved:
     """The memories that were found, best first. `times` maps the number of each memory to how often a search returned
-    it. `left_out` counts the matches that did not fit in `max_tokens`."""
+    it. `left_out` counts the matches that did not fit in `max_tokens`. If `searched_since` is not None, earlier
+    memories beneath were not searched."""
 
     reads: tuple[Read, ...]
     times: Mapping[int, int]
     tokens: int = 0
     left_out: int = 0
     left_out_tokens: int = 0
+    searched_since: datetime | None = None
 
     @property
     def block(self) -> str:
@@ -137,6 +139,8 @@ def retrieve(
     tags: Sequence[str] = (),
     max_tokens: int | None = None,
     duplicates: bool = False,
+    since: datetime | None = None,
+    until: datetime | None = None,
     now: datetime | None = None,
 ) -> Retrieved:
     """Search the memories that the agent sees in a project. Return the best results first, and count each returned
@@ -162,14 +166,17 @@ def retrieve(
         without=left_out(rules) | UNREFINED - {category},
         projects=seen_from(rules, checked_project(project, is_known=True)),
         with_notices=False,
+        since=since,
+        until=until,
     )
     options: Any = {"filters": filters, "limit": most, "boost": _favour(query, now), "repetitions": duplicates}
-    found = reading.search(agent, parsed, **options) if parsed else []
+    found = reading.search(agent, parsed, **options) if parsed else reading.Found()
     reads = found if max_tokens is None else _Filling(found, max_tokens, query, agent.language).reads()
     times = usage.note(agent, [read.memory.number for read in reads], now) if reads else {}
     here = {read.memory.number for read in reads}
     unfit = [_tokens(read) for read in found if read.is_match and read.memory.number not in here]
-    return Retrieved(tuple(reads), times, sum(map(_tokens, reads)), len(unfit), sum(unfit))
+    tokens = sum(map(_tokens, reads))
+    return Retrieved(tuple(reads), times, tokens, len(unfit), sum(unfit), found.searched_since)
 
 
 def recency(origin: datetime, *, now: datetime) -> float:

@@ -1,6 +1,6 @@
 """The search index of one silo's active memories."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import nsmallest
@@ -38,8 +38,20 @@ class Index(Holdings):
     The stems in an index are unencrypted content. So an index is never stored or pickled. The words of a removed
     document do not stay in the index.
 
+    If `searched_since` is not None, the index has no memories beneath with an earlier origin date.
+
     Searches may run concurrently. `extend` and `remove` need exclusive access.
     """
+
+    searched_since: datetime | None = None
+
+    def keep_newest(self, most: int) -> None:
+        """Remove the oldest memories beneath, until the index has at most `most` memories."""
+        if len(self) > most:
+            beneath = [(h.origin, n) for n, h in self.by_number.items() if h.layer == Layer.BENEATH]
+            for origin, number in nsmallest(len(self) - most, beneath):
+                self.remove(number)
+                self.searched_since = max(origin, self.searched_since or origin)
 
     def __reduce__(self) -> str:
         raise TypeError("A search index contains unencrypted content, so it cannot be pickled")
@@ -78,6 +90,12 @@ class Index(Holdings):
         while (number := self.by_number[number].superseded_by or 0) in self.by_number:
             found = number
         return found
+
+    def origins(self, number: int) -> Iterator[int]:
+        """Yield the sources of a memory, their sources, and so on."""
+        for source in self.sources.get(number, ()):
+            yield source
+            yield from self.origins(source)
 
     def matched(self, query: Query) -> set[int]:
         """Return the terms of a query that are used for ranking, without related words."""

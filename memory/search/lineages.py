@@ -43,7 +43,8 @@ def without_repetitions(index: Index, hits: Iterable[Hit], query: Query, filters
     """Leave out hits that repeat another memory of their lineage. Of a memory and its successor, the one with more of
     the query's words per word stays:
 
-    - A memory is left out if one of its sources has more of them. The source brings it back as its successor.
+    - A memory is left out if one of its sources, or of their sources, has more of them. The source brings it back as its
+      successor.
     - A source is replaced by its successor if the successor has at least as many of them, and says the same.
     - Of two sources of one memory, the one that has all words of the other stays.
     """
@@ -58,8 +59,7 @@ def without_repetitions(index: Index, hits: Iterable[Hit], query: Query, filters
         return len(matched.intersection(words(number))) / max(len(index.by_number[number].terms), 1)
 
     def is_dearer(number: int) -> bool:
-        sources = (n for n in index.sources.get(number, ()) if filters.allow(index.by_number[n]))
-        return any(value(source) > value(number) for source in sources)
+        return any(value(n) > value(number) and filters.allow(index.by_number[n]) for n in index.origins(number))
 
     def is_same(number: int, successor: int) -> bool:
         kept = words(number) & words(successor)

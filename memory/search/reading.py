@@ -22,6 +22,12 @@ from memory.writing.operations import refuse
 CANDIDATES = 3  # times the wanted results, because some repeat others
 
 
+class Found(list[Read]):
+    """Results of a search, best first. If `searched_since` is not None, earlier memories beneath were not searched."""
+
+    searched_since: datetime | None = None
+
+
 def one(agent: Agent, number: int) -> Read:
     """Return one memory. Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
     [read] = several(agent, [number])
@@ -76,7 +82,7 @@ def search(
     limit: int = 10,
     boost: Callable[[datetime], float] | None = None,
     repetitions: bool = True,
-) -> list[Read]:
+) -> Found:
     """Return the memories that match a query, best first. Every text is a valid query. Raises MemoryDisabled.
 
     A superseded memory comes after the memory that superseded it. A memory beneath is left out if an active core memory
@@ -87,12 +93,13 @@ def search(
     switches.require_on(agent)
     filters = replace(filters, without=switches.closed(agent) | filters.without)
     parsed = parse(query) if isinstance(query, str) else query
-    with reader(agent) as index:
+    with reader(agent, filters.since, filters.until) as index:
         is_all = repetitions or not index.sources
         hits = lineages.find(index, parsed, filters, boost=boost, limit=limit if is_all else CANDIDATES * limit)
         if not is_all:
             hits = lineages.without_repetitions(index, hits, parsed, filters)
         hits = lineages.with_successors(index, hits, filters, limit)
+        searched_since = index.searched_since
     rows = Memory.objects.of(agent).kept().numbered(hit.number for hit in hits) if hits else ()
     by_number = {memory.number: memory for memory in rows}
     beneath = [memory.digest for memory in by_number.values() if memory.layer == Layer.BENEATH]
@@ -100,8 +107,10 @@ def search(
     equal = set(map(bytes, core.values_list("digest", flat=True)))
     shown = {n: m for n, m in by_number.items() if m.layer != Layer.BENEATH or bytes(m.digest) not in equal}
     silo = Silo.for_agent(agent)
-    return [
+    found = Found(
         Read(shown[hit.number], silo.open(shown[hit.number]), hit.score, hit.successor, hit.is_match)
         for hit in hits
         if hit.number in shown
-    ]
+    )
+    found.searched_since = searched_since
+    return found
