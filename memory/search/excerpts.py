@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from memory.search.words import split, stemmer, stop_words
 
 NOTHING = "…"
-MOST_WORDS = 32  # of the part that concerns one memory
+MOST_WORDS = 20  # of the part that concerns one memory
 LEAST_SHARED = 2  # words, or a third of the part's words: one word is often only a name
 
 _SENTENCES = re.compile(r"(?<=[.;!?。！？])\s+|\n+")
@@ -14,20 +14,22 @@ _SENTENCES = re.compile(r"(?<=[.;!?。！？])\s+|\n+")
 
 def excerpt(text: str, others: Sequence[str], query: str, language: str) -> str:
     """Return the parts of `text` that say something else about the other texts: for each of them, the sentence that
-    has the most words of it and of the query, and the next one if it has a word of the query. A longer sentence is cut.
-    A short text is one part. The result is `NOTHING` if there is no such part, or if the other texts say the same."""
+    has the most words of it and of the query. A longer sentence is cut. A short text is one part.
+
+    The result is `NOTHING` if there is no such part, or if the other texts say the same.
+    """
     is_short = len(text.split()) <= MOST_WORDS
     pieces = [text] if is_short else [piece for sentence in _SENTENCES.split(text) for piece in _cut(sentence)]
     stem, chosen = stemmer(language), set()
     common = set(map(stem, stop_words(language)))
     words, theirs = ([set(map(stem, split(each))) for each in group] for group in (pieces, others))
-    asked = set(map(stem, split(query))) - common
+    asked = set(map(stem, split(query)))
     for own in theirs:
         wanted = (own | asked) - common
         best = max(range(len(words)), key=lambda place: (len(words[place] & wanted), -len(words[place])))
-        if is_short or len(words[best] & wanted) >= min(LEAST_SHARED, len(words[best] - common) / 3):
-            places = [best, best + 1] if any(asked & each for each in words[best + 1 : best + 2]) else [best]
-            chosen |= {place for place in places if not words[place] <= own}
+        is_related = len(words[best] & wanted) >= min(LEAST_SHARED, len(words[best] - common) / 3)
+        if (is_short or is_related) and not words[best] <= own:
+            chosen.add(best)
     return f" {NOTHING} ".join(pieces[place] for place in sorted(chosen)) or NOTHING
 
 

@@ -43,8 +43,8 @@ def without_repetitions(index: Index, hits: Iterable[Hit], query: Query, filters
     """Leave out hits that repeat another memory of their lineage. Of a memory and its successor, the one with more of
     the query's words per word stays:
 
-    - A memory is left out if one of its sources, or of their sources, has more of them. The source brings it back as its
-      successor.
+    - A memory is left out if one of its sources, or of their sources, has more of them. The source brings its successor
+      back.
     - A source is replaced by its successor if the successor has at least as many of them, and says the same.
     - Of two sources of one memory, the one that has all words of the other stays.
     """

@@ -19,7 +19,7 @@ RELATIVE_WEIGHT = 0.5
 NEAR_WEIGHT = 0.5
 # These were chosen with tests/bench/survival_bench.py. A superseded memory comes after its successor in any case. A
 # demoted memory has no successor, so a core memory that matches nearly as well comes first: it may be the correction.
-SUPERSEDED_WEIGHT = 0.95
+SUPERSEDED_WEIGHT = 0.98
 DEMOTED_WEIGHT = 0.8
 NEAR_WORDS = 5
 

@@ -66,7 +66,8 @@ POLICIES: dict[str, Policy] = {each.__name__: each for each in (lossy, gist, sho
 @dataclass
 class Scripted:
     """A model that follows a policy until the core has the session's target. `least` is the number of tokens that it
-    saves in any case. It reads the agent's memories itself, so it does not depend on the form of the ledger."""
+    saves in any case, also from young memories. The model reads the agent's memories itself, so it does not depend on
+    the form of the ledger."""
 
     policy: Policy
     agent: Agent
@@ -84,7 +85,7 @@ class Scripted:
         excess = max(row.tokens_after - row.target_tokens, self.least - (row.tokens_before - row.tokens_after))
         if row.steps > MOST_REPLIES or row.failed_calls > row.max_failed_calls - A_REPLY // 2:
             return
-        old = timezone.now() - YOUNG
+        old = timezone.now() - (timedelta(0) if self.least else YOUNG)
         entries = [
             entry
             for entry in ledger.read(self.agent, list(map(int, row.shown)))
