@@ -7,7 +7,7 @@ from memory.search.words import split, stemmer, stop_words
 
 NOTHING = "…"
 MOST_WORDS = 20  # of the part that concerns one memory
-LEAST_SHARED = 2  # words, or a third of the part's words: one word is often only a name
+LEAST_SHARED = 2  # words, or a quarter of the part's words: one word is often only a name
 
 _SENTENCES = re.compile(r"(?<=[.;!?。！？])\s+|\n+")
 
@@ -27,7 +27,7 @@ def excerpt(text: str, others: Sequence[str], query: str, language: str) -> str:
     for own in theirs:
         wanted = (own | asked) - common
         best = max(range(len(words)), key=lambda place: (len(words[place] & wanted), -len(words[place])))
-        is_related = len(words[best] & wanted) >= min(LEAST_SHARED, len(words[best] - common) / 3)
+        is_related = len(words[best] & wanted) >= min(LEAST_SHARED, len(words[best] - common) / 4)
         if (is_short or is_related) and not words[best] <= own:
             chosen.add(best)
     return f" {NOTHING} ".join(pieces[place] for place in sorted(chosen)) or NOTHING
