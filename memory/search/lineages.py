@@ -28,12 +28,11 @@ def with_successors(index: Index, hits: Iterable[Hit], filters: Filters, limit: 
     correction. If the agent cannot see the successor here, the memory is left out. Return at most `limit` hits."""
     found: dict[int, Hit] = {}
     for hit in hits:
-        successor = index.successor(hit.number)
+        successor, room = index.successor(hit.number), limit - len(found)
         if successor is not None:
-            missing = {successor, hit.number} - found.keys()
-            if not filters.see(index.by_number[successor]) or len(found) + len(missing) > limit:
+            if not filters.see(index.by_number[successor]) or not room:
                 continue
-            found.setdefault(successor, Hit(successor, hit.score, is_match=False))
+            found.setdefault(successor, Hit(successor, hit.score, is_match=room == 1))
         if len(found) < limit:
             found.setdefault(hit.number, Hit(hit.number, hit.score, successor))
     return list(found.values())

@@ -196,6 +196,7 @@ def test_a_source_with_more_of_the_query_comes_after_its_successor(ada: Agent) -
         (3, None, False),
         (1, 3, True),
     ]
+    assert found(ada, "green lemon tea", limit=1, max_tokens=100) == [3]
     assert "- Ann drinks tea and has a cat\n- older: Ann drinks green tea" in retrieve(ada, "green lemon tea").block
 
 
