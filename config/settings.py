@@ -269,6 +269,7 @@ DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "palimpsest@localhost")
 
 # The cache of opened search indexes, in megabytes per process. The least recently used are dropped first.
 SEARCH_CACHE_MB = env.whole("SEARCH_CACHE_MB", 512)
+SEARCH_LAYER_MAX = env.whole("SEARCH_LAYER_MAX", 100_000)  # memories of one index, unless core and journal have more
 
 # The API
 API_BODY_BYTES = env.whole("API_BODY_BYTES", 8_000_000)  # of a JSON body

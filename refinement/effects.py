@@ -21,7 +21,7 @@ from memory import errors
 from memory.models import Agent, Kind, Layer, Memory
 from memory.policy import switches, tokens
 from memory.policy.validation import parse_moment
-from memory.search import reading
+from memory.search import lineages
 from memory.search.cache import reader
 from memory.search.selection import Filters
 from memory.silo.silo import Silo
@@ -105,8 +105,8 @@ def _search(call: CallContext, wanted: tools.SearchMemories) -> None:
     layers = (wanted.kind,) if wanted.kind else ()
     filters = Filters(layers=layers, since=since, until=until, without=ledger.left_out(call.agent))
     with reader(call.agent) as index:
-        found = reading.find(index, wanted.query, filters, limit=wanted.limit)
-        hits = reading.with_successors(index, found, wanted.limit)
+        found = lineages.find(index, wanted.query, filters, limit=wanted.limit)
+        hits = lineages.with_successors(index, found, filters, wanted.limit)
     call.answer = {"found": _show(call, [hit.number for hit in hits])}
 
 

@@ -90,8 +90,15 @@ class FoundOut(MemoryOut):
     score = serializers.FloatField()
 
 
+SEARCHED_SINCE = (
+    "null if all memories were searched. Otherwise, memories beneath with an earlier origin date were not. Search with "
+    "`since` or `until` to find them"
+)
+
+
 class FoundPageOut(serializers.Serializer[Any]):
     results = FoundOut(many=True)
+    searched_since = serializers.DateTimeField(allow_null=True, help_text=SEARCHED_SINCE)
 
 
 class LineageOut(MemoryOut):
@@ -213,12 +220,18 @@ class Search(AgentView):
         payload = self.payload(SearchIn)
         query, limit = payload.pop("q"), payload.pop("limit")
         found = reading.search(self.agent, query, filters=Filters(**payload), limit=limit)
-        return Response({"results": [found_out(read) for read in found]})
+        return Response({"results": [found_out(read) for read in found], "searched_since": found.searched_since})
 
 
 def found_out(read: Read) -> dict[str, Any]:
-    """A result of a search. The successor of a superseded memory is a result, too."""
-    return read.to_dict() | {"superseded": read.memory.superseded_by is not None, "score": read.score}
+    """A result of a search. The successor of a superseded memory is a result, too. It is the present one, although
+    there may be others between them."""
+    successor = read.successor or read.memory.superseded_by
+    return read.to_dict() | {
+        "superseded_by": successor,
+        "superseded": read.successor is not None,
+        "score": read.score,
+    }
 
 
 def _memory(agent: Agent, number: int) -> Response:

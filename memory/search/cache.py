@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from threading import Lock, RLock, local
@@ -20,7 +21,7 @@ from django.db import transaction
 from django.db.models import Count, Sum
 
 from audit.bulk import streamed
-from memory.models import Agent, Memory, Source, layer_of
+from memory.models import Agent, Layer, Memory, Source, layer_of
 from memory.search.holdings import Document
 from memory.search.index import Index
 from memory.search.own_words import own_text
@@ -72,15 +73,33 @@ _lock = Lock()
 
 
 @contextmanager
-def reader(agent: Agent) -> Iterator[Index]:
-    """Yield an agent's index for one search. The index is up to date and locked."""
+def reader(agent: Agent, since: datetime | None = None, until: datetime | None = None) -> Iterator[Index]:
+    """Yield an agent's index for one search. The index is up to date and locked.
+
+    If the index does not have all memories beneath, a search with `since` or `until` gets its own index, with the
+    memories beneath from this period.
+    """
     held = _hold(agent)
     try:
         with held.lock:
             _update(agent, held)
-            yield held.index
+            if held.index.searched_since is None or since is until is None:
+                yield held.index
+                return
+        yield _of_period(agent, since, until)
     finally:
         _limit_size()
+
+
+def _of_period(agent: Agent, since: datetime | None, until: datetime | None) -> Index:
+    period = {"origin__gte": since, "origin__lte": until}
+    beneath = Memory.objects.of(agent).in_layers([Layer.BENEATH])
+    beneath = beneath.filter(**{name: value for name, value in period.items() if value is not None})
+    silo, index = Silo.for_agent(agent), Index(agent.language)
+    for rows in (Memory.objects.of(agent).active(), beneath.order_by("-origin")[: settings.SEARCH_LAYER_MAX]):
+        index.extend(_document(silo, row) for row in rows.values_list(*_COLUMNS, named=True))
+    index.keep_newest(settings.SEARCH_LAYER_MAX)
+    return index
 
 
 def forget(agent_id: int | None = None) -> None:
@@ -147,6 +166,7 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
                 if row.discarded_at is not None:
                     held.index.remove(row.number)
             held.index.extend(_document(silo, row) for row in batch if row.discarded_at is None)
+            held.index.keep_newest(settings.SEARCH_LAYER_MAX)
             seen = batch[-1].version
     # `seen` changes only here. All memories of one edit have the same version, so after an error all are read again.
     held.seen = seen

@@ -3,22 +3,29 @@
 While memory is off, nothing can be read. While a category is off, the memories of this category cannot be read.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from memory.errors import Redacted
 from memory.models import Agent, Kind, Layer, Memory
 from memory.policy import switches
+from memory.search import lineages
 from memory.search.cache import reader
-from memory.search.index import Hit, Index
 from memory.search.query import Query, parse
 from memory.search.selection import Filters
 from memory.silo.silo import Read, Silo
 from memory.time_machine import lineage
 from memory.writing import edits
 from memory.writing.operations import refuse
+
+CANDIDATES = 3  # times the wanted results, because some repeat others
+
+
+class Found(list[Read]):
+    """Results of a search, best first. If `searched_since` is not None, earlier memories beneath were not searched."""
+
+    searched_since: datetime | None = None
 
 
 def one(agent: Agent, number: int) -> Read:
@@ -74,17 +81,25 @@ def search(
     filters: Filters,
     limit: int = 10,
     boost: Callable[[datetime], float] | None = None,
-) -> list[Read]:
+    repetitions: bool = True,
+) -> Found:
     """Return the memories that match a query, best first. Every text is a valid query. Raises MemoryDisabled.
 
-    A memory beneath comes after the active memory that supersedes it. It is left out if an active core memory has the
-    same content. If a quoted phrase matches nothing, its words are searched for. `boost` is a function that takes a
-    memory's origin date and returns a factor for the memory's score.
+    A superseded memory comes after the memory that superseded it. A memory beneath is left out if an active core memory
+    has the same content. If a quoted phrase matches nothing, its words are searched for. `boost` is a function that
+    takes a memory's origin date and returns a factor for the memory's score. Without `repetitions`, a memory that
+    repeats another result of its lineage is left out.
     """
     switches.require_on(agent)
     filters = replace(filters, without=switches.closed(agent) | filters.without)
-    with reader(agent) as index:
-        hits = with_successors(index, find(index, query, filters, boost=boost, limit=limit), limit)
+    parsed = parse(query) if isinstance(query, str) else query
+    with reader(agent, filters.since, filters.until) as index:
+        is_all = repetitions or not index.sources
+        hits = lineages.find(index, parsed, filters, boost=boost, limit=limit if is_all else CANDIDATES * limit)
+        if not is_all:
+            hits = lineages.without_repetitions(index, hits, parsed, filters)
+        hits = lineages.with_successors(index, hits, filters, limit)
+        searched_since = index.searched_since
     rows = Memory.objects.of(agent).kept().numbered(hit.number for hit in hits) if hits else ()
     by_number = {memory.number: memory for memory in rows}
     beneath = [memory.digest for memory in by_number.values() if memory.layer == Layer.BENEATH]
@@ -92,27 +107,10 @@ def search(
     equal = set(map(bytes, core.values_list("digest", flat=True)))
     shown = {n: m for n, m in by_number.items() if m.layer != Layer.BENEATH or bytes(m.digest) not in equal}
     silo = Silo.for_agent(agent)
-    return [Read(shown[hit.number], silo.open(shown[hit.number]), hit.score) for hit in hits if hit.number in shown]
-
-
-def find(index: Index, query: str | Query, filters: Filters, **options: Any) -> list[Hit]:
-    """Search an index. If a quoted phrase matches nothing, search for its words."""
-    parsed = parse(query) if isinstance(query, str) else query
-    hits = index.search(parsed, filters, **options)
-    if not hits and parsed.phrases:
-        parsed = replace(parsed, text=" ".join((parsed.text, *parsed.phrases)), phrases=())
-        hits = index.search(parsed, filters, **options)
-    return hits
-
-
-def with_successors(index: Index, hits: Iterable[Hit], limit: int) -> list[Hit]:
-    """Put the successor of each memory beneath in front of it, so that no corrected fact is read without its
-    correction. Return at most `limit` hits."""
-    found: dict[int, Hit] = {}
-    for hit in hits:
-        successor = index.successor(hit.number)
-        if successor is not None:
-            found.setdefault(successor, Hit(successor, hit.score))
-        if len(found) < limit:
-            found.setdefault(hit.number, hit)
-    return list(found.values())[:limit]
+    found = Found(
+        Read(shown[hit.number], silo.open(shown[hit.number]), hit.score, hit.successor, hit.is_match)
+        for hit in hits
+        if hit.number in shown
+    )
+    found.searched_since = searched_since
+    return found

@@ -42,15 +42,21 @@ class Filters:
     def any(self) -> bool:
         return self != EVERYTHING
 
+    def see(self, holding: Holding) -> bool:
+        """Whether the agent can see a memory here. This depends on its category and project, and not on the search."""
+        return (
+            holding.category not in self.without
+            and (self.projects is None or holding.project in self.projects.get(holding.category, (holding.project,)))
+            and (self.with_notices or not holding.is_notice)
+        )
+
     def allow(self, holding: Holding) -> bool:
         return (
-            self.kind in (None, Kind.JOURNAL if holding.layer == Layer.JOURNAL else Kind.CORE)
+            self.see(holding)
+            and self.kind in (None, Kind.JOURNAL if holding.layer == Layer.JOURNAL else Kind.CORE)
             and (not self.layers or holding.layer in self.layers)
             and self.category in (None, holding.category)
             and self.project in (None, holding.project)
-            and holding.category not in self.without
-            and (self.projects is None or holding.project in self.projects.get(holding.category, (holding.project,)))
-            and (self.with_notices or not holding.is_notice)
             and (self.since is None or holding.origin >= self.since)
             and (self.until is None or holding.origin <= self.until)
             and all(name_key(tag) in holding.tags for tag in self.tags)

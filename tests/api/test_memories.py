@@ -101,7 +101,10 @@ def test_a_search_finds_words_phrases_and_tags(runtime: Caller, ada: Agent) -> N
     found = runtime.post("memories/search", {"q": 'tea -milk "with lemon" tag:drinks'})
     assert (found.status, found.ids, set(found.json["results"][0])) == (200, [3], KEYS | {"score", "superseded"})
     assert runtime.post("memories/search", {"limit": 2}).ids == [1, 2]
-    assert runtime.post("memories/search", {"q": "tea", "tags": ["none"]}).json == {"results": []}
+    assert runtime.post("memories/search", {"q": "tea", "tags": ["none"]}).json == {
+        "results": [],
+        "searched_since": None,
+    }
     for query in ('"', "-", "tag:", '"""', "( AND *", "\\", "%_'; DROP", "NEAR(", "a" * 2_000, "é́ 日本語"):
         assert runtime.post("memories/search", {"q": query}).status == 200, query
 
