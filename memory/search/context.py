@@ -60,8 +60,8 @@ class Context:
 
 
 def line(memory: Memory, opened: Opened, mark: str = "") -> str:
-    """Return the line for a memory. It begins with `mark`, and with the date of a journal memory, or with the first and the last date of
-    a memory that was merged from memories of several days."""
+    """Return the line for a memory. It begins with `mark`, and with the date of a journal memory, or with the first and
+    the last date of a memory that was merged from memories of several days."""
     first, last = memory.origin.date(), (memory.origin_latest or memory.origin).date()
     dates = f"{first} to {last}: " if first != last else f"{first}: " if memory.kind == Kind.JOURNAL else ""
     return f"- {mark}{dates}{indented(opened)}"
