@@ -29,7 +29,7 @@ from tests.bench import places
 from tests.bench import survival_year as year
 from tests.bench.agents import created, fresh
 from tests.bench.figures import Figure, at_least, at_most
-from tests.bench.survival_policies import POLICIES, scripted
+from tests.bench.survival_policies import BUILT_IN, POLICIES, scripted
 
 SEEDS = (1, 2, 3)
 KEPT, ANSWERED = 0.97, 0.75  # of the answers without refinement; of all questions
@@ -67,7 +67,7 @@ def years(ledgers: Sequence[Path], seeds: Sequence[int]) -> Iterator[Figure]:
     count = sum(map(len, asked.values()))
     whole = sum(year.answered(year.live(f"whole{seed}", ledgers, seed, ""), asked[seed]) for seed in seeds)
     yield Figure("year, not refined: answered", whole / count)
-    for policy in (*POLICIES, "dedupe"):
+    for policy in (*POLICIES, *BUILT_IN):
         agents = {seed: year.live(f"{policy}{seed}", ledgers, seed, policy) for seed in seeds}
         answers = sum(year.answered(agents[seed], asked[seed]) for seed in seeds)
         goal = policy in JUDGED

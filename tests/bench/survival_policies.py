@@ -1,6 +1,6 @@
 """Policies for the survival bench, and the scripted model that follows one of them through the Knife's tools.
 
-Every policy but `archive` and `dedupe` loses what memories say: this is their purpose.
+Each of these policies loses what memories say: this is its purpose.
 """
 
 import random
@@ -54,13 +54,8 @@ def nuke(entries: Entries, chance: random.Random) -> Iterator[tuple[int, list[Ca
         yield entry.memory.tokens, [("delete_memory", number), ("demote_memory", number)]
 
 
-def archive(entries: Entries, chance: random.Random) -> Iterator[tuple[int, list[Call]]]:
-    """Demote the memories that are used least, and of these the oldest."""
-    for entry in sorted(entries, key=lambda entry: (entry.recalled, entry.memory.origin, entry.memory.number)):
-        yield entry.memory.tokens, [("demote_memory", {"id": entry.memory.number})]
-
-
-POLICIES: dict[str, Policy] = {each.__name__: each for each in (lossy, gist, shorten, nuke, archive)}
+POLICIES: dict[str, Policy] = {each.__name__: each for each in (lossy, gist, shorten, nuke)}
+BUILT_IN = ("archive", "dedupe")  # these models are programs of the service
 
 
 @dataclass

@@ -19,7 +19,7 @@ from memory.search.words import split, stemmer, stop_words
 from memory.writing import operations
 from refinement import loop
 from tests.bench.agents import created, fresh
-from tests.bench.survival_policies import POLICIES, Scripted, scripted
+from tests.bench.survival_policies import BUILT_IN, POLICIES, Scripted, scripted
 
 WEEKS, TOKENS_A_WEEK, ASKED_A_WEEK = 52, 450, 5
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
@@ -89,7 +89,7 @@ def weeks(ledgers: Sequence[Path], seed: int) -> list[list[Told]]:
 def live(slug: str, ledgers: Sequence[Path], seed: int, policy: str, *, least: int = 0, **settings: Any) -> Agent:
     """The agent after its year. Without a policy, nothing is refined."""
     with time_machine.travel(BEGINNING):
-        agent = created(slug, model="builtin/dedupe" if policy == "dedupe" else "openai/scripted", **settings)
+        agent = created(slug, model=f"builtin/{policy}" if policy in BUILT_IN else "openai/scripted", **settings)
     chance, asked = random.Random(f"{policy} {seed}"), random.Random(seed)
     told: list[Told] = []
     for week, new in enumerate(weeks(ledgers, seed)):
