@@ -68,7 +68,8 @@ def require(agent: Agent, before: Agent | None = None) -> None:
         agent.is_proven = before.is_proven and before.audit_seq == agent.audit_seq and is_signed(agent)
     if agent.is_proven:
         return
-    if agent.get_deferred_fields() or not _is_current(agent):
+    is_signed_now = not agent.get_deferred_fields() and is_signed(agent)
+    if not is_signed_now or agent.audit_seq != next((entry.seq for entry in _last_entry(agent.pk)), 0):
         _read_again(agent)  # it may only be stale
     require_not_shortened(agent, _read_again)
     agent.is_proven = True
@@ -80,11 +81,6 @@ def is_signed(agent: Agent) -> bool:
         secrets = [key.secret for key in keyring().audit if key.id == agent.authority_key_id]
         return any(hmac.compare_digest(_mac(secret, agent), agent.authority_mac) for secret in secrets)
     return False
-
-
-def _is_current(agent: Agent) -> bool:
-    last = next((entry.seq for entry in _last_entry(agent.pk)), 0)
-    return is_signed(agent) and agent.audit_seq == last
 
 
 def _read_again(agent: Agent) -> None:

@@ -54,10 +54,8 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
         earlier = Invitation.objects.filter(tenant=row, address=email)  # SQL may have set `used_at`
         replaced = list(earlier.values_list("prefix", flat=True))
         earlier.filter(used_at=None).delete()
-        prefix, secret = new_prefix(), secrets.token_urlsafe(_SECRET)
-        invitation = Invitation(
-            tenant=row, address=email, role=role, invited_by=by, prefix=prefix, made_at=timezone.now()
-        )
+        prefix, secret, now = new_prefix(), secrets.token_urlsafe(_SECRET), timezone.now()
+        invitation = Invitation(tenant=row, address=email, role=role, invited_by=by, prefix=prefix, made_at=now)
         invitation.mac = macs(_text(invitation, secret))[0]
         invitation.save()
         set_live(row.pk, prefix, removed=replaced)

@@ -21,7 +21,7 @@ TENANT_SETS = (
 class BudgetForm(LimitsForm):
     default_text = "the tenant's limit, or {} if the tenant has no limit"
     budget_tokens = whole_number(
-        "a refinement is due when core memory is larger than this", least=1, initial=8_000, required=True
+        "above this size of core memory, a refinement is due", least=1, initial=8_000, required=True
     )
     target_tokens = whole_number(
         "the size that a refinement tries to reach; cannot be above the budget", least=1, initial=5_000, required=True
@@ -34,9 +34,7 @@ class BudgetForm(LimitsForm):
     )
     last_n = whole_number("number of newest entries that gc keeps in the log of runs; 0 means that max entries applies")
     max_entries = whole_number("how many entries gc keeps if last n is 0; 0 means that gc removes nothing")
-    context_tokens = whole_number(
-        "log tokens that gc sends to the model; empty means the whole log", least=1, most=lifecycle.MAX_CONTEXT
-    )
+    context_tokens = whole_number("log tokens that gc sends a model; empty: all", least=1, most=lifecycle.MAX_CONTEXT)
 
     def clean(self) -> dict[str, Any]:
         """Replace an empty `last_n` or `max_entries` with 0."""
@@ -84,7 +82,7 @@ class ProposalForm(AdminForm):
     )
     steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
     is_steward_only = forms.BooleanField(
-        required=False, label="Only the steward consents", help_text="if this is set, the runtime cannot consent"
+        required=False, label="Only the steward consents", help_text="the runtime cannot consent"
     )
     memory_path = forms.CharField(
         max_length=1_000,

@@ -198,9 +198,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def share(self, agent: Agent) -> str:
         return f"{100 * agent.core_tokens / max(1, agent.budget_tokens):.0f}\N{NO-BREAK SPACE}%"
 
-    @display(
-        description="due", label=dict.fromkeys(DUE_REASONS.values(), "info") | {DUE_REASONS["over_budget"]: "warning"}
-    )
+    @display(description="due", label=dict.fromkeys(DUE_REASONS.values(), "info") | {"over budget": "warning"})
     def due(self, agent: Agent) -> str | None:
         return DUE_REASONS.get(schedule.why(agent))
 

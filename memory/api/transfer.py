@@ -64,12 +64,8 @@ class DoneOut(serializers.Serializer[Any]):
 class ImportedOut(serializers.Serializer[Any]):
     imported = serializers.IntegerField()
     tokens = serializers.IntegerField()
-    constitutional = serializers.IntegerField(
-        help_text="number of memories with the mark constitutional; the mark is not imported"
-    )
-    discarded = serializers.IntegerField(
-        required=False, help_text="only jsonl: number of lines that were left out because their memories were discarded"
-    )
+    constitutional = serializers.IntegerField(help_text="number of marks `constitutional`, which are not imported")
+    discarded = serializers.IntegerField(required=False, help_text="only jsonl: discarded memories that were left out")
     ignored = serializers.ListField(
         child=serializers.CharField(),
         required=False,
@@ -77,9 +73,7 @@ class ImportedOut(serializers.Serializer[Any]):
     )
     left_out = serializers.IntegerField(required=False, help_text="other formats: number of parts that were left out")
     named = LeftOutOut(many=True, required=False, help_text="the first 100 parts that were left out")
-    transformed = DoneOut(
-        many=True, required=False, help_text="other formats: how memories were changed, at most 100 kinds of changes"
-    )
+    transformed = DoneOut(many=True, required=False, help_text="other formats: at most 100 kinds of changes")
 
 
 class JobOut(serializers.Serializer[Any]):
@@ -109,9 +103,8 @@ class ExportView(AgentView):
         query = self.query(ExportQuery)
         write = writer(query["format"], with_discarded=query["discarded"])
         chosen = EXPORTS[query["format"]]
-        response = StreamingHttpResponse(
-            _Begun(self._pieces(write, with_discarded=query["discarded"])), content_type=chosen.media_type
-        )
+        body = _Begun(self._pieces(write, with_discarded=query["discarded"]))
+        response = StreamingHttpResponse(body, content_type=chosen.media_type)
         response["Content-Disposition"] = f'attachment; filename="{self.agent.slug}{chosen.ending}"'
         return response
 

@@ -140,19 +140,16 @@ def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:
         return ""
     rows = _setting_changes(agent)
     by = [row["actor_label"] for row in rows if row["seq"] == entry.seq]
-    if not by or same_address(address, by[0]) or _is_new_steward(agent, rows):
+    if not by or same_address(address, by[0]) or is_new_steward(agent, rows):
         log.warning("code not sent: own act, new steward or altered trail", agent=agent.pk)
         return ""
     return _RECOVERY.format(recovery.steward_code(agent), agent.keys_lifted_at + LAPSES)
 
 
-def is_new_steward(agent: Agent) -> bool:
+def is_new_steward(agent: Agent, rows: list[Any] | None = None) -> bool:
     """Whether a key named the present steward less than 72 hours before the suspension, or later. A stolen key may have
-    named its thief."""
-    return _is_new_steward(agent, _setting_changes(agent))
-
-
-def _is_new_steward(agent: Agent, rows: list[Any]) -> bool:
+    named its thief. `rows` are the agent's changed settings, if they are known."""
+    rows = _setting_changes(agent) if rows is None else rows
     suspended = [row["at"] for row in rows if row["detail"]["changed"].get("keys_suspended")]
     by_key = [row for row in rows if "steward" in row["detail"]["changed"] and row["actor_kind"] == ActorKind.AGENT]
     first = next((row["seq"] for row in by_key if suspended and row["at"] >= suspended[-1] - SETTLED), None)

@@ -265,11 +265,6 @@ def notice(text: str) -> Draft:
     return Draft(text, kind=Kind.JOURNAL, category="behavioral", source=Source.SYSTEM).checked()
 
 
-def reword(edit: Edit, notice: Memory, text: str) -> None:
-    """Change the text of a notice in an edit that the service makes. Raises SiloKeyMissing, SealBroken."""
-    edit.rewrite(notice, checked_content(text), (), Silo.for_agent(edit.agent))
-
-
 def _editable(edit: Edit, refs: MemoryRefs, expect: Mapping[int, int] | None = None) -> list[Memory]:
     """Return the memories if this edit may rewrite or discard them. Otherwise raise an error. Outside sessions, the
     agent has a daily limit."""
@@ -313,9 +308,7 @@ def _merged_category(sources: list[Memory], category: str) -> str:
     if len(categories) == 1:
         return sources[0].category
     if not category:
-        raise errors.Invalid(
-            "category", f"is required, because the sources have different categories: {', '.join(sorted(categories))}"
-        )
+        raise errors.Invalid("category", f"is required, because the sources have {', '.join(sorted(categories))}")
     if scope_of(category) != sources[0].scope or category in UNREFINED:
         raise errors.Invalid(
             "category",

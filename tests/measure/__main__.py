@@ -26,7 +26,7 @@ PATHS = {
     "rollback": "rollback in the admin (POST, view only)",
 }
 GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is one, and the goal
-    LINES: (26_780, 26_700),
+    LINES: (26_700, 26_700),
     CYCLES: (0, 0),
     ENTRIES: (26, 26),
     **{MIGRATIONS.format(app): (None, 1) for app in PACKAGES},  # later issues add ordinary ones
