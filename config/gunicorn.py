@@ -55,7 +55,7 @@ def when_ready(server: Any) -> None:
     for listener in server.LISTENERS:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # Linux passes them on to each connection
             listener.sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", SILENT_SECONDS, 0))
-        sys.stderr.write(f"Palimpsest answers{behind} at {listener}/readyz (Ctrl-C stops). Admin: {listener}/admin/\n")
+        sys.stderr.write(f"Palimpsest answers{behind} at {listener}/readyz (stop: Ctrl-C). Admin: {listener}/admin/\n")
     manage = f"{os.path.relpath(sys.executable)} manage.py"
     sys.stderr.write(f"To create a first agent and its key: {manage} create_agent TENANT/AGENT --model PROVIDER/NAME\n")
     sys.stderr.write(f"To create a first person for the admin: {manage} create_superuser EMAIL\n")
