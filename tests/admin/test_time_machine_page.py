@@ -61,7 +61,7 @@ def test_a_change_after_the_preview_needs_another_preview(past: Agent, client: C
     address, old = time_machine_url(past.pk, "session", 1), past.audit_seq
     steps.remember(past, f"{MARKER} new")
     response = client.post(address, {"head": old})
-    assert (response.status_code, "Repeat the preview" in html(response)) == (200, True)
+    assert (response.status_code, "Preview it again" in html(response)) == (200, True)
     assert not AuditEntry.objects.filter(agent_id=past.pk, operation="rolled_back").exists()
     preview = html(client.post(address, {"head": old, "look": "1"}))
     assert f'name="head" value="{head(past)}"' in preview
