@@ -12,8 +12,7 @@ from audit.models import READS, ActorKind, AuditEntry, Change, Operation
 from memory import errors
 from memory.mail import wording
 from memory.models import Agent, Memory, Source
-from memory.policy.validation import checked_content
-from memory.silo.silo import Silo
+from memory.writing import operations
 from memory.writing.edits import Edit
 
 
@@ -26,7 +25,7 @@ def close(edit: Edit, grant: Request) -> None:
     """Update the notice in the edit that ends a grant. The grant ends even if the key or the notice is missing."""
     with suppress(errors.SiloKeyMissing, errors.SealBroken, errors.UnknownMemory):
         for notice in _of(edit, grant):
-            edit.rewrite(notice, checked_content(_text(grant, _ending(edit, grant))), (), Silo.for_agent(edit.agent))
+            operations.reword(edit, notice, _text(grant, _ending(edit, grant)))
 
 
 def reads(agent: Agent, number: int) -> QuerySet[AuditEntry]:

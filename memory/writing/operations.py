@@ -265,6 +265,11 @@ def notice(text: str) -> Draft:
     return Draft(text, kind=Kind.JOURNAL, category="behavioral", source=Source.SYSTEM).checked()
 
 
+def reword(edit: Edit, notice: Memory, text: str) -> None:
+    """Change the text of a notice in an edit that the service makes. Raises SiloKeyMissing, SealBroken."""
+    edit.rewrite(notice, checked_content(text), (), Silo.for_agent(edit.agent))
+
+
 def _editable(edit: Edit, refs: MemoryRefs, expect: Mapping[int, int] | None = None) -> list[Memory]:
     """Return the memories if this edit may rewrite or discard them. Otherwise raise an error. Outside sessions, the
     agent has a daily limit."""
