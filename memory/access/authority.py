@@ -68,11 +68,17 @@ def require(agent: Agent, before: Agent | None = None) -> None:
         agent.is_proven = before.is_proven and before.audit_seq == agent.audit_seq and is_signed(agent)
     if agent.is_proven:
         return
-    is_signed_now = not agent.get_deferred_fields() and is_signed(agent)
-    if not is_signed_now or agent.audit_seq != next((entry.seq for entry in _last_entry(agent.pk)), 0):
+    last = [entry.seq for entry in _last_entry(agent.pk)]
+    if agent.get_deferred_fields() or not is_signed(agent) or last != [agent.audit_seq]:
         _read_again(agent)  # it may only be stale
     require_not_shortened(agent, _read_again)
     agent.is_proven = True
+
+
+def require_last(agent: Agent) -> None:
+    """Raise AuthorityBroken if the trail has a later entry than the locked row. SQL may have put an older row back."""
+    if [entry.seq for entry in _last_entry(agent.pk)] != [agent.audit_seq]:
+        raise AuthorityBroken(agent.label)
 
 
 def is_signed(agent: Agent) -> bool:

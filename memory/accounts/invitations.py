@@ -158,7 +158,7 @@ def _proven(token: str, *, is_locked: bool = False) -> Invitation:
         raise InvalidLink("This invitation has expired. Ask for a new one.")
     if not may(row.invited_by, Action.STAFF, row.tenant):
         raise InvalidLink("The person who sent this invitation may no longer invite people. Ask for a new invitation.")
-    if prefix not in live_prefixes(row.tenant):  # put back with SQL
+    if row.fingerprint not in live_prefixes(row.tenant):  # put back with SQL
         raise InvalidLink("This link is not valid.")
     return row
 
