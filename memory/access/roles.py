@@ -156,9 +156,8 @@ def sign_roles(tenant: Tenant, roles: Mapping[int, str], live: Iterable[str]) ->
     tenant.save(update_fields=["members_seq", "members_mac", "live_prefixes"])
     signed = {pk: macs(_text(tenant, _values(people[pk], role)))[0] for pk, role in roles.items()}
     rows = [Membership(tenant=tenant, person_id=pk, role=role, mac=signed[pk]) for pk, role in roles.items()]
-    tenant.memberships.bulk_create(
-        rows, update_conflicts=True, unique_fields=["person", "tenant"], update_fields=["role", "mac"]
-    )
+    keys, values = ["person", "tenant"], ["role", "mac"]
+    tenant.memberships.bulk_create(rows, update_conflicts=True, unique_fields=keys, update_fields=values)
 
 
 def problems() -> Iterator[Problem]:

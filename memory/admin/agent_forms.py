@@ -20,9 +20,7 @@ TENANT_SETS = (
 
 class BudgetForm(LimitsForm):
     default_text = "the tenant's limit, or {} if the tenant has no limit"
-    budget_tokens = whole_number(
-        "above this size of core memory, a refinement is due", least=1, initial=8_000, required=True
-    )
+    budget_tokens = whole_number("if core memory is larger, a refinement is due", least=1, initial=8_000, required=True)
     target_tokens = whole_number(
         "the size that a refinement tries to reach; cannot be above the budget", least=1, initial=5_000, required=True
     )

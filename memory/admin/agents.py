@@ -232,10 +232,8 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         if proposal is None:
             return None
         what = "; ".join(wording.proposed(proposal.proposed))
-        return (
-            f"{what}. Until {localize(proposal.decide_until)}, "
-            f"{who_decides(agent, f'proposals/{proposal.number}/accept')} can accept the proposal."
-        )
+        who = who_decides(agent, f"proposals/{proposal.number}/accept")
+        return f"{what}. Until {localize(proposal.decide_until)}, {who} can accept the proposal."
 
     @display(description="stored in")
     def logged_in(self, agent: Agent) -> str:

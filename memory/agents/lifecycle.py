@@ -86,13 +86,13 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
             raise AlreadyExists(f"The agent {agent.label} already exists.") from None
         raise _refused_by_table(agent) from None
     agent.wrapped_key = new_wrapped_key(agent.pk)
-    _set_cadence(agent)
+    set_cadence(agent)
     authority.sign(agent)
     agent.save(update_fields=["wrapped_key", "due_at", *authority.SIGNATURE])
     return agent
 
 
-def _set_cadence(agent: Agent) -> None:
+def set_cadence(agent: Agent) -> None:
     """Set `due_at` to the next scheduled refinement, unless `due_at` was set for another reason."""
     if agent.due_reason != DueReason.WEEKLY:
         return
@@ -277,7 +277,7 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
                 setattr(row, name, value)
             _clean(row, changed)
             if "refine_every" in changed:
-                _set_cadence(row)
+                set_cadence(row)
             if changed.get("vault_path"):
                 _require_unused(row)
             if "vault_path" in changed:  # the new vault starts empty; the files of the old one stay

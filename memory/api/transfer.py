@@ -151,6 +151,7 @@ class Import(AgentView):
         query = self.query(ImportQuery)
         import_jobs.require_none(self.agent)
         body = cast(bytes, request.data or b"")  # without a body the framework gives an empty object
+        self.take_turn()
         require_client(request)
         found = import_jobs.check_small(body, **query)
         require_client(request)

@@ -18,7 +18,7 @@ from memory.access.authentication import prefix_of, require_not_suspended
 from memory.agents import lifecycle, prompts, rule_changes
 from memory.consent import requests
 from memory.mail import letters
-from memory.models import Agent, AgentKey, Creation
+from memory.models import Agent, AgentKey, Creation, DueReason
 from memory.policy import settings_document, switches
 from memory.vault import removing, writer
 from memory.writing import edits
@@ -88,7 +88,10 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim
         values = {"claimed_at": edit.at, "claimed_by": actor.label, "keys_suspended": False, "keys_lifted_at": None}
         for name, value in (cleared | values).items():
             setattr(row, name, value)
-        row.save(update_fields=[*cleared, *values, "recovery_mac"])
+        if row.due_reason in (DueReason.MANUAL, DueReason.AGENT):  # somebody requested a refinement before
+            row.due_reason = DueReason.WEEKLY
+            lifecycle.set_cadence(row)
+        row.save(update_fields=[*cleared, *values, "recovery_mac", "due_at", "due_reason"])
         if "vault_path" in cleared:  # its files stay
             writer.forget(row)
         recorded = {name: "" if name in prompts.NAMES else value for name, value in cleared.items() if name != "rules"}

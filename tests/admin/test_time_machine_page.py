@@ -97,7 +97,7 @@ def test_everything_since_a_moment_is_rolled_back(past: Agent, client: Client) -
     shown = f"{now:%Y-%m-%d %H:%M:%S} UTC"  # as pages write a time
     steps.remember(past, f"{MARKER} tea")
     page = html(client.get(time_machine_url(past.pk, "moment", shown)))
-    assert f"Preview: roll back everything since {shown}" in page
+    assert f"Preview: roll back everything since a date and time: {shown}" in page
     address = time_machine_url(past.pk, "moment", f"{now - timedelta(days=1):%Y-%m-%d %H:%M}")
     assert "Preview: roll back everything since" in html(client.get(address))
     assert client.post(address, {"head": head(past)}).status_code == 302

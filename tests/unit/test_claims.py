@@ -147,6 +147,8 @@ def test_no_model_is_called_after_a_claim_until_one_is_named(house: House) -> No
     assert isinstance(probe.trouble(house.ada), NoModel)
     assert Provider.objects.count() == 0, "the model is not closed for others"
     lifecycle.change(fresh(house.ada), ME, model="builtin/dedupe")
+    assert worker.refine_next(house.ada.pk) == "not_due", "the request before the claim has ended"
+    backlog.request_for(fresh(house.ada), PERSON)
     assert worker.refine_next(house.ada.pk) == "completed"
 
 

@@ -23,12 +23,9 @@ HELP_TEXTS = {
         "The share of the target that refinement must keep: 0.75 keeps at least three quarters. If the high-water mark "
         "is lower than the target, refinement must keep this share of the high-water mark."
     ),
-    "breaker_state": ("The circuit breaker refuses calls that would cut core memory below the floor."),
-    "floor_refusals": (f"How many calls in a row the circuit breaker refused. {MAX_FLOOR_REFUSALS} end the session."),
-    "timeline": (
-        "The model receives a large memory in batches. The call complete_refinement ends a batch. In the last batch, "
-        "this call ends the session."
-    ),
+    "breaker_state": "The circuit breaker refuses calls that would cut core memory below the floor.",
+    "floor_refusals": f"How many calls in a row the circuit breaker refused. {MAX_FLOOR_REFUSALS} end the session.",
+    "timeline": "The model gets a large memory in batches. The call complete_refinement ends each of them.",
 } | {name: f"{what}; default: {USUAL[name]}" for name, what in LIMITS.items()}
 
 EMPTY_TEXTS = {

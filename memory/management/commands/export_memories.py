@@ -59,10 +59,8 @@ class Command(Task):
 
     def _as_agent(self, agent: Agent, _: str, *, with_discarded: bool) -> Generator[Read, None, None]:
         if not has_agents_key(agent):
-            raise KeyRejected(
-                f"Only the agent, or a person with a grant, can read memories: set {KEY} to the agent's valid key, or "
-                "PALIMPSEST_GRANT to the token of an active grant."
-            )
+            needed = f"set {KEY} to its key, or PALIMPSEST_GRANT to the token of an active grant"
+            raise KeyRejected(f"Only the agent, or a person with a grant, can read memories: {needed}.")
         return exporting.memories(agent, with_discarded=with_discarded)
 
     def _under_grant(self, agent: Agent, token: str, *, with_discarded: bool) -> Generator[Read, None, None]:
