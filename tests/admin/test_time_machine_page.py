@@ -43,7 +43,7 @@ def test_a_session_is_rolled_back(past: Agent, enter: Enter) -> None:
     client, address = enter("admin"), time_machine_url(past.pk, "session", 1)
     assert "session 1" in html(client.get(time_machine_url(past.pk))).lower()
     before, preview = active(past), html(client.get(address))
-    assert "Preview: roll back session 1" in preview
+    assert "Preview: roll back one session: 1" in preview
     assert re.search(r"<dt>Core tokens</dt><dd>\d+ → \d+ \(\+\d+\)</dd>", preview)
     assert MARKER not in preview
     assert client.post(address, {"conflicts": ""}).status_code == 200, "without the head of a preview"
