@@ -14,7 +14,7 @@ The results do not depend on the order of the texts. Nothing is cached between c
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -115,17 +115,14 @@ def _wording(text: str) -> _Wording:
     light: Counter[str] = Counter()
     if LONG_SERIES.search(text):  # `nfkc` would cut it, so only an equal text is the same
         return _Wording((text,), light)
-    opens_sentence = True
+    previous = _END
     for token in _tokens(text):
-        if token == _END:
-            opens_sentence = True
-            continue
         lower = token.casefold()
         if lower in _LIGHT and not (words and words[-1] in _NEGATIONS):
             light[lower] += 1
-        elif lower not in _FILLER:
-            words.append(lower if opens_sentence else token)  # inside a sentence, "Will" is a name
-        opens_sentence = False
+        elif lower not in _FILLER and token != _END:
+            words.append(lower if previous == _END else token)  # inside a sentence, "Will" is a name
+        previous = token
     return _Wording(tuple(words) or (text,), light)
 
 
@@ -135,10 +132,10 @@ def _bag(text: str) -> tuple[str, ...]:
     return tuple(sorted(word.casefold() for word in _tokens(text) if word != _END)) or (text,)
 
 
-def covers(text: str, other: str) -> bool:
-    """Whether `text` is a near duplicate of `other` and has all adverbs of `other`. Then `other` can be deleted."""
-    fuller, poorer = _wording(text), _wording(other)
-    return fuller.words == poorer.words and poorer.light <= fuller.light
+def covers(texts: Iterable[str], other: str) -> bool:
+    """Whether a text is a near duplicate of `other` and has all adverbs of `other`. Then `other` can be deleted."""
+    poorer = _wording(other)
+    return any(fuller.words == poorer.words and poorer.light <= fuller.light for fuller in map(_wording, texts))
 
 
 @dataclass(frozen=True, slots=True)
