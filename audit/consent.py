@@ -157,15 +157,11 @@ def is_altered(agent: Any, *shown: Request) -> bool:
     requests. Both come from the same rows, so that SQL cannot show other rows to a second query. The agent's row must
     be proven. It must also be locked, unless the requests are only shown."""
     head = agent.audit_seq, bytes(agent.audit_mac)
-    rows = verify.intact(agent.pk, _is_counted, shown[0].number, head[0] + 1, head)
+    is_counted = lambda row: isinstance(row, dict) and row["operation"] in _COUNTED  # noqa: E731
+    rows = verify.intact(agent.pk, is_counted, shown[0].number, head[0] + 1, head)
     found = _built(AuditEntry.from_db("default", list(row), list(row.values())) for row in rows)
     # The guards come after the reads, because the locks of the reads keep the tables as they are.
     return any(found.get(each.number) != each for each in shown) or bool(guards.unexpected())
-
-
-def _is_counted(row: Any) -> bool:
-    """Whether a row of the trail is an entry about a request, or of a claim."""
-    return isinstance(row, dict) and row["operation"] in _COUNTED
 
 
 def _built(entries: Iterable[AuditEntry]) -> dict[int, Request]:

@@ -6,6 +6,7 @@ the triggers allow `trail.strip` to remove two things: these notes, and the bodi
 to the redaction's entry. All other values stay, and the chain can still be verified.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,7 +89,7 @@ class Redacted:
 
     def accounts_for(self, number: int, head: bytes, digest: bytes) -> bool:
         """Whether a redaction explains why this snapshot has no body."""
-        return any(trail.digest_without_body(head, body) == digest for body in self._named(number))
+        return any(hashlib.sha256(head + body).digest() == digest for body in self._named(number))
 
 
 def as_detail(removed: Mapping[int, Iterable[bytes]], notes: Sequence[int]) -> dict[str, Any]:

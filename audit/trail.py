@@ -156,11 +156,6 @@ def snapshot_digest(snapshot: bytes | None) -> bytes | None:
     return hashlib.sha256(snapshot[:body] + hashlib.sha256(snapshot[body:]).digest()).digest()
 
 
-def digest_without_body(head: bytes, body_digest: bytes) -> bytes:
-    """The digest of a snapshot. It is computed from the snapshot's head and the digest of its body."""
-    return hashlib.sha256(head + body_digest).digest()
-
-
 def body_digest(snapshot: bytes) -> bytes:
     return hashlib.sha256(snapshot[len(snapshot_head(snapshot)) :]).digest()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import wraps
 from ipaddress import IPv6Address, ip_address
-from threading import Lock
+from threading import Condition
 from typing import Any
 
 from django.conf import settings
@@ -13,14 +13,14 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 _running: Counter[object] = Counter()
-_lock = Lock()
+_ended = Condition()
 
 
-def begin(limits: Mapping[object, int]) -> bool:
+def begin(limits: Mapping[object, int], *, seconds: float = 0) -> bool:
     """Count a request of these senders that begins. Return False, and count nothing, if one of them already has as many
-    requests as its limit. Otherwise, the caller must call `end` when the request ends."""
-    with _lock:
-        if any(_running[sender] >= most for sender, most in limits.items()):
+    requests as its limit, and none ends within `seconds`. Otherwise, the caller must call `end` when it ends."""
+    with _ended:
+        if not _ended.wait_for(lambda: all(_running[each] < most for each, most in limits.items()), seconds):
             return False
         _running.update(limits.keys())
         return True
@@ -28,11 +28,12 @@ def begin(limits: Mapping[object, int]) -> bool:
 
 def end(senders: Iterable[object]) -> None:
     """Count the end of a request for which `begin` returned True."""
-    with _lock:
+    with _ended:
         for sender in senders:
             _running[sender] -= 1
             if not _running[sender]:
                 del _running[sender]
+        _ended.notify_all()
 
 
 def client_address(request: HttpRequest) -> str:

@@ -131,9 +131,9 @@ class NotConfirmed(MemoryFault):
     code = "not_agreed"
 
     def __init__(self, paths: Sequence[str]) -> None:
+        off = ", ".join(paths)
         super().__init__(
-            f"Nothing was changed. In the meantime, somebody turned off {', '.join(paths)}. Your change would turn "
-            "this on again. Look at the settings and try again."
+            f"Nothing was changed. Somebody has just turned off {off}. Look at the settings, and try again."
         )
         self.paths = tuple(paths)
 
@@ -188,10 +188,8 @@ class AuthorityBroken(MemoryFault):
     code = "authority_broken"
 
     def __init__(self, label: str) -> None:
-        super().__init__(
-            f"The settings of {label} were changed in the database, not by the service, so its silo stays closed. An "
-            f"operator must run '{PROGRAM} repair_authority {label}'."
-        )
+        advice = f"An operator must run '{PROGRAM} repair_authority {label}'."
+        super().__init__(f"The settings of {label} were not changed by the service, so its silo stays closed. {advice}")
 
 
 class AgentConsentRequired(MemoryFault):
@@ -297,10 +295,8 @@ class TooManyRequests(MemoryFault):
 
     def __init__(self, who: str, most: int, until: datetime) -> None:
         minute = (until + timedelta(minutes=1, microseconds=-1)).replace(second=0, microsecond=0)
-        super().__init__(
-            f"{who} reached the limit of {most:,} requests and proposals within 24 hours. "
-            f"Try again after {minute:%Y-%m-%d %H:%M} UTC."
-        )
+        limit = f"{who} reached the limit of {most:,} requests and proposals within 24 hours"
+        super().__init__(f"{limit}. Try again after {minute:%Y-%m-%d %H:%M} UTC.")
 
 
 class NotOpen(MemoryFault):

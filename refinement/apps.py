@@ -11,7 +11,7 @@ class RefinementConfig(AppConfig):
         from memory.writing.signals import over_budget
         from refinement import backlog, gc_reports, session
 
-        claiming.connect(session.end_for_claim)
-        removing.connect(session.end_for_removal)
+        claiming.connect(session.end_open)
+        removing.connect(session.end_open)
         removing.connect(gc_reports.withdraw)
         over_budget.connect(backlog.when_over_budget)

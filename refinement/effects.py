@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import accumulate
 from typing import Any
 
 from django.db.models import Sum
@@ -33,7 +34,8 @@ from refinement.errors import BadCall, FloorReached
 from refinement.models import Mode, Outcome, RefinementSession
 
 SHOWN_IN_ERRORS = 10  # memories that one error shows with their current content
-DUPLICATES_TRIED = 50  # in dedupe_only, the most memories that a deleted memory is compared with
+# In dedupe_only, the most memories that a deleted memory is compared with, and the characters of these memories.
+DUPLICATES_TRIED, MAX_COMPARED = 50, 30_000
 MAX_SOURCE_CHARACTERS = 100_000  # in the sources of one call; the agent is locked while they are compared
 LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # details of one edit
 SEARCH_SECONDS = 0.3  # for these details, while the agent is locked
@@ -329,7 +331,8 @@ def _left_out(call: CallContext, texts: dict[int, Text], content: str) -> list[d
 
 
 def _require_duplicate(call: CallContext, memory: Memory) -> None:
-    """In the mode dedupe_only, allow a deletion only if an equal or nearly equal memory stays."""
+    """In the mode dedupe_only, allow a deletion only if an equal or nearly equal memory stays. The texts of the most
+    similar length are compared first, because the agent's row is locked."""
     silo = Silo.for_agent(call.agent)
     content = silo.open(memory).content
     with reader(call.agent) as index:
@@ -340,7 +343,9 @@ def _require_duplicate(call: CallContext, memory: Memory) -> None:
         for m in edits.fetch(call.agent, [hit.number for hit in hits])
         if m.number != memory.number and not m.discarded_at and (m.category, m.scope, m.project) == place
     ]
-    if content not in others and not any(similarity.covers(other, content) for other in others):
+    others.sort(key=lambda other: abs(len(other) - len(content)))
+    near = [other for other, end in zip(others, accumulate(map(len, others)), strict=True) if end <= MAX_COMPARED]
+    if content not in others and not similarity.covers(near, content):
         raise BadCall("In this mode you can delete a memory only if an equal or nearly equal one stays.", "no_double")
 
 

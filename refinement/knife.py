@@ -87,12 +87,10 @@ class Knife:
             with cache.reader(behind.args[0]):  # updates the index
                 pass
             return self.call(name, arguments, is_last=is_last)
-        except SessionEnded as ended:
-            sessions.close(self._session, Outcome.INCOMPLETE, schedule.MODEL_CHANGED)  # if it is still open
+        except (SessionEnded, errors.MemoryDisabled) as ended:
+            reason = schedule.MODEL_CHANGED if isinstance(ended, SessionEnded) else ended.code
+            sessions.close(self._session, Outcome.INCOMPLETE, reason)  # if it is still open
             return Result(ended.code, _refusal(ended) | _ENDED, is_over=True)
-        except errors.MemoryDisabled as off:
-            sessions.close(self._session, Outcome.INCOMPLETE, off.code)
-            return Result(off.code, _refusal(off) | _ENDED, is_over=True)
 
     @contextmanager
     def _locked(self) -> Iterator[tuple[Agent, RefinementSession]]:
@@ -132,23 +130,27 @@ def find(agent: Agent, number: int) -> RefinementSession:
 
 def briefing(agent: Agent, number: int) -> Briefing:
     """The briefing for the session's current batch, with the memories as they are now. Raises UnknownSession,
-    SessionEnded, MemoryDisabled."""
-    plan = _driven(agent, number).plan
-    if not plan:  # without a lock, because this takes long for a large silo, and writers must not wait
-        batches = ledger.batches(ledger.read(agent), agent.context_tokens) or [[]]
-        plan = [[entry.memory.number for entry in entries] for entries in batches]
-    with edits.locked(agent) as locked:
-        row = _driven(locked, number)
-        switches.require_on(locked)
-        if not row.plan:
-            row.plan = plan
-            row.save(update_fields=["plan"])
-        batch = min(row.batch, len(row.plan) - 1)
-        entries = ledger.read(locked, row.plan[batch])
-        row.renew_lease()
-        _show(locked, row, batch, len(row.plan), entries)
-        messages = prompts.opening(locked, row, entries, batch + 1, len(row.plan))
-        return Briefing(tuple(messages), tools.schemas(row.mode), batch + 1, len(row.plan))
+    SessionEnded, MemoryDisabled.
+
+    The memories are read and written out without a lock, because this takes long, and writers must not wait.
+    """
+    while True:
+        row = _driven(agent, number)
+        known = row.plan, row.batch
+        batches = () if row.plan else ledger.batches(ledger.read(agent), agent.context_tokens)
+        plan = row.plan or [[each.memory.number for each in batch] for batch in batches] or [[]]
+        batch = min(row.batch, len(plan) - 1)
+        entries = ledger.read(agent, plan[batch])
+        with edits.locked(agent) as locked:
+            row = _driven(locked, number)
+            switches.require_on(locked)
+            if known == (row.plan, row.batch):  # if not, another request has stored a plan or ended the batch
+                row.plan = plan
+                row.renew_lease()
+                _show(locked, row, batch, len(plan), entries)
+                break
+    messages = prompts.opening(locked, row, entries, batch + 1, len(plan))
+    return Briefing(tuple(messages), tools.schemas(row.mode), batch + 1, len(plan))
 
 
 class Kept(Protocol):
@@ -224,7 +226,7 @@ def _show(agent: Agent, row: RefinementSession, batch: int, batches: int, entrie
     row.batch, row.batches = batch, batches
     row.shown = {str(entry.memory.number): entry.memory.version for entry in entries}
     row.shown_at, row.pending = agent.audit_seq, {}
-    row.save(update_fields=["batch", "batches", "shown", "shown_at", "pending", "lease_until"])
+    row.save(update_fields=["plan", "batch", "batches", "shown", "shown_at", "pending", "lease_until"])
 
 
 def _carry_out(

@@ -168,21 +168,15 @@ def close(
         return row
 
 
-def end_for_removal(*, agent: Agent, why: str, **_: Any) -> None:
-    """End the agent's open session. The summaries that the model wrote in this session are deleted, because they may
-    repeat the removed content.
+def end_open(*, agent: Agent, why: str = "", **_: Any) -> None:
+    """End the agent's open session, because of a claim or a removal. For a removal, `why` is its reason. The summaries
+    that the model wrote are then deleted, because they may repeat the removed content.
 
-    This function receives the signal `removing`. The agent's row is locked.
+    This receives the signals `claiming` and `removing`. The agent's row is locked.
     """
     for row in RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN):
-        row.summaries = None
-        end(agent, row, Outcome.INCOMPLETE, why)
-
-
-def end_for_claim(*, agent: Agent, **_: Any) -> None:
-    """End the agent's open session, because an earlier key or model began it. This receives the signal `claiming`."""
-    for row in RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN):
-        end(agent, row, Outcome.INCOMPLETE, "claim")
+        row.summaries = None if why else row.summaries
+        end(agent, row, Outcome.INCOMPLETE, why or "claim")
 
 
 def close_stale() -> list[RefinementSession]:

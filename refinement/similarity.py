@@ -11,7 +11,7 @@ There are two relations between texts. Both are symmetric, and do not depend on 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rapidfuzz import fuzz
@@ -75,10 +75,10 @@ def _wording(text: str) -> tuple[tuple[str, ...], Counter[str]]:
     return tuple(words) or (text,), light
 
 
-def covers(text: str, other: str) -> bool:
-    """Whether `text` is a near duplicate of `other` and has all adverbs of `other`. Then `other` can be deleted."""
-    (words, light), (other_words, other_light) = _wording(text), _wording(other)
-    return words == other_words and other_light <= light
+def covers(texts: Iterable[str], other: str) -> bool:
+    """Whether a text is a near duplicate of `other` and has all adverbs of `other`. Then `other` can be deleted."""
+    words, light = _wording(other)
+    return any(these == words and light <= more for these, more in map(_wording, texts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,9 +55,7 @@ class StepOut(serializers.Serializer[Any]):
 
 
 class OneEntryOut(EntryOut):
-    note = serializers.CharField(
-        allow_blank=True, help_text="the facts that the edit left out on purpose, or the previous steward's address"
-    )
+    note = serializers.CharField(allow_blank=True, help_text="facts left out on purpose, or the previous steward")
     results = StepOut(many=True)
     next = serializers.CharField(allow_null=True)
 

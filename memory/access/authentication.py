@@ -22,7 +22,7 @@ from config.keyring import is_proven, macs
 from memory.access import authority
 from memory.access.roles import live_prefixes
 from memory.errors import AuthorityBroken, Invalid, KeyRejected, KeySuspended, NotFound
-from memory.models import Agent, AgentKey, TenantKey
+from memory.models import Agent, AgentKey, Tenant, TenantKey
 
 _ALPHABET = string.ascii_lowercase + string.digits
 _FORMS = {AgentKey: "pal", TenantKey: "palt"}
@@ -80,11 +80,11 @@ def either_key(key: str, *, exchanges: bool = False) -> AgentKey | TenantKey:
         raise KeyRejected("The key is not valid.")
     if isinstance(row, AgentKey):
         authority.require(row.agent)
-        if row.prefix not in row.agent.live_keys.split():  # inserted or put back with SQL
+        if row.fingerprint not in row.agent.live_keys.split():  # inserted or put back with SQL
             raise KeyRejected("The key is not valid.")
         if row.agent.keys_suspended:
             require_not_suspended(row.agent, exchanges=exchanges)
-    elif prefix not in live_prefixes(row.tenant):
+    elif row.fingerprint not in live_prefixes(row.tenant):
         raise KeyRejected("The key is not valid.")
     now = timezone.now()
     if row.last_used_at is None or abs(now - row.last_used_at) > TOUCH_EVERY:
@@ -156,9 +156,9 @@ def require_valid_key(row: Agent | None = None) -> None:
         if row is None:
             row = Agent.objects.get(pk=key.agent_id)
             row.tenant = key.agent.tenant
-            authority.require(row, key.agent)
+            authority.require(row)  # with the trail's last entry: SQL may have put an older row back
         is_unchanged = is_locked and key.agent.audit_seq == row.audit_seq  # a suspended key may be exchanged
-        if key.prefix not in row.live_keys.split() or (row.keys_suspended and not is_unchanged):
+        if key.fingerprint not in row.live_keys.split() or (row.keys_suspended and not is_unchanged):
             raise KeyRejected("The key is not valid.")
-    elif key is not None and not TenantKey.objects.filter(pk=key.pk, revoked_at=None).exists():
+    elif key is not None and key.fingerprint not in live_prefixes(Tenant.objects.get(pk=key.tenant_id)):
         raise KeyRejected("The key is not valid.")

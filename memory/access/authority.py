@@ -68,10 +68,17 @@ def require(agent: Agent, before: Agent | None = None) -> None:
         agent.is_proven = before.is_proven and before.audit_seq == agent.audit_seq and is_signed(agent)
     if agent.is_proven:
         return
-    if agent.get_deferred_fields() or not _is_current(agent):
+    last = [entry.seq for entry in _last_entry(agent.pk)]
+    if agent.get_deferred_fields() or not is_signed(agent) or last != [agent.audit_seq]:
         _read_again(agent)  # it may only be stale
     require_not_shortened(agent, _read_again)
     agent.is_proven = True
+
+
+def require_last(agent: Agent) -> None:
+    """Raise AuthorityBroken if the trail has a later entry than the locked row. SQL may have put an older row back."""
+    if [entry.seq for entry in _last_entry(agent.pk)] != [agent.audit_seq]:
+        raise AuthorityBroken(agent.label)
 
 
 def is_signed(agent: Agent) -> bool:
@@ -80,11 +87,6 @@ def is_signed(agent: Agent) -> bool:
         secrets = [key.secret for key in keyring().audit if key.id == agent.authority_key_id]
         return any(hmac.compare_digest(_mac(secret, agent), agent.authority_mac) for secret in secrets)
     return False
-
-
-def _is_current(agent: Agent) -> bool:
-    last = next((entry.seq for entry in _last_entry(agent.pk)), 0)
-    return is_signed(agent) and agent.audit_seq == last
 
 
 def _read_again(agent: Agent) -> None:

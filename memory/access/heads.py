@@ -60,7 +60,7 @@ def _continues(agent_id: int, start: End, end: End) -> bool:
     return bool(entries) and bytes(entries[0]["mac"]) == start[1]
 
 
-_ADVICE = "An operator must run 'verify_audit {0}', and 'confirm_trail {0} ENTRY' to accept the loss."
+_ADVICE = "An operator must run 'verify_audit {0}', and 'confirm_trail {0} MAC' to accept the loss."
 
 
 def known() -> dict[int, Head]:

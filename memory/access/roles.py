@@ -1,8 +1,8 @@
 """What people may do in a tenant, by their role. No action shows the content of a memory.
 
 Each membership has a MAC under the pepper. Each tenant counts the changes of its memberships, and has a MAC of this
-number, of all memberships together, and of the prefixes of its valid keys and open invitations. So a membership, key or
-invitation that somebody inserts, changes or puts back with SQL gives nothing. The same is true of a person's row.
+number, of all memberships together, and of the fingerprints of its valid keys and open invitations. So a membership,
+key or invitation that somebody inserts, changes or puts back with SQL gives nothing. The same is true of people.
 """
 
 import json
@@ -100,7 +100,7 @@ def _is_whole(tenant: Tenant, roles: Mapping[int, str]) -> bool:
 
 
 def live_prefixes(tenant: Tenant) -> list[str]:
-    """The prefixes of the tenant's keys and invitations that count."""
+    """The fingerprints of the tenant's keys and invitations that count."""
     with ill_formed():
         for _ in range(3):
             if _is_whole(tenant, _signed(tenant, tenant.memberships.select_related("person"))):
@@ -127,9 +127,11 @@ def set_live(tenant_id: int, added: str = "", *, removed: Iterable[str] = ()) ->
     """Sign a new key or invitation of the tenant, and end others. The arguments are their prefixes."""
     with transaction.atomic():
         tenant = lock(tenant_id)
-        live = {*tenant.live_prefixes.split(), added} - {*removed}
         rows: Any = (*tenant.keys.all(), *tenant.invitations.all())  # SQL may have hidden the row of a prefix that ends
-        sign_roles(tenant, whole_roles(tenant), live.intersection(row.prefix for row in rows))
+        known = {row.fingerprint: row.prefix for row in rows}
+        live = [each for each in tenant.live_prefixes.split() if known.get(each, "") not in ("", *removed)]
+        live += [each for each, prefix in known.items() if prefix == added]
+        sign_roles(tenant, whole_roles(tenant), live)
 
 
 def lock(tenant_id: int) -> Tenant:
@@ -140,23 +142,22 @@ def lock(tenant_id: int) -> Tenant:
 
 
 def sign_roles(tenant: Tenant, roles: Mapping[int, str], live: Iterable[str]) -> None:
-    """Make these the only roles, and the only prefixes of keys and invitations, that count in the tenant. The caller
+    """Make these the only roles, keys and invitations that count in the tenant. `live` has the fingerprints. The caller
     must have locked the tenant's row, and must not have changed it. Raises NotAllowed."""
     if guards.changed():  # for example a trigger, which could change a person before the signature
         raise NotAllowed("Something was added to the database. An operator must run 'verify_audit' and remove it.")
     people = Person.objects.in_bulk(roles)
     if broken := [pk for pk, person in people.items() if not person.is_proven()]:
         raise NotAllowed(f"Person {broken[0]} {_CHANGED}. A superuser must deactivate and reactivate them.")
-    tenant.live_prefixes = " ".join(sorted(live)).strip()
+    tenant.live_prefixes = " ".join(sorted(live))
     seq: Any = tenant.members_seq  # by SQL, SQLite stores any type
     tenant.members_seq = seq + 1 if isinstance(seq, int) else 1
     tenant.members_mac = macs(_text(tenant, roles))[0]
     tenant.save(update_fields=["members_seq", "members_mac", "live_prefixes"])
     signed = {pk: macs(_text(tenant, _values(people[pk], role)))[0] for pk, role in roles.items()}
     rows = [Membership(tenant=tenant, person_id=pk, role=role, mac=signed[pk]) for pk, role in roles.items()]
-    tenant.memberships.bulk_create(
-        rows, update_conflicts=True, unique_fields=["person", "tenant"], update_fields=["role", "mac"]
-    )
+    keys, values = ["person", "tenant"], ["role", "mac"]
+    tenant.memberships.bulk_create(rows, update_conflicts=True, unique_fields=keys, update_fields=values)
 
 
 def problems() -> Iterator[Problem]:
@@ -172,11 +173,10 @@ def problems() -> Iterator[Problem]:
         if not _is_whole(tenant, roles):
             yield Problem(tenant.slug, 0, f"a membership {_CHANGED}: a superuser must set or remove each role here")
             continue
-        live = tenant.live_prefixes.split()
-        for prefix in (each.prefix for each in tenant.keys.all() if each.prefix not in live):
-            yield Problem(tenant.slug, 0, f"the tenant key {prefix} {_CHANGED}")
-        for prefix in (each.prefix for each in tenant.invitations.all() if each.prefix not in live):
-            yield Problem(tenant.slug, 0, f"the invitation {prefix} {_CHANGED}")
+        live = {*tenant.live_prefixes.split()}
+        rows: Any = (*tenant.keys.all(), *tenant.invitations.all())
+        for each in sorted(live ^ {row.fingerprint for row in rows}):
+            yield Problem(tenant.slug, 0, f"the tenant key or invitation {each.partition('-')[0]} {_CHANGED}")
 
 
 _OPEN_KEYS = Prefetch("keys", TenantKey.objects.filter(revoked_at=None))

@@ -54,10 +54,8 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
         earlier = Invitation.objects.filter(tenant=row, address=email)  # SQL may have set `used_at`
         replaced = list(earlier.values_list("prefix", flat=True))
         earlier.filter(used_at=None).delete()
-        prefix, secret = new_prefix(), secrets.token_urlsafe(_SECRET)
-        invitation = Invitation(
-            tenant=row, address=email, role=role, invited_by=by, prefix=prefix, made_at=timezone.now()
-        )
+        prefix, secret, now = new_prefix(), secrets.token_urlsafe(_SECRET), timezone.now()
+        invitation = Invitation(tenant=row, address=email, role=role, invited_by=by, prefix=prefix, made_at=now)
         invitation.mac = macs(_text(invitation, secret))[0]
         invitation.save()
         set_live(row.pk, prefix, removed=replaced)
@@ -160,7 +158,7 @@ def _proven(token: str, *, is_locked: bool = False) -> Invitation:
         raise InvalidLink("This invitation has expired. Ask for a new one.")
     if not may(row.invited_by, Action.STAFF, row.tenant):
         raise InvalidLink("The person who sent this invitation may no longer invite people. Ask for a new invitation.")
-    if prefix not in live_prefixes(row.tenant):  # put back with SQL
+    if row.fingerprint not in live_prefixes(row.tenant):  # put back with SQL
         raise InvalidLink("This link is not valid.")
     return row
 

@@ -20,9 +20,7 @@ TENANT_SETS = (
 
 class BudgetForm(LimitsForm):
     default_text = "the tenant's limit, or {} if the tenant has no limit"
-    budget_tokens = whole_number(
-        "a refinement is due when core memory is larger than this", least=1, initial=8_000, required=True
-    )
+    budget_tokens = whole_number("if core memory is larger, a refinement is due", least=1, initial=8_000, required=True)
     target_tokens = whole_number(
         "the size that a refinement tries to reach; cannot be above the budget", least=1, initial=5_000, required=True
     )
@@ -86,7 +84,7 @@ class ProposalForm(AdminForm):
     )
     steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
     is_steward_only = forms.BooleanField(
-        required=False, label="Only the steward consents", help_text="if this is set, the runtime cannot consent"
+        required=False, label="Only the steward consents", help_text="the runtime cannot consent"
     )
     memory_path = forms.CharField(
         max_length=1_000,

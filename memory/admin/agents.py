@@ -206,9 +206,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def share(self, agent: Agent) -> str:
         return f"{100 * agent.core_tokens / max(1, agent.budget_tokens):.0f}\N{NO-BREAK SPACE}%"
 
-    @display(
-        description="due", label=dict.fromkeys(DUE_REASONS.values(), "info") | {DUE_REASONS["over_budget"]: "warning"}
-    )
+    @display(description="due", label=dict.fromkeys(DUE_REASONS.values(), "info") | {"over budget": "warning"})
     def due(self, agent: Agent) -> str | None:
         return DUE_REASONS.get(schedule.why(agent))
 
@@ -242,10 +240,8 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         if proposal is None:
             return None
         what = "; ".join(wording.proposed(proposal.proposed))
-        return (
-            f"{what}. Until {localize(proposal.decide_until)}, "
-            f"{who_decides(agent, f'proposals/{proposal.number}/accept')} can accept the proposal."
-        )
+        who = who_decides(agent, f"proposals/{proposal.number}/accept")
+        return f"{what}. Until {localize(proposal.decide_until)}, {who} can accept the proposal."
 
     @display(description="stored in")
     def logged_in(self, agent: Agent) -> str:

@@ -1,6 +1,5 @@
 """The form to request access to an agent's memories. The agent's side decides (`memory.consent.requests`)."""
 
-import re
 from typing import Any
 
 from django import forms
@@ -15,9 +14,10 @@ from audit.models import AccessRequest
 from memory.admin.base.page import AdminForm, form_page
 from memory.admin.tenants import whole_number
 from memory.consent import requests
-from memory.errors import MailNotSent
+from memory.errors import Invalid, MailNotSent
 from memory.mail import letters
 from memory.models import Agent
+from memory.policy.validation import parse_numbers
 
 MAX_NUMBER = 2**53
 SCOPE_FIELDS = {"silo": (), "memories": ("numbers",), "session": ("session",), "entries": ("first", "last")}
@@ -46,9 +46,7 @@ class AskForm(AdminForm):
         widget=UnfoldAdminRadioSelectWidget,
         help_text="ask only for what you need",
     )
-    numbers = forms.CharField(
-        required=False, max_length=20_000, help_text="numbers of the selected memories, for example 3, 17, 20-25"
-    )
+    numbers = forms.CharField(required=False, max_length=20_000, help_text="numbers of memories, such as 3, 17, 20-25")
     session = whole_number(least=1, most=MAX_NUMBER)
     first = whole_number(least=1, most=MAX_NUMBER, label="First entry")
     last = whole_number(least=1, most=MAX_NUMBER, label="Last entry")
@@ -62,10 +60,9 @@ class AskForm(AdminForm):
 
     def clean_numbers(self) -> tuple[int, ...]:
         try:
-            return numbers_in(self.cleaned_data["numbers"])
-        except ValueError:
-            message = f"Enter up to {MOST_NUMBERS:,} numbers and ranges, for example 3, 17, 20-25."
-            raise forms.ValidationError(message) from None
+            return tuple(parse_numbers("numbers", self.cleaned_data["numbers"], MOST_NUMBERS))
+        except Invalid as wrong:
+            raise forms.ValidationError(f"This {wrong.problem}.") from None
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
@@ -75,22 +72,6 @@ class AskForm(AdminForm):
                 self.add_error(name, "This scope needs a value here.")
         fields: dict[str, Any] = {name: cleaned.get(name) for name in SCOPE_FIELDS[kind]}
         return cleaned | {"scope": Scope(kind, **fields)}
-
-
-def numbers_in(text: str) -> tuple[int, ...]:
-    """The numbers in a list of numbers and ranges: "3, 17, 20-22" gives 3, 17, 20, 21, 22. Raises ValueError."""
-    found: set[int] = set()
-    for part in filter(None, re.split(r"[,\s]+", text)):
-        run = re.fullmatch(r"([0-9]{1,15})(?:-([0-9]{1,15}))?", part)
-        if run is None:
-            raise ValueError
-        first, last = int(run[1]), int(run[2] or run[1])
-        if not 0 < first <= last or last - first >= MOST_NUMBERS:
-            raise ValueError
-        found.update(range(first, last + 1))
-    if len(found) > MOST_NUMBERS:
-        raise ValueError
-    return tuple(sorted(found))
 
 
 def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:

@@ -16,7 +16,7 @@ from unfold.decorators import action, display
 
 from config import queue
 from memory.access import tenants
-from memory.admin.base.help_texts import LIMITS, WORK
+from memory.admin.base.help_texts import LIMITS, USUAL, WORK
 from memory.admin.base.page import AdminForm, SuperuserAdmin, column, form_page
 from memory.models import Tenant
 from refinement import allowance
@@ -47,8 +47,7 @@ class LimitsForm(AdminForm):
 
     def limits(self) -> dict[str, str]:
         """The limits, and the help text of each."""
-        usual = self.default_text.format
-        return {name: f"{what}; default: {usual(default)}" for name, (what, default) in LIMITS.items()}
+        return {name: f"{what}; default: {self.default_text.format(USUAL[name])}" for name, what in LIMITS.items()}
 
 
 class TenantForm(LimitsForm):
@@ -57,9 +56,10 @@ class TenantForm(LimitsForm):
     name = forms.CharField(max_length=200, required=False, help_text="display name")
 
     def limits(self) -> dict[str, str]:
-        usual = f"{settings.TENANT_SESSIONS:,}", f"{settings.MONTH_TOKENS:,}" if settings.MONTH_TOKENS else "no limit"
-        work = {name: f"{what}; default: {default.format(*usual)}" for name, (what, default) in WORK.items()}
-        return work | super().limits()
+        sessions, month = f"{settings.TENANT_SESSIONS:,}", settings.MONTH_TOKENS
+        usual = {"sessions_at_once": f"{sessions} (setting TENANT_SESSIONS)"}
+        usual["month_tokens"] = f"{f'{month:,}' if month else 'no limit'} (setting MONTH_TOKENS)"
+        return {name: f"{what}; default: {usual[name]}" for name, what in WORK.items()} | super().limits()
 
 
 class NewTenantForm(AdminForm):

@@ -38,13 +38,6 @@ KINDS = {
     "session": "one session",
     "import": "one import or migration, by its first entry",
 }
-DESCRIPTIONS = {
-    "moment": "everything since {}",
-    "since_entry": "everything after entry {}",
-    "entry": "entry {}",
-    "session": "session {}",
-    "import": "the import that begins with entry {}",
-}
 FORMATS = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
 ADVICE = {
     Conflict.code: "Later entries changed some of these memories again. Choose below what to do with such memories.",
@@ -141,7 +134,7 @@ def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     at = localize(what.at) if what.kind == "moment" else what.at
     context = {"figures": figures, "form": form, "refused": refusal, "advice": ADVICE.get(figures.refused, "")}
     context |= {
-        "what": DESCRIPTIONS[what.kind].format(at),
+        "what": f"{KINDS[what.kind]}: {at}",
         "change": f"{figures.tokens_after - figures.tokens_before:+,}",
     }
     return _render(admin, request, agent, context)

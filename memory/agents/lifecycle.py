@@ -87,13 +87,13 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
             raise AlreadyExists(f"The agent {agent.label} already exists.") from None
         raise _refused_by_table(agent) from None
     agent.wrapped_key = new_wrapped_key(agent.pk)
-    _set_cadence(agent)
+    set_cadence(agent)
     authority.sign(agent)
     agent.save(update_fields=["wrapped_key", "due_at", *authority.SIGNATURE])
     return agent
 
 
-def _set_cadence(agent: Agent) -> None:
+def set_cadence(agent: Agent) -> None:
     """Set `due_at` to the next scheduled refinement, unless `due_at` was set for another reason."""
     if agent.due_reason != DueReason.WEEKLY:
         return
@@ -205,13 +205,13 @@ def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
         key = AgentKey.objects.filter(agent_id=row.pk, prefix=prefix).first()
         if key is None:
             raise NotFound("The agent has no key with this prefix.")
-        if key.revoked_at is None or prefix in row.live_keys.split():  # SQL may have set the date
-            if row.live_keys == prefix:
-                raise AgentConsentRequired("This is the agent's last key. Only its side can end it: suspend its keys.")
+        if key.revoked_at is None or f"{prefix}-" in row.live_keys:  # SQL may have set the date
             with edits.begin(row, Operation.KEY_REVOKED, actor, is_notice=True) as edit:
                 # Without its MAC, the row cannot be put back into use.
                 AgentKey.objects.filter(pk=key.pk).update(revoked_at=edit.at, mac=b"")
-                _save_live_keys(edit.agent, without=prefix)
+                _save_live_keys(edit.agent)
+                if not edit.agent.live_keys:
+                    raise AgentConsentRequired("This is the last key. Only the agent's side can end it: suspend keys.")
                 edit.detail = {"prefix": prefix}
                 edit.finish(always=True)
                 letters.notify_key(row, edit.seq)
@@ -219,9 +219,9 @@ def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
 
 def _issue_key(agent: Agent, actor: Actor, label: str = "") -> str:
     prefix, mac, key = new_key(AgentKey, agent.pk)
-    AgentKey.objects.create(agent_id=agent.pk, prefix=prefix, mac=mac, label=label)
+    row = AgentKey.objects.create(agent_id=agent.pk, prefix=prefix, mac=mac, label=label)
     with edits.begin(agent, Operation.KEY_ISSUED, actor, is_notice=True) as edit:
-        _save_live_keys(edit.agent, prefix)
+        _save_live_keys(edit.agent, row.fingerprint)
         edit.detail = {"prefix": prefix}
         edit.finish(always=True)
         letters.notify_key(edit.agent, edit.seq)
@@ -242,9 +242,9 @@ def lift_suspension(agent: Agent, actor: Actor) -> Agent:
         return change(row, actor, keys_lifted_at=timezone.now())
 
 
-def _save_live_keys(agent: Agent, *new: str, without: str = "") -> None:
-    rows = AgentKey.objects.filter(agent_id=agent.pk).values_list("prefix", flat=True)  # a key that SQL hides ends
-    agent.live_keys = " ".join(sorted(({*agent.live_keys.split(), *new} - {without}).intersection(rows)))
+def _save_live_keys(agent: Agent, *new: str) -> None:
+    rows = {key.fingerprint for key in AgentKey.objects.filter(agent_id=agent.pk)}
+    agent.live_keys = " ".join(sorted({*agent.live_keys.split(), *new} & rows))  # a key that SQL hides or changes ends
     agent.save(update_fields=["live_keys"])
 
 
@@ -278,7 +278,7 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
                 setattr(row, name, value)
             _clean(row, changed)
             if "refine_every" in changed:
-                _set_cadence(row)
+                set_cadence(row)
             if changed.get("vault_path"):
                 _require_unused(row)
             if "vault_path" in changed:  # the new vault starts empty; the files of the old one stay

@@ -20,7 +20,7 @@ _WITH_TRAIL = f"The audit trail of {{}} was altered, too. Run '{PROGRAM} verify_
 
 def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
     """Put back the values of the last entry that has them, and sign the row. Returns the names of the values that were
-    different. An entry records them. If `is_steward_only` is set, it stays set.
+    different. An entry records them. If `is_steward_only` is set, it stays set, and is named.
 
     Raises TrailChanged if the trail was altered, and the errors of a silo that cannot be opened.
     """
@@ -37,8 +37,8 @@ def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
         fields: dict[str, Any] = {name: Agent._meta.get_field(name) for name in authority.VALUES}
         right = {name: field.to_python(values[name]) for name, field in fields.items()}
         right |= dict(zip(_HEAD, head, strict=True))
-        right["is_steward_only"] |= not _has(pk, "is_steward_only", False)  # only the agent's side clears it
         wrong = [name for name, value in right.items() if not _has(pk, name, value)]
+        right["is_steward_only"] |= not _has(pk, "is_steward_only", False)  # only the agent's side clears it
         if guards.changed():  # a view or a policy could show each query other rows
             raise TrailChanged(_WITH_TRAIL.format(label, label))
         if is_dry_run or (not wrong and authority.is_signed(Agent.objects.get(pk=pk))):

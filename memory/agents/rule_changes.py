@@ -93,7 +93,7 @@ def make(
             )
         with edits.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
             edit.agent.memory_enabled = row.memory_enabled if wanted.enabled is None else wanted.enabled
-            edit.agent.rules = json.dumps(now, ensure_ascii=False, sort_keys=True) if now else ""
+            edit.agent.rules = as_text(now)
             edit.agent.save(update_fields=["memory_enabled", "rules"])
             _update_vault(row, before, now, is_on=bool(on))
             edit.detail = {"rules": changes} | ({"agreed_by": side.label} if revealing and side is not None else {})
@@ -112,6 +112,18 @@ def _revealing(before: Mapping[str, Any], now: Mapping[str, Any], *, has_vault: 
     ]
     is_unmasked = settings_document.is_on(before, *MASKING) and not settings_document.is_on(now, *MASKING)
     return [*public, *([_MASKING] if is_unmasked else []), *named]
+
+
+def as_text(rules: Mapping[str, Any]) -> str:
+    return json.dumps(rules, ensure_ascii=False, sort_keys=True) if rules else ""
+
+
+def less_revealing(rules: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rules, with the defaults of all settings that make the files of a vault reveal more."""
+    for path in _revealing({}, rules, has_vault=True):
+        default = settings_document.value({}, path)
+        rules = settings_document.with_value(rules, path, default if isinstance(default, str) else json.dumps(default))
+    return rules
 
 
 def _is_readable(rules: Mapping[str, Any]) -> bool:

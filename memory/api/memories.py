@@ -111,9 +111,7 @@ class BatchOut(serializers.Serializer[Any]):
 
 
 _ONCE = [IDEMPOTENCY_KEY]
-_IF_MATCH = OpenApiParameter(
-    "If-Match", str, OpenApiParameter.HEADER, description="the ETag that you got when you read the memory"
-)
+_IF_MATCH = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, description="the ETag of your last read")
 
 
 class _Storing(AgentView):

@@ -20,9 +20,7 @@ class RulesOut(serializers.Serializer[Any]):
     """The whole settings document. Unknown keys are kept."""
 
     version = serializers.CharField(help_text="version of the rules")
-    memory_rules = serializers.DictField(
-        help_text="switches, categories and limits; free-form: unknown keys are kept and returned"
-    )
+    memory_rules = serializers.DictField(help_text="switches, categories and limits; unknown keys are kept")
     storage = serializers.DictField(help_text="`base_path` of the vault; free-form: unknown keys are kept and returned")
 
 
@@ -61,9 +59,7 @@ class VaultOut(serializers.Serializer[Any]):
     is_behind = serializers.BooleanField(help_text="whether files are missing or out of date; the service retries")
     fault = serializers.CharField(allow_blank=True, help_text="why the last write failed; empty if it succeeded")
     differences = DifferenceOut(many=True, help_text="current differences between the files and the silo")
-    unknown = serializers.IntegerField(
-        allow_null=True, help_text="number of files that the service did not write; null except on the last page"
-    )
+    unknown = serializers.IntegerField(allow_null=True, help_text="number of foreign files; null before the last page")
     next = serializers.CharField(allow_null=True)
 
 

@@ -65,12 +65,8 @@ class DoneOut(serializers.Serializer[Any]):
 class ImportedOut(serializers.Serializer[Any]):
     imported = serializers.IntegerField()
     tokens = serializers.IntegerField()
-    constitutional = serializers.IntegerField(
-        help_text="number of memories with the mark constitutional; the mark is not imported"
-    )
-    discarded = serializers.IntegerField(
-        required=False, help_text="only jsonl: number of lines that were left out because their memories were discarded"
-    )
+    constitutional = serializers.IntegerField(help_text="number of marks `constitutional`, which are not imported")
+    discarded = serializers.IntegerField(required=False, help_text="only jsonl: discarded memories that were left out")
     ignored = serializers.ListField(
         child=serializers.CharField(),
         required=False,
@@ -78,9 +74,7 @@ class ImportedOut(serializers.Serializer[Any]):
     )
     left_out = serializers.IntegerField(required=False, help_text="other formats: number of parts that were left out")
     named = LeftOutOut(many=True, required=False, help_text="the first 100 parts that were left out")
-    transformed = DoneOut(
-        many=True, required=False, help_text="other formats: how memories were changed, at most 100 kinds of changes"
-    )
+    transformed = DoneOut(many=True, required=False, help_text="other formats: at most 100 kinds of changes")
 
 
 class JobOut(serializers.Serializer[Any]):
@@ -159,6 +153,7 @@ class Import(AgentView):
         query = self.query(ImportQuery)
         import_jobs.require_none(self.agent)
         body = cast(bytes, request.data or b"")  # without a body the framework gives an empty object
+        self.take_turn()
         require_client(request)
         found = import_jobs.check_small(body, **query)
         require_client(request)

@@ -14,11 +14,12 @@ from audit import consent
 from audit.models import Operation, State
 from audit.trail import Actor
 from memory.access import recovery
-from memory.access.authentication import require_not_suspended
-from memory.agents import lifecycle, prompts
+from memory.access.authentication import prefix_of, require_not_suspended
+from memory.agents import lifecycle, prompts, rule_changes
 from memory.consent import requests
 from memory.mail import letters
-from memory.models import Agent, AgentKey, Creation
+from memory.models import Agent, AgentKey, Creation, DueReason
+from memory.policy import settings_document, switches
 from memory.vault import removing, writer
 from memory.writing import edits
 
@@ -69,14 +70,17 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim
     ended = [each for each in consent.requests(row.pk).values() if each.state in _ENDS]
     for request in ended:
         requests.end(row, request, _ENDS[request.state], actor)
-    earlier = row.live_keys.split()
-    key = lifecycle.issue_key(row, actor, label=label, is_claim=True)
-    for prefix in earlier:
-        lifecycle.revoke_key(row, prefix, actor)
+    key = lifecycle.issue_key(row, actor, label=label, is_claim=True)  # this ends the keys that SQL hides
+    for prefix in (each.partition("-")[0] for each in row.live_keys.split()):
+        if prefix != prefix_of(key):
+            lifecycle.revoke_key(row, prefix, actor)
     empty: dict[str, object] = {name: b"" if name in prompts.NAMES else "" for name in CLEARED if name not in keep}
     empty["discard_share_lifted_until"] = None
     if "steward" in empty:
         empty["is_steward_only"] = False
+    rules = switches.rules_of(row)
+    safe = rules if "vault_path" in keep else rule_changes.less_revealing(rules)
+    empty["rules"] = rule_changes.as_text(safe)
     cleared = {name: value for name, value in empty.items() if getattr(row, name) != value}
     before = copy(row)
     with edits.begin(row, Operation.CLAIMED, actor, is_notice=True) as edit:
@@ -84,11 +88,15 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim
         values = {"claimed_at": edit.at, "claimed_by": actor.label, "keys_suspended": False, "keys_lifted_at": None}
         for name, value in (cleared | values).items():
             setattr(row, name, value)
-        row.save(update_fields=[*cleared, *values, "recovery_mac"])
+        if row.due_reason in (DueReason.MANUAL, DueReason.AGENT):  # somebody requested a refinement before
+            row.due_reason = DueReason.WEEKLY
+            lifecycle.set_cadence(row)
+        row.save(update_fields=[*cleared, *values, "recovery_mac", "due_at", "due_reason"])
         if "vault_path" in cleared:  # its files stay
             writer.forget(row)
-        recorded = {name: "" if name in prompts.NAMES else value for name, value in cleared.items()}
+        recorded = {name: "" if name in prompts.NAMES else value for name, value in cleared.items() if name != "rules"}
         edit.detail = {"changed": recorded, "ended": [request.number for request in ended]}
+        edit.detail |= {"rules": settings_document.changes(rules, safe)} if "rules" in cleared else {}
         edit.finish(always=True)
         letters.notify_change(before, edit.seq, cleared)
         return Claim(key, code, list(cleared), edit.detail["ended"])

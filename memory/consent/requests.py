@@ -172,9 +172,7 @@ def _file(row: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> R
     """File a request. If the agent has a steward, queue a mail to the steward. The mail has a link to the request."""
     is_removal, steward_only = operation in REMOVALS, _is_steward_only(row)
     if steward_only and is_by(row.steward, actor.label, detail.get("asked_by", "")):
-        raise errors.ConsentRequired(
-            "Only the steward can decide. The requester is the steward, so nobody can decide about this request."
-        )
+        raise errors.ConsentRequired("Only the steward can decide, but they are the requester. So nobody can decide.")
     if steward_only or not is_removal:
         letters.require_mail(row)
     if actor.kind == ActorKind.PERSON or not is_removal:  # an operator who runs commands has no limit

@@ -36,9 +36,7 @@ _ADDRESS = re.compile(
 )
 _ACCOUNT = re.compile(r"(?<![\w/.@])@[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})\b(?!/)")
 _VERSION = re.compile(r"(?:\A|[^\d.])v?\d{1,6}\.\d{1,6}(?:\.\d{1,6})*(?:-[A-Za-z]{2,}\Z|(?![-.+_]?[A-Za-z\d]))")
-_NIGHTLY = re.compile(
-    r"nightly|snapshot|canary|\d{4}-?\d\d-?\d\d|(?:alpha|beta|rc|dev|pre(?:view)?|next)[\d.-]*\Z", re.I
-)
+_NIGHTLY = re.compile(r"(?i)nightly|snapshot|canary|\d{4}-?\d\d-?\d\d|(?:alpha|beta|rc|dev|pre(?:view)?|next)[\d.-]*\Z")
 _IN_SERIES = re.compile(r"(?<![A-Za-z])v(?=\d)|(?<=\d)\.[\d.]+")  # the part of a tag that differs within a series
 _HOT, _FIXING, _TESTED, _CONVENTIONAL, _SMALL = 0.25, 0.4, 0.5, 0.8, 5
 _DEPTH = 3  # number of folder levels

@@ -140,29 +140,29 @@ def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:
         return ""
     rows = _setting_changes(agent)
     by = [row["actor_label"] for row in rows if row["seq"] == entry.seq]
-    if not by or same_address(address, by[0]) or _is_new_steward(agent, rows):
+    if not by or same_address(address, by[0]) or is_new_steward(agent, rows):
         log.warning("code not sent: own act, new steward or altered trail", agent=agent.pk)
         return ""
     return _RECOVERY.format(recovery.steward_code(agent), agent.keys_lifted_at + LAPSES)
 
 
-def is_new_steward(agent: Agent) -> bool:
+def is_new_steward(agent: Agent, rows: list[Any] | None = None) -> bool:
     """Whether a key named the present steward less than 72 hours before the suspension, or later. A stolen key may have
-    named its thief."""
-    return _is_new_steward(agent, _setting_changes(agent))
-
-
-def _is_new_steward(agent: Agent, rows: list[Any]) -> bool:
-    suspended = [row["at"] for row in rows if row["detail"]["changed"].get("keys_suspended")]
-    by_key = [row for row in rows if "steward" in row["detail"]["changed"] and row["actor_kind"] == ActorKind.AGENT]
-    first = next((row["seq"] for row in by_key if suspended and row["at"] >= suspended[-1] - SETTLED), None)
-    return first is not None and trail_view.authority_before(agent, first).get("steward") != agent.steward
+    named its thief. `rows` are the entries that changed the settings, if they are known."""
+    rows = _setting_changes(agent) if rows is None else rows
+    changes = [row["detail"].get("changed", {}) if row["operation"] == Operation.AGENT_CHANGED else {} for row in rows]
+    suspended = [row["at"] for row, changed in zip(rows, changes, strict=True) if changed.get("keys_suspended")]
+    for before, (row, changed) in zip(rows, list(zip(rows, changes, strict=True))[1:], strict=False):
+        is_by_key = row["actor_kind"] == ActorKind.AGENT and "steward" in changed
+        if is_by_key and suspended and row["at"] >= suspended[-1] - SETTLED:
+            return bool(trail_view.authority_of(agent, before)["steward"] != agent.steward)
+    return False
 
 
 def _setting_changes(agent: Agent) -> list[Any]:
-    """The agent's changed settings, from an intact trail. Empty if SQL altered the trail."""
+    """The entries that changed the agent's settings, from an intact trail. Empty if SQL altered the trail."""
     head = agent.audit_seq, bytes(agent.audit_mac)
-    is_change = lambda row: isinstance(row, dict) and row["operation"] == Operation.AGENT_CHANGED  # noqa: E731
+    is_change = lambda row: isinstance(row, dict) and row["operation"] in authority.OPERATIONS  # noqa: E731
     return intact(agent.pk, is_change, 1, head[0] + 1, head)
 
 

@@ -20,7 +20,7 @@ from memory.masking.scanner import masked
 from memory.models import Agent, Memory
 from memory.policy import settings_document, switches, tokens
 from memory.policy.categories import PRIVATE, SCOPES
-from memory.policy.validation import parse_moment
+from memory.policy.validation import parse_moment, parse_numbers
 from memory.transfer import migration
 from memory.transfer.planning import SETTINGS, Choice, Plan, State, Step, make_plan
 from memory.transfer.reading import Source, detect, unique
@@ -234,17 +234,10 @@ def ask_which(command: AgentCommand, steps: list[Step]) -> list[Step]:
 
 def numbered(steps: list[Step], numbers: str) -> list[Step]:
     """Return the steps that have these numbers in the list. `numbers` has a form such as 1-4,7. Raises Invalid."""
-    wanted: set[int] = set()
-    for part in filter(None, (part.strip() for part in numbers.split(","))):
-        first, dash, last = (each.strip() for each in part.partition("-"))
-        ends = (first, last if dash else first)
-        if not all(each.isascii() and each.isdecimal() and len(each) < 9 for each in ends):
-            raise Invalid("only", "must be numbers of the list, such as 1-4,7")
-        begin, end = map(int, ends)
-        if not 1 <= begin <= end <= len(steps):
-            raise Invalid("only", f"must have numbers from 1 to {len(steps):,}")
-        wanted.update(range(begin, end + 1))
-    return [step for n, step in enumerate(steps, 1) if n in wanted]
+    chosen = parse_numbers("only", numbers, len(steps))
+    if chosen[-1:] > [len(steps)]:
+        raise Invalid("only", f"must have numbers from 1 to {len(steps):,}")
+    return [steps[number - 1] for number in chosen]
 
 
 def take_in(

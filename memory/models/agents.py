@@ -1,7 +1,9 @@
 """Agents, and the keys of agents and tenants."""
 
+import hashlib
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 from django.core.validators import RegexValidator
 from django.db import models
@@ -149,7 +151,21 @@ class Agent(RefinementLimits):
         return f"{self.tenant.slug}/{self.slug}"
 
 
-class ApiKey(models.Model):
+class Fingerprinted:
+    """A key or an invitation. The signed row of its agent or tenant lists the fingerprints of those that count. So a
+    row that SQL puts back, changes or exchanges does not count."""
+
+    prefix: Any
+    mac: Any
+
+    @property
+    def fingerprint(self) -> str:
+        """The prefix, and a digest of the MAC."""
+        mac = self.mac if isinstance(self.mac, bytes | memoryview) else b""  # SQL may store another type
+        return f"{self.prefix}-{hashlib.sha256(b'fingerprint' + mac).hexdigest()[:12]}"
+
+
+class ApiKey(Fingerprinted, models.Model):
     """The key of a program. Only a MAC of the key is stored. The MAC is made with the pepper in the keyring. The rows
     of revoked keys are not deleted, because the trail contains the prefixes of keys."""
 

@@ -14,6 +14,7 @@ from django.utils.crypto import salted_hmac
 from django_otp.models import Device, ThrottlingMixin
 
 from config.keyring import is_proven, macs
+from memory.models.agents import Fingerprinted
 from memory.models.tenants import Tenant
 
 
@@ -125,7 +126,7 @@ class Membership(models.Model):
         return f"{self.person} in {self.tenant}: {self.role}"
 
 
-class Invitation(models.Model):
+class Invitation(Fingerprinted, models.Model):
     """A link that makes its recipient a member of a tenant. The link works only once. Superusers, and owners of the
     tenant, can see the invitation. `mac` authenticates the token and all columns except `used_at`. The token itself is
     not stored."""

@@ -23,6 +23,7 @@ MAX_TAGS = 256  # many, because a merged memory has the tags of all its sources
 MAX_TAG = 64  # characters
 _KINDS, _SOURCES = tuple(Kind.values), tuple(Source.values)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_RANGE = re.compile(r"([0-9]{1,15})(?:-([0-9]{1,15}))?")
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/@-]{0,99}\Z")
 
 
@@ -143,9 +144,7 @@ def checked_project(project: object, field: str = "project", *, is_known: bool =
         raise Invalid(field, "must be text")
     if project and (not _PROJECT.match(project) or ".." in project):
         raise Invalid(
-            field,
-            "must have 1 to 100 letters, digits or . _ / @ -, must start with a letter or digit, "
-            "and must not contain '..'",
+            field, "must be 1 to 100 letters, digits or . _ / @ -, begin with a letter or digit, and lack '..'"
         )
     if project and not is_known and looks_secret(project):
         raise Invalid(field, "looks like a secret, but project names are stored unencrypted: use another name")
@@ -159,6 +158,19 @@ def looks_secret(name: str) -> bool:
     from memory.masking.scanner import masked  # slow to import
 
     return masked(name)[1] > 0
+
+
+def parse_numbers(field: str, text: str, most: int) -> list[int]:
+    """Parse a text such as "3, 17, 20-25". Return its numbers, sorted. Raises Invalid, also if it has more than `most`
+    numbers."""
+    found: set[int] = set()
+    for part in filter(None, re.split(r"[,\s]+", text)):
+        run = _RANGE.fullmatch(part)
+        first, last = (int(run[1]), int(run[2] or run[1])) if run else (0, 0)
+        if not 0 < first <= last < first + most or len(found) > most:
+            raise Invalid(field, f"must be up to {most:,} numbers and ranges, for example 3, 17, 20-25")
+        found.update(range(first, last + 1))
+    return sorted(found)
 
 
 def checked_origin(origin: object) -> datetime:

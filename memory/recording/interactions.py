@@ -61,9 +61,7 @@ _QUESTION = re.compile(
     r"has|have|had|may|might)\b",
     re.I,
 )
-_ASKS_BACK = re.compile(
-    r"\b(?:could you clarify|do you mean|did you mean|which (?:one )?do you|please clarify)\b", re.I
-)
+_ASKS_BACK = re.compile(r"(?i)\b(?:could you clarify|do you mean|did you mean|which (?:one )?do you|please clarify)\b")
 
 DECIDES = re.compile(
     r"\b(?:decided?|decision|(?:we|i)(?:'ll| will) (?:go with|use|take)|let'?s (?:go with|use|take)|agreed|"

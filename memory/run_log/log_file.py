@@ -245,10 +245,8 @@ def _copy_late_writes(opened: Opened, copied: int, new: int, written: _Counter) 
         elif is_open:
             time.sleep(0.001)
         if is_open and time.monotonic() >= until:
-            raise FileFault(
-                f"{opened.place} was trimmed, but another program still has the old file open for writing. All text "
-                "that the other program writes to the old file is lost."
-            )
+            lost = "another program still has the old file open, and what it writes there is lost"
+            raise FileFault(f"{opened.place} was trimmed, but {lost}.")
 
 
 def _copy(opened: Opened, start: int, end: int, new: int, written: _Counter) -> None:

@@ -66,9 +66,7 @@ def unwrap(agent_id: int, wrapped: bytes) -> bytes:
         nonce, sealed = wrapped[ID_END : ID_END + NONCE_BYTES], wrapped[ID_END + NONCE_BYTES :]
         return _wrapper(key).decrypt(nonce, sealed, _associated(key_id, agent_id))
     except (InvalidTag, ValueError):
-        raise SealBroken(
-            f"The data key of agent {agent_id} cannot be decrypted: it was altered or belongs to another agent."
-        ) from None
+        raise SealBroken(f"The data key of agent {agent_id} cannot be decrypted: it was changed.") from None
 
 
 def derive(secret: bytes, purpose: bytes) -> bytes:

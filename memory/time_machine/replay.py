@@ -179,13 +179,16 @@ def _keys(agent: Agent) -> Iterator[Problem]:
     for seq, operation, at, detail in entries.values_list("seq", "operation", "at", "detail"):
         issued, _ = in_trail.get(detail["prefix"], (typed(int, seq), None))
         in_trail[detail["prefix"]] = issued, at if operation == Operation.KEY_REVOKED else None
-    rows = dict(AgentKey.objects.filter(agent_id=agent.pk).values_list("prefix", "revoked_at"))
+    live = typed(str, agent.live_keys).split()
+    rows = {key.prefix: key for key in AgentKey.objects.filter(agent_id=agent.pk)}
     for prefix in sorted(rows.keys() | in_trail.keys()):
         if prefix not in in_trail:
             yield Problem(agent.label, 0, f"inserted: the agent key {prefix} is not in the trail")
         elif prefix not in rows:
             yield Problem(agent.label, in_trail[prefix][0], f"missing: the agent key {prefix} of this entry")
-        elif rows[prefix] != in_trail[prefix][1]:
+        elif (revoked_at := rows[prefix].revoked_at) != in_trail[prefix][1] or (
+            (revoked_at is None) != (rows[prefix].fingerprint in live)
+        ):
             yield Problem(agent.label, in_trail[prefix][0], f"altered: the agent key {prefix} differs from the trail")
 
 

@@ -113,9 +113,7 @@ def roll_back(
         reason = checked_content(reason, "reason").strip()[:500]
     with edits.begin(agent, Operation.ROLLED_BACK, actor, is_notice=True) as edit:
         if head not in (None, edit.agent.audit_seq):
-            raise errors.TrailChanged(
-                f"The trail has grown from entry {head} to {edit.agent.audit_seq}. Repeat the preview."
-            )
+            raise errors.TrailChanged(f"The trail grew from entry {head} to {edit.agent.audit_seq}. Preview it again.")
         plan = _plan(edit.agent, what, edit.at, skip_conflicts=skip_conflicts)
         if plan.conflicts and not (skip_conflicts or force):
             raise errors.Conflict(plan.conflicts)

@@ -72,9 +72,7 @@ def _require_as_planned(row: Agent, steps: Sequence[Step]) -> None:
     pieces = ImportedPiece.objects.filter(agent_id=row.pk, source_digest__among={step.source for step in steps})
     there = {bytes(piece.source_digest): bytes(piece.text_digest) for piece in pieces}
     if any(there.get(step.source) != step.known for step in steps):
-        raise errors.TrailChanged(
-            "Nothing was stored, because another migration has stored some of these pieces. Detect them again."
-        )
+        raise errors.TrailChanged("Another migration stored some of these pieces. Detect again. Nothing was stored.")
 
 
 def _store(row: Agent, batch: Sequence[Step], actor: Actor, detail: Mapping[str, Any]) -> int:

@@ -89,9 +89,8 @@ def pending(agent: Agent) -> QuerySet[VaultFile]:
 
 def former_paths(agent: Agent) -> tuple[str, ...]:
     """Return the agent's earlier vault folders. The service does not compare or clean these folders."""
-    changes = AuditEntry.objects.filter(
-        agent_id=agent.pk, operation__in=(Operation.AGENT_CREATED, Operation.AGENT_CHANGED)
-    )
+    operations = (Operation.AGENT_CREATED, Operation.AGENT_CHANGED)
+    changes = AuditEntry.objects.filter(agent_id=agent.pk, operation__in=operations)
     details = changes.order_by("seq").values_list("detail", flat=True)
     paths = dict.fromkeys(detail.get("vault_path") or detail.get("changed", {}).get("vault_path") for detail in details)
     return tuple(path for path in paths if path and path != agent.vault_path)

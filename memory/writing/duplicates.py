@@ -1,10 +1,12 @@
 """Find and remove exact duplicates. The keyed digests of memories are compared, so no content is decrypted."""
 
-from collections import defaultdict
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate, groupby
 from operator import attrgetter
 
 from django.db.models import Count, Q, Window
+from django.db.models.functions import Length
 
 from audit.models import Operation
 from audit.trail import Actor
@@ -17,22 +19,25 @@ from memory.writing import edits
 _GROUP = ("digest", "kind", "category", "scope", "project")
 
 
-# Memories that one call of `remove` looks at: 4,000 keep SQLite's writer for less than a second (0.5 s when idle).
-MOST = 4_000
+# The most memories that one call of `remove` looks at, and their sealed bytes. They keep SQLite's writer for less than
+# a second (0.5 s when idle).
+MOST, MOST_BYTES = 4_000, 3_000_000
 
 
 def find(agent: Agent) -> list[Memory]:
-    """Use one query to find up to MOST active memories that have an exact duplicate, group by group. Notices of the
-    service, and memories in categories that are off, are left out."""
-    found = (
-        Memory.objects.of(agent)
-        .active()
+    """Find up to MOST active memories that have an exact duplicate, group by group, with up to MOST_BYTES in total.
+    Notices of the service, and memories in categories that are off, are left out."""
+    memories = Memory.objects.of(agent).order_by(*_GROUP, "number")
+    numbers = list(
+        memories.active()
         .exclude(Q(source=Source.SYSTEM) | Q(category__in=switches.closed(agent)))
         .annotate(equal=Window(Count("id"), partition_by=list(_GROUP)))
         .filter(equal__gt=1)
-        .order_by(*_GROUP, "number")[:MOST]
+        .values_list("number", flat=True)[:MOST]  # without `sealed`, which the window would copy for each memory
     )
-    return sorted(found, key=attrgetter("number"))
+    sizes = dict(memories.numbered(numbers).values_list("number", Length("sealed")))
+    fitting = bisect_right([*accumulate(sizes[number] for number in numbers)], MOST_BYTES)
+    return list(memories.numbered(numbers[:fitting]))
 
 
 def removable(agent: Agent) -> list[Memory]:
@@ -67,10 +72,7 @@ def _inherit(edit: edits.Edit, survivor: Memory, extra: list[Memory], silo: Silo
 
 def _groups(agent: Agent) -> Iterator[tuple[Memory, list[Memory]]]:
     """For each group of duplicates, yield the memory that stays, and the memories to discard."""
-    groups: dict[tuple[object, ...], list[Memory]] = defaultdict(list)
-    for memory in find(agent):
-        groups[tuple(bytes(v) if isinstance(v := getattr(memory, f), memoryview) else v for f in _GROUP)].append(memory)
-    for group in groups.values():
+    for _, [*group] in groupby(find(agent), attrgetter(*_GROUP)):
         survivor = min(group, key=lambda memory: (not memory.constitutional, memory.origin, memory.number))
         if extra := [memory for memory in group if memory is not survivor and not memory.constitutional]:
             yield survivor, extra

@@ -222,6 +222,8 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
             finally:
                 row.is_locked = False
                 _locked_here.reset(token)
+            if row.audit_seq == agent.audit_seq:  # no entry has met one that SQL hid together with a newer row
+                authority.require_last(row)
 
 
 @contextmanager

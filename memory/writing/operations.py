@@ -340,10 +340,8 @@ _IS_TRUE: dict[type[errors.NumbersError], Callable[[Memory], bool]] = {
 def _within_half_the_budget(agent: Agent, memories: list[Memory]) -> None:
     wanted = agent.constitutional_tokens + sum(m.tokens for m in memories if not m.constitutional)
     if wanted > agent.budget_tokens // 2 and any(not m.constitutional for m in memories):
-        raise errors.ProtectionFull(
-            f"Constitutional memories would have {wanted:,} tokens in total. An agent can protect at most half of its "
-            f"budget, which is {agent.budget_tokens // 2:,} tokens."
-        )
+        most = f"{agent.budget_tokens // 2:,} tokens, half of the budget"
+        raise errors.ProtectionFull(f"Constitutional memories would have {wanted:,} tokens. They may have {most}.")
 
 
 def _merged_category(sources: list[Memory], category: str) -> str:
@@ -351,13 +349,8 @@ def _merged_category(sources: list[Memory], category: str) -> str:
     if len(categories) == 1:
         return sources[0].category
     if not category:
-        raise errors.Invalid(
-            "category", f"is required, because the sources have different categories: {', '.join(sorted(categories))}"
-        )
+        raise errors.Invalid("category", f"is required, because the sources have {', '.join(sorted(categories))}")
     if scope_of(category) != sources[0].scope or category in UNREFINED:
-        raise errors.Invalid(
-            "category",
-            f"must have the same scope as the sources ({sources[0].scope}), and must not be one of: "
-            f"{', '.join(sorted(UNREFINED))}",
-        )
+        others = ", ".join(sorted(UNREFINED))
+        raise errors.Invalid("category", f"must have the scope of the sources, {sources[0].scope}, and not be {others}")
     return category

@@ -25,6 +25,7 @@ from memory.writing import daily_limit
 from refinement import probe, schedule
 from refinement.llm.catalog import parse as parse_model
 
+_ENTRIES: Any = {"min_value": 0, "max_value": lifecycle.MAX_INT, "required": False}
 _OR_ALL: Any = {"required": False, "allow_null": True}
 _PROMPT: Any = {"max_length": 20_000, "required": False, "allow_blank": True}
 CONTEXT = "limits the log that gc sends, and a batch of refinement to half of it; null: no limit"
@@ -34,10 +35,8 @@ LANGUAGE = "language of its memories in lower case, for example `english`; with 
 class LogIn(Body):
     """The limits of `gc` for an agent's log of runs: what it keeps, and what it sends to the model."""
 
-    last_n = Whole(min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="log entries that gc keeps")
-    max_entries = Whole(
-        min_value=0, max_value=lifecycle.MAX_INT, required=False, help_text="used if `last_n` is 0; both 0: keep all"
-    )
+    last_n = Whole(**_ENTRIES, help_text="log entries that gc keeps")
+    max_entries = Whole(**_ENTRIES, help_text="used if `last_n` is 0; both 0: keep all")
     context_tokens = Whole(min_value=1, max_value=lifecycle.MAX_CONTEXT, **_OR_ALL, help_text=CONTEXT)
 
 
@@ -51,9 +50,7 @@ class AgentIn(LogIn):
     language = Text(max_length=32, required=False, help_text=LANGUAGE)
     steward = serializers.EmailField(required=False, allow_blank=True)
     is_steward_only = Boolean(required=False)
-    discard_share_lifted_until = serializers.DateTimeField(
-        **_OR_ALL, help_text="at most 24 hours from now; null restores the daily share"
-    )
+    discard_share_lifted_until = serializers.DateTimeField(**_OR_ALL, help_text="at most 24 hours from now, or null")
 
 
 class FileOut(serializers.CharField):

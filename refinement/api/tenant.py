@@ -23,9 +23,7 @@ class SettingsIn(LogIn):
 
     budget_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
     target_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
-    refine_every = serializers.DurationField(
-        required=False, allow_null=True, help_text="from one hour to ten years; null for never"
-    )
+    refine_every = serializers.DurationField(required=False, allow_null=True, help_text="an hour to ten years, or null")
     paused = Boolean(required=False)
     max_changes = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
     max_steps = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)

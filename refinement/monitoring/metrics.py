@@ -47,9 +47,7 @@ class _Stored(Collector):
 
 
 def _sessions() -> Iterator[Metric]:
-    counts = GaugeMetricFamily(
-        "palimpsest_sessions", "Refinement sessions by outcome and reason code", labels=["outcome", "reason"]
-    )
+    counts = GaugeMetricFamily("palimpsest_sessions", "Sessions by outcome and reason", labels=["outcome", "reason"])
     rows: list[Any] = list(
         RefinementSession.objects.order_by()
         .values("outcome", "reason")
@@ -96,7 +94,7 @@ def _backlog() -> Iterator[Metric]:
     yield GaugeMetricFamily("palimpsest_waiting_agents", "Agents that wait for a worker", value=waiting)
     busy = GaugeMetricFamily("palimpsest_sessions_in_flight", "Agents that workers have taken", labels=["provider"])
     down = GaugeMetricFamily(
-        "palimpsest_provider_down", "Whether a provider, or one of its models, is closed", labels=["provider"]
+        "palimpsest_provider_down", "Whether it or one of its models is closed", labels=["provider"]
     )
     closed = {providers.of(name) for name in providers.closed()}
     for name in PROVIDERS:
@@ -106,9 +104,7 @@ def _backlog() -> Iterator[Metric]:
     yield down
     expected = next_sweep()
     late = (timezone.now() - expected).total_seconds() if expected else 0
-    yield GaugeMetricFamily(
-        "palimpsest_sweep_late_seconds", "How long the next sweep for due agents is overdue", value=max(0, late)
-    )
+    yield GaugeMetricFamily("palimpsest_sweep_late_seconds", "How long the next sweep is overdue", value=max(0, late))
 
 
 def _queue() -> Iterator[Metric]:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.html import escape
 
 from config import queue
-from memory.admin.base.help_texts import EMPTY_TEXTS, LIMITS
+from memory.admin.base.help_texts import EMPTY_TEXTS, LIMITS, USUAL
 from memory.agents import lifecycle
 from memory.models import Agent, Invitation, Person, Tenant
 from refinement import backlog, limits, loop, providers
@@ -182,7 +182,8 @@ def test_an_empty_limit_shows_its_default(house: House, root: Person, signed_in:
     agent = html(client.get(reverse("admin:memory_agent_change_settings", args=[house.ada.pk])))
     defaults = limits.of(house.ada)
     assert set(defaults) == set(LIMITS)
-    for name, (label, default) in LIMITS.items():
+    for name, label in LIMITS.items():
+        default = USUAL[name]
         assert default.startswith(f"{defaults[name]:,}"), "the value that a session uses"
         assert f"{label}; default: {default}" in tenant
         assert escape(f"{label}; default: the tenant's limit, or {default} if the tenant has no limit") in agent

@@ -43,7 +43,7 @@ def test_a_session_is_rolled_back(past: Agent, enter: Enter) -> None:
     client, address = enter("admin"), time_machine_url(past.pk, "session", 1)
     assert "session 1" in html(client.get(time_machine_url(past.pk))).lower()
     before, preview = active(past), html(client.get(address))
-    assert "Preview: roll back session 1" in preview
+    assert "Preview: roll back one session: 1" in preview
     assert re.search(r"<dt>Core tokens</dt><dd>\d+ → \d+ \(\+\d+\)</dd>", preview)
     assert MARKER not in preview
     assert client.post(address, {"conflicts": ""}).status_code == 200, "without the head of a preview"
@@ -61,7 +61,7 @@ def test_a_change_after_the_preview_needs_another_preview(past: Agent, client: C
     address, old = time_machine_url(past.pk, "session", 1), past.audit_seq
     steps.remember(past, f"{MARKER} new")
     response = client.post(address, {"head": old})
-    assert (response.status_code, "Repeat the preview" in html(response)) == (200, True)
+    assert (response.status_code, "Preview it again" in html(response)) == (200, True)
     assert not AuditEntry.objects.filter(agent_id=past.pk, operation="rolled_back").exists()
     preview = html(client.post(address, {"head": old, "look": "1"}))
     assert f'name="head" value="{head(past)}"' in preview
@@ -97,7 +97,7 @@ def test_everything_since_a_moment_is_rolled_back(past: Agent, client: Client) -
     shown = f"{now:%Y-%m-%d %H:%M:%S} UTC"  # as pages write a time
     steps.remember(past, f"{MARKER} tea")
     page = html(client.get(time_machine_url(past.pk, "moment", shown)))
-    assert f"Preview: roll back everything since {shown}" in page
+    assert f"Preview: roll back everything since a date and time: {shown}" in page
     address = time_machine_url(past.pk, "moment", f"{now - timedelta(days=1):%Y-%m-%d %H:%M}")
     assert "Preview: roll back everything since" in html(client.get(address))
     assert client.post(address, {"head": head(past)}).status_code == 302

@@ -9,8 +9,8 @@ from django.test import Client
 from django.test.client import FakePayload
 
 from memory import errors
-from memory.access.authentication import agent_key, either_key, new_request, prefix_of, request_key
-from memory.access.tenants import issue_key
+from memory.access.authentication import agent_key, new_request, prefix_of, request_key
+from memory.access.tenants import issue_key, revoke_key
 from memory.agents import lifecycle
 from memory.api.base.views import CHALLENGE
 from memory.consent import claims
@@ -76,6 +76,19 @@ def test_a_key_exchanged_while_the_body_arrives_is_rejected(house: House, method
     assert steps.active(house.ada) == [1]
 
 
+def test_an_older_row_that_sql_puts_back_during_a_request_gets_nothing_newer(house: House) -> None:
+    steps.remember(house.ada, "tea")
+    old = Agent.objects.filter(pk=house.ada.pk).values().get()
+
+    def exchange() -> None:
+        claims.exchange(agent_key(house.ada_key), ME)
+        steps.remember(fresh(house.ada), "a secret that came later")
+        Agent.objects.filter(pk=old.pop("id")).update(**old)
+
+    answer = slowly(house.ada_key, "POST", "memories/search", {"q": "secret"}, exchange)
+    assert (answer.codes, b"came later" in answer.content) == (["authority_broken"], False)
+
+
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "memories/search"), ("GET", "memories"), ("GET", "context"), ("POST", "retrieve")]
 )
@@ -98,11 +111,14 @@ def test_a_key_exchanged_during_a_read_gets_nothing_newer(
     assert (done, answer.status, b"secret" in answer.content) == ([True], 401, False)
 
 
-def test_a_tenant_key_revoked_while_the_body_arrives_is_rejected(house: House) -> None:
+@pytest.mark.parametrize("is_put_back", [False, True])
+def test_a_tenant_key_revoked_while_the_body_arrives_is_rejected(house: House, is_put_back: bool) -> None:
     key = issue_key("acme")
 
     def revoke() -> None:
-        TenantKey.objects.filter(pk=either_key(key).pk).update(revoked_at=fresh(house.ada).created_at)
+        revoke_key("acme", prefix_of(key))
+        if is_put_back:  # with SQL
+            TenantKey.objects.update(revoked_at=None)
 
     answer = slowly(key, "POST", "agents", {"agent": "eve", "model": "builtin/dedupe"}, revoke)
     assert (answer.status, Agent.objects.filter(slug="eve").exists()) == (401, False)

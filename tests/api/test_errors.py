@@ -2,6 +2,7 @@
 
 import io
 import time
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from django.test import Client
 
 from config import at_once
 from memory.api.base.bodies import MAX_COMMAS, MAX_PARTS
+from memory.api.base.views import TURNS
 from memory.models import Agent
 from tests import steps
 from tests.api.calling import BASE, NDJSON, Caller
@@ -258,6 +260,23 @@ def test_one_agent_cannot_occupy_all_threads(runtime: Caller, house: House, sett
     for _ in range(most):
         at_once.end([sender])
     assert runtime.get("memories").status == 200
+
+
+def test_requests_of_one_agent_take_turns(runtime: Caller, house: House) -> None:
+    turn = "turn", ("agent", house.ada.pk)
+    for _ in range(TURNS):
+        assert at_once.begin({turn: TURNS})
+    waiting = Thread(target=at_once.begin, args=[{turn: TURNS}], kwargs={"seconds": 60})
+    waiting.start()
+    assert Caller(house.bob_key).get("memories").status == 200
+    assert waiting.is_alive()
+    for _ in range(2):
+        at_once.end([turn])
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert runtime.get("memories").status == 200
+    assert not at_once.begin({turn: 1})
+    at_once.end([turn])
 
 
 def test_a_tenant_has_two_large_bodies_at_a_time(runtime: Caller, house: House) -> None:

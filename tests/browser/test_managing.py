@@ -78,7 +78,7 @@ def test_a_refinement_is_rolled_back(walk: Walk, past: Agent) -> None:
     timeline = walk.page.get_by_role("region", name="The session's calls")
     expect(timeline.get_by_role("row")).to_have_count(1 + RefinementSession.objects.get().timeline.count())
     walk.press("Roll back session")
-    walk.sees("Preview: roll back session 1", "Restored")
+    walk.sees("Preview: roll back one session: 1", "Restored")
     assert len(kept(past)) == len(ALL) - 1
     walk.press("Roll back")
     assert kept(past) == ALL

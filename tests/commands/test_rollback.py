@@ -136,5 +136,5 @@ def test_changes_made_while_the_question_waits_are_not_undone(past: Agent, monke
 
     monkeypatch.setattr("config.commandline.Task.agrees", remember_and_agree)
     ran = rollback("--to-entry", "0")
-    assert (ran.code, "Repeat the preview" in ran.err) == (1, True)
+    assert (ran.code, "Preview it again" in ran.err) == (1, True)
     assert len(steps.active(past)) == 4

@@ -165,7 +165,7 @@ def test_memories_are_selected_by_number(ada: Agent, site: Path) -> None:
     ran = at_a_terminal("select\n9\nx\n2\ny\n", "migrate")
     assert "1 memory stored" in ran.out
     assert "It must have numbers from 1 to 3." in ran.err
-    assert "It must be numbers of the list, such as 1-4,7." in ran.err
+    assert "It must be up to 3 numbers and ranges, for example 3, 17, 20-25." in ran.err
     assert [each["state"] for each in rules("detect", "--json").json["memories"]] == ["new", "same", "new"]
     for only in ("0", "4", "2-1", "1,x", "9" * 30):
         ran = migrate(f"--only={only}")

@@ -163,7 +163,7 @@ def test_a_revoked_key_cannot_be_put_back(house: House) -> None:
     AgentKey.objects.filter(pk=row["id"]).update(**row)
     with pytest.raises(KeyRejected):
         agent_key(house.ada_key)
-    attack(house.ada, live_keys=row["prefix"])
+    attack(house.ada, live_keys=AgentKey.objects.get(pk=row["id"]).fingerprint)
     with pytest.raises(AuthorityBroken):
         agent_key(house.ada_key)
 

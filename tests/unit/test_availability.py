@@ -17,6 +17,7 @@ from memory.mail import letters
 from memory.models import Agent
 from memory.recording import topics
 from memory.search import cache, query
+from memory.silo.silo import Silo
 from memory.time_machine import rollback
 from memory.time_machine.selection import What
 from memory.writing import edits
@@ -53,6 +54,15 @@ def test_a_session_builds_the_index_before_it_locks_the_agent(
     remember(bob, "Bob has a dog.", "Bob has a cat.", "Bob has a cow.")
     lifecycle.change(bob, ME, language="german")  # the session has an older copy of the agent
     assert knife.Knife(server).call("search_memories", {"query": "cat"}).code == "ok"
+
+
+def test_a_briefing_opens_no_memory_while_the_agent_is_locked(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    remember(ada, "One.", "Two.")
+    session, opening, locked = sessions.open_session(ada, trigger="api", driver=Driver.RUNTIME), Silo.open, []
+    monkeypatch.setattr(Silo, "open", lambda *args: locked.append(ada.pk in edits._locked_here.get()) or opening(*args))
+    for _ in range(2):
+        assert '"Two."' in knife.briefing(fresh(ada), session.number).messages[1].text
+    assert set(locked) == {False}
 
 
 @pytest.mark.own_database

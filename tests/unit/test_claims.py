@@ -12,7 +12,7 @@ from django.utils import timezone
 from audit.models import AuditEntry
 from memory.access.authentication import either_key, is_key_of, prefix_of
 from memory.admin.agent_actions import LiftSuspension
-from memory.agents import lifecycle, prompts, repair
+from memory.agents import lifecycle, prompts, repair, rule_changes
 from memory.consent import claims, links, requests
 from memory.consent.claims import Claim
 from memory.errors import (
@@ -27,10 +27,12 @@ from memory.errors import (
 )
 from memory.mail import letters
 from memory.models import Agent, AgentKey
+from memory.policy import settings_document, switches
+from memory.time_machine import trail_view
 from refinement import backlog, gc, loop, probe, schedule, worker
 from refinement.llm.base import NoModel, Reply, ToolCall
 from refinement.llm.dedupe import Dedupe
-from refinement.models import Provider, Waiting
+from refinement.models import Provider, RefinementSession, Waiting
 from tests import refining
 from tests.access_requests import EVE, STEWARD, ask, granted, read, state
 from tests.conftest import OPERATOR, House, drop_guards
@@ -47,6 +49,10 @@ def claim(agent: Agent, **options: Any) -> Claim:
     """Exchange the agent's newest key."""
     key = AgentKey.objects.select_related("agent__tenant").filter(agent=agent, revoked_at=None).latest("pk")
     return claims.exchange(key, ME, **options)
+
+
+def held_rows(agent: Agent) -> tuple[Any, Any]:
+    return Agent.objects.filter(pk=agent.pk), RefinementSession.objects.filter(agent_id=agent.pk)
 
 
 def suspend(agent: Agent, *, lift: bool = False) -> None:
@@ -141,6 +147,8 @@ def test_no_model_is_called_after_a_claim_until_one_is_named(house: House) -> No
     assert isinstance(probe.trouble(house.ada), NoModel)
     assert Provider.objects.count() == 0, "the model is not closed for others"
     lifecycle.change(fresh(house.ada), ME, model="builtin/dedupe")
+    assert worker.refine_next(house.ada.pk) == "not_due", "the request before the claim has ended"
+    backlog.request_for(fresh(house.ada), PERSON)
     assert worker.refine_next(house.ada.pk) == "completed"
 
 
@@ -156,6 +164,17 @@ def test_a_session_that_sql_reopened_has_ended(house: House) -> None:
     claim(house.ada)
     sql("UPDATE refinement_refinementsession SET outcome = 'open', closed_at = NULL")
     assert "has ended" in held.send("complete_refinement", {"summary": "x"})["error"]
+
+
+def test_a_session_finds_nothing_with_an_older_row_that_sql_puts_back(house: House) -> None:
+    remember(house.ada, "tea", "coffee")
+    held = refining.opened(house.ada)
+    agent, session = (rows.values().get() for rows in held_rows(house.ada))
+    claim(house.ada)
+    for rows, values in zip(held_rows(house.ada), (agent, session), strict=True):
+        rows.update(**{name: value for name, value in values.items() if name != "id"})
+    with pytest.raises(AuthorityBroken):
+        held.send("search_memories", {"query": "tea"})
 
 
 def test_a_session_ends_when_its_agent_gets_another_model(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,6 +197,30 @@ def test_a_key_that_sql_marked_as_revoked_ends_with_a_claim(house: House) -> Non
     stolen.update(revoked_at=None)
     with pytest.raises(KeyRejected):
         either_key(house.ada_key)
+
+
+def test_a_key_that_sql_hides_ends_with_a_claim(house: House) -> None:
+    stolen = lifecycle.issue_key(house.ada, ME)
+    hidden = AgentKey.objects.get(prefix=prefix_of(stolen))
+    hidden.delete()
+    claim(house.ada)
+    hidden.save(force_insert=True)
+    with pytest.raises(KeyRejected):
+        either_key(stolen)
+
+
+def test_a_claim_puts_back_what_keeps_the_files_of_a_vault_private(house: House) -> None:
+    revealing = {
+        "storage.readable_names": "true",
+        "memory_rules.capture_settings.sensitive_data_masking": "false",
+        "memory_rules.categories.git_history.enabled": "false",
+    }
+    for key, value in revealing.items():
+        rule_changes.make(fresh(house.ada), PERSON, rule_changes.Wanted(key=key, value=value), side=ME)
+    assert "rules" in claim(house.ada).cleared
+    left = settings_document.changes({}, switches.rules_of(fresh(house.ada)))
+    assert left == {"memory_rules.categories.git_history.enabled": False}
+    assert problems(house.ada) == []
 
 
 def test_an_agent_has_a_limited_number_of_keys(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,6 +300,14 @@ def test_only_the_agents_side_ends_the_last_key(house: House) -> None:
     key = lifecycle.issue_key(fresh(house.ada), ME)
     lifecycle.revoke_key(fresh(house.ada), prefix_of(house.ada_key), PERSON)
     assert is_key_of(house.ada, key)
+
+
+def test_sql_cannot_let_others_end_the_last_key(house: House) -> None:
+    other = prefix_of(lifecycle.issue_key(house.ada, ME))
+    AgentKey.objects.filter(prefix=other).update(prefix="aaaaaaaaaaaa")
+    with pytest.raises(AgentConsentRequired):
+        lifecycle.revoke_key(fresh(house.ada), prefix_of(house.ada_key), PERSON)
+    assert is_key_of(house.ada, house.ada_key)
 
 
 def test_suspended_keys_open_nothing(house: House) -> None:
@@ -345,6 +396,17 @@ def test_a_stolen_key_cannot_keep_the_code_from_the_steward(house: House) -> Non
         lifecycle.change(fresh(house.ada), ME, steward=steward)
     suspend(house.ada, lift=True)
     assert len(steward_codes()) == 1
+
+
+def test_the_steward_before_is_read_from_the_trail_that_was_checked(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two queries, SQL could show other entries."""
+    for steward in (SUE, STEWARD.label, SUE):
+        lifecycle.change(fresh(house.ada), ME, steward=steward)
+    suspend(house.ada, lift=True)
+    monkeypatch.setattr(trail_view, "authority_before", lambda *_: {"steward": SUE})
+    assert steward_codes() == []
 
 
 def test_an_altered_trail_gives_no_code(house: House) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from memory.models import Agent, Kind
 from memory.writing import operations
+from refinement import effects, similarity
 from refinement.models import Mode
 from tests.refining import Held, fill, opened, protected, refused
 from tests.steps import ME, active, remember
@@ -27,6 +28,17 @@ def test_a_near_duplicate_can_be_deleted(ada: Agent) -> None:
     remember(ada, *(f"The tomatoes on balcony {n} need water every evening." for n in range(40)))
     [plain, _] = remember(ada, PLAIN, FULLER)
     assert dedupe_only(ada).call("delete_memory", id=plain)["ok"]
+
+
+def test_few_long_texts_are_compared_those_of_similar_length_first(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effects, "MAX_COMPARED", 3 * len(PLAIN))
+    [other] = remember(ada, *(f"The tomatoes on balcony {n} need water every evening. {PLAIN}" for n in range(40)))[:1]
+    [plain, _] = remember(ada, PLAIN, FULLER)
+    held, compared, wording = dedupe_only(ada), [], similarity._wording
+    monkeypatch.setattr(similarity, "_wording", lambda text: compared.append(text) or wording(text))
+    refuses_deletion(held, other)
+    assert len(compared) == 2
+    assert held.call("delete_memory", id=plain)["ok"]
 
 
 def test_the_floor_holds_also_for_near_duplicates(ada: Agent) -> None:

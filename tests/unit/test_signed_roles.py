@@ -9,7 +9,7 @@ from django.utils import timezone
 from audit import guards
 from config.keyfiles import new_key, read_key_file
 from memory.access import tenants
-from memory.access.authentication import agent_named, either_key, prefix_of
+from memory.access.authentication import agent_named, either_key
 from memory.access.roles import Action, live_prefixes, manages, may, tenant_ids
 from memory.accounts import invitations, memberships, people
 from memory.agents import lifecycle
@@ -257,7 +257,17 @@ def test_a_key_counts_while_another_process_changes_the_list(acme: Tenant, ann: 
     key = tenants.issue_key("acme")
     stale = Tenant.objects.get(pk=acme.pk)
     join(Person.objects.create_user("pat@acme.test"), acme, Role.AUDITOR)
-    assert live_prefixes(stale) == [prefix_of(key)]
+    assert live_prefixes(stale) == [either_key(key).fingerprint]
+
+
+def test_a_key_or_invitation_that_sql_changes_or_removes_is_named(acme: Tenant, ann: Person) -> None:
+    tenants.issue_key("acme")
+    invitations.invite(acme, "lee@acme.test", Role.ADMIN, ann)
+    for kind in (TenantKey, Invitation):
+        for change in (lambda rows: rows.update(mac=bytes(32)), lambda rows: rows.delete()):
+            with undone():
+                change(kind.objects.all())
+                assert named() != [], kind
 
 
 def test_nothing_is_signed_for_a_person_whom_sql_changed(acme: Tenant, ann: Person, eve: Person) -> None:

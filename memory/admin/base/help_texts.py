@@ -2,29 +2,19 @@
 
 from refinement.limits import DEFAULTS, MAX_FLOOR_REFUSALS, MIN_DEFAULT_CHANGES
 
-LIMITS = {  # the limits of a session: a description of each, and its default
-    "max_changes": (
-        "how many memories a session may discard, demote, promote or rewrite",
-        f"{MIN_DEFAULT_CHANGES}, or the number of core memories if that is more",
-    ),
-    "max_steps": ("how many replies of the model a session may have", f"{DEFAULTS['max_steps']:,}"),
-    "max_searches": ("how many searches a session may make", f"{DEFAULTS['max_searches']:,}"),
-    "max_failed_calls": ("how many calls may fail in a session", f"{DEFAULTS['max_failed_calls']:,}"),
-    "max_seconds": ("how many seconds a session may last", f"{DEFAULTS['max_seconds']:,}"),
-    "max_model_tokens": (
-        "how many tokens the prompts and replies of a session may have",
-        f"{DEFAULTS['max_model_tokens']:,}",
-    ),
+LIMITS = {  # of a session
+    "max_changes": "how many memories a session may discard, demote, promote or rewrite",
+    "max_steps": "how many replies of the model a session may have",
+    "max_searches": "how many searches a session may make",
+    "max_failed_calls": "how many calls may fail in a session",
+    "max_seconds": "how many seconds a session may last",
+    "max_model_tokens": "how many tokens the prompts and replies of a session may have",
 }
-WORK = {  # limits of what workers do for a tenant, and their defaults
-    "sessions_at_once": (
-        "how many sessions of the tenant may run in workers at the same time; 0 means no limit",
-        "{0} (setting TENANT_SESSIONS)",
-    ),
-    "month_tokens": (
-        "model tokens of the tenant in a calendar month; after that, only a person can start a session",
-        "{1} (setting MONTH_TOKENS)",
-    ),
+USUAL = {name: f"{default:,}" for name, default in DEFAULTS.items()}  # the service's defaults
+USUAL["max_changes"] = f"{MIN_DEFAULT_CHANGES}, or the number of core memories if that is more"
+WORK = {  # limits of what workers do for a tenant
+    "sessions_at_once": "how many sessions of the tenant may run in workers at the same time; 0 means no limit",
+    "month_tokens": "model tokens of the tenant in a calendar month; after that, only a person can start a session",
 }
 HELP_TEXTS = {
     "instruction_tokens": "Imported instructions. They are not refined, and not in core tokens.",
@@ -33,17 +23,10 @@ HELP_TEXTS = {
         "The share of the target that refinement must keep: 0.75 keeps at least three quarters. If the high-water mark "
         "is lower than the target, refinement must keep this share of the high-water mark."
     ),
-    "breaker_state": (
-        "The circuit breaker refuses calls that would cut core memory below the floor. The retention sets the floor."
-    ),
-    "floor_refusals": (
-        f"How many calls in a row the circuit breaker refused. After {MAX_FLOOR_REFUSALS} of them, the session ends."
-    ),
-    "timeline": (
-        "The model receives a large memory in batches. The call complete_refinement ends a batch. In the last batch, "
-        "this call ends the session."
-    ),
-} | {name: f"{what}; default: {usual}" for name, (what, usual) in LIMITS.items()}
+    "breaker_state": "The circuit breaker refuses calls that would cut core memory below the floor.",
+    "floor_refusals": f"How many calls in a row the circuit breaker refused. {MAX_FLOOR_REFUSALS} end the session.",
+    "timeline": "The model gets a large memory in batches. The call complete_refinement ends each of them.",
+} | {name: f"{what}; default: {USUAL[name]}" for name, what in LIMITS.items()}
 
 EMPTY_TEXTS = {
     "agent": "An owner or admin of a tenant adds an agent with the button above. The agent's runtime receives a key.",

@@ -26,19 +26,13 @@ from refinement.llm.base import ModelNotConfigured
 
 log = structlog.get_logger("palimpsest.api")
 
-_STATUS = {
-    errors.NotFound: status.HTTP_404_NOT_FOUND,
-    errors.UnknownMemory: status.HTTP_404_NOT_FOUND,
-    errors.UnknownEntry: status.HTTP_404_NOT_FOUND,
-    UnknownSession: status.HTTP_404_NOT_FOUND,
-    Invalid: status.HTTP_422_UNPROCESSABLE_ENTITY,
-    ModelNotConfigured: status.HTTP_422_UNPROCESSABLE_ENTITY,
-    KeyRejected: status.HTTP_401_UNAUTHORIZED,
-    BadCall: status.HTTP_422_UNPROCESSABLE_ENTITY,
-    errors.Erased: status.HTTP_409_CONFLICT,
-    errors.PersonRequired: status.HTTP_403_FORBIDDEN,
-    errors.SealBroken: status.HTTP_503_SERVICE_UNAVAILABLE,
-    ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,
+_STATUS: dict[int, tuple[type[DomainError], ...]] = {  # others: 409
+    401: (KeyRejected,),
+    403: (errors.PersonRequired,),
+    404: (errors.NotFound, errors.UnknownMemory, errors.UnknownEntry, UnknownSession),
+    409: (errors.Erased,),
+    422: (Invalid, ModelNotConfigured, BadCall),
+    503: (errors.SealBroken, ConfigurationError),
 }
 
 _FRAMEWORKS: dict[type[Exception], str] = {  # the framework's own messages repeat parts of the request
@@ -109,7 +103,7 @@ def _refusal(error: DomainError) -> APIException:
     elif isinstance(error, ModelNotConfigured):
         detail = {"model": detail}
     refusal = APIException(detail, error.code)
-    refusal.status_code = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 409)
+    refusal.status_code = next((code for code, kinds in _STATUS.items() if isinstance(error, kinds)), 409)
     if isinstance(error, KeyRejected):
         refusal.auth_header = CHALLENGE  # type: ignore[attr-defined]  # read by the exception handler
     return refusal

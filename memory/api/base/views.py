@@ -54,6 +54,8 @@ MAX_HEADER = 200  # characters of Authorization; a key has 60
 WINDOW = 60  # seconds
 KEPT = timedelta(days=1)  # how long an Idempotency-Key is remembered
 LARGE_BODY = 50_000  # bytes
+TURNS = 2  # requests of an agent that a process works on at the same time: Python gives each thread the same CPU time
+MAX_WAIT = 20  # seconds that a request waits for the others
 MAX_KEY = 200  # characters of an Idempotency-Key
 
 IDEMPOTENCY_KEY = OpenApiParameter(
@@ -186,6 +188,7 @@ class View(APIView):
     metadata_class = None  # the schema describes each path; OPTIONS is a 405
     shows_later = False  # the response has memories as they are after the request, although it is not a GET
     senders: Any = ()
+    turns: Any = ()
     http_method_names = ("get", "head", "post", "put", "patch", "delete")
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -195,6 +198,7 @@ class View(APIView):
                 response = super().dispatch(request, *args, **kwargs)
                 response = response.render() if hasattr(response, "render") else response  # while it is counted
         finally:
+            at_once.end(self.turns)
             if self.senders:
                 end = partial(at_once.end, self.senders)
                 if getattr(response, "streaming", False):
@@ -208,11 +212,22 @@ class View(APIView):
         if "\0" in "".join(map(str, kwargs.values())):  # PostgreSQL refuses to look for it
             raise NotFound
         limits = _limits(request)
-        if not at_once.begin({sender: min(most, settings.WEB_THREADS // 8) for sender, most in limits.items()}):
-            require_client(request)
-            if not at_once.begin(limits):
-                raise Throttled(1)
+        if not at_once.begin(limits):
+            raise Throttled(1)
         self.senders = list(limits)
+        if request.method in SAFE_METHODS:
+            self.take_turn()
+
+    def take_turn(self) -> None:
+        """Wait until few requests of the sender run. A request with a body first reads its body, because a slow client
+        must not make the others wait. Raises Throttled, and ParseError if the client is gone."""
+        turn: dict[object, int] = {("turn", self.senders[0]): TURNS}
+        is_free = at_once.begin(turn)
+        if not is_free and not at_once.begin(turn, seconds=MAX_WAIT):
+            raise Throttled(1)
+        self.turns = list(turn)
+        if not is_free:
+            require_client(self.request)
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Any:
         """Check the key once more after a read. So a key that was revoked in the meantime gets nothing newer."""
@@ -233,7 +248,9 @@ class View(APIView):
 
     def payload(self, form: type[Body]) -> dict[str, Any]:
         """The checked request body. Raises ValidationError."""
-        return dict(shared(form).run_validation(self.request.data))
+        body = self.request.data
+        self.take_turn()
+        return dict(shared(form).run_validation(body))
 
     def query(self, form: type[Body]) -> dict[str, Any]:
         """The checked query string. If a parameter is repeated, its last value counts. Raises ValidationError."""

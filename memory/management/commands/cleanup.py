@@ -18,10 +18,7 @@ from memory.silo.silo import Read
 
 EXCERPT = 200  # characters of each memory
 _EXAMPLES = {"keep": "3,5@12", "discard": "3@390,5@12"}
-_ABOUT = (
-    "These memories are older than the suggested retention of their category. Nothing is discarded unless you say so, "
-    "and a rollback restores a discarded memory."
-)
+_ABOUT = "These memories are older than their suggested retention. Nothing is discarded unless you say so."
 _ANSWERS = {"": "s"} | {answer: word[0] for word in ("discard", "keep", "skip", "quit") for answer in (word, word[0])}
 Listed = dict[int, int]  # memory → the version in the list, or 0 if no version was typed
 

@@ -18,14 +18,14 @@ class Command(Task):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", help="the agent of the trail")
-        last = "the last entry that you checked; audit_heads prints it"
-        parser.add_argument("entry", metavar="ENTRY", type=int, help=last)
+        last = "the MAC of the last entry that you checked, as audit_heads prints it"
+        parser.add_argument("mac", metavar="MAC", help=last)
 
-    def run(self, *, agent: str, entry: int, **options: Any) -> None:
+    def run(self, *, agent: str, mac: str, **options: Any) -> None:
         row = agent_named(agent)
         if heads.known().get(row.pk, {"agent": agent})["agent"] != agent or not authority.is_signed(row):
             raise NotFound(f"{agent} had another name, or was changed outside the service. Run 'verify_audit'.")
-        if row.audit_seq != entry:
-            raise Invalid("entry", f"must be {row.audit_seq}, the last entry now. Run 'verify_audit' again")
+        if bytes(row.audit_mac).hex() != mac:
+            raise Invalid("mac", f"is not that of entry {row.audit_seq}, the last one now. Run 'verify_audit' again")
         heads.write(confirmed=row.pk)
         self.say(f"Entry {row.audit_seq} is now the newest known entry of {row.label}.")

@@ -27,10 +27,7 @@ _SETTINGS: dict[str, tuple[str, type, Any, str, str]] = {
 
 
 class Command(Task):
-    help = (
-        "Create an agent, and its tenant if it does not exist. Print JSON with the agent's key, which is not shown "
-        'again: {"tenant": …, "agent": …, "key": …}.'
-    )
+    help = "Create an agent, and its tenant if it does not exist. Print its key as JSON. The key is not shown again."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", help="lower-case letters, digits, '-' and '_'")

@@ -61,10 +61,8 @@ class Command(Task):
 
     def _as_agent(self, agent: Agent, _: str, **which: bool) -> Generator[Read, None, None]:
         if not has_agents_key(agent):
-            raise KeyRejected(
-                f"Only the agent, or a person with a grant, can read memories: set {KEY} to the agent's valid key, or "
-                "PALIMPSEST_GRANT to the token of an active grant."
-            )
+            needed = f"set {KEY} to its key, or PALIMPSEST_GRANT to the token of an active grant"
+            raise KeyRejected(f"Only the agent, or a person with a grant, can read memories: {needed}.")
         return exporting.memories(agent, **which)
 
     def _under_grant(

@@ -23,9 +23,8 @@ from memory.recording.interactions import MOST, Interaction
 from memory.vault.rendering import MASKING
 from memory.writing import operations
 
-_HEADINGS = dict(
-    zip(("context", "understanding", "decision", "outcome", "related"), sections.names("technical"), strict=True)
-)
+_PARTS = ("context", "understanding", "decision", "outcome", "related")
+_HEADINGS = dict(zip(_PARTS, sections.names("technical"), strict=True))
 # The options for an interaction, a session's outcomes and a topic, with their help texts.
 _INTERACTION = {
     "topic": "the topic of the interaction; the topic's memory is updated if the category topic is on",

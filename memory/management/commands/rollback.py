@@ -90,8 +90,7 @@ class Command(Task):
             self.tell(f"conflict: memory {number} was changed later, by {later}")
         if figures.rests:
             self.tell(
-                "after this, the agent is over its budget. It is refined again after a day, after growth by a tenth, "
-                "or on request. Pause it to prevent this"
+                "after this, the agent is over its budget, and is refined again after a day. Pause it to prevent this"
             )
         if figures.redacted:
             self.tell(f"not rolled back, because redacted in the meantime: {', '.join(map(str, figures.redacted))}")

@@ -97,9 +97,7 @@ class Command(Task):
             self.tell(f"=== GC: {name} ===")
             failed += not self._succeeds(agent, name, options)
             if self.output_failed:
-                return self._refuse(
-                    f"gc stopped: the results cannot be written to the output; {number} of {len(agents)} agents done"
-                )
+                return self._refuse(f"gc stopped: cannot write to the output; {number} of {len(agents)} agents done")
         if failed:
             return self._refuse(f"gc completed with errors: {failed} of {len(agents)} agents failed")
         return None

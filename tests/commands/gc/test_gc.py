@@ -339,7 +339,7 @@ def test_all_ends_if_output_cannot_be_written(make: Make, server: ModelServer, m
     monkeypatch.setattr("django.core.management.base.OutputWrapper.flush", NO_SPACE)
     ran = run("gc", "--all")
     assert ran.code == 1
-    assert "gc stopped: the results cannot be written to the output; 1 of 2 agents done" in ran.err
+    assert "gc stopped: cannot write to the output; 1 of 2 agents done" in ran.err
     assert [log_of(agent) for agent in agents] == [of(10)] * 2
     assert len(server.requests) == 1
 
