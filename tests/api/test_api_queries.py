@@ -17,7 +17,7 @@ from tests.unit.test_queries import ADD, LOCK, RECORD, REPEATS, TAKE, asked
 pytestmark = pytest.mark.database
 
 KEY = ["SELECT memory_agentkey", "SELECT audit_auditentry"]  # with its agent; that no entry is later
-AGAIN = ["SELECT memory_agent"]  # after a read: was the key revoked in the meantime?
+AGAIN = ["SELECT memory_agent", "SELECT audit_auditentry"]  # after a read: was the key revoked in the meantime?
 FIRST_USE = ["UPDATE memory_agentkey"]  # at most once a minute
 CHANGED = ["SELECT memory_memory"]  # is the search index current?
 FOUND = ["SELECT memory_memory"]  # the rows of the results
