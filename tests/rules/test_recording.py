@@ -1,6 +1,7 @@
 """Recording of interactions: what the settings allow, what is stored, and what is refused (seed 004)."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from memory.recording.interactions import (
     Captured,
     Interaction,
     contents,
+    divided,
     is_worth_recording,
     kind_of,
     significance,
@@ -187,6 +189,7 @@ HOSTILE += ["- Kind: x", " ", "ä"]
 )
 def test_any_prompt_and_response_can_be_read_back(prompt: str, response: str, times: int) -> None:
     captured = Captured(Interaction(prompt * times, response * times), "statement", "low", 0, True)
+    captured = replace(captured, parts=divided(captured))
     texts = contents(captured, "monday", previous="memory 3", parts_at=lambda place: f"memory {7 + place}")
     assert all(len(text) <= MAX_CONTENT for text in texts)
     assert joined(texts, "User Prompt") == prompt * times
@@ -259,9 +262,9 @@ def test_recording_takes_the_same_queries_however_many_records_exist(
 ) -> None:
     for number in range(count):
         talk(ada, session="monday", topic=f"topic {number}")
-    with django_assert_max_num_queries(32):
+    with django_assert_max_num_queries(33):
         talk(ada, session="monday", topic="topic 1", learnings="new")
-    with django_assert_max_num_queries(32):
+    with django_assert_max_num_queries(36):
         talk(ada, session="tuesday")
     assert RecordedSession.objects.filter(agent=ada).count() == 2
     assert len(of_category(ada, "session")) == 1
