@@ -237,14 +237,12 @@ def capture(interaction: Interaction, rules: Mapping[str, Any], *, requested: bo
 def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[[int], str]) -> list[str]:
     """Return the texts of an interaction's memories, one for each part. `previous` is the reference to the previous
     interaction. `parts_at` is a function that takes the index of a part and returns the reference to this part."""
-    found = []
+    found, count = [], len(kept.parts)
     for place, part in enumerate(kept.parts):
         values = {"Session": session} if place else _values(kept, session)
         values |= {"Continues": parts_at(place - 1)} if place else {"Previous": previous}
-        if len(kept.parts) > 1:
-            values |= {"Part": f"{place + 1} of {len(kept.parts)}"}
-        if place + 1 < len(kept.parts):
-            values |= {"Continued In": parts_at(place + 1)}
+        values |= {"Part": f"{place + 1} of {count}"} if count > 1 else {}
+        values |= {"Continued In": parts_at(place + 1)} if place + 1 < count else {}
         found.append("\n\n".join(filter(None, (part, sections.join(sections.filled(CATEGORY, values))))))
     return found
 

@@ -92,8 +92,7 @@ def prepare(agent: Agent, interaction: Interaction, *, requested: bool = False) 
     if not (requested or is_worth_recording(rules, checked.prompt, checked.response)):
         return prepared(skipped="below_threshold")
     *_, over = sessions.current(agent, checked.session, checked.project, timezone.now())
-    ahead = sessions.read_ahead(agent, over)
-    return prepared(kept=capture(checked, rules, requested=requested), ahead=ahead)
+    return prepared(capture(checked, rules, requested=requested), sessions.read_ahead(agent, over))
 
 
 def _closed(agent: Agent, *, requested: bool) -> str:

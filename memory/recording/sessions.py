@@ -19,7 +19,6 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from audit.trail import Actor
-from memory.access import authority
 from memory.errors import AlreadyExists, Invalid, NotFound, NotOpen
 from memory.markdown import labels, sections
 from memory.models import Agent, Kind, Memory, RecordedSession
@@ -366,23 +365,22 @@ def _refer(row: Agent, number: int, session: RecordedSession, *, within: str = C
 
 def read_ahead(agent: Agent, ending: Iterable[RecordedSession]) -> Ahead:
     """Read the recordings of these sessions before the agent is locked, because this can take seconds."""
-    authority.require(agent)  # with the current switches
     ahead: Ahead = {}
-    for session in ending if agent.memory_enabled else ():
+    for session in ending:
         _recordings(agent, session, ahead)
     return ahead
 
 
 def _recordings(row: Agent, session: RecordedSession, ahead: Ahead) -> list[Quotable]:
-    """Return the recordings of a session, in order. The list is empty if the category `user_interaction` is off.
+    """Return the recordings of a session, in order. The list is empty if memory or `user_interaction` is off.
 
     Recordings that are not in `ahead` are read and added. If the agent is locked, these are only the newest ones, with
     at most READ_LOCKED tokens. The others are left out: they have changed since the agent was locked."""
-    if "user_interaction" in switches.closed(row):
+    silo, tokens = Silo.for_agent(row), 0  # this reads the row again if it is not current
+    if not row.memory_enabled or "user_interaction" in switches.closed(row):
         return []
     numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]
     memories = Memory.objects.of(row).active().numbered(numbers).filter(category="user_interaction").order_by("number")
-    silo, tokens = Silo.for_agent(row), 0
     for memory in reversed(memories):
         if (key := (memory.number, memory.version)) not in ahead:
             tokens += memory.tokens
