@@ -199,7 +199,7 @@ def _line(field: str, texts: list[str]) -> str:
 # --- storing topics
 
 
-_MOST = 5_000  # topics of a project that are looked through
+_MOST = 2_000  # topics of a project that are looked through; this takes a fifth of a second
 _REFERRING = 50  # number of topics that refer to one session
 _CONNECTED = 5  # number of topics that one session connects with a topic
 

@@ -82,14 +82,11 @@ ENDS = [partial(claims.exchange, keep=["memory_path"]), lambda row, actor: lifec
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_an_ended_key_writes_nothing_to_the_memory_file(
-    house: House, tmp_path: Path, settings: Any, end: Callable[..., object]
-) -> None:
+def test_an_ended_key_logs_no_run(house: House, tmp_path: Path, settings: Any, end: Callable[..., object]) -> None:
     settings.VAULT_ROOTS, path = [str(tmp_path)], tmp_path / "ada.md"
     steps.signed_update(Agent.objects.filter(pk=house.ada.pk), memory_path=str(path))
-    answer = slowly(
-        house.ada_key, "POST", "runs", {"task": "late", "result": ""}, lambda: end(agent_key(house.ada_key), ME)
-    )
+    body = {"task": "late", "result": ""}
+    answer = slowly(house.ada_key, "POST", "runs", body, lambda: end(agent_key(house.ada_key), ME))
     assert (answer.codes, path.exists()) == (["key_rejected"], False)
 
 

@@ -108,10 +108,9 @@ def test_little_is_read_while_the_agent_is_locked(ada: Agent, monkeypatch: pytes
     for _ in range(3):
         talk(ada, session="monday")
     tokens = [each.tokens for each in of_category(ada, "user_interaction")]
-    for most, count in ((sum(tokens[1:]), 2), (sum(tokens), 3)):
-        monkeypatch.setattr(recorded_sessions, "READ_LOCKED", most)
-        with edits.locked(fresh(ada)) as row:
-            assert len(recorded_sessions._recordings(row, sessions(ada)[0], {})) == count
+    monkeypatch.setattr(recorded_sessions, "READ_LOCKED", sum(tokens[1:]))
+    with edits.locked(fresh(ada)) as row:
+        assert len(recorded_sessions._recordings(row, sessions(ada)[0], {})) == 2
     monkeypatch.setattr(recorded_sessions, "READ_LOCKED", 0)
     assert "- Interactions: 3" in end_and_read(ada)["Session Overview"]
 
@@ -232,6 +231,14 @@ def test_topics_refer_to_their_session_and_to_each_other(ada: Agent) -> None:
     talk(ada, session="monday", topic="Ferry")
     text = text_of(ada, ferry.number)
     assert (text.count("monday, memory 7"), "  - monday\n" in text) == (1, False)
+
+
+def test_only_the_last_topics_of_a_session_refer_to_it(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.recording.topics._REFERRING", 1)
+    for topic in ("Ferry", "Booking"):
+        talk(ada, session="monday", topic=topic)
+    end_and_read(ada)
+    assert ["monday, memory" in text_of(ada, topic.number) for topic in of_category(ada, "topic")] == [False, True]
 
 
 def test_topics_and_metrics_can_be_switched_off(ada: Agent) -> None:
