@@ -61,10 +61,9 @@ class PreparedInteraction:
         if self.kept is None:
             return self._skipped()
         with edits.locked(agent) as row:
-            now = self
-            if (row.memory_enabled, row.rules) != (self.agent.memory_enabled, self.agent.rules):
-                now = prepare(row, self.interaction, requested=self.requested)
-            return now._skipped() if now.kept is None else _recorded(row, now.kept, now.ahead, actor)
+            if (row.memory_enabled, row.rules) == (self.agent.memory_enabled, self.agent.rules):
+                return _recorded(row, self.kept, self.ahead, actor)
+        return prepare(row, self.interaction, requested=self.requested).keep(row, actor)
 
     def _skipped(self) -> Recorded:
         log.info("interaction not recorded", agent=self.agent.pk, reason=self.skipped)
