@@ -284,10 +284,7 @@ def end_session(
         session = find(row, name, project)
         if session.ended_at is None:
             return end(row, session, actor, ahead, outcomes)
-        raise NotOpen(
-            f"This session ended at {session.ended_at:%Y-%m-%d %H:%M} UTC. To add outcomes, first record another "
-            "interaction in this session."
-        )
+        raise NotOpen(f"This session ended at {session.ended_at:%Y-%m-%d %H:%M} UTC. First record something in it.")
 
 
 def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
