@@ -109,9 +109,8 @@ else:
     # A transaction pooler may use another connection for the next statement, where the cursor does not exist.
     DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not _PREPARED
     # Prepared statements need parameters that the server binds.
-    DATABASES["default"].setdefault("OPTIONS", {}).update(
-        server_side_binding=True, prepare_threshold=5 if _PREPARED else None
-    )
+    prepared = {"server_side_binding": True, "prepare_threshold": 5 if _PREPARED else None}
+    DATABASES["default"].setdefault("OPTIONS", {}).update(prepared)
 
 REDIS_URL = env.redis("REDIS_URL")
 _CACHE, _PLACE = ("redis.RedisCache", env.with_timeouts(REDIS_URL, 1, 1)) if REDIS_URL else ("locmem.LocMemCache", "")

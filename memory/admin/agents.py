@@ -301,12 +301,8 @@ def _first_key_page(request: HttpRequest, agent: Agent, key: str, back: str) -> 
 
 def _mail_warning() -> str:
     """Return a warning about requests to stewards if mail goes to the console. Otherwise return ""."""
-    if not letters.are_printed():
-        return ""
-    return (
-        "Mail is not configured, so a steward cannot receive requests. The service refuses every such request. The "
-        "operator must set EMAIL_URL, for example to smtp+tls://USER:PASSWORD@HOST:587."
-    )
+    why = "Mail is not configured, so the service refuses requests to stewards. The operator must set EMAIL_URL."
+    return why if letters.are_printed() else ""
 
 
 def _require_model(model: str) -> None:

@@ -25,8 +25,7 @@ class ReasonForm(AdminForm):
     reason = forms.CharField(
         max_length=MAX_REASON,
         widget=forms.Textarea({"rows": 3}),
-        help_text="the reason is stored permanently, and the agent and its steward can read it. Give the number of a "
-        "ticket. Do not quote the content, and do not include personal data.",
+        help_text="stored permanently; the agent and its steward can read it. Give a ticket's number. Quote nothing.",
     )
 
 

@@ -87,10 +87,8 @@ def make(
             raise NotConfirmed(unknown)
         revealing = _revealing(before, now, has_vault=bool(row.vault_path))
         if revealing and (side is None or side.kind not in _SIDE):
-            raise AgentConsentRequired(
-                f"{' and '.join(revealing)}: after this change, the vault's files reveal more. Only the agent's side "
-                "can agree to this. Set PALIMPSEST_AGENT_KEY to the agent's key."
-            )
+            advice = "Only the agent's side can agree to this: set PALIMPSEST_AGENT_KEY to its key."
+            raise AgentConsentRequired(f"{' and '.join(revealing)} would let files reveal more. {advice}")
         with edits.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
             edit.agent.memory_enabled = row.memory_enabled if wanted.enabled is None else wanted.enabled
             edit.agent.rules = as_text(now)

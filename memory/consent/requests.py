@@ -392,7 +392,6 @@ def write(agent: Agent, operation: str, actor: Actor, detail: dict[str, Any]) ->
         edit.finish(always=True)
     request = find(agent, detail.get("request", detail.get("proposal", edit.seq)))
     if request.operation == Operation.ACCESS_REQUESTED:
-        AccessRequest.objects.update_or_create(
-            agent_id=agent.pk, number=request.number, defaults=columns(request, agent.tenant_id, agent.label)
-        )
+        values = columns(request, agent.tenant_id, agent.label)
+        AccessRequest.objects.update_or_create(agent_id=agent.pk, number=request.number, defaults=values)
     return request

@@ -79,8 +79,7 @@ class RemovalCommand(Task):
             super().handle(*args, **options)
         if not disk.empty_log():
             self.say(
-                "The database's write-ahead log still has the (sealed) removed content, because another process reads "
-                "the database. Run this command with --waiting later to clear the log."
+                "The write-ahead log still has the sealed content. Run this command with --waiting later to clear it."
             )
 
     def _request(self, agent: Agent, options: dict[str, Any]) -> None:

@@ -12,13 +12,12 @@ from functools import partial
 from typing import Any
 
 import structlog
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from audit.models import AuditEntry, Operation
 from audit.trail import Actor
-from audit.waiting import wait_at_most
 from config import PROGRAM
 from config.errors import DomainError
 from memory.models import Agent, CleanupDecision, Memory, RecordedSession, Source
@@ -36,9 +35,7 @@ def attempt(agent_id: int, act: Callable[[], object], work: str) -> bool:
     """Call `act`, and return whether its result is true. After an error, such as a missing key, log `work` (the name
     of the work) and return False. The next run of the task tries again."""
     try:
-        with transaction.atomic():
-            wait_at_most(PATIENCE)
-            return bool(act())
+        return bool(act())
     except (DomainError, OperationalError) as failure:
         log.warning("automatic work failed", operation=work, agent=agent_id, error=type(failure).__name__)
         return False
@@ -70,12 +67,13 @@ def _due() -> QuerySet[RecordedSession]:
 
 def _ended(found: RecordedSession) -> bool:
     """End the session if it is still quiet and memory is still on."""
-    with edits.locked(found.agent) as row:
+    ahead = sessions.read_ahead(found.agent, [found])
+    with edits.locked(found.agent, seconds=PATIENCE) as row:
         session = RecordedSession.objects.filter(pk=found.pk, agent_id=row.pk, ended_at=None).first()
         may_be_ended = row.memory_enabled and bool(row.wrapped_key)
         if session is None or not may_be_ended or not sessions.is_quiet(row, session, timezone.now()):
             return False
-        sessions.end(row, session, RECORDING)
+        sessions.end(row, session, RECORDING, ahead)
         return True
 
 
@@ -136,7 +134,7 @@ def notify_overdue(agent: Agent, actor: Actor, now: datetime | None = None) -> i
     `cleanup_guidance_days` count. Raises Erased, SiloKeyMissing, SealBroken.
     """
     now = now or timezone.now()
-    with edits.locked(agent) as row:
+    with edits.locked(agent, seconds=PATIENCE) as row:
         edits.require_key(row)
         last_at = _last_notices([row.pk]).get(row.pk)
         number = _counts([row], now).get(row.pk, 0) if _may_be_notified(row, last_at, now) else 0

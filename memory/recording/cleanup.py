@@ -130,8 +130,10 @@ def decide(
         raise AgentConsentRequired("Only the agent or its steward can decide what to clean up.")
     now = now or timezone.now()
     with edits.locked(agent) as row:
+        if len(keep) + len(discard) > (limit := _limit(row)):
+            raise Invalid("discard", f"and `keep` together can have at most {limit:,} memories (batch_cleanup_limit)")
         found, _ = _found(row, now, None, is_read=True, numbers=[*keep, *discard])  # all of them would take seconds
-        _check({"keep": keep, "discard": discard}, {each.number for each in found}, expect, _limit(row))
+        _check({"keep": keep, "discard": discard}, {each.number for each in found}, expect)
         if changed := [each.number for each in found if expect.get(each.number, each.version) != each.version]:
             raise Stale(changed)
         category_of = {each.number: each.category for each in found}
@@ -140,7 +142,7 @@ def decide(
         return seq
 
 
-def _check(by_field: Mapping[str, Sequence[int]], suggested: set[int], expect: Mapping[int, int], limit: int) -> None:
+def _check(by_field: Mapping[str, Sequence[int]], suggested: set[int], expect: Mapping[int, int]) -> None:
     numbers = [number for each in by_field.values() for number in each]
     for field, each in by_field.items():
         if unknown := sorted(set(each) - suggested):
@@ -149,8 +151,6 @@ def _check(by_field: Mapping[str, Sequence[int]], suggested: set[int], expect: M
         raise Invalid("expect", f"needs a version for each of these memories: {', '.join(map(str, unseen[:20]))}")
     if len(set(numbers)) < len(numbers):
         raise Invalid("discard", "and `keep` must not have the same memory twice")
-    if len(numbers) > limit:
-        raise Invalid("discard", f"and `keep` together can have at most {limit:,} memories (batch_cleanup_limit)")
 
 
 def _remember(agent: Agent, kept: Mapping[int, bool], category_of: Mapping[int, str], now: datetime) -> None:
@@ -174,7 +174,8 @@ def _found(
     agent: Agent, now: datetime, category: str | None, *, is_read: bool, numbers: Sequence[int] | None = None
 ) -> tuple[list[Suggestion], int]:
     """Return the suggestions (all, or those with these numbers) in order, and the number of old memories that are not
-    suggested because they are important. The number of database queries does not depend on the number of memories."""
+    suggested because they are important. The number of database queries does not depend on the number of memories. With
+    `numbers`, only the tags are read."""
     switches.require_on(agent)
     if category is not None:
         scope_of(category)
@@ -202,15 +203,16 @@ def _overdue(
     sources = set(merged.values_list("superseded_by", flat=True).distinct())
     silo = Silo.for_agent(agent) if is_read else None
     for memory in (rows if is_read else rows.defer("sealed"))[:LOOKED_AT]:
-        opened = silo.open(memory) if silo is not None else None
+        tags = silo.open_tags(memory) if silo is not None else ()
+        content = silo.open(memory).content if silo is not None and numbers is None else ""
         known = vars(memory)
         facts = Facts(
             recalled=known["recalls"] or 0,
             last_at=known["recalled_at"],
-            is_tagged=opened is not None and any(tag.casefold() in KEEPING_TAGS for tag in opened.tags),
+            is_tagged=any(tag.casefold() in KEEPING_TAGS for tag in tags),
             is_merged=memory.number in sources,
             was_kept=known["kept_at"] is not None,
-            decides=opened is not None and DECIDES.search(opened.content) is not None,
+            decides=DECIDES.search(content) is not None,
         )
         age, suggested = (now - memory.origin).days, days[memory.category]
         reason = f"{several(age, 'day')} old, suggested retention {several(suggested, 'day')}; {facts.words()}"

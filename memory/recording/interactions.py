@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from memory.errors import Invalid
@@ -19,7 +20,7 @@ from memory.masking.neutral import neutral, neutral_whole
 from memory.masking.scanner import masked_together
 from memory.policy import settings_document
 from memory.policy.validation import MAX_CONTENT, checked_content, checked_project
-from memory.recording.texts import checked_name, cut, one_line
+from memory.recording.texts import checked_name, cut, one_line, short
 
 KINDS = ("question", "instruction", "feedback", "correction", "clarification", "statement")
 LEVELS = ("low", "medium", "high")
@@ -193,6 +194,7 @@ class Captured:
     masked: int
     has_metadata: bool
     preserved: str = "whole"  # or a short note about what is not stored
+    parts: Sequence[str] = ()  # the sections with the prompt and the response; each part becomes a memory
 
 
 def capture(interaction: Interaction, rules: Mapping[str, Any], *, requested: bool) -> Captured:
@@ -224,29 +226,24 @@ def capture(interaction: Interaction, rules: Mapping[str, Any], *, requested: bo
         lost.append(f"{count} masked")
     both = interaction.prompt, interaction.response
     has_metadata, preserved = is_on("categories", CATEGORY, "include_metadata"), " and ".join(lost) or "whole"
-    return Captured(replace(interaction, **kept), kind_of(*both), significance(*both), count, has_metadata, preserved)
+    facts = kind_of(*both), significance(*both), count, has_metadata, preserved
+    captured = Captured(replace(interaction, **kept), *facts)
+    return replace(captured, parts=divided(captured))
 
 
 # --- the text of its memories
 
 
 def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[[int], str]) -> list[str]:
-    """Return the texts of an interaction's memories. Each text has at most 10,000 characters, so a long interaction is
-    split into parts. `previous` is the reference to the previous interaction. `parts_at` is a function that takes the
-    index of a part and returns the reference to this part."""
-    values = _values(kept, session)
-    room = MAX_CONTENT - len(sections.join(sections.filled(CATEGORY, values))) - _RESERVED
-    texts = {"User Prompt": kept.interaction.prompt, "Agent Response": kept.interaction.response}
-    parts = _parts(texts, room, MAX_CONTENT - 300 - _RESERVED)
-    found = []
-    for place, part in enumerate(parts):
-        values = values if not place else {"Session": session}
+    """Return the texts of an interaction's memories, one for each part. `previous` is the reference to the previous
+    interaction. `parts_at` is a function that takes the index of a part and returns the reference to this part."""
+    found, count = [], len(kept.parts)
+    for place, part in enumerate(kept.parts):
+        values = {"Session": session} if place else _values(kept, session)
         values |= {"Continues": parts_at(place - 1)} if place else {"Previous": previous}
-        if len(parts) > 1:
-            values |= {"Part": f"{place + 1} of {len(parts)}"}
-        if place + 1 < len(parts):
-            values |= {"Continued In": parts_at(place + 1)}
-        found.append(sections.join(part | sections.filled(CATEGORY, values)))
+        values |= {"Part": f"{place + 1} of {count}"} if count > 1 else {}
+        values |= {"Continued In": parts_at(place + 1)} if place + 1 < count else {}
+        found.append("\n\n".join(filter(None, (part, sections.join(sections.filled(CATEGORY, values))))))
     return found
 
 
@@ -270,7 +267,12 @@ def _values(kept: Captured, session: str) -> dict[str, str]:
     return values
 
 
-def _parts(texts: Mapping[str, str], room: int, room_of_others: int) -> list[dict[str, str]]:
+def divided(kept: Captured) -> list[str]:
+    """Split the prompt and the response into parts. A part and the other sections of its memory together have at most
+    10,000 characters. This can take a second, so it is done before the agent is locked."""
+    longest = _values(kept, session="x" * 64)
+    room = MAX_CONTENT - len(sections.join(sections.filled(CATEGORY, longest))) - _RESERVED
+    texts = {"User Prompt": kept.interaction.prompt, "Agent Response": kept.interaction.response}
     parts: list[dict[str, str]] = [{}]
     for name, text in texts.items():
         while text:
@@ -279,8 +281,8 @@ def _parts(texts: Mapping[str, str], room: int, room_of_others: int) -> list[dic
                 room -= _size(name, text[:length])
             if text := text[length:]:
                 parts.append({})
-                room = room_of_others
-    return parts
+                room = MAX_CONTENT - 300 - _RESERVED
+    return [sections.join(part) for part in parts]
 
 
 def _fitting(name: str, text: str, room: int) -> int:
@@ -309,3 +311,31 @@ def fenced(text: str) -> str:
 def unfenced(text: str) -> str:
     found = re.match(r"(`{3,}|~{3,})\n(.*)\n\1\Z", text, re.DOTALL)
     return found[2] if found else text
+
+
+# --- quoting
+
+
+# What a session's memory can quote of a recording: fields, the beginning of each text, and some sentences of each text.
+Quotable = Mapping[str, Sequence[str]]
+TEXTS = ("User Prompt", "Agent Response")
+SEVERAL = 5  # quotations
+_FIELDS = {"Topic": "Context"} | dict.fromkeys(("Kind", "Key Learnings", "Response Effectiveness"), "Analysis")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_OPEN = re.compile(
+    r"\b(?:todo|still (?:need|have) to|open question|unresolved|not sure yet|next time|later on|follow up)\b", re.I
+)
+QUOTED = {"Critical Decisions": DECIDES, "Unresolved Items": _OPEN}
+
+
+def quotable(text: str) -> Quotable:
+    """Return what can be quoted of the text of a recording. This can take 20 milliseconds."""
+    found = sections.split(text, CATEGORY)
+    values = {field: [sections.fact(found.get(section, ""), field)] for field, section in _FIELDS.items()}
+    for name in TEXTS:
+        whole = unfenced(found.get(name, ""))
+        values[name] = [whole]
+        for field, pattern in QUOTED.items():
+            sentences = (each for each in _SENTENCE.split(whole) if pattern.search(each))
+            values[f"{field} of {name}"] = list(islice(sentences, SEVERAL))
+    return {name: [short(each) for each in texts if each] for name, texts in values.items()}

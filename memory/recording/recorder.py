@@ -4,7 +4,7 @@ raises an error if a switch is off.
 One transaction writes the memories of an interaction, the memory of its topic, and the memory of a session that ends.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
@@ -13,13 +13,14 @@ import structlog
 from django.utils import timezone
 
 from audit.trail import Actor
+from memory.access import authority
 from memory.errors import Constitutional, DiscardShare
 from memory.models import Agent, Kind, RecordedSession
 from memory.policy import paths, settings_document, switches
 from memory.policy.validation import Draft
 from memory.recording import sessions, topics
 from memory.recording.interactions import CATEGORY, Captured, Interaction, capture, contents, is_worth_recording
-from memory.recording.texts import cut, reference
+from memory.recording.texts import cut, reference, short
 from memory.writing import edits, operations
 
 log = structlog.get_logger("palimpsest.recording")
@@ -51,6 +52,7 @@ class PreparedInteraction:
     interaction: Interaction
     requested: bool
     kept: Captured | None = None
+    ahead: sessions.Ahead = field(default_factory=dict)
     skipped: str = ""
 
     def keep(self, agent: Agent, actor: Actor) -> Recorded:
@@ -59,10 +61,9 @@ class PreparedInteraction:
         if self.kept is None:
             return self._skipped()
         with edits.locked(agent) as row:
-            now = self
-            if (row.memory_enabled, row.rules) != (self.agent.memory_enabled, self.agent.rules):
-                now = prepare(row, self.interaction, requested=self.requested)
-            return now._skipped() if now.kept is None else _recorded(row, now.kept, actor)
+            if (row.memory_enabled, row.rules) == (self.agent.memory_enabled, self.agent.rules):
+                return _recorded(row, self.kept, self.ahead, actor)
+        return prepare(row, self.interaction, requested=self.requested).keep(row, actor)
 
     def _skipped(self) -> Recorded:
         log.info("interaction not recorded", agent=self.agent.pk, reason=self.skipped)
@@ -80,6 +81,7 @@ def record(agent: Agent, interaction: Interaction, actor: Actor, *, requested: b
 
 def prepare(agent: Agent, interaction: Interaction, *, requested: bool = False) -> PreparedInteraction:
     """Prepare an interaction. Raises the same errors as `record`."""
+    authority.require(agent)  # with the current settings
     prepared = partial(PreparedInteraction, agent, interaction, requested)
     if reason := _closed(agent, requested=requested):
         return prepared(skipped=reason)
@@ -88,7 +90,8 @@ def prepare(agent: Agent, interaction: Interaction, *, requested: bool = False) 
     rules = switches.rules_of(agent)
     if not (requested or is_worth_recording(rules, checked.prompt, checked.response)):
         return prepared(skipped="below_threshold")
-    return prepared(kept=capture(checked, rules, requested=requested))
+    *_, over = sessions.current(agent, checked.session, checked.project, timezone.now())
+    return prepared(capture(checked, rules, requested=requested), sessions.read_ahead(agent, over))
 
 
 def _closed(agent: Agent, *, requested: bool) -> str:
@@ -105,9 +108,9 @@ def _closed(agent: Agent, *, requested: bool) -> str:
     return "" if is_recording else "recording_off"
 
 
-def _recorded(row: Agent, kept: Captured, actor: Actor) -> Recorded:
+def _recorded(row: Agent, kept: Captured, ahead: sessions.Ahead, actor: Actor) -> Recorded:
     now = timezone.now()
-    session, before = sessions.join(row, kept.interaction.session, kept.interaction.project, actor, now)
+    session, before = sessions.join(row, kept.interaction.session, kept.interaction.project, actor, now, ahead)
     to, first = partial(_refer, row, session), row.next_number
     previous = to(before.number, before.origin) if before else ""
     texts = contents(kept, session.name, previous=previous, parts_at=lambda place: to(first + place, now))
@@ -133,7 +136,7 @@ def _refer(row: Agent, session: RecordedSession, number: int, at: datetime) -> s
 def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) -> None:
     """Update the topic's memory. If the update is refused, the interaction is still recorded."""
     interaction = kept.interaction
-    question, learning = topics.short(interaction.prompt), cut(interaction.learnings, topics.MOST_OF_AN_ITEM)
+    question, learning = short(interaction.prompt), cut(interaction.learnings, topics.MOST_OF_AN_ITEM)
     stage = topics.Stage(
         project=session.project,
         session=session.name,

@@ -8,7 +8,6 @@ values are not guessed.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from audit.trail import Actor
@@ -26,20 +26,16 @@ from memory.policy import paths, settings_document, switches
 from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.validation import MAX_TAG, Draft, checked_project
 from memory.recording import topics
-from memory.recording.interactions import DECIDES, unfenced
-from memory.recording.texts import checked_name, cleaned, reference
+from memory.recording.interactions import QUOTED, SEVERAL, TEXTS, Quotable, quotable
+from memory.recording.texts import checked_name, cleaned, reference, short
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 
 CATEGORY = "session"
-Recordings = Sequence[Mapping[str, str]]  # for each interaction, in order, its sections
+# The recordings that were read before the agent was locked. The key is the number and the version of a memory.
+Ahead = dict[tuple[int, int], Quotable]
 NEXT = ("Session Overview", "Next Session")
 _MOST = 500  # characters of an outcome
-_SEVERAL = 5  # quotations in one field
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-_OPEN = re.compile(
-    r"\b(?:todo|still (?:need|have) to|open question|unresolved|not sure yet|next time|later on|follow up)\b", re.I
-)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -80,7 +76,7 @@ _SWITCHES = {"Topic Evolution": "topic_tracking", "Session Quality Metrics": "qu
 
 def render(
     session: RecordedSession,
-    recordings: Recordings,
+    recordings: Sequence[Quotable],
     outcomes: Outcomes,
     rules: Mapping[str, Any],
     *,
@@ -89,8 +85,8 @@ def render(
 ) -> str:
     """Return the text of a session's memory. `titles` maps the normalized name of each topic to its title. `before` has
     two texts about the previous session of the project: a reference to its memory, and its unresolved items."""
-    kinds = _each(recordings, "Analysis", "Kind")
-    flow = [titles[topics.folded(name)] for name in topics_of(recordings)]
+    kinds = _all(recordings, "Kind")
+    flow = [titles[topics.folded(name)] for name in _all(recordings, "Topic")]
     ranked = [topic for topic, _ in Counter(flow).most_common()]
     values = {
         "Session": session.name,
@@ -107,28 +103,20 @@ def render(
         "Depth Reached": outcomes.depth,
         "User Engagement": ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).most_common()),
         "Goals Achieved": outcomes.achieved,
-        "New Understandings": outcomes.understandings or _joined(_each(recordings, "Analysis", "Key Learnings")),
+        "New Understandings": outcomes.understandings or _joined(_all(recordings, "Key Learnings")),
         "Follow-up Needed": outcomes.follow_up,
         "Clarity of Communication": outcomes.clarity,
-        "Problem Resolution": outcomes.resolution or _joined(_each(recordings, "Analysis", "Response Effectiveness")),
+        "Problem Resolution": outcomes.resolution or _joined(_all(recordings, "Response Effectiveness")),
         "User Satisfaction": outcomes.satisfaction,
+        "Opening Prompt": "".join(_all(recordings[:1], "User Prompt")),
+        "Closing Exchange": _exchange(recordings),
     }
-    found = sections.filled(CATEGORY, values | _of_exchanges(recordings))
+    quoted = {field: _joined(_all(recordings, *(f"{field} of {name}" for name in TEXTS))) for field in QUOTED}
+    found = sections.filled(CATEGORY, values | quoted)
     for section, switch in _SWITCHES.items():
         if not settings_document.is_on(rules, "categories", CATEGORY, switch):
             del found[section]
     return sections.join(found)
-
-
-def _of_exchanges(recordings: Recordings) -> dict[str, str]:
-    prompts = [unfenced(each.get("User Prompt", "")) for each in recordings]
-    texts = [*prompts, *(unfenced(each.get("Agent Response", "")) for each in recordings)]
-    return {
-        "Opening Prompt": topics.short(prompts[0]) if prompts else "",
-        "Closing Exchange": _exchange(recordings),
-        "Critical Decisions": _joined(_sentences(texts, DECIDES)),
-        "Unresolved Items": _joined(_sentences(texts, _OPEN)),
-    }
 
 
 def type_of(kinds: Sequence[str]) -> str:
@@ -141,11 +129,6 @@ def type_of(kinds: Sequence[str]) -> str:
         return "INFORMATIONAL"
     works = counted["instruction"] and counted["correction"] + counted["feedback"] + counted["clarification"]
     return "COLLABORATIVE" if works else "INTERACTIVE"
-
-
-def topics_of(recordings: Recordings) -> list[str]:
-    """Return the topics of the recordings, in the order of the recordings. The spelling of a topic is not changed."""
-    return _each(recordings, "Context", "Topic")
 
 
 def left_open(text: str) -> str:
@@ -163,28 +146,19 @@ def _moment(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _each(recordings: Recordings, section: str, label: str) -> list[str]:
-    return [value for each in recordings if (value := sections.fact(each.get(section, ""), label))]
+def _all(recordings: Sequence[Quotable], *names: str) -> list[str]:
+    return [text for name in names for each in recordings for text in each[name]]
 
 
 def _joined(texts: Iterable[str]) -> str:
-    return "; ".join(topics.short(text) for text in list(dict.fromkeys(texts))[:_SEVERAL])
+    return "; ".join(short(text) for text in list(dict.fromkeys(texts))[:SEVERAL])
 
 
-def _exchange(recordings: Recordings) -> str:
+def _exchange(recordings: Sequence[Quotable]) -> str:
     """Return the beginning of the last prompt and the beginning of its response."""
-    begins = next((at for at in reversed(range(len(recordings))) if "Analysis" in recordings[at]), 0)
-    parts = recordings[begins:]
-    texts = [
-        topics.short(unfenced(next((each[section] for each in parts if section in each), "")))
-        for section in ("User Prompt", "Agent Response")
-    ]
+    begins = next((at for at in reversed(range(len(recordings))) if recordings[at]["Kind"]), 0)
+    texts = ["".join(_all(recordings[begins:], name)[:1]) for name in TEXTS]
     return " / ".join(text or "no answer" for text in texts) if any(texts) else ""
-
-
-def _sentences(texts: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
-    found = (each for text in texts for each in _SENTENCE.split(text[:20_000]) if pattern.search(each))
-    return list(islice(found, _SEVERAL))
 
 
 def _duration(time: timedelta) -> str:
@@ -197,43 +171,58 @@ def _duration(time: timedelta) -> str:
 
 QUIET = timedelta(minutes=30)  # a session is over after this time without an interaction
 READ = 500  # number of memories that are read: the first one of the session, and the newest ones
+READ_LOCKED = 50_000  # tokens of the memories that are read while the agent is locked
+ENDED_AT_ONCE = 2  # an end can take a quarter of a second
 
 
 def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> RecordedSession:
-    """Begin a session, and end all open sessions of the project. Without a `name`, the name of the new session is made
-    from the current time. Raises Invalid, AlreadyExists, MemoryDisabled."""
+    """Begin a session, and end the open sessions of the project, but at most ENDED_AT_ONCE. Without a `name`, the name
+    of the new session is made from the current time. Raises Invalid, AlreadyExists, MemoryDisabled."""
     name, project = checked_name(name), checked_project(project) or DEFAULT_PROJECT
+    mine = RecordedSession.objects.filter(agent_id=agent.pk, project=project)
+    ahead = read_ahead(agent, _open(mine))
     with edits.locked(agent) as row:
         switches.require_on(row)
-        if name and RecordedSession.objects.filter(agent_id=row.pk, project=project, name=name).exists():
+        if name and mine.filter(name=name).exists():
             raise AlreadyExists("The project already has a session with this name. Choose another name.")
-        return _begun(row, name, project, actor, timezone.now())
+        for older in _open(mine):
+            end(row, older, actor, ahead)
+        return _begun(row, name, project, timezone.now())
 
 
-def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> tuple[RecordedSession, Memory | None]:
+def join(
+    row: Agent, name: str, project: str, actor: Actor, now: datetime, ahead: Ahead
+) -> tuple[RecordedSession, Memory | None]:
     """Return the session for a new interaction. Also return the memory of the previous interaction, or None. The caller
     must hold the lock on the agent's row.
 
     If `name` is given, the session has this name. Otherwise, it is the current session. If it does not exist, a new one
     begins. If a named session was quiet for too long, it ends and its memory is stored. Later, `note` opens it again.
     """
-    project = project or DEFAULT_PROJECT
-    mine = RecordedSession.objects.filter(agent_id=row.pk, project=project)
-    last = mine.order_by("-last_at", "-pk").first()
-    if name:
-        found = mine.filter(name=name).first()
-        last = found or last
-        if found is not None and found.ended_at is None and not _goes_on(row, found, now):
-            end(row, found, actor)
-    else:
-        found = last if last is not None and _goes_on(row, last, now) else None
-    session = found if found is not None else _begun(row, name, project, actor, now)
+    found, last, over = current(row, name, project, now)
+    for each in over:
+        end(row, each, actor, ahead)
+    session = found or _begun(row, name, project or DEFAULT_PROJECT, now)
     memory = _active(row, last.numbers[-1]) if last is not None and last.numbers else None
     return session, memory if memory is not None and memory.category == "user_interaction" else None
 
 
-def _goes_on(row: Agent, last: RecordedSession, now: datetime) -> bool:
-    return last.ended_at is None and not is_quiet(row, last, now)
+def current(
+    agent: Agent, name: str, project: str, now: datetime
+) -> tuple[RecordedSession | None, RecordedSession | None, list[RecordedSession]]:
+    """Return the session for a new interaction, or None if a new session must begin. Also return the session of the
+    previous interaction, or None, and the sessions that end before the new interaction."""
+    mine = RecordedSession.objects.filter(agent_id=agent.pk, project=project or DEFAULT_PROJECT)
+    named = mine.filter(name=name).first() if name else None
+    last = named or mine.order_by("-last_at", "-pk").first()
+    goes_on = last is not None and last.ended_at is None and not is_quiet(agent, last, now)
+    if named is not None:
+        return named, named, [] if goes_on or named.ended_at else [named]
+    return (last, last, []) if goes_on and not name else (None, last, _open(mine))
+
+
+def _open(sessions: QuerySet[RecordedSession]) -> list[RecordedSession]:
+    return list(sessions.filter(ended_at=None).order_by("-last_at", "-pk")[:ENDED_AT_ONCE])
 
 
 def is_quiet(row: Agent, last: RecordedSession, now: datetime) -> bool:
@@ -242,9 +231,7 @@ def is_quiet(row: Agent, last: RecordedSession, now: datetime) -> bool:
     return has_bounds and now - last.last_at >= QUIET
 
 
-def _begun(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> RecordedSession:
-    for older in RecordedSession.objects.filter(agent_id=row.pk, project=project, ended_at__isnull=True):
-        end(row, older, actor)
+def _begun(row: Agent, name: str, project: str, now: datetime) -> RecordedSession:
     name = name or _generated_name(row, now)
     return RecordedSession.objects.create(agent_id=row.pk, name=name, project=project, began_at=now, last_at=now)
 
@@ -291,15 +278,13 @@ def end_session(
     Invalid, NotFound, NotOpen, MemoryDisabled.
     """
     outcomes = (outcomes or Outcomes()).checked()
+    ahead = read_ahead(agent, [find(agent, name, project)])
     with edits.locked(agent) as row:
         switches.require_on(row)
         session = find(row, name, project)
         if session.ended_at is None:
-            return end(row, session, actor, outcomes)
-        raise NotOpen(
-            f"This session ended at {session.ended_at:%Y-%m-%d %H:%M} UTC. To add outcomes, first record another "
-            "interaction in this session."
-        )
+            return end(row, session, actor, ahead, outcomes)
+        raise NotOpen(f"This session ended at {session.ended_at:%Y-%m-%d %H:%M} UTC. First record something in it.")
 
 
 def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
@@ -318,23 +303,26 @@ def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
     raise Invalid("session", f"is required. Open: {', '.join(f'{each.name} of {each.project}' for each in found)}")
 
 
-def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes | None = None) -> edits.Edited | None:
-    """End a session. The caller must hold the lock on the agent's row, and must check that memory is on."""
+def end(
+    row: Agent, session: RecordedSession, actor: Actor, ahead: Ahead, outcomes: Outcomes | None = None
+) -> edits.Edited | None:
+    """End a session. The caller must hold the lock on the agent's row, and must check that memory is on. `ahead` is
+    what `read_ahead` returned for this session before the agent was locked."""
     edited = None
     if CATEGORY not in switches.closed(row) and session.numbers:
-        edited = _store(row, session, actor, outcomes or Outcomes())
+        edited = _store(row, session, actor, ahead, outcomes or Outcomes())
         session.memory = edited.memory.number if edited.memories else session.memory
     session.ended_at = timezone.now()
     session.save(update_fields=["memory", "ended_at"])
     return edited
 
 
-def _store(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> edits.Edited:
+def _store(row: Agent, session: RecordedSession, actor: Actor, ahead: Ahead, outcomes: Outcomes) -> edits.Edited:
     """Store the session's memory. If the session already has a memory that is active and not constitutional, revise
     this memory instead. The date of the memory is the time of the last interaction. References to this memory are added
     to the memories of the previous session and of the topics."""
-    rules, recordings = switches.rules_of(row), _recordings(row, session)
-    talked_of = topics.discussed(row, topics_of(recordings), session.project)
+    rules, recordings = switches.rules_of(row), _recordings(row, session, ahead)
+    talked_of = topics.discussed(row, _all(recordings, "Topic"), session.project)
     earlier, before = _before(row, session)
     own = _active(row, session.memory)
     before_text = Silo.for_agent(row).open(own).content if own is not None else ""
@@ -372,11 +360,28 @@ def _refer(row: Agent, number: int, session: RecordedSession, *, within: str = C
     return reference(row, number, CATEGORY, session.project, paths.dated(session.began_at), within=within)
 
 
-def _recordings(row: Agent, session: RecordedSession) -> list[dict[str, str]]:
-    """Return the sections of each recording, in order. The list is empty if the category `user_interaction` is off."""
-    if "user_interaction" in switches.closed(row):
+def read_ahead(agent: Agent, ending: Iterable[RecordedSession]) -> Ahead:
+    """Read the recordings of these sessions before the agent is locked, because this can take seconds."""
+    ahead: Ahead = {}
+    for session in ending:
+        _recordings(agent, session, ahead)
+    return ahead
+
+
+def _recordings(row: Agent, session: RecordedSession, ahead: Ahead) -> list[Quotable]:
+    """Return the recordings of a session, in order. The list is empty if memory or `user_interaction` is off.
+
+    Recordings that are not in `ahead` are read and added. If the agent is locked, these are only the newest ones, with
+    at most READ_LOCKED tokens. The others are left out: they have changed since the agent was locked."""
+    silo, tokens = Silo.for_agent(row), 0  # this reads the row again if it is not current
+    if not row.memory_enabled or "user_interaction" in switches.closed(row):
         return []
     numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]
-    memories = Memory.objects.of(row).active().numbered(numbers).filter(category="user_interaction")
-    silo = Silo.for_agent(row)
-    return [sections.split(silo.open(memory).content, "user_interaction") for memory in memories.order_by("number")]
+    memories = Memory.objects.of(row).active().numbered(numbers).filter(category="user_interaction").order_by("number")
+    for memory in reversed(memories):
+        if (key := (memory.number, memory.version)) not in ahead:
+            tokens += memory.tokens
+            if tokens > READ_LOCKED and row.is_locked:
+                break
+            ahead[key] = quotable(silo.open(memory).content)
+    return [ahead[key] for each in memories if (key := (each.number, each.version)) in ahead]

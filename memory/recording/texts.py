@@ -13,6 +13,8 @@ from memory.models import Agent
 from memory.policy import paths, switches
 from memory.policy.validation import checked_content, looks_secret
 
+_SHORT = 160  # characters of a quotation
+
 
 def one_line(text: object, field: str, most: int) -> str:
     """Return a text on one line. The text can be "". Raises Invalid."""
@@ -21,6 +23,11 @@ def one_line(text: object, field: str, most: int) -> str:
 
 def cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def short(text: str) -> str:
+    """Return the beginning of a text as one line of at most _SHORT characters."""
+    return cut(" ".join(text[: 8 * _SHORT].split()), _SHORT)
 
 
 def checked_name(name: object) -> str:

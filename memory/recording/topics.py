@@ -199,8 +199,8 @@ def _line(field: str, texts: list[str]) -> str:
 # --- storing topics
 
 
-_SHORT = 160  # characters of a quotation
-_MOST = 5_000  # topics of a project that are looked through
+_MOST = 2_000  # topics of a project that are looked through; this takes a fifth of a second
+_REFERRING = 50  # number of topics that refer to one session
 _CONNECTED = 5  # number of topics that one session connects with a topic
 
 
@@ -244,11 +244,6 @@ def checked_topic(topic: object) -> str:
 def tag_of(name: str) -> str:
     """Return the tag of a topic. The tag is the same for every spelling of the name."""
     return f"topic:{folded(name)}"
-
-
-def short(text: str) -> str:
-    """Return the beginning of a text as one line of at most _SHORT characters."""
-    return cut(" ".join(text[: 8 * _SHORT].split()), _SHORT)
 
 
 def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[str, Memory]:
@@ -316,7 +311,7 @@ def discussed(row: Agent, names: Sequence[str], project: str) -> Discussed:
     if not titles or CATEGORY in switches.closed(row):
         return Discussed(flow, titles, {})
     silo = Silo.for_agent(row)
-    memories = _found(row, silo, titles, project)
+    memories = _found(row, silo, list(titles)[-_REFERRING:], project)
     for name, memory in memories.items():
         titles[name] = title(silo.open(memory).content) or titles[name]
     return Discussed(flow, titles, memories)

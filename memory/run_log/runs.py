@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from audit.trail import Actor
 from memory.access import authority
+from memory.access.authentication import require_valid_key
 from memory.errors import FileFault, Invalid, MemoryDisabled
 from memory.models import Agent, Kind, Source
 from memory.policy.validation import Draft, checked_content
@@ -45,10 +46,12 @@ def log_run(agent: Agent, task: str, result: str, actor: Actor, file: log_file.O
 
 
 def _require_current(agent: Agent) -> None:
-    """Read the agent's row again. Check that the agent is not erased, that memory is on, and that the path of the
-    memory file is the same. Raises Erased, MemoryDisabled, FileFault."""
+    """Read the agent's row again. Check that the key of the request is still valid, that the agent is not erased, that
+    memory is on, and that the path of the memory file is the same. Raises KeyRejected, Erased, MemoryDisabled,
+    FileFault."""
     row = Agent.objects.select_related("tenant").get(pk=agent.pk)
     authority.require(row)
+    require_valid_key(row)
     edits.require_key(row)
     if not row.memory_enabled:
         raise MemoryDisabled

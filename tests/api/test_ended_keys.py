@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +76,18 @@ def test_a_key_exchanged_while_the_body_arrives_is_rejected(house: House, method
     assert AgentKey.objects.filter(agent=house.ada, revoked_at=None).count() == 1
     assert agent_key(keys[0]).agent.steward == ""
     assert steps.active(house.ada) == [1]
+
+
+ENDS = [partial(claims.exchange, keep=["memory_path"]), lambda row, actor: lifecycle.suspend_keys(row.agent, actor)]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_an_ended_key_logs_no_run(house: House, tmp_path: Path, settings: Any, end: Callable[..., object]) -> None:
+    settings.VAULT_ROOTS, path = [str(tmp_path)], tmp_path / "ada.md"
+    steps.signed_update(Agent.objects.filter(pk=house.ada.pk), memory_path=str(path))
+    body = {"task": "late", "result": ""}
+    answer = slowly(house.ada_key, "POST", "runs", body, lambda: end(agent_key(house.ada_key), ME))
+    assert (answer.codes, path.exists()) == (["key_rejected"], False)
 
 
 def test_an_older_row_that_sql_puts_back_during_a_request_gets_nothing_newer(house: House) -> None:

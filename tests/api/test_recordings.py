@@ -1,13 +1,15 @@
 """Recording over the API: only the agent's side records, once per key, and no response repeats the content."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from memory.agents import rule_changes
-from memory.masking.scanner import masked_together
 from memory.models import Agent, Creation
 from memory.recording import interactions, texts, topics
+from memory.recording import sessions as recorded_sessions
 from memory.writing import edits
 from tests.api.calling import Answer, Caller
 from tests.conftest import House
@@ -72,31 +74,32 @@ def test_an_idempotency_key_records_once_and_stores_no_text(runtime: Caller, hou
 
 
 @pytest.fixture
-def masking(monkeypatch: pytest.MonkeyPatch, house: House) -> list[bool]:
-    """For each masking of texts, whether the agent was locked."""
+def slow(monkeypatch: pytest.MonkeyPatch, house: House) -> list[bool]:
+    """For each call of a slow function, whether the agent was locked."""
     found: list[bool] = []
 
-    def masked(texts: list[str]) -> tuple[list[str], int]:
+    def noting(function: Callable[[Any], Any], given: Any) -> Any:
         found.append(house.ada.pk in edits._locked_here.get())
-        return masked_together(texts)
+        return function(given)
 
-    for module in (interactions, topics, texts):
-        monkeypatch.setattr(module, "masked_together", masked)
+    slow = [(module, "masked_together") for module in (interactions, topics, texts)]
+    for module, name in (*slow, (interactions, "divided"), (recorded_sessions, "quotable")):
+        monkeypatch.setattr(module, name, partial(noting, getattr(module, name)))
     return found
 
 
 @pytest.mark.parametrize("key", ["", "one"])
-def test_masking_locks_nothing_and_a_repeat_masks_nothing(
-    runtime: Caller, house: House, masking: list[bool], key: str
-) -> None:
+def test_slow_work_locks_nothing_and_is_not_repeated(runtime: Caller, house: House, slow: list[bool], key: str) -> None:
     first = record(runtime, key, session="monday", topic="Tabs", learnings="Ann likes tabs")
+    record(runtime, session="tuesday")
+    record(runtime, session="monday")
     end(runtime, goal="one style")
-    assert set(masking) == {False}
+    assert set(slow) == {False}
     if key:
-        masking.clear()
+        slow.clear()
         rule_changes.change(fresh(house.ada), PERSON, enabled=False)
         again = record(runtime, key, session="monday", topic="Tabs", learnings="Ann likes tabs")
-        assert (again.json, masking) == (first.json, [])
+        assert (again.json, slow) == (first.json, [])
 
 
 def test_a_session_is_ended_once(runtime: Caller, house: House) -> None:

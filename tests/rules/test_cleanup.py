@@ -258,12 +258,15 @@ def test_a_memory_is_discarded_only_in_the_version_that_was_read(ada: Agent) -> 
     assert active(ada) == [2]
 
 
-def test_a_decision_reads_only_its_own_memories(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_reads_no_content_and_only_its_own_memories(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """To read ten thousand takes seconds, and the agent is locked."""
-    numbers, opened, read = old(ada, "tea", "milk", "salt"), [], Silo.open
-    monkeypatch.setattr(Silo, "open", lambda silo, memory: opened.append(memory.number) or read(silo, memory))
+    numbers, opened, read = old(ada, *["tea"] * 11), [], Silo.open_tags
+    monkeypatch.delattr(Silo, "open")
+    monkeypatch.setattr(Silo, "open_tags", lambda silo, memory: opened.append(memory.number) or read(silo, memory))
     decide(ada, numbers[:1], [], ME)
-    assert opened == numbers[:1]
+    with refused(ada, errors.Invalid) as caught:
+        decide(ada, numbers, [], ME)
+    assert (opened, "batch_cleanup_limit" in str(caught.value)) == (numbers[:1], True)
 
 
 def test_only_the_agents_side_decides(ada: Agent) -> None:

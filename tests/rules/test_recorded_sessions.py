@@ -12,8 +12,9 @@ from memory.errors import AlreadyExists, Invalid, NotFound, NotOpen
 from memory.markdown import sections
 from memory.markdown.sections import fact
 from memory.models import Agent, RecordedSession
+from memory.recording import sessions as recorded_sessions
 from memory.recording.sessions import Outcomes, begin, end_session, tag_of, type_of
-from memory.writing import operations
+from memory.writing import edits, operations
 from tests.conftest import House
 from tests.rules.recordings import of_category, off, sessions, settings, talk, text_of
 from tests.steps import ME, PERSON, fresh, problems, refused, row, says
@@ -92,6 +93,26 @@ def test_two_concurrent_recordings_share_one_session(transactional_db: None, hou
         assert sorted(pool.map(work, range(2))) == [1, 2]
     assert [sorted(session.numbers) for session in sessions(ada)] == [[1, 2]]
     assert problems(ada) == []
+
+
+def test_a_new_session_ends_a_few_open_ones_at_once(ada: Agent) -> None:
+    for _ in range(2):
+        for name in ("one", "two", "three"):
+            talk(ada, session=name)
+    for name, still_open in (("four", ["one", "four"]), ("five", ["five"])):
+        talk(ada, session=name)
+        assert [each.name for each in sessions(ada) if each.ended_at is None] == still_open
+
+
+def test_little_is_read_while_the_agent_is_locked(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        talk(ada, session="monday")
+    tokens = [each.tokens for each in of_category(ada, "user_interaction")]
+    monkeypatch.setattr(recorded_sessions, "READ_LOCKED", sum(tokens[1:]))
+    with edits.locked(fresh(ada)) as row:
+        assert len(recorded_sessions._recordings(row, sessions(ada)[0], {})) == 2
+    monkeypatch.setattr(recorded_sessions, "READ_LOCKED", 0)
+    assert "- Interactions: 3" in end_and_read(ada)["Session Overview"]
 
 
 def test_begin_ends_the_open_session_and_refuses_a_used_name(ada: Agent) -> None:
@@ -212,6 +233,14 @@ def test_topics_refer_to_their_session_and_to_each_other(ada: Agent) -> None:
     assert (text.count("monday, memory 7"), "  - monday\n" in text) == (1, False)
 
 
+def test_only_the_last_topics_of_a_session_refer_to_it(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.recording.topics._REFERRING", 1)
+    for topic in ("Ferry", "Booking"):
+        talk(ada, session="monday", topic=topic)
+    end_and_read(ada)
+    assert ["monday, memory" in text_of(ada, topic.number) for topic in of_category(ada, "topic")] == [False, True]
+
+
 def test_topics_and_metrics_can_be_switched_off(ada: Agent) -> None:
     session = {f"categories__session__{name}": False for name in ("quality_metrics", "topic_tracking")}
     settings(ada, categories__topic__cross_topic_linking=False, **session)
@@ -318,5 +347,5 @@ def test_a_name_too_long_for_a_tag_has_a_digest(ada: Agent) -> None:
 def test_the_queries_at_the_end_do_not_grow_with_the_session(ada: Agent, django_assert_max_num_queries: Any) -> None:
     for _ in range(30):
         talk(ada, session="monday")
-    with django_assert_max_num_queries(17):
+    with django_assert_max_num_queries(20):
         end_and_read(ada)

@@ -1,6 +1,7 @@
 """Recording of interactions: what the settings allow, what is stored, and what is refused (seed 004)."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,12 +21,13 @@ from memory.recording.interactions import (
     Captured,
     Interaction,
     contents,
+    divided,
     is_worth_recording,
     kind_of,
     significance,
     unfenced,
 )
-from memory.recording.recorder import Recorded, record
+from memory.recording.recorder import Recorded, prepare, record
 from memory.recording.sessions import end_session
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
@@ -72,8 +74,9 @@ def test_the_current_settings_count_even_if_the_agents_row_is_stale(ada: Agent) 
     assert record(stale, Interaction(PROMPT, RESPONSE), ME).skipped == "memory_off"
     rule_changes.change(fresh(ada), PERSON, enabled=True)
     stale = settings(ada, capture_settings__sensitive_data_masking=False)
+    prepared = prepare(stale, Interaction("my password is hunter2"), requested=True)
     settings(ada)
-    assert record(stale, Interaction("my password is hunter2"), ME, requested=True).masked == 1
+    assert prepared.keep(fresh(ada), ME).masked == 1
     assert "hunter2" not in text_of(ada, 1)
 
 
@@ -187,6 +190,7 @@ HOSTILE += ["- Kind: x", " ", "ä"]
 )
 def test_any_prompt_and_response_can_be_read_back(prompt: str, response: str, times: int) -> None:
     captured = Captured(Interaction(prompt * times, response * times), "statement", "low", 0, True)
+    captured = replace(captured, parts=divided(captured))
     texts = contents(captured, "monday", previous="memory 3", parts_at=lambda place: f"memory {7 + place}")
     assert all(len(text) <= MAX_CONTENT for text in texts)
     assert joined(texts, "User Prompt") == prompt * times
@@ -259,9 +263,9 @@ def test_recording_takes_the_same_queries_however_many_records_exist(
 ) -> None:
     for number in range(count):
         talk(ada, session="monday", topic=f"topic {number}")
-    with django_assert_max_num_queries(32):
+    with django_assert_max_num_queries(33):
         talk(ada, session="monday", topic="topic 1", learnings="new")
-    with django_assert_max_num_queries(32):
+    with django_assert_max_num_queries(36):
         talk(ada, session="tuesday")
     assert RecordedSession.objects.filter(agent=ada).count() == 2
     assert len(of_category(ada, "session")) == 1

@@ -19,10 +19,7 @@ WORK = {  # limits of what workers do for a tenant
 HELP_TEXTS = {
     "instruction_tokens": "Imported instructions. They are not refined, and not in core tokens.",
     "high_water_tokens": "The largest size of core memory so far, without exact duplicates.",
-    "retention": (
-        "The share of the target that refinement must keep: 0.75 keeps at least three quarters. If the high-water mark "
-        "is lower than the target, refinement must keep this share of the high-water mark."
-    ),
+    "retention": "The share that refinement must keep, of the target, or of the high-water mark if that is lower.",
     "breaker_state": "The circuit breaker refuses calls that would cut core memory below the floor.",
     "floor_refusals": f"How many calls in a row the circuit breaker refused. {MAX_FLOOR_REFUSALS} end the session.",
     "timeline": "The model gets a large memory in batches. The call complete_refinement ends each of them.",
@@ -31,10 +28,7 @@ HELP_TEXTS = {
 EMPTY_TEXTS = {
     "agent": "An owner or admin of a tenant adds an agent with the button above. The agent's runtime receives a key.",
     "memory": "An agent's runtime stores memories over the API, with the agent's key: POST /api/v1/memories.",
-    "refinementsession": (
-        "A session starts when an agent is due: its refinement date has come, or it is over budget. To start a session "
-        "at once, use the action Refine now on the agent's page."
-    ),
+    "refinementsession": "A session starts when an agent is due. To start one now, use Refine now on an agent's page.",
     "auditentry": "This list has an entry for everything that happens to an agent. Add an agent first.",
     "accessrequest": "Nobody has asked to read memories. To ask, use Ask for access on an agent's page.",
     "agentkey": "An agent gets its first key when you add it. To add an agent, go to the list of agents.",

@@ -76,9 +76,6 @@ class Command(Task):
         except db.Error as error:
             has_no_file = db.connection.vendor == "sqlite" and not Path(db.connection.settings_dict["NAME"]).exists()
             if not (may_be_new and has_no_file):
-                self.fail(
-                    f"The database cannot be used: {advice(error)} So no {', '.join(lost)} key was created: if the "
-                    "database has agents, new keys lock them out.",
-                    FAILED,
-                )
+                why = f"So no {', '.join(lost)} key was created: if the database has agents, new keys lock them out."
+                self.fail(f"The database cannot be used: {advice(error)} {why}", FAILED)
             return False

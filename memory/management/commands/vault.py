@@ -31,10 +31,7 @@ _DESCRIPTIONS = {
 
 
 class Command(AgentCommand):
-    help = (
-        "Compare the files of an agent's vault with the agent's silo, repair differences, or open a private memory's "
-        "file. 'manage.py project init TENANT/AGENT --vault' creates a vault."
-    )
+    help = "Compare the files of an agent's vault with its silo, repair differences, or open a private memory's file."
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(required=True, metavar="ACTION")
