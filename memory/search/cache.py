@@ -35,8 +35,8 @@ class _Held:
 
 
 class Behind(Exception):
-    """Error: The index lacks so many changes that `reader` must add them before the agent is locked. The argument is
-    the agent, as it was when it was locked."""
+    """Error: The index is in use, or lacks so many changes that `reader` must add them before the agent is locked. The
+    argument is the agent, as it was when it was locked."""
 
 
 class _Edited(local):
@@ -73,11 +73,13 @@ _lock = Lock()
 def reader(agent: Agent) -> Iterator[Index]:
     """Yield an agent's index for one search. The index is up to date and locked."""
     held = _hold(agent)
+    if not held.lock.acquire(blocking=not agent.is_locked):  # other writers must not wait for a search
+        raise Behind(agent)
     try:
-        with held.lock:
-            _update(agent, held)
-            yield held.index
+        _update(agent, held)
+        yield held.index
     finally:
+        held.lock.release()
         _limit_size()
 
 
