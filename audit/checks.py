@@ -37,7 +37,5 @@ def _unverifiable() -> list[str]:
     newest = AuditEntry.objects.order_by("-pk").values_list("key_id", flat=True).first()
     if newest is None or newest in {key.id for key in keyring().audit}:
         return []
-    return [
-        f"The newest audit entry was signed with key {newest}, which is not in the keyring. "
-        "Restore that key from its backup to AUDIT_KEY, or to the audit file in KEYS_DIR."
-    ]
+    advice = "Restore that key from its backup to AUDIT_KEY, or to the audit file in KEYS_DIR."
+    return [f"The newest audit entry was signed with key {newest}, which is not in the keyring. {advice}"]

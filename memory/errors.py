@@ -132,9 +132,7 @@ class NotConfirmed(MemoryFault):
 
     def __init__(self, paths: Sequence[str]) -> None:
         off = ", ".join(paths)
-        super().__init__(
-            f"Nothing was changed. Somebody has just turned off {off}. Look at the settings, and try again."
-        )
+        super().__init__(f"Nothing was changed. Somebody has just turned off {off}. Look at the settings again.")
         self.paths = tuple(paths)
 
 

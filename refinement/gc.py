@@ -26,6 +26,7 @@ from refinement.gc_logs import Log, Text, log_of
 from refinement.llm import base, catalog
 from refinement.llm.base import LongText, Message, ModelError, ModelNotConfigured, NoModel
 from refinement.models import GcReport
+from refinement.providers import require_same_model
 
 TEMPERATURE, MAX_TOKENS = 0.3, 4_096
 _KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
@@ -147,7 +148,9 @@ def _require_model(agent: Agent, agent_log: Log, model: str, options: Options) -
 def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
     try:
         opened, name = catalog.open_model(model)
-        reply = opened.complete(_request(name, text, quotes=quotes))
+        request = _request(name, text, quotes=quotes)
+        require_same_model(agent)  # just before the call, because making a long text takes time
+        reply = opened.complete(request)
         allowance.add(agent.tenant_id, model, reply.usage.charged, timezone.now())
         return reply.text
     except ModelNotConfigured as problem:

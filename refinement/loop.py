@@ -64,7 +64,7 @@ def drive(
     stores only the code of this error.
     """
     report(
-        f"session {session.number}: {session.tokens_before:,} tokens, {session.duplicates_removed} duplicates removed"
+        f"session {session.number}: {session.tokens_before:,} tokens without {session.duplicates_removed} duplicates"
     )
     try:
         _work(session, report, failed)

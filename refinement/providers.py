@@ -15,6 +15,7 @@ are counted for each agent, and close the model only for this agent.
 """
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import structlog
@@ -22,6 +23,8 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from memory.access import authority
+from memory.errors import AuthorityBroken, TrailShortened
 from memory.models import Agent
 from refinement.llm.base import ModelError, ModelNotConfigured, NoModel
 from refinement.models import Provider
@@ -87,6 +90,16 @@ def refuse(model: str, error: ModelError) -> None:
     Provider.objects.update_or_create(name=model, defaults=row)
 
 
+def require_same_model(agent: Agent) -> None:
+    """Raise NoModel if the silo was claimed, or got another model, since the row was read."""
+    row = Agent.objects.select_related("tenant").get(pk=agent.pk)
+    with suppress(AuthorityBroken, TrailShortened):
+        authority.require(row)
+        if (row.model, row.claimed_at) == (agent.model, agent.claimed_at):
+            return
+    raise NoModel
+
+
 class Availability:
     """Says whether one agent can call its model now. Before each attempt, the caller uses `wait`. After the
     attempt, the caller reports the result."""
@@ -100,8 +113,7 @@ class Availability:
     def wait(self) -> float:
         """The seconds after which the caller must ask again. If the result is 0, the caller may call the model now.
         After a pause, only one caller gets 0. Raises NoModel."""
-        if Agent.objects.filter(pk=self.agent.pk, model="").exists():
-            raise NoModel  # the silo was claimed in the meantime
+        require_same_model(self.agent)
         now, rows = timezone.now(), self.rows()
         self._failed_before = any(row.failures for row in rows)
         failing = [row for row in rows if row.failures >= FAILURES]
@@ -158,9 +170,7 @@ class Availability:
             row.failed_with, row.failed_tenant = self.model, self.agent.tenant_id
             if row.failures >= FAILURES:
                 row.shut_until = now + _pause(row.failures)
-                log.warning(
-                    "a provider does not answer", provider=of(self.model), failures=row.failures, reason=self._reason
-                )
+                log.warning("provider failed", provider=of(self.model), failures=row.failures, reason=self._reason)
         if retry_after:
             until = now + min(timedelta(seconds=retry_after), LONGEST)
             row.shut_until = max(row.shut_until or until, until)

@@ -107,7 +107,7 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
     if troubled:
         # A worker died or was stopped. Later retries are not immediate, because the session itself may stop the worker.
         is_workers = session.driver == Driver.SERVER and session.reason in _OF_WORKERS
-        again = session.reason in _NO_FAILURES or (agent.failures_in_a_row == 1 and is_workers)
+        again = session.reason == DATABASE_FAILED or (agent.failures_in_a_row == 1 and is_workers)
         _wait(agent, now, timedelta() if again else retry_after(agent.failures_in_a_row))
         if again and session.trigger == DueReason.MANUAL:
             agent.due_reason = DueReason.MANUAL  # a person requested it, perhaps for a paused agent

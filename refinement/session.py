@@ -206,10 +206,8 @@ def _end_stale(agent: Agent) -> list[RefinementSession]:
     if row is None:
         return []
     if row.is_held():
-        raise SessionOpen(
-            f"Refinement session {row.number} of this agent is open. Without another call, its lease expires at "
-            f"{row.lease_until:%H:%M:%S} UTC, and the session ends."
-        )
+        ends = f"Without another call, it ends at {row.lease_until:%H:%M:%S} UTC"
+        raise SessionOpen(f"Refinement session {row.number} of this agent is open. {ends}.")
     end(agent, row, Outcome.ABANDONED, schedule.LEASE_EXPIRED)
     return [row]
 

@@ -55,7 +55,7 @@ urlpatterns = [
     path("import/<int:number>", transfer.ImportState.as_view()),
     path("schema", RedirectView.as_view(pattern_name="schema")),
     path("docs", RedirectView.as_view(pattern_name="docs")),
-    path("schema/", at_once.limited(cache_page(3600)(_SCHEMA)), name="schema"),
+    path("schema/", at_once.limited(cache_page(3600, cache="local")(_SCHEMA)), name="schema"),
     # This view serves its script as a separate file, because the Content-Security-Policy allows no script in a page.
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema", **_OPEN), name="docs"),
     re_path("", UnknownPath.as_view()),

@@ -122,10 +122,7 @@ class Initialization:
         _require_no_other_system(Path(path))
         base.require_usable(path, self.agent)
         if before:
-            self.command.say(
-                f"{self.agent.label} has a vault for all of its projects: {before}. A new vault gets a file for every "
-                "memory. The files of the old vault stay, but they are not updated any more."
-            )
+            self.command.say(f"{self.agent.label} has a vault: {before}. Its files stay, but are not updated any more.")
         question = f"This writes every memory in clear to {path}. Continue? (y/n)"
         if not self.command.confirms(question, yes=self.options["yes"]):
             return f"{before or 'none'}, as before; no vault was created in {path}"

@@ -38,8 +38,8 @@ class _Held:
 
 
 class Behind(Exception):
-    """Error: The index lacks so many changes that `reader` must add them before the agent is locked. The argument is
-    the agent, as it was when it was locked."""
+    """Error: The index is in use, or lacks so many changes that `reader` must add them before the agent is locked. The
+    argument is the agent, as it was when it was locked."""
 
 
 class _Edited(local):
@@ -80,14 +80,16 @@ def reader(agent: Agent, since: datetime | None = None, until: datetime | None =
     memories beneath from this period.
     """
     held = _hold(agent)
+    if not held.lock.acquire(blocking=not agent.is_locked):  # other writers must not wait for a search
+        raise Behind(agent)
     try:
-        with held.lock:
-            _update(agent, held)
-            if held.index.searched_since is None or since is until is None:
-                yield held.index
-                return
-        yield _of_period(agent, since, until)
+        _update(agent, held)
+        if held.index.searched_since is None or since is until is None:
+            yield held.index
+        else:
+            yield _of_period(agent, since, until)
     finally:
+        held.lock.release()
         _limit_size()
 
 

@@ -20,7 +20,7 @@ _BATCH = 1_000
 
 # Sizes in bytes, measured with tracemalloc for memories of 5 to 200 words (CPython 3.11 and 3.13).
 _PER_MEMORY = 348
-_PER_POSITION = 4
+TERM_BYTES = 4
 _PER_POSTING = 12
 _PER_TERM = 330
 
@@ -58,7 +58,7 @@ def holds_run(held: bytes, sought: bytes) -> bool:
     """Return whether the terms in `sought` occur directly one after another in `held`."""
     place = held.find(sought)
     # The bytes can also match in the middle of a term. Such a match does not count.
-    while place >= 0 and place % _PER_POSITION:
+    while place >= 0 and place % TERM_BYTES:
         place = held.find(sought, place + 1)
     return place >= 0
 
@@ -154,7 +154,7 @@ class Holdings:
         start = 0
         for document, end in zip(batch.values(), ends, strict=True):
             self._list(document.number, terms[start:end])
-            own = all_packed[start * _PER_POSITION : end * _PER_POSITION]
+            own = all_packed[start * TERM_BYTES : end * TERM_BYTES]
             self._hold(document, own)
             start = end
         self._positions += len(terms)
@@ -234,7 +234,7 @@ class Holdings:
         vocabulary = self.vocabulary
         return (
             _PER_MEMORY * len(self)
-            + (_PER_POSITION + 1) * self._positions
+            + (TERM_BYTES + 1) * self._positions
             + _PER_POSTING * self.total_length
             + _PER_TERM * len(vocabulary.stems)
             + vocabulary.long_letters

@@ -1,14 +1,14 @@
 """Select the memories that a query and filters allow. A query can have phrases, exclusions and tags. Filters can have
 tags and metadata."""
 
-from array import array
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
 from memory.models import Kind, Layer
-from memory.search.holdings import Holding, Holdings, holds_run, packed
+from memory.search.holdings import TERM_BYTES, Holding, Holdings, packed
 from memory.search.query import Query
 from memory.search.vocabulary import Vocabulary
 from memory.search.words import is_cjk, name_key, split
@@ -127,12 +127,13 @@ def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int]) -> l
     by_number = holdings.by_number
     if len(phrase) == 1:
         return list(set(numbers).intersection(chain.from_iterable(holdings.numbers_with(phrase[0]).values())))
-    if all(len(word) == 1 for word in phrase):
-        sought = packed(term for word in phrase for term in word)
-        return [number for number in numbers if holds_run(by_number[number].packed, sought)]
-    return [number for number in numbers if _contains(by_number[number].terms, phrase)]
+    choices = (b"|".join(re.escape(packed([term])) for term in sorted(word)) for word in phrase)
+    sought = re.compile(b"".join(b"(?:%b)" % choice for choice in choices), re.DOTALL)
+    return [number for number in numbers if _contains(by_number[number].packed, sought)]
 
 
-def _contains(terms: "array[int]", phrase: Phrase) -> bool:
-    windows = zip(*(terms[place:] for place in range(len(phrase))), strict=False)
-    return any(all(term in word for term, word in zip(window, phrase, strict=True)) for window in windows)
+def _contains(held: bytes, sought: re.Pattern[bytes]) -> bool:
+    found = sought.search(held)
+    while found and found.start() % TERM_BYTES:  # in the middle of a term
+        found = sought.search(held, found.start() + 1)
+    return found is not None

@@ -89,6 +89,9 @@ class Files:
 
     def _sync_batch(self, numbers: Sequence[int]) -> None:
         self.take(numbers)
+        now = Agent.objects.filter(pk=self.agent.pk, vault_path=self.agent.vault_path)
+        if not now.filter(claimed_at=self.agent.claimed_at).exists():  # a claim while this read the memories
+            raise FileFault("The vault's owner has changed. Try again.", "the vault path has changed")
         self.finish()
 
     def rebuild(self) -> int:

@@ -16,9 +16,7 @@ def parse(model: str) -> tuple[str, str]:
     """Split `provider/name` into the provider and the name that the provider uses for the model. Raises
     `ModelNotConfigured`."""
     if model != model.strip() or not model.isprintable() or len(model) > LONGEST:
-        raise ModelNotConfigured(
-            f"A model must have at most {LONGEST} characters, no control characters, and no space at its start or end."
-        )
+        raise ModelNotConfigured(f"A model has up to {LONGEST} characters, no control character, no space at its ends.")
     provider, _, name = model.partition("/")
     if provider not in PROVIDERS or not name:
         choices = ", ".join(PROVIDERS)

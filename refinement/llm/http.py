@@ -171,9 +171,7 @@ def checked_address(base_url: str, who: str) -> str:
     address = base_url.strip().rstrip("/")
     match = re.fullmatch(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:(?P<port>\d{1,5}))?(/[^\s?#@]*)?", address)
     if match is None or not 0 < int(match["port"] or 1) < 65536:
-        raise ModelNotConfigured(
-            f"{who}'s address must be http:// or https:// plus a host. Leave out credentials, query and fragment."
-        )
+        raise ModelNotConfigured(f"{who}'s address must be http:// or https:// and a host, without credentials.")
     return address
 
 

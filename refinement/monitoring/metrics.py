@@ -93,9 +93,7 @@ def _backlog() -> Iterator[Metric]:
     waiting = sum(count - taken for _, count, taken in rows)
     yield GaugeMetricFamily("palimpsest_waiting_agents", "Agents that wait for a worker", value=waiting)
     busy = GaugeMetricFamily("palimpsest_sessions_in_flight", "Agents that workers have taken", labels=["provider"])
-    down = GaugeMetricFamily(
-        "palimpsest_provider_down", "Whether it or one of its models is closed", labels=["provider"]
-    )
+    down = GaugeMetricFamily("palimpsest_provider_down", "Whether it or a model of it is closed", labels=["provider"])
     closed = {providers.of(name) for name in providers.closed()}
     for name in PROVIDERS:
         busy.add_metric([name], taken.get(name, 0))

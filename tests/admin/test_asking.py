@@ -110,7 +110,7 @@ def test_a_person_at_their_limit_learns_when_to_try_again(
 
 def test_forms_warn_when_a_steward_cannot_receive_mail(address: str, ada: Agent, client: Client, settings: Any) -> None:
     propose, add = reverse("admin:memory_agent_propose", args=[ada.pk]), reverse("admin:memory_agent_add_agent")
-    refusal, general = "This request will be refused.", "a steward cannot receive requests"
+    refusal, general = "This request will be refused.", "the service refuses requests to stewards"
 
     def warnings(text: str, *pages: str) -> set[bool]:
         return {text in html(client.get(page)) for page in pages}

@@ -38,6 +38,7 @@ def test_without_redis_requests_are_served_and_work_waits(service: Installation)
         redis.stop()
         os.kill(serving.children()["worker"], signal.SIGKILL)  # another one starts and waits
         assert {serving.request("GET", "api/v1/agent", key=key)[0] for _ in range(RATE + 1)} == {200}
+        assert serving.request("GET", "api/v1/schema/")[0] == 200
         assert failed_sign_ins(serving, 6)[-1] == 429
         assert serving.request("POST", "api/v1/memories", {"content": "The pier closes at nine."}, key)[0] == 201
         assert serving.request("POST", "api/v1/refinement-sessions", {"driver": "server"}, key)[0] == 202

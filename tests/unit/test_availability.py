@@ -1,5 +1,6 @@
 """What one key or one person asks for makes no other wait."""
 
+from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 from typing import Any
 
@@ -144,6 +145,20 @@ def test_an_agent_does_not_stay_taken_when_the_connection_is_lost(ada: Agent, mo
         worker.refine_next(ada.pk)
     assert not lost
     assert not Waiting.objects.filter(taken_at__isnull=False).exists()
+
+
+def test_a_locked_agent_does_not_wait_for_another_search(ada: Agent) -> None:
+    remember(ada, "tea")
+    with cache.reader(ada), ThreadPoolExecutor(1) as pool:
+        row = fresh(ada)
+        row.is_locked = True
+
+        def search() -> None:
+            with cache.reader(row):
+                pass
+
+        with pytest.raises(cache.Behind):
+            pool.submit(search).result(10)
 
 
 def test_a_session_does_not_index_long_memories_while_the_agent_is_locked(ada: Agent) -> None:

@@ -29,10 +29,13 @@ from memory.mail import letters
 from memory.models import Agent, AgentKey
 from memory.policy import settings_document, switches
 from memory.time_machine import trail_view
+from memory.vault.base import locked
+from memory.vault.files import Files
 from refinement import backlog, gc, loop, probe, schedule, worker
 from refinement.llm.base import NoModel, Reply, ToolCall
 from refinement.llm.dedupe import Dedupe
 from refinement.models import Provider, RefinementSession, Waiting
+from refinement.providers import Availability, require_same_model
 from tests import refining
 from tests.access_requests import EVE, STEWARD, ask, granted, read, state
 from tests.conftest import OPERATOR, House, drop_guards
@@ -187,6 +190,28 @@ def test_a_session_ends_when_its_agent_gets_another_model(house: House, monkeypa
     monkeypatch.setattr(Dedupe, "complete", reply)
     session = loop.refine(fresh(house.ada), trigger="api")
     assert (session.outcome, session.reason) == ("incomplete", "model_changed")
+    assert not schedule.due().filter(pk=house.ada.pk).exists(), "a key could repeat this for ever"
+
+
+def test_the_former_model_is_not_called_although_a_new_one_is_named(house: House) -> None:
+    former = fresh(house.ada)
+    claim(house.ada)
+    lifecycle.change(fresh(house.ada), ME, model=former.model)
+    caller = Availability(former.model, former)
+    with pytest.raises(NoModel):
+        caller.wait()
+    with pytest.raises(NoModel):
+        require_same_model(former)  # as gc does just before its call
+
+
+def test_a_vault_gets_nothing_that_is_read_after_a_claim(prepared: Agent) -> None:
+    path = Path(prepared.vault_path)
+    with locked(path) as disk:
+        files = Files(fresh(prepared), disk)
+        claim(prepared)
+        files.sync([1])
+        assert files.fault is not None
+    assert not [file for file in path.rglob("*.md") if "tea" in file.read_text()]
 
 
 def test_a_key_that_sql_marked_as_revoked_ends_with_a_claim(house: House) -> None:

@@ -49,11 +49,8 @@ class Command(Task):
         missing = [name for name in NAMES if not read_key_file(folder, name)]
         lost = [name for name in missing if name in _VARIABLES and not getattr(settings, _VARIABLES[name])]
         if lost and self._agents_exist(lost, may_be_new=len(missing) == len(NAMES)):
-            self.fail(
-                f"This database already has agents, and their {', '.join(lost)} key is not in {folder}, or the file is "
-                "empty. A new key does not fit the database. Restore the keys from the backup.",
-                FAILED,
-            )
+            where = f"their {', '.join(lost)} key is not in {folder}, or the file is empty"
+            self.fail(f"This database already has agents, and {where}. Restore the keys from the backup.", FAILED)
         for name in missing:
             if create_key_file(folder, name):
                 self.say(f"made {folder / name}")

@@ -64,10 +64,7 @@ _TOPIC_LISTS = {
 
 
 class Command(AgentCommand):
-    help = (
-        "Store what an agent should remember: one memory (store), an interaction (record), a session of interactions "
-        "or a topic. Print JSON with the memory's id and the path of its file."
-    )
+    help = "Store a memory, an interaction (record), a session or a topic. Print JSON with the id and the file's path."
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(required=True, metavar="ACTION")

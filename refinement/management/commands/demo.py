@@ -61,7 +61,7 @@ class Command(Task):
         with (FOLDER / "ledger.jsonl").open("rb") as file:
             done = importing.check_file(file, "jsonl").store(agent, Actor.operator("demo"))
         self._out.print(
-            f"[bold]demo/ada[/] has {done.imported:,} memories with {done.tokens:,} tokens, which only ada can read."
+            f"[bold]demo/ada[/] has {done.imported:,} memories, {done.tokens:,} tokens. Only ada can read them."
         )
         plan = json.loads((FOLDER / "plan.json").read_text("utf-8"))
         operations.protect(agent, plan["protect_before"], ADMIN)
