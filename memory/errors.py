@@ -132,7 +132,7 @@ class NotConfirmed(MemoryFault):
 
     def __init__(self, paths: Sequence[str]) -> None:
         off = ", ".join(paths)
-        super().__init__(f"Nothing was changed. Somebody has just turned off {off}. Look at the settings again.")
+        super().__init__(f"Nothing was changed. Somebody has just turned off {off}. Look at it, and try again.")
         self.paths = tuple(paths)
 
 

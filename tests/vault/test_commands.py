@@ -104,7 +104,7 @@ def test_a_vault_begins_only_after_the_question(ada: Agent, site: Path) -> None:
 def test_init_asks_before_it_moves_the_vault(ada: Agent, vault: Path, site: Path) -> None:
     assert "as before" in init_steps("--vault", "second")["Storage path"]  # the input is not a terminal
     for answer, folder in (("n\n", "memory"), ("y\n", "second")):
-        assert "The files of the old vault stay" in at_a_terminal(answer, "init", "--vault", "second", "--json").err
+        assert "Its files stay" in at_a_terminal(answer, "init", "--vault", "second", "--json").err
         assert fresh(ada).vault_path == str(site / folder)
         assert (site / "second").exists() is (folder == "second")
 
