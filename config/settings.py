@@ -113,11 +113,8 @@ else:
 REDIS_URL = env.redis("REDIS_URL")
 _CACHE, _PLACE = ("redis.RedisCache", env.with_timeouts(REDIS_URL, 1, 1)) if REDIS_URL else ("locmem.LocMemCache", "")
 CACHES = {"default": {"BACKEND": f"django.core.cache.backends.{_CACHE}", "LOCATION": _PLACE}}
-# Also without Redis
-CACHES["local"] = {
-    "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
-    "LOCATION": "local",
-}
+# This cache is in the process, so it also works while Redis does not answer.
+CACHES["local"] = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "local"}
 
 # People who sign in to the admin
 AUTH_USER_MODEL = "memory.Person"

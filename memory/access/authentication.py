@@ -20,7 +20,7 @@ from audit.bulk import Prepared
 from audit.verify import ILL_FORMED, is_ill_formed
 from config.keyring import is_proven, macs
 from memory.access import authority
-from memory.access.roles import live_prefixes
+from memory.access.roles import live_fingerprints
 from memory.errors import AuthorityBroken, Invalid, KeyRejected, KeySuspended, NotFound
 from memory.models import Agent, AgentKey, Tenant, TenantKey
 
@@ -84,7 +84,7 @@ def either_key(key: str, *, exchanges: bool = False) -> AgentKey | TenantKey:
             raise KeyRejected("The key is not valid.")
         if row.agent.keys_suspended:
             require_not_suspended(row.agent, exchanges=exchanges)
-    elif row.fingerprint not in live_prefixes(row.tenant):
+    elif row.fingerprint not in live_fingerprints(row.tenant):
         raise KeyRejected("The key is not valid.")
     now = timezone.now()
     if row.last_used_at is None or abs(now - row.last_used_at) > TOUCH_EVERY:
@@ -160,5 +160,5 @@ def require_valid_key(row: Agent | None = None) -> None:
         is_unchanged = is_locked and key.agent.audit_seq == row.audit_seq  # a suspended key may be exchanged
         if key.fingerprint not in row.live_keys.split() or (row.keys_suspended and not is_unchanged):
             raise KeyRejected("The key is not valid.")
-    elif key is not None and key.fingerprint not in live_prefixes(Tenant.objects.get(pk=key.tenant_id)):
+    elif key is not None and key.fingerprint not in live_fingerprints(Tenant.objects.get(pk=key.tenant_id)):
         raise KeyRejected("The key is not valid.")

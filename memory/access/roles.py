@@ -99,7 +99,7 @@ def _is_whole(tenant: Tenant, roles: Mapping[int, str]) -> bool:
     return is_proven(tenant.members_mac, _text(tenant, roles))
 
 
-def live_prefixes(tenant: Tenant) -> list[str]:
+def live_fingerprints(tenant: Tenant) -> list[str]:
     """The fingerprints of the tenant's keys and invitations that count."""
     with ill_formed():
         for _ in range(3):

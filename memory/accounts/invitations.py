@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from config.keyring import is_proven, macs
 from memory.access.authentication import new_prefix
-from memory.access.roles import Action, live_prefixes, may, set_live
+from memory.access.roles import Action, live_fingerprints, may, set_live
 from memory.accounts import memberships, people
 from memory.errors import AlreadyExists, Invalid, InvalidLink, NotAllowed
 from memory.mail import letters
@@ -158,7 +158,7 @@ def _proven(token: str, *, is_locked: bool = False) -> Invitation:
         raise InvalidLink("This invitation has expired. Ask for a new one.")
     if not may(row.invited_by, Action.STAFF, row.tenant):
         raise InvalidLink("The person who sent this invitation may no longer invite people. Ask for a new invitation.")
-    if row.fingerprint not in live_prefixes(row.tenant):  # put back with SQL
+    if row.fingerprint not in live_fingerprints(row.tenant):  # put back with SQL
         raise InvalidLink("This link is not valid.")
     return row
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
-from memory.access.roles import Action, live_prefixes, lock, manages, may, roles_in, sign_roles
+from memory.access.roles import Action, live_fingerprints, lock, manages, may, roles_in, sign_roles
 from memory.consent import requests
 from memory.errors import Invalid, LastOwner, NotAllowed, NotFound
 from memory.models import Membership, Person, Role, Tenant
@@ -42,7 +42,7 @@ def set_role(tenant_id: int, person_id: int, role: str | None) -> None:
     """
     with transaction.atomic():
         tenant = lock(tenant_id)
-        roles, live = roles_in(tenant) | {person_id: role}, live_prefixes(tenant)
+        roles, live = roles_in(tenant) | {person_id: role}, live_fingerprints(tenant)
         sign_roles(tenant, {person: role for person, role in roles.items() if role is not None}, live)
         if role is None:  # last, because a hidden trigger may change what is signed
             Membership.objects.filter(tenant=tenant, person_id=person_id).delete()

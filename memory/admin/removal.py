@@ -24,7 +24,7 @@ class ReasonForm(AdminForm):
     reason = forms.CharField(
         max_length=MAX_REASON,
         widget=forms.Textarea({"rows": 3}),
-        help_text="stored permanently; the agent and its steward can read it. Give a ticket's number. Quote nothing.",
+        help_text="stored permanently, and the agent's side can read it. Give a ticket's number, and no personal data.",
     )
 
 

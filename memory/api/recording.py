@@ -207,7 +207,7 @@ class DecisionIn(Body):
         required=False,
         help_text="memories to keep; they are not suggested again for some time",
     )
-    discard = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="they can be restored")
+    discard = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="memories to discard")
     expect = List(
         child=VersionIn(),
         max_length=MOST,

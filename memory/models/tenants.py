@@ -40,7 +40,7 @@ class Tenant(RefinementLimits):
     # Signed together with the memberships (memory/access/roles.py).
     members_seq = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
     members_mac = models.BinaryField(max_length=32, null=True)
-    live_prefixes = models.TextField(default="", db_default="", editable=False)  # of valid keys and open invitations
+    live_prefixes = models.TextField(default="", db_default="", editable=False)  # fingerprints of keys and invitations
 
     def __str__(self) -> str:
         return self.slug

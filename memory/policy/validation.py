@@ -137,9 +137,7 @@ def checked_project(project: object, field: str = "project", *, is_known: bool =
     if not isinstance(project, str):
         raise Invalid(field, "must be text")
     if project and (not _PROJECT.match(project) or ".." in project):
-        raise Invalid(
-            field, "must be 1 to 100 letters, digits or . _ / @ -, begin with a letter or digit, without '..'"
-        )
+        raise Invalid(field, "must have 1 to 100 letters, digits or . _ / @ -, a letter or digit first, and no '..'")
     if project and not is_known and looks_secret(project):
         raise Invalid(field, "looks like a secret, but project names are stored unencrypted: use another name")
     return project

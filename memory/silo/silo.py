@@ -175,7 +175,9 @@ class Silo:
         return sealed[5:end], sealed[end:]
 
     def _broken(self, number: int) -> SealBroken:
-        return SealBroken(f"Record {number} of agent {self._agent_id} cannot be decrypted: it or the key is wrong.")
+        return SealBroken(
+            f"Record {number} of agent {self._agent_id} cannot be opened: it was changed, or the key is wrong."
+        )
 
 
 _silos: OrderedDict[tuple[int, bytes], Silo] = OrderedDict()

@@ -10,7 +10,7 @@ from audit import guards
 from config.keyfiles import new_key, read_key_file
 from memory.access import tenants
 from memory.access.authentication import agent_named, either_key
-from memory.access.roles import Action, live_prefixes, manages, may, tenant_ids
+from memory.access.roles import Action, live_fingerprints, manages, may, tenant_ids
 from memory.accounts import invitations, memberships, people
 from memory.agents import lifecycle
 from memory.errors import InvalidLink, KeyRejected, NotAllowed, NotFound
@@ -257,7 +257,7 @@ def test_a_key_counts_while_another_process_changes_the_list(acme: Tenant, ann: 
     key = tenants.issue_key("acme")
     stale = Tenant.objects.get(pk=acme.pk)
     join(Person.objects.create_user("pat@acme.test"), acme, Role.AUDITOR)
-    assert live_prefixes(stale) == [either_key(key).fingerprint]
+    assert live_fingerprints(stale) == [either_key(key).fingerprint]
 
 
 def test_a_key_or_invitation_that_sql_changes_or_removes_is_named(acme: Tenant, ann: Person) -> None:

@@ -218,8 +218,10 @@ class View(APIView):
             self.take_turn()
 
     def take_turn(self) -> None:
-        """Wait until few requests of the sender run. A request with a body first reads its body, because a slow client
-        must not make the others wait. Raises Throttled, and ParseError if the client is gone."""
+        """Wait until less than TURNS requests of the sender run. A request with a body first reads the body, so that a
+        slow client does not make the others wait. Raises Throttled, and ParseError if the client is gone."""
+        if self.turns:
+            return
         turn: dict[object, int] = {("turn", self.senders[0]): TURNS}
         is_free = at_once.begin(turn)
         if not is_free and not at_once.begin(turn, seconds=MAX_WAIT):
