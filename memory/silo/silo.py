@@ -176,7 +176,7 @@ class Silo:
 
     def _broken(self, number: int) -> SealBroken:
         return SealBroken(
-            f"Record {number} of agent {self._agent_id} cannot be opened: it was changed, or the key is wrong."
+            f"Record {number} of agent {self._agent_id} cannot be decrypted: it was changed, or the key is wrong."
         )
 
 
