@@ -74,6 +74,7 @@ MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",
 ]
 ROOT_URLCONF = "config.urls"
+FILE_UPLOAD_HANDLERS = ["config.uploads.NoFiles"]
 WSGI_APPLICATION = "config.wsgi.application"
 TEMPLATES = [
     {

@@ -18,24 +18,14 @@ from unfold.decorators import action, display
 
 from memory.access.roles import Action
 from memory.accounts import invitations, memberships, people
+from memory.admin.base import page
 from memory.admin.base.actions import MAX_LISTED, AdminAction
-from memory.admin.base.page import (
-    AdminForm,
-    ScopedAdmin,
-    SuperuserAdmin,
-    TenantChoiceForm,
-    TenantFilter,
-    column,
-    form_page,
-    secret_page,
-    visible_tenants,
-)
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 
 INVITATIONS = "admin:memory_invitation_changelist"
 
 
-class InviteForm(TenantChoiceForm):
+class InviteForm(page.TenantChoiceForm):
     title, button = "Invite somebody", "Create the link"
     lead = (
         "The link works once, within 72 hours, and gives the role. A new person sets a password and a second factor.",
@@ -46,14 +36,14 @@ class InviteForm(TenantChoiceForm):
     role = forms.ChoiceField(choices=Role.choices, initial=Role.AUDITOR)
 
 
-class RoleForm(AdminForm):
+class RoleForm(page.AdminForm):
     title, button = "Role of {row.person} in {row.tenant}", "Change the role"
     lead = ("An owner manages members. An admin configures and refines agents. An auditor sees only metadata.",)
     role = forms.ChoiceField(choices=Role.choices)
 
 
 @action(description="Invite somebody", url_path="invite", permissions=["view"])
-def _invite(page: ScopedAdmin, request: HttpRequest) -> HttpResponse:
+def _invite(admin: page.ScopedAdmin, request: HttpRequest) -> HttpResponse:
     """Invite a person by email. The page shows the link once. If mail is configured, the link is also mailed."""
 
     def save(values: dict[str, Any]) -> HttpResponse:
@@ -64,10 +54,12 @@ def _invite(page: ScopedAdmin, request: HttpRequest) -> HttpResponse:
         token = invitations.invite(tenant, address, values["role"], request.user)  # type: ignore[arg-type]
         link = f"{settings.PUBLIC_URL}{reverse('join', args=[token])}"
         lines.append(_mailed(invitations.normalized(address), tenant, link))
-        return secret_page(request, title="Invitation link", secret=link, lines=lines, back=reverse(INVITATIONS))
+        return page.secret_page(request, title="Invitation link", secret=link, lines=lines, back=reverse(INVITATIONS))
 
     initial = {"tenant": request.GET.get("tenant")}
-    return form_page(page, request, InviteForm, save, tenants=visible_tenants(request, Action.STAFF), initial=initial)
+    return page.form_page(
+        admin, request, InviteForm, save, tenants=page.visible_tenants(request, Action.STAFF), initial=initial
+    )
 
 
 def _mailed(address: str, tenant: Tenant, link: str) -> str:
@@ -104,7 +96,7 @@ class Remove(AdminAction):
 
 
 @register(Membership)
-class MembershipPage(ScopedAdmin):
+class MembershipPage(page.ScopedAdmin):
     """The page of members. Owners see only memberships in their own tenants, and superusers see all memberships."""
 
     tenant = "tenant_id"
@@ -112,7 +104,7 @@ class MembershipPage(ScopedAdmin):
     row_actions = (Remove(),)
     list_display = ("address", "name", "of", "role", "can_sign_in")
     list_select_related = ("person", "tenant")
-    list_filter = ("role", TenantFilter)
+    list_filter = ("role", page.TenantFilter)
     search_fields = ("person__email", "person__name")
     search_help_text = "an email address or a name"
     ordering = ("tenant__slug", "person__email")
@@ -121,10 +113,10 @@ class MembershipPage(ScopedAdmin):
     actions_detail = ("change_role",)
     invite = _invite
 
-    address = column("person.email", "address", ordering="person__email")
-    name = column("person.name", "name")
-    of = column("tenant.slug", "tenant", ordering="tenant__slug")
-    can_sign_in = column("person.is_active", "can sign in", boolean=True)
+    address = page.column("person.email", "address", ordering="person__email")
+    name = page.column("person.name", "name")
+    of = page.column("tenant.slug", "tenant", ordering="tenant__slug")
+    can_sign_in = page.column("person.is_active", "can sign in", boolean=True)
 
     @action(description="Change the role", url_path="role")
     def change_role(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -134,7 +126,7 @@ class MembershipPage(ScopedAdmin):
             memberships.change_role(membership, by=request.user, **values)  # type: ignore[arg-type]
             return f"{membership.person} is now {values['role']} of {membership.tenant}."
 
-        return form_page(self, request, RoleForm, save, row=membership, initial={"role": membership.role})
+        return page.form_page(self, request, RoleForm, save, row=membership, initial={"role": membership.role})
 
 
 class Deactivate(AdminAction):
@@ -171,7 +163,7 @@ class Reactivate(AdminAction):
 
 
 @register(Person)
-class PersonPage(SuperuserAdmin):
+class PersonPage(page.SuperuserAdmin):
     deferred = ("password",)
     row_actions = (Deactivate(), Reactivate())
     list_display = ("email", "name", "is_active", "is_superuser", "has_second_factor", "tenants", "last_login")
@@ -192,8 +184,8 @@ class PersonPage(SuperuserAdmin):
         rows = super().get_queryset(request)
         return rows.annotate(is_enrolled=Exists(factors), membership_count=Count("memberships"))
 
-    has_second_factor = column("is_enrolled", "second factor", boolean=True)
-    tenants = column("membership_count", "tenants")
+    has_second_factor = page.column("is_enrolled", "second factor", boolean=True)
+    tenants = page.column("membership_count", "tenants")
 
     def roles(self, person: Person) -> str:
         rows = person.memberships.select_related("tenant").order_by("tenant__slug")
@@ -212,20 +204,20 @@ class Withdraw(AdminAction):
 
 
 @register(Invitation)
-class InvitationPage(ScopedAdmin):
+class InvitationPage(page.ScopedAdmin):
     tenant = "tenant_id"
     needs = Action.STAFF
     deferred = ("mac",)
     row_actions = (Withdraw(),)
     list_display = ("address", "of", "role", "state", "invited_by", "made_at")
     list_select_related = ("tenant", "invited_by")
-    list_filter = ("role", TenantFilter)
+    list_filter = ("role", page.TenantFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {"": ["address", "of", "role", "state", "inviter", "made_at"]}
     actions_list = ("invite",)
     invite = _invite
 
-    of = column("tenant.slug", "tenant", ordering="tenant__slug")
+    of = page.column("tenant.slug", "tenant", ordering="tenant__slug")
 
     @display(description="invited by")
     def inviter(self, invitation: Invitation) -> str:

@@ -133,10 +133,7 @@ def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
         form = RollBackForm(initial={"head": figures.head})
     at = localize(what.at) if what.kind == "moment" else what.at
     context = {"figures": figures, "form": form, "refused": refusal, "advice": ADVICE.get(figures.refused, "")}
-    context |= {
-        "what": f"{KINDS[what.kind]}: {at}",
-        "change": f"{figures.tokens_after - figures.tokens_before:+,}",
-    }
+    context |= {"what": f"{KINDS[what.kind]}: {at}", "change": f"{figures.tokens_after - figures.tokens_before:+,}"}
     return _render(admin, request, agent, context)
 
 

@@ -3,7 +3,7 @@
 import hashlib
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 from django.core.validators import RegexValidator
 from django.db import models
@@ -155,12 +155,14 @@ class Fingerprinted:
 
     prefix: Any
     mac: Any
+    shown: ClassVar[tuple[str, ...]] = ("label",)  # values that people see
 
     @property
     def fingerprint(self) -> str:
-        """The prefix, and a digest of the MAC."""
+        """The prefix, and a digest of the MAC and the values that people see."""
         mac = self.mac if isinstance(self.mac, bytes | memoryview) else b""  # SQL may store another type
-        return f"{self.prefix}-{hashlib.sha256(b'fingerprint' + mac).hexdigest()[:12]}"
+        shown = repr([str(getattr(self, name)) for name in self.shown]).encode()
+        return f"{self.prefix}-{hashlib.sha256(b'fingerprint' + mac + shown).hexdigest()[:12]}"
 
 
 class ApiKey(Fingerprinted, models.Model):

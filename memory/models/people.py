@@ -139,6 +139,7 @@ class Invitation(Fingerprinted, models.Model):
     invited_by = models.ForeignKey(Person, models.CASCADE, related_name="+")
     made_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
+    shown = ("address", "role", "tenant_id", "invited_by_id", "made_at")
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(role__in=Role.values), name="invitation_known_role")]

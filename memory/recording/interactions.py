@@ -291,9 +291,7 @@ def _fitting(name: str, text: str, room: int) -> int:
     length = min(len(text), max(room, 0))
     while length and (size := _size(name, text[:length])) > room:
         length = min(length - 1, length * room // size)
-    if length == len(text):
-        return length
-    return text.rfind("\n", length // 2, length) + 1 or length
+    return length if length == len(text) else text.rfind("\n", length // 2, length) + 1 or length
 
 
 def _size(name: str, text: str) -> int:

@@ -203,8 +203,8 @@ def join(
     for each in over:
         end(row, each, actor, ahead)
     session = found or _begun(row, name, project or DEFAULT_PROJECT, now)
-    memory = _active(row, last.numbers[-1]) if last is not None and last.numbers else None
-    return session, memory if memory is not None and memory.category == "user_interaction" else None
+    recorded = Memory.objects.of(row).active().filter(category="user_interaction")
+    return session, recorded.filter(number=last.numbers[-1]).first() if last is not None and last.numbers else None
 
 
 def current(
@@ -324,7 +324,7 @@ def _store(row: Agent, session: RecordedSession, actor: Actor, ahead: Ahead, out
     rules, recordings = switches.rules_of(row), _recordings(row, session, ahead)
     talked_of = topics.discussed(row, _all(recordings, "Topic"), session.project)
     earlier, before = _before(row, session)
-    own = _active(row, session.memory)
+    own = _own(row, session)
     before_text = Silo.for_agent(row).open(own).content if own is not None else ""
     outcomes = outcomes.filled_from(before_text)
     text = render(session, recordings, outcomes, rules, titles=talked_of.titles, before=before)
@@ -346,14 +346,17 @@ def _before(row: Agent, session: RecordedSession) -> tuple[Memory | None, tuple[
     """Return the memory of the previous session in the project, a reference to it, and its unresolved items."""
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=session.project, pk__lt=session.pk)
     earlier = mine.filter(memory__isnull=False).order_by("-pk").first()
-    memory = _active(row, earlier.memory) if earlier is not None else None
+    memory = _own(row, earlier) if earlier is not None else None
     if earlier is None or memory is None:
         return None, ("", "")
     return memory, (_refer(row, memory.number, earlier), left_open(Silo.for_agent(row).open(memory).content))
 
 
-def _active(row: Agent, number: int | None) -> Memory | None:
-    return Memory.objects.of(row).active().filter(number=number or 0).first()
+def _own(row: Agent, session: RecordedSession) -> Memory | None:
+    """The memory of a session, if it is active. SQL may have stored the number of another memory, so its tag must be
+    that of the session."""
+    memory = Memory.objects.of(row).active().filter(number=session.memory or 0, category=CATEGORY).first()
+    return memory if memory and tag_of(session.name) in Silo.for_agent(row).open(memory).tags else None
 
 
 def _refer(row: Agent, number: int, session: RecordedSession, *, within: str = CATEGORY) -> str:

@@ -106,7 +106,7 @@ class Index(Holdings):
                 return allowed
         return ranking.best(wanted, select(self, query, filters, ranking.scales))
 
-    def _words(self, query: Query) -> dict[str, set[int]]:
+    def _words(self, query: Query) -> dict[str, frozenset[int]]:
         """Return the words that are used for ranking, and the terms of each word. Stop words are used only if the query
         has no other words."""
         vocabulary = self.vocabulary
@@ -118,12 +118,12 @@ class Index(Holdings):
         kept = set(sorted(by_word, key=lambda word: self._commonness(by_word[word]))[:WORD_LIMIT])
         return {word: terms for word, terms in by_word.items() if word in kept}
 
-    def _commonness(self, terms: set[int]) -> tuple[bool, int]:
+    def _commonness(self, terms: frozenset[int]) -> tuple[bool, int]:
         """Return a sort key for a word that has these terms. Rare words come first. Words that are in no document come
         last."""
         return not terms, sum(len(self.vocabulary.postings[term]) for term in terms)
 
-    def _terms(self, words: dict[str, set[int]]) -> Terms:
+    def _terms(self, words: dict[str, frozenset[int]]) -> Terms:
         vocabulary = self.vocabulary
         relatives = (term for word in words if not vocabulary.is_stop(word) for term in vocabulary.relatives(word))
         terms: Terms = dict.fromkeys(relatives, RELATIVE_WEIGHT)

@@ -36,6 +36,4 @@ def without_empty_fields(text: str, category: str) -> str:
     if category not in templates.OF or ABSENT not in text:
         return text
     kept = "".join(line for line, _, is_fenced in sections.parsed(text) if is_fenced or not _ABSENT.match(line))
-    if sections.is_plain(kept, category):
-        return kept
-    return sections.join(sections.split(kept, category))
+    return kept if sections.is_plain(kept, category) else sections.join(sections.split(kept, category))

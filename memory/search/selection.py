@@ -1,18 +1,19 @@
 """Select the memories that a query and filters allow. A query can have phrases, exclusions and tags. Filters can have
 tags and metadata."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache, partial
 from itertools import chain
 
-from memory.search.holdings import TERM_BYTES, Holding, Holdings, packed
+from memory.search.holdings import Holding, Holdings, holds_run, packed
 from memory.search.query import Query
 from memory.search.vocabulary import Vocabulary
 from memory.search.words import is_cjk, name_key, split
 
-Phrase = Sequence[set[int]]  # for each word of the phrase, the terms that the word can mean
+Phrase = Sequence[frozenset[int]]  # for each word of the phrase, the terms that the word can mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,13 @@ class Filters:
 EVERYTHING = Filters()
 
 
-def readings(vocabulary: Vocabulary, word: str) -> set[int]:
+def readings(vocabulary: Vocabulary, word: str) -> frozenset[int]:
     """Return the terms that a word of a query can mean. A single CJK character can mean every term that begins with
     this character."""
     if len(word) == 1 and is_cjk(word):
         return vocabulary.starting_with(word)
     term = vocabulary.find(word)
-    return set() if term is None else {term}
+    return frozenset() if term is None else frozenset([term])
 
 
 def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[int] | None) -> set[int] | None:
@@ -91,19 +92,20 @@ def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[
 
 
 def _phrases(vocabulary: Vocabulary, texts: Iterable[str]) -> list[Phrase]:
-    phrases = ([readings(vocabulary, word) for word in split(text)] for text in texts)
+    found = cache(partial(readings, vocabulary))  # a character that is repeated has one set
+    phrases = ([found(word) for word in split(text)] for text in texts)
     return [phrase for phrase in phrases if phrase]
 
 
 def _start(holdings: Holdings, phrases: list[Phrase], ranked: Iterable[int] | None) -> Iterable[int]:
     """Return a small group of memories to check. All results are in this group."""
-    candidates = [_holding_any(holdings, word) for phrase in phrases for word in phrase]
+    candidates = [_holding_any(holdings, word) for word in set(chain.from_iterable(phrases))]
     if ranked is not None:
         candidates.append(_holding_any(holdings, set(ranked)))
     return min((found for found in candidates if found is not None), key=len, default=holdings.by_number)
 
 
-def _holding_any(holdings: Holdings, terms: set[int]) -> Sequence[int] | set[int] | None:
+def _holding_any(holdings: Holdings, terms: Set[int]) -> Sequence[int] | set[int] | None:
     """Return the memories that have one of the terms. Return None if it is faster to check all memories."""
     if any(term <= holdings.vocabulary.last_stop for term in terms):
         return None
@@ -118,13 +120,26 @@ def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int]) -> l
     by_number = holdings.by_number
     if len(phrase) == 1:
         return list(set(numbers).intersection(chain.from_iterable(holdings.numbers_with(phrase[0]).values())))
-    choices = (b"|".join(re.escape(packed([term])) for term in sorted(word)) for word in phrase)
-    sought = re.compile(b"".join(b"(?:%b)" % choice for choice in choices), re.DOTALL)
-    return [number for number in numbers if _contains(by_number[number].packed, sought)]
+    if (some := _holding_any(holdings, min(phrase, key=len))) is not None:
+        numbers = set(numbers).intersection(some)
+    if all(len(word) == 1 for word in phrase):
+        sought = packed(chain.from_iterable(phrase))
+        return [number for number in numbers if holds_run(by_number[number].packed, sought)]
+    words: defaultdict[frozenset[int], int] = defaultdict(int)  # where each word stands in the phrase, as bits
+    for place, word in enumerate(phrase):
+        words[word] |= 1 << place
+    places: defaultdict[int, int] = defaultdict(int)
+    for word, bits in words.items():
+        for term in word:
+            places[term] |= bits
+    return [number for number in numbers if _contains(by_number[number].terms, places, 1 << len(phrase) - 1)]
 
 
-def _contains(held: bytes, sought: re.Pattern[bytes]) -> bool:
-    found = sought.search(held)
-    while found and found.start() % TERM_BYTES:  # in the middle of a term
-        found = sought.search(held, found.start() + 1)
-    return found is not None
+def _contains(terms: Iterable[int], places: Mapping[int, int], last: int) -> bool:
+    """Return whether the phrase is among the terms, in one pass (bitap). Its time does not grow with repetitions."""
+    state = 0  # the places of the phrase that the terms so far can have reached
+    for term in terms:
+        state = (state << 1 | 1) & places.get(term, 0)
+        if state & last:
+            return True
+    return False

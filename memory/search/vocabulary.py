@@ -92,10 +92,10 @@ class Vocabulary(dict[str, int]):
         self.postings[term] = []
         self._free.append(term)
 
-    def starting_with(self, character: str) -> set[int]:
+    def starting_with(self, character: str) -> frozenset[int]:
         """Return the terms that begin with this CJK character. Such a term is a pair of characters, or the character
         alone."""
-        return {self.terms[stem] for stem in self._families.get(character, ())}
+        return frozenset(self.terms[stem] for stem in self._families.get(character, ()))
 
     def relatives(self, word: str) -> list[int]:
         """Return terms that are related to the word. The most frequent terms come first. Two words are related if their

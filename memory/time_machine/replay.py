@@ -27,6 +27,7 @@ from audit.waiting import consistent_reads
 from config.keyring import keyring
 from memory.access import authority
 from memory.models import Agent, AgentKey, Memory
+from memory.silo.keys import wrapping_key_id
 from memory.writing.counters import recount
 from memory.writing.edits import snapshot
 
@@ -199,6 +200,8 @@ def _data_key(agent: Agent) -> Iterator[Problem]:
         yield Problem(agent.label, typed(int, by), "inserted: the data key exists again, but this entry destroyed it")
     if by is None and not agent.wrapped_key:
         yield Problem(agent.label, 0, "missing: the data key does not exist, but no entry destroyed it")
+    elif by is None and wrapping_key_id(bytes(agent.wrapped_key)) != keyring().silo[0].id:
+        yield Problem(agent.label, 0, "the data key is wrapped by an older silo key: run 'manage.py rotate_silo_keys'")
 
 
 def _access(agent: Agent) -> Iterator[Problem]:

@@ -3,10 +3,13 @@
 import json
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 from axes.models import AccessAttempt
 from django.contrib.sessions.models import Session
+from django.core.files import uploadhandler
+from django.core.files.base import ContentFile
 from django.test import Client
 from django.utils import timezone
 
@@ -206,6 +209,13 @@ def test_recorded_attempts_hold_no_secret(browser: NewClient, pat: Person) -> No
 def test_the_form_needs_a_csrf_token_and_redirects_to_no_other_host(browser: NewClient, pat: Person) -> None:
     assert sign_in(Client(enforce_csrf_checks=True), pat).status_code == 403
     assert sign_in(browser(), pat, next="https://evil.example/")["Location"] == "/admin/"
+
+
+def test_no_page_takes_a_file(client: Client, db: None) -> None:
+    """Django would write it to the temporary folder."""
+    with mock.patch.object(uploadhandler, "TemporaryUploadedFile", side_effect=AssertionError):
+        sent = client.post("/admin/login/", {"username": "x", "file": ContentFile(b"x" * 3_000_000, name="x")})
+    assert (sent.status_code, sent.wsgi_request.FILES) == (200, {})
 
 
 def test_one_address_cannot_keep_a_process_busy_with_sign_ins(browser: NewClient, pat: Person) -> None:

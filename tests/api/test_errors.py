@@ -11,6 +11,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from config import at_once
+from memory.api.base import views
 from memory.api.base.bodies import MAX_COMMAS, MAX_PARTS
 from memory.api.base.views import TURNS
 from memory.models import Agent
@@ -277,6 +278,18 @@ def test_requests_of_one_agent_take_turns(runtime: Caller, house: House) -> None
     assert runtime.get("memories").status == 200
     assert not at_once.begin({turn: 1})
     at_once.end([turn])
+
+
+def test_requests_of_all_agents_of_a_tenant_take_turns(
+    runtime: Caller, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "MAX_WAIT", 0)
+    turn = "turn", ("tenant", house.ada.tenant_id)
+    assert all(at_once.begin({turn: TURNS + 1}) for _ in range(TURNS + 1))
+    assert (runtime.get("memories").status, Caller(house.bob_key).get("memories").status) == (429, 200)
+    at_once.end([turn])
+    assert runtime.get("memories").status == 200
+    at_once.end([turn] * TURNS)
 
 
 def test_a_tenant_has_two_large_bodies_at_a_time(runtime: Caller, house: House) -> None:

@@ -82,11 +82,20 @@ def test_a_rotation_rewraps_every_key_and_changes_no_memory(filled: House) -> No
     assert contents(filled) == CONTENTS
     steps.remember(filled.ada, f"{MARKER} more")
     before = list(Memory.objects.order_by("pk").values())
+    assert "older silo key" in str(steps.problems(filled.ada))
     assert rotate().out == f"2 keys rewrapped; silo key {newest()} now wraps every data key\n"
     assert wrapping_ids() == {newest()}
     assert list(Memory.objects.order_by("pk").values()) == before
     assert contents(filled) == CONTENTS
     assert steps.problems(filled.ada) == []
+
+
+def test_a_data_key_from_before_a_rotation_is_named(filled: House) -> None:
+    add_key()
+    rotate()
+    assert steps.problems(filled.ada) == []
+    signed_update(Agent.objects.filter(pk=filled.ada.pk), wrapped_key=bytes(filled.ada.wrapped_key))
+    assert any("older silo key" in str(problem) for problem in steps.problems(filled.ada))
 
 
 def test_after_two_rotations_the_first_key_is_not_needed(filled: House, folder: Path) -> None:

@@ -7,10 +7,12 @@ import pytest
 from django.db import connection
 
 from audit import guards
+from audit.models import AccessRequest
 from config.keyfiles import new_key
 from memory.consent import redaction, requests
 from memory.models import Agent
 from tests import steps, tampering
+from tests.access_requests import ask
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import drop_guards
 from tests.privacy.marker import MARKER
@@ -101,6 +103,12 @@ def test_a_trail_without_its_agent_is_a_problem(trail: Agent, bob: Agent, rest_o
         assert [problem["agent"] for problem in found] == ["globex/bob"]
     else:
         assert [problem["problem"] for problem in found] == [AGENT_MISSING]
+
+
+def test_an_access_request_of_no_agent_is_a_problem(trail: Agent) -> None:
+    ask(trail)
+    AccessRequest.objects.update(agent_id=99_999)
+    assert "of no agent" in problems(verify("--all", "--json"))[-1]["problem"]
 
 
 @pytest.mark.sqlite

@@ -17,7 +17,7 @@ from memory.recording.sessions import Outcomes, begin, end_session, tag_of, type
 from memory.writing import edits, operations
 from tests.conftest import House
 from tests.rules.recordings import of_category, off, sessions, settings, talk, text_of
-from tests.steps import ME, PERSON, fresh, problems, refused, row, says
+from tests.steps import ME, PERSON, fresh, problems, refused, remember, row, says
 
 
 def pause(agent: Agent, minutes: float) -> None:
@@ -53,6 +53,16 @@ def test_a_named_session_ends_after_half_an_hour_and_can_go_on(ada: Agent) -> No
     talk(ada, session="main")
     assert "And in the evening?" in text_of(ada, 3)
     assert problems(ada) == []
+
+
+@pytest.mark.parametrize("category", ["credentials", "session"])
+def test_a_session_does_not_overwrite_a_memory_that_sql_put_into_its_row(ada: Agent, category: str) -> None:
+    [other] = remember(ada, "The door code is 4711.", category=category)
+    talk(ada, session="main")
+    RecordedSession.objects.update(memory=other)
+    end_session(ada, "main", ME)
+    assert text_of(ada, other) == "The door code is 4711."
+    assert sessions(ada)[0].memory != other
 
 
 @pytest.mark.parametrize("name", ["", "main"])

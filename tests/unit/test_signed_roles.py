@@ -264,10 +264,22 @@ def test_a_key_or_invitation_that_sql_changes_or_removes_is_named(acme: Tenant, 
     tenants.issue_key("acme")
     invitations.invite(acme, "lee@acme.test", Role.ADMIN, ann)
     for kind in (TenantKey, Invitation):
-        for change in (lambda rows: rows.update(mac=bytes(32)), lambda rows: rows.delete()):
+        shown = {"label": "other"} if kind is TenantKey else {"role": Role.OWNER}
+        for values in ({"mac": bytes(32)}, shown, None):
             with undone():
-                change(kind.objects.all())
-                assert named() != [], kind
+                kind.objects.all().delete() if values is None else kind.objects.update(**values)
+                assert named() != [], (kind, values)
+
+
+def test_an_invitation_whose_address_sql_hides_while_it_is_replaced_is_ended(acme: Tenant, ann: Person) -> None:
+    token = invitations.invite(acme, "lee@acme.test", Role.OWNER, ann)
+    first = Invitation.objects.filter(pk=Invitation.objects.get().pk)
+    first.update(address="aside@acme.test")
+    invitations.invite(acme, "lee@acme.test", Role.AUDITOR, ann)
+    first.update(address="lee@acme.test")
+    with pytest.raises(InvalidLink):
+        invitations.look(token)
+    assert named() != []
 
 
 def test_nothing_is_signed_for_a_person_whom_sql_changed(acme: Tenant, ann: Person, eve: Person) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from audit import heads, verify
-from audit.models import AuditEntry
+from audit.models import AccessRequest, AuditEntry
 from audit.verify import Problem
 from config.commandline import Task, read_file
 from config.commandline.progress import progress
@@ -91,8 +91,10 @@ def _named(label: str) -> list[int]:
 
 
 def _orphans() -> Iterator[Problem]:
-    """Trails whose agent's row is missing."""
+    """Trails and access requests whose agent's row is missing."""
     present = set(Agent.objects.values_list("pk", flat=True))
     for agent_id, label in verify.trails():
         if agent_id not in present:
             yield Problem(label, 1, "the agent of this trail is missing")
+    for pk in AccessRequest.objects.exclude(agent_id__in=present).values_list("pk", flat=True):
+        yield Problem("", 0, f"inserted: the access request in row {pk} is of no agent")

@@ -56,6 +56,7 @@ LARGE_BODY = 50_000  # bytes
 TURNS = 2  # requests of an agent that a process works on at the same time: Python gives each thread the same CPU time
 MAX_WAIT = 20  # seconds that a request waits for the others
 MAX_KEY = 200  # characters of an Idempotency-Key
+MOST_EXPIRED = 1_000  # rows that one request deletes, because another writer may wait
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -218,11 +219,12 @@ class View(APIView):
             self.take_turn()
 
     def take_turn(self) -> None:
-        """Wait until less than TURNS requests of the sender run. A request with a body first reads the body, so that a
-        slow client does not make the others wait. Raises Throttled, and ParseError if the client is gone."""
+        """Wait until less than TURNS requests of the sender run, and one more of an agent's tenant. A request with a
+        body first reads the body, so that a slow client does not make the others wait. Raises Throttled, and ParseError
+        if the client is gone."""
         if self.turns:
             return
-        turn: dict[object, int] = {("turn", self.senders[0]): TURNS}
+        turn: dict[object, int] = {("turn", each): TURNS + place for place, each in enumerate(self.senders[:2])}
         is_free = at_once.begin(turn)
         if not is_free and not at_once.begin(turn, seconds=MAX_WAIT):
             raise Throttled(1)
@@ -293,12 +295,17 @@ class AgentView(View):
         prepare()
         with edits.locked(self.agent) as row:
             now = timezone.now()
-            # Those of all agents. A wrong clock may have set a later time.
-            Creation.objects.filter(Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT)).delete()
+            # Those of all agents, a few at a time. A wrong clock may have set a later time.
+            expired = Creation.objects.filter(Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT))
+            Creation.objects.filter(pk__in=expired.values("pk")[:MOST_EXPIRED]).delete()
             made = _made_before(row, digest, fingerprint)
             if made is None:
                 made = make(row)
-                Creation.objects.create(agent=row, key=digest, fingerprint=fingerprint, numbers=made, at=now)
+                new, unique = {"fingerprint": fingerprint, "numbers": made, "at": now}, ["agent", "key"]
+                row_of_key = Creation(agent=row, key=digest, **new)  # the key may have an expired row
+                Creation.objects.bulk_create(
+                    [row_of_key], update_conflicts=True, update_fields=new, unique_fields=unique
+                )
             return made
 
 

@@ -51,9 +51,7 @@ PACKED = "is an archive: unpack it, and import OpenMemory's memories.json"
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
     file.seek(0)
-    if file.read(4).startswith(_PACKED):
-        return iter([LeftOut(path, PACKED)])
-    return _Answer().parts(file, path)
+    return iter([LeftOut(path, PACKED)]) if file.read(4).startswith(_PACKED) else _Answer().parts(file, path)
 
 
 class _Answer(JSONFile):
