@@ -15,8 +15,7 @@ help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 16
 
 demo: $(VENV)/.runtime ## an agent refines 211 memories in a few seconds, without network
-	@rm -rf var/demo
-	@env -i PATH="$$PATH" HOME="$$HOME" TERM="$$TERM" LANG=C.UTF-8 VAR_DIR=var/demo $(MANAGE) demo
+	@env -i PATH="$$PATH" HOME="$$HOME" TERM="$$TERM" LANG=C.UTF-8 $(MANAGE) demo
 
 serve: $(VENV)/.runtime ## run the service and its workers at ADDRESS (default 127.0.0.1:8000)
 	@$(MANAGE) create_keys

@@ -8,13 +8,14 @@ from django.db import connection
 
 from audit import guards
 from audit.models import AuditEntry
+from config import PROGRAM
 from config.checks import ask_database
 from config.keyring import keyring
 
 
 @register(Tags.database, deploy=True)
 def triggers_exist(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    hint = "Run 'manage.py migrate'. It creates the triggers again."
+    hint = f"Run '{PROGRAM} migrate'. It creates the triggers again."
     return ask_database(
         databases,
         lambda: [

@@ -18,6 +18,7 @@ from audit.bulk import streamed
 from audit.models import AuditEntry, Change, Operation
 from audit.redactions import Redacted
 from audit.trail import changes_digest, entry_mac
+from config import PROGRAM
 from config.keyring import Key, keyring
 
 Row = dict[str, Any]
@@ -85,7 +86,7 @@ def trails() -> Iterator[tuple[int, str]]:
 
 
 def missing_guards() -> list[Problem]:
-    advice = "is missing or altered: run 'manage.py migrate'"
+    advice = f"is missing or altered: run '{PROGRAM} migrate'"
     found = [f"trigger {name} {advice}" for name in guards.missing()]
     found += [f"{name}: the service did not make this, so remove it" for name in guards.unexpected()]
     return [Problem("", 0, problem) for problem in found]

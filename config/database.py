@@ -2,6 +2,8 @@
 
 import re
 
+from config import PROGRAM
+
 FULL = "the disk of VAR_DIR is full: delete files to make space."
 _CAUSES = {  # the text, and a pattern of the error that shows this cause
     FULL: "database or disk is full|SQLITE_IOERR_SHMSIZE",
@@ -13,7 +15,7 @@ _CAUSES = {  # the text, and a pattern of the error that shows this cause
     "the database in DATABASE_URL does not exist: create it.": 'FATAL:  database "[^"]*" does not exist',
     "the server starts, stops or accepts no connections: wait, or look at its log.": "accepting conn|ing (up|down)",
     "the server refuses the user or the password in DATABASE_URL.": 'FATAL:  (role "|password)',
-    "run 'manage.py migrate', and check DATABASE_URL.": "ProgrammingError|no such",  # table or column
+    f"run '{PROGRAM} migrate', and check DATABASE_URL.": "ProgrammingError|no such",  # table or column
     "check that it runs, that DATABASE_URL is right, and that VAR_DIR is writable.": "",
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from config import IN_CHECKOUT
 from config.keyfiles import how_to_open, read_key_file
 
 _TRUE = {"true", "yes", "on", "ok", "y", "1"}
@@ -27,6 +28,15 @@ _MAIL_ADVICE = (
 
 def text(name: str, default: str = "") -> str:
     return os.environ.get(name, "").strip() or default
+
+
+def data_folder() -> Path:
+    """The folder for keys and data: VAR_DIR, or `var` in a checkout, or a folder of the user."""
+    if named := text("VAR_DIR"):
+        return Path(named)
+    if IN_CHECKOUT:
+        return Path(__file__).resolve().parents[1] / "var"
+    return Path(text("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "palimpsest"
 
 
 def switch(name: str, *, default: bool) -> bool:

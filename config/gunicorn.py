@@ -1,10 +1,9 @@
-"""Settings of gunicorn. They also apply if `manage.py serve` starts gunicorn.
+"""Settings of gunicorn. Invalid variables stop it, with a message that names the variable.
 
 Logs never quote an invalid request. The web processes count requests in memory that they share.
 """
 
 import gc
-import os
 import resource
 import socket
 import struct
@@ -12,9 +11,10 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from gunicorn import glogging, util  # type: ignore[import-untyped]
 
-from config import environment, request_metrics
+from config import environment, request_metrics, typed
 
 SILENT_SECONDS = 20  # a client that sends nothing, or takes nothing, for this long is disconnected
 
@@ -29,7 +29,13 @@ class _Logger(glogging.Logger):  # type: ignore[misc]
 
 logger_class = _Logger
 worker_class = "gthread"
-threads = 32  # a slow client occupies one; docs/reference/configuration.md#processes
+try:
+    workers = environment.whole("WEB_WORKERS", 2)
+    threads = environment.whole("WEB_THREADS", 32)  # a slow client occupies one
+    graceful_timeout = environment.whole("STOP_SECONDS", 30)
+except ImproperlyConfigured as wrong:
+    sys.exit(f"Palimpsest does not start: {wrong}")
+control_socket_disable = True
 keepalive = 30  # seconds
 # Connections of one process. 200 of its open files are left for databases, memory files and logs.
 worker_connections = max(10, min(1_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200))
@@ -71,6 +77,5 @@ def when_ready(server: Any) -> None:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # Linux passes them on to each connection
             listener.sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", SILENT_SECONDS, 0))
         sys.stderr.write(f"Palimpsest answers{behind} at {listener}/readyz (stop: Ctrl-C). Admin: {listener}/admin/\n")
-    manage = f"{os.path.relpath(sys.executable)} manage.py"
-    sys.stderr.write(f"To create a first agent and its key: {manage} create_agent TENANT/AGENT --model PROVIDER/NAME\n")
-    sys.stderr.write(f"To create a first person for the admin: {manage} create_superuser EMAIL\n")
+    sys.stderr.write(f"To create an agent and its key: {typed()} create_agent TENANT/AGENT --model PROVIDER/NAME\n")
+    sys.stderr.write(f"To create a person for the admin: {typed()} create_superuser EMAIL\n")

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from django.conf import settings
 
+from config import PROGRAM
 from config.errors import ConfigurationError
 from config.keyfiles import KEY_BYTES, how_to_open, read_key_file
 
@@ -96,7 +97,7 @@ def _keys(folder: str, name: str, variable: str) -> tuple[Key, ...]:
     if not material:
         raise KeysMissing(
             f"The {name} key is missing. If this database was used before, copy its keys from the backup into "
-            f"{folder}. Otherwise, create keys with 'manage.py create_keys'."
+            f"{folder}. Otherwise, create keys with '{PROGRAM} create_keys'."
         )
     parts = [part.strip() for part in material.split(",")]
     return tuple(_key(name, part) for part in parts if part) or (_key(name, ""),)

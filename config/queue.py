@@ -26,6 +26,7 @@ from django_q.scheduler import scheduler
 from django_q.signing import BadSignature, SignedPackage
 from django_q.tasks import async_task
 
+from config import PROGRAM
 from config.errors import USAGE, ConfigurationError, DomainError
 
 log = structlog.get_logger("palimpsest.queue")
@@ -254,7 +255,7 @@ def unattended() -> str:
     """The reason why queued tasks are not carried out. It is "" while a worker regularly looks for due agents."""
     expected = next_sweep()
     if expected is None:
-        return "no worker has started yet: start 'manage.py worker'"
+        return f"no worker has started yet: start '{PROGRAM} worker'"
     if not -timedelta(minutes=settings.SWEEP_MINUTES) <= timezone.now() - expected <= LATE:
         return f"no worker has looked for due agents since {expected:%Y-%m-%d %H:%M:%S} UTC"
     return ""

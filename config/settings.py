@@ -13,6 +13,7 @@ from typing import Any
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.templatetags.static import static
 
+from config import IN_CHECKOUT, __version__
 from config import environment as env
 from config.logs import LOGGING as LOGGING
 
@@ -20,8 +21,9 @@ os.umask(0o077)  # new files have the mode 0600, new folders 0700
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump contains keys and memories
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+TEMPLATES_DIR = BASE_DIR / "templates" if IN_CHECKOUT else BASE_DIR / "config" / "templates"
 
-VAR_DIR = env.folder("VAR_DIR", BASE_DIR / "var")
+VAR_DIR = env.folder("VAR_DIR", env.data_folder())
 KEYS_DIR = env.folder("KEYS_DIR", VAR_DIR / "keys")
 DATA_DIR = VAR_DIR / "data"
 # Folders for memory files and vaults. Absolute, so that they do not depend on the current folder.
@@ -79,7 +81,7 @@ WSGI_APPLICATION = "config.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [TEMPLATES_DIR],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -168,6 +170,7 @@ _FOR_UNFOLD = {"script-src": [SELF, UNSAFE_EVAL], "style-src": [SELF, UNSAFE_INL
 CONTENT_SECURITY_POLICY = {"DIRECTIVES": STRICT_POLICY | _FOR_UNFOLD | {"font-src": [SELF], "connect-src": [SELF]}}
 # Set these to true behind a TLS proxy (docs/reference/configuration.md). The defaults work without TLS.
 SECURE_SSL_REDIRECT = env.switch("SECURE_SSL_REDIRECT", default=False)
+SECURE_REDIRECT_EXEMPT = ["^(healthz|readyz)$"]  # health checks do not pass the proxy
 SECURE_HSTS_SECONDS = env.whole("SECURE_HSTS_SECONDS", 0)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE_HSTS_SECONDS > 0
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.switch("SECURE_COOKIES", default=SECURE_SSL_REDIRECT)
@@ -289,7 +292,7 @@ DRF_STANDARDIZED_ERRORS = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Palimpsest API",
     "DESCRIPTION": "Long-term memory that AI agents refine themselves.",
-    "VERSION": "v1",
+    "VERSION": __version__,
     "SORT_OPERATIONS": False,  # the order of the URL patterns
     "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "memory.api.base.schema.add_tags"],
     "SERVE_INCLUDE_SCHEMA": False,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from config import PROGRAM
 from config.errors import USAGE, ConfigurationError, DomainError, InvalidField
 
 MAX_LISTED = 20  # the most conflicts that one error lists
@@ -180,7 +181,7 @@ class AuthorityBroken(MemoryFault):
     code = "authority_broken"
 
     def __init__(self, label: str) -> None:
-        advice = f"An operator must run 'manage.py repair_authority {label}'."
+        advice = f"An operator must run '{PROGRAM} repair_authority {label}'."
         super().__init__(f"The settings of {label} were not changed by the service, so its silo stays closed. {advice}")
 
 

@@ -13,6 +13,8 @@ from django.urls import URLPattern, URLResolver, path
 from django_otp.admin import OTPAdminSite
 from unfold.sites import UnfoldAdminSite
 
+from config import PROGRAM, __version__
+
 
 class Site(UnfoldAdminSite, OTPAdminSite):  # type: ignore[misc]  # Unfold comes without types
     index_title = "Overview"
@@ -31,6 +33,10 @@ class Site(UnfoldAdminSite, OTPAdminSite):  # type: ignore[misc]  # Unfold comes
         self.login_form = SignInForm
         urls: list[URLPattern | URLResolver] = super().get_urls()
         return urls
+
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        context: dict[str, Any] = super().each_context(request)
+        return context | {"version": __version__, "program": PROGRAM}
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         from refinement.admin import overview

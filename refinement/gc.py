@@ -166,7 +166,7 @@ def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
 def _request(name: str, text: Text, *, quotes: bool) -> base.Request:
     long = LongText(secrets.token_hex(16), text.size, text.pieces) if text.size > CHUNK else None
     # Django's template engine is not used, because it loads the template tags of every app (11 MB).
-    system = (settings.BASE_DIR / "templates" / "refinement" / "gc.txt").read_text("utf-8").strip()
+    system = (settings.TEMPLATES_DIR / "refinement" / "gc.txt").read_text("utf-8").strip()
     user = long.mark if long else b"".join(text.pieces()).decode("utf-8", "replace")
     return base.Request(
         model=name,

@@ -15,11 +15,15 @@ from typing import Any, NoReturn
 
 import structlog
 from django import db
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser, SystemCheckError
 
+from config import PROGRAM, __version__
 from config.checks import OURS, of_the_database
 from config.database import advice
+from config.environment import secret_key
 from config.errors import FAILED, USAGE, DomainError, InvalidField
 
 log = structlog.get_logger("palimpsest.command")
@@ -36,8 +40,12 @@ class Task(BaseCommand):
     requires_system_checks: Any = (OURS,)  # Django's checks load all pages (0.5 s, 30 MB); CI runs them
     log_level = logging.WARNING  # the command itself reports what happened
 
+    def get_version(self) -> str:
+        return __version__
+
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
+        parser.description = _named(self.help)
         parser.epilog = "Exit codes: 0 done, 1 failed, 2 wrong configuration or usage, 3 model failed."
         return parser
 
@@ -56,6 +64,12 @@ class Task(BaseCommand):
             self.require_sound_database()
         if code := self.run(**options):
             sys.exit(code)
+
+    def set_up(self) -> None:
+        """Create the keys and the tables."""
+        call_command("create_keys", stderr=self.stderr)
+        settings.SECRET_KEY = secret_key("SECRET_KEY", settings.KEYS_DIR)  # this key is newer than the settings
+        call_command("migrate", verbosity=0)
 
     def require_sound_database(self) -> None:
         wrong = of_the_database()
@@ -102,13 +116,13 @@ class Task(BaseCommand):
     def run(self, *_: Any, **options: Any) -> int | None: ...
 
     def fail(self, message: str, code: int) -> NoReturn:
-        self.stderr.write(printable(f"error: {message}"))
+        self.stderr.write(printable(_named(f"error: {message}")))
         sys.exit(code)
 
     def say(self, message: str) -> None:
         """Write a remark to standard error, without color. On a full disk, the remark is lost."""
         with suppress(OSError):
-            self.stderr.write(printable(message), lambda plain: plain)
+            self.stderr.write(printable(_named(message)), lambda plain: plain)
 
     def tell(self, line: str) -> None:
         """Write one line of the result to standard output, for people."""
@@ -185,6 +199,11 @@ def printable(text: str, keep: str = "") -> str:
     """The text with invisible characters escaped, unless they are in `keep`. So the text cannot control a terminal or
     start a second line."""
     return "".join(each if each.isprintable() or each in keep else repr(each)[1:-1] for each in text)
+
+
+def _named(text: str) -> str:
+    """The text with the program's name as people type it."""
+    return text.replace("manage.py ", f"{PROGRAM} ")
 
 
 def drop_output() -> None:

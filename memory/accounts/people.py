@@ -119,6 +119,13 @@ def is_present_code(factor: Authenticator, code: str) -> bool:
     return _step(factor, code) is not None
 
 
+def code_at(factor: Authenticator, when: float) -> str:
+    """The code that the authenticator app shows at this time, in seconds since 1970."""
+    totp = TOTP(_secret(factor), STEP)
+    totp.time = when
+    return f"{totp.token():0{DIGITS}}"
+
+
 def _step(factor: Authenticator, code: str) -> int | None:
     totp = TOTP(_secret(factor), STEP)
     totp.time = time.time()

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from config import PROGRAM
 from config.queue import unattended
 from config.wording import several
 from memory.access.roles import Action
@@ -156,7 +157,7 @@ class Verify(AdminAction):
                 room -= row.audit_seq
                 yield _verified(row)
             else:
-                why = f"the trail is too long to verify here. On the server, run: manage.py verify_audit {row.label}"
+                why = f"the trail is too long to verify here. On the server, run: {PROGRAM} verify_audit {row.label}"
                 yield Result(f"{row.label}: {why}", ok=False)
 
 

@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from unfold.decorators import action, display
 
+from config import PROGRAM
 from memory.access.roles import Action
 from memory.accounts import invitations, memberships, people
 from memory.admin.base import page
@@ -175,7 +176,7 @@ class PersonPage(page.SuperuserAdmin):
         "": ["email", "name", "is_active", "is_superuser", "has_second_factor", "roles"],
         "When": ["joined_at", "last_login"],
     }
-    introduction = "Only manage.py create_superuser creates superusers."
+    introduction = f"Only {PROGRAM} create_superuser creates superusers."
     actions_list = ("invite",)
     invite = _invite
 

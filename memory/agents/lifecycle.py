@@ -18,6 +18,7 @@ from audit.models import ActorKind, AuditEntry, Change, Operation
 from audit.trail import Actor
 from audit.verify import chain
 from audit.waiting import advisory_lock, one_snapshot
+from config import PROGRAM
 from memory.access import authority, roles, tenants
 from memory.access.authentication import new_key
 from memory.agents import due_dates, prompts
@@ -315,7 +316,7 @@ def _require_unused(agent: Agent) -> None:
 def _require_nothing_pending(agent: Agent) -> None:
     """Raise Invalid while the vault has files of redacted memories. The service removes no files in a former vault."""
     if removing.pending(agent).exists() and Path(agent.vault_path).is_dir():
-        why = "cannot change while the vault still has files of redacted memories: run 'manage.py vault index' first"
+        why = f"cannot change while the vault still has files of redacted memories: run '{PROGRAM} vault index' first"
         raise Invalid("vault_path", why)
 
 

@@ -7,6 +7,7 @@ from audit.models import Operation
 from audit.trail import Actor
 from audit.verify import ill_formed, intact
 from audit.waiting import one_snapshot
+from config import PROGRAM
 from memory.access import authority
 from memory.errors import TrailChanged
 from memory.models import Agent
@@ -14,7 +15,7 @@ from memory.time_machine import trail_view
 from memory.writing import edits
 
 _HEAD = ("audit_seq", "audit_mac", "audit_at")
-_WITH_TRAIL = "The audit trail of {} was altered, too. Run 'manage.py verify_audit {}', and restore a backup."
+_WITH_TRAIL = f"The audit trail of {{}} was altered, too. Run '{PROGRAM} verify_audit {{}}', and restore a backup."
 
 
 def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:

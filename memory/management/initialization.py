@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Count
 
+from config import PROGRAM
 from config.commandline.progress import progress
 from config.wording import several
 from memory.agents import lifecycle, rule_changes
@@ -214,7 +215,7 @@ class Initialization:
         if self.options["migrate"]:
             self.how = self.options["migrate"]
             return f"{self.how}, as --migrate says"
-        later = f"'manage.py project migrate {self.agent.label}'"
+        later = f"'{PROGRAM} project migrate {self.agent.label}'"
         if not self._is_on("migration_settings", "prompt_user_for_migration"):
             return f"not asked: prompt_user_for_migration is off; {later} imports them"
         if self.options["json"] or not self.command.can_ask():
@@ -251,7 +252,7 @@ class Initialization:
             return "no index pages, because there is no vault; search uses its own index"
         done = comparing.repair(self.agent)
         differences = several(len(done.left), "difference")
-        check = f"'manage.py vault index {self.agent.label} --check'"
+        check = f"'{PROGRAM} vault index {self.agent.label} --check'"
         left = f"; {differences} remain ({check})" if done.left else ""
         moved = [(shown_path(self.agent, path), shown_path(self.agent, to)) for path, to in done.aside]
         aside = "".join(f"; {path} does not belong to the vault, and is kept as {to}" for path, to in moved)

@@ -10,6 +10,7 @@ from django.core.management.base import CommandParser
 from audit import disk
 from audit.consent import REMOVALS, Request
 from audit.trail import Actor
+from config import PROGRAM
 from config.commandline import Task, is_attended
 from config.errors import FAILED, USAGE
 from memory.access.authentication import agent_named, new_request
@@ -83,7 +84,7 @@ class RemovalCommand(Task):
 
     def _request(self, agent: Agent, options: dict[str, Any]) -> None:
         number = self.request(agent, options).number
-        command = f"manage.py {self.__module__.rpartition('.')[2]} {agent.label} --agree {number}"
+        command = f"{PROGRAM} {self.__module__.rpartition('.')[2]} {agent.label} --agree {number}"
         waits = f"request {number} waits for the agent's side: {KEY}=… {command}"
         self._tell(waits, {"request": number, "entry": None}, options)
 

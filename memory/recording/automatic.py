@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from audit.models import AuditEntry, Operation
 from audit.trail import Actor
+from config import PROGRAM
 from config.errors import DomainError
 from memory.models import Agent, CleanupDecision, Memory, RecordedSession, Source
 from memory.policy import settings_document, switches
@@ -199,5 +200,5 @@ def _text(number: int) -> str:
     which = "1 of your memories is" if number == 1 else f"{number:,} of your memories are"
     return (
         f"{which} older than the suggested retention of their category. Nothing is discarded unless you decide so for "
-        "each memory. Review them, and keep or discard each one (GET and POST /cleanup, or manage.py cleanup)."
+        f"each memory. Review them, and keep or discard each one (GET and POST /cleanup, or {PROGRAM} cleanup)."
     )

@@ -24,6 +24,7 @@ from audit.verify import (
     typed,
 )
 from audit.waiting import consistent_reads
+from config import PROGRAM
 from config.keyring import keyring
 from memory.access import authority
 from memory.models import Agent, AgentKey, Memory
@@ -72,7 +73,7 @@ def _signature(agent: Agent) -> Iterator[Problem]:
     if not authority.is_signed(agent):
         yield Problem(agent.label, 0, "altered: the settings in the agent's row are not as the service wrote them")
     elif agent.audit_seq and agent.authority_key_id != keyring().audit[0].id:
-        advice = "run 'manage.py rotate_audit_key'"
+        advice = f"run '{PROGRAM} rotate_audit_key'"
         yield Problem(agent.label, 0, f"the agent's row is signed with an older audit key: {advice}")
 
 

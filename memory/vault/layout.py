@@ -89,7 +89,7 @@ LARGEST = 1_000_000_000  # bytes of a page that are read at most
 _TITLE = "# Memory Index"
 _ABOUT = (
     "One line per file, in the order in which the files were written. A crossed-out line names a file that was moved, "
-    "or set aside in .discarded/. If the file came back, a later line names it again. `manage.py vault index` writes "
+    "or set aside in .discarded/. If the file came back, a later line names it again. The command `vault index` writes "
     "this page again without crossed-out lines."
 )
 _BEGINNING = 100  # bytes that are read to find out whether a file is an index page

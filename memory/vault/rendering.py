@@ -211,7 +211,7 @@ def _value(values: Mapping[str, str], place: re.Match[str]) -> str:
 
 @cache
 def _lines(template: str) -> list[str]:
-    path = Path(settings.BASE_DIR) / "templates" / "memory_rules" / f"{template}.md"
+    path = Path(settings.TEMPLATES_DIR) / "memory_rules" / f"{template}.md"
     return path.read_text("utf-8").splitlines(keepends=True)
 
 

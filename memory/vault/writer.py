@@ -18,6 +18,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from audit.models import Change
+from config import PROGRAM
 from memory.access import authority
 from memory.errors import FileFault
 from memory.models import Agent, Memory, Vault, VaultFile
@@ -200,11 +201,11 @@ def files_or_reasons(agent: Agent, numbers: Sequence[int]) -> list[dict[str, str
 def _why_no_file(agent: Agent) -> str:
     """Return the reason why a memory has no file, and what to do."""
     if not agent.vault_path:
-        return f"the agent has no vault. To create one, run manage.py project init {agent.label} --vault"
+        return f"the agent has no vault. To create one, run {PROGRAM} project init {agent.label} --vault"
     if not is_behind(agent):
         return "the memory is discarded, or its category is off"
     fault = Vault.objects.filter(agent_id=agent.pk).values_list("fault", flat=True).first()
-    return f"the file could not be written{f' ({fault})' if fault else ''}; a worker retries (manage.py rules status)"
+    return f"the file could not be written{f' ({fault})' if fault else ''}; a worker retries ({PROGRAM} rules status)"
 
 
 # --- resetting a vault

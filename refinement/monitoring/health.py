@@ -12,7 +12,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
-from config import queue
+from config import PROGRAM, __version__, queue
 from config.database import advice
 from config.errors import ConfigurationError
 from config.keyring import keyring
@@ -39,7 +39,8 @@ def ready(_: HttpRequest) -> JsonResponse:
     parts["disk"] = _disk()
     if parts["database"] == OK:
         parts |= {"workers": _workers(), "models": _models()}
-    return JsonResponse({"status": OK if is_ready else "unready", **parts}, status=200 if is_ready else 503)
+    states = {"status": OK if is_ready else "unready", "version": __version__, **parts}
+    return JsonResponse(states, status=200 if is_ready else 503)
 
 
 def _database() -> str:
@@ -52,7 +53,7 @@ def _database() -> str:
     return _NOT_MIGRATED if missing else OK
 
 
-_NOT_MIGRATED = "not migrated: run manage.py migrate"
+_NOT_MIGRATED = f"not migrated: run {PROGRAM} migrate"
 
 
 @cache
@@ -65,7 +66,7 @@ def _keys() -> str:
     try:
         keyring()
     except ConfigurationError:
-        return "missing or invalid: run manage.py check"
+        return f"missing or invalid: run {PROGRAM} check"
     return OK
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import environment, servers
-from tests.commands.calling import Installation
+from tests.commands.calling import ROOT, Installation
 from tests.commands.serving import TOKEN, Serve, Served, start_serving, until_ready
 
 
@@ -41,8 +41,8 @@ def serve(service: Installation) -> Iterator[Serve]:
     """A function that starts `manage.py serve` with environment variables and waits until it is ready."""
     started: list[Served] = []
 
-    def start(**variables: str) -> Served:
-        started.append(start_serving(service, METRICS_TOKEN=TOKEN, **variables))
+    def start(at: Installation = service, cwd: Path = ROOT, **variables: str) -> Served:
+        started.append(start_serving(at, cwd, METRICS_TOKEN=TOKEN, **variables))
         return until_ready(started[-1])
 
     yield start

@@ -140,13 +140,13 @@ def cpu_seconds(pids: list[int]) -> float:
     return used
 
 
-def start_serving(service: Installation, **variables: str) -> Served:
+def start_serving(service: Installation, cwd: Path = ROOT, **variables: str) -> Served:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     log = service.folder / "serve.log"
-    command = [sys.executable, "manage.py", "serve", "--bind", address]
+    command = [sys.executable, f"{ROOT}/manage.py", "serve", "--bind", address]
     with log.open("wb") as file:
-        process = subprocess.Popen(command, cwd=ROOT, env=service.environment | variables, stdout=file, stderr=file)
+        process = subprocess.Popen(command, cwd=cwd, env=service.environment | variables, stdout=file, stderr=file)
     return Served(service, variables, address, log, process)
 
 

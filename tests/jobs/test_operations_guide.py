@@ -1,7 +1,6 @@
-"""The files that docs/how-to/operate.md refers to work with the service, and migrations keep its promises."""
+"""The files and commands of the guides to deploy and operate work, and migrations keep the promises of the guides."""
 
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from django.db.migrations.operations.base import Operation
 from django.db.models import NOT_PROVIDED
 from django.test import Client
 
+from config import __version__
 from config.pool import LAST_SECONDS
 from memory.agents import lifecycle
 from memory.time_machine import rollback
@@ -33,24 +33,17 @@ from tests.conftest import OPERATOR
 
 pytestmark = pytest.mark.database
 
-UNITS = ROOT / "deploy" / "systemd"
-GUIDE = (ROOT / "docs" / "how-to" / "operate.md").read_text("utf-8")
+DEPLOY = ROOT / "deploy"
+UNITS = DEPLOY / "systemd"
+GUIDE = "".join((ROOT / "docs" / "how-to" / name).read_text("utf-8") for name in ("deploy.md", "operate.md"))
 # The settings of the file, with those that are commented out.
-SETTINGS = dict(re.findall(r"^#?([A-Z_]+)=(.*)$", (UNITS / "palimpsest.env").read_text("utf-8"), re.MULTILINE))
-ALERTS = yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text("utf-8"))
+SETTINGS = dict(re.findall(r"^#?([A-Z_]+)=(.*)$", (DEPLOY / "palimpsest.env").read_text("utf-8"), re.MULTILINE))
+ALERTS = yaml.safe_load((DEPLOY / "alerts.yml").read_text("utf-8"))
 RULES = [rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]]
 
 
-def test_the_commands_of_the_trial_work(service: Installation) -> None:
-    trial = re.findall(r"^\.venv/bin/python manage\.py (.+)$", GUIDE, re.MULTILINE)
-    assert len(trial) == 3
-    for command in trial:
-        ran = service.manage(*shlex.split(command))
-        assert ran.code == 0, ran.err
-
-
 def test_every_command_exists_and_a_shell_can_parse_the_blocks() -> None:
-    named = re.findall(r"(?:-u palimpsest palimpsest|manage\.py) ([a-z_]+)", GUIDE)
+    named = re.findall(r"(?:-u palimpsest palimpsest|run --rm worker|manage\.py) ([a-z_]+)", GUIDE)
     assert {*named} - {*NAMES, "check", "migrate"} == set()
     for block in re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL):
         done = subprocess.run(["/bin/sh", "-n", "-c", block], capture_output=True, text=True, check=False)
@@ -80,11 +73,29 @@ def test_a_unit_gives_its_processes_enough_time_to_stop(unit: str) -> None:
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd")
 def test_the_units_are_valid(tmp_path: Path) -> None:
     for unit in UNITS.glob("palimpsest-*"):
-        text = unit.read_text("utf-8").replace("/opt/palimpsest/.venv/bin", str(Path(sys.executable).parent))
+        text = unit.read_text("utf-8").replace("/opt/palimpsest/bin/palimpsest", sys.executable)
+        text = text.replace("/opt/palimpsest/bin", str(Path(sys.executable).parent))
         (tmp_path / unit.name).write_text(text)
     units = [str(path).replace("@.", "@1.") for path in sorted(tmp_path.iterdir())]
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_all_manifests_run_the_commands_of_the_units() -> None:
+    """In containers and under systemd, the same programs run, with enough time to stop."""
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]
+    items = yaml.safe_load((DEPLOY / "kubernetes.yaml").read_text("utf-8"))["items"]
+    pods = {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in items if "template" in each["spec"]}
+    [web], [worker] = pods["palimpsest-web"]["containers"], pods["palimpsest-worker"]["containers"]
+    unit = (UNITS / "palimpsest-web.service").read_text("utf-8")
+    assert compose["web"]["entrypoint"] == web["command"]
+    assert f"ExecStart=/opt/palimpsest/bin/{' '.join(web['command'][:-2])}\n" in unit
+    assert compose["worker"]["command"] == worker["args"] == ["worker"]
+    seconds = [int(compose[name]["stop_grace_period"][:-1]) for name in ("web", "worker")]
+    seconds += [pod["terminationGracePeriodSeconds"] for name, pod in pods.items() if name != "palimpsest-setup"]
+    assert min(seconds) > int(SETTINGS["STOP_SECONDS"]) + LAST_SECONDS
+    images = {compose[name]["image"] for name in ("web", "worker", "setup")} | {web["image"], worker["image"]}
+    assert images == {f"palimpsest:{__version__}"}
 
 
 def test_every_metric_and_outcome_of_the_alerts_exists(db: None, settings: Any) -> None:

@@ -266,7 +266,7 @@ def test_brands_and_licences_are_not_stored(ada: Agent) -> None:
 
 
 def test_no_template_has_a_brand_or_a_licence() -> None:
-    templates = sorted((Path(configured.BASE_DIR) / "templates" / "memory_rules").glob("*.md"))
+    templates = sorted((Path(configured.TEMPLATES_DIR) / "memory_rules").glob("*.md"))
     assert len(templates) == 6
     for text in (template.read_text() for template in templates):
         assert neutral(text) == text

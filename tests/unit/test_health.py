@@ -14,7 +14,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 from django_q.models import Schedule
 
-from config import queue
+from config import __version__, queue
 from config.database import advice
 from memory.models import Agent
 from refinement.models import Provider
@@ -55,6 +55,7 @@ def test_readyz_names_each_part_stopped_workers_and_unavailable_models(client: C
     response = client.get("/readyz")
     parts = {
         "status": "ok",
+        "version": __version__,
         "database": "ok",
         "keys": "ok",
         "queue": "ok",
@@ -163,6 +164,12 @@ def test_health_answers_have_the_security_headers(client: Client, db: None) -> N
         headers = client.get(address).headers
         assert {name: headers[name] for name in expected} == expected
         assert "Set-Cookie" not in headers
+
+
+def test_a_health_check_without_tls_is_not_redirected(client: Client, db: None, settings: Any) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    assert client.get("/admin/").status_code == 301
+    assert {client.get(path).status_code for path in ("/healthz", "/readyz")} <= {200, 503}
 
 
 def test_logs_name_the_method_and_route_and_quote_no_request(client: Client, db: None) -> None:

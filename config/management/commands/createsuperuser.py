@@ -5,13 +5,14 @@ from typing import Any, NoReturn
 
 from django.contrib.auth.management.commands import createsuperuser
 
+from config import PROGRAM
 from config.errors import USAGE
 
 
 class Command(createsuperuser.Command):
-    help = "Do not use this. Use 'manage.py create_superuser EMAIL', which also sets up a second factor."
+    help = f"Do not use this. Use '{PROGRAM} create_superuser EMAIL', which also sets up a second factor."
     requires_migrations_checks, requires_system_checks = False, ()
 
     def handle(self, *args: Any, **options: Any) -> NoReturn:
-        self.stderr.write("error: use 'manage.py create_superuser EMAIL', which also sets up a second factor")
+        self.stderr.write(f"error: use '{PROGRAM} create_superuser EMAIL', which also sets up a second factor")
         sys.exit(USAGE)

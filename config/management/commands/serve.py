@@ -13,16 +13,16 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandParser
-from gunicorn.util import parse_address  # type: ignore[import-untyped]
+from django.db import OperationalError, connection
+from gunicorn.util import getcwd, parse_address  # type: ignore[import-untyped]
 
+from config import environment
+from config.checks import OURS
 from config.commandline import Task
 from config.errors import FAILED, USAGE
 from config.pool import LAST_SECONDS
 
-GUNICORN = (
-    *("-m", "gunicorn", "config.wsgi", "--config", "python:config.gunicorn"),
-    *("--no-control-socket", "--access-logfile", os.devnull),
-)
+GUNICORN = ("-m", "gunicorn", "config.wsgi", "--config", "python:config.gunicorn")
 WEB, WORKER = "the web process", "the worker"
 DEATHS, WITHIN = 5, 600  # at most 5 dead processes are replaced within 600 seconds
 WEB_SECONDS = 1  # for requests to end, after the first web process was killed
@@ -31,19 +31,25 @@ Process = subprocess.Popen[bytes]
 
 
 class Command(Task):
+    needs_sound_database, requires_system_checks = False, ()  # `run` checks them, after it has set up the service
     help = (
         "Run the service: web processes (WEB_WORKERS) and a worker (QUEUE_WORKERS processes), until Ctrl-C or SIGTERM. "
         "At a stop, running requests and sessions have STOP_SECONDS to end. A worker that dies, or a web process that "
         f"is killed, is replaced at most {DEATHS} times within {WITHIN // 60} minutes. After one more death, or if the "
-        "web process ends, the service stops with exit code 1. In production, run gunicorn and 'manage.py worker' "
-        "separately."
+        "web process ends, the service stops with exit code 1. If the default database is new, keys and tables are "
+        "created first. In production, run gunicorn and 'manage.py worker' separately."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--bind", metavar="ADDRESS", default="127.0.0.1:8000", help="the address to listen on")
 
     def run(self, *, bind: str, **options: Any) -> int | None:
+        if not environment.text("DATABASE_URL") and _is_empty():
+            self.set_up()
+        self.check(tags=[OURS])
+        self.require_sound_database()
         self._require_free(bind)
+        self.say(f"The data is in {settings.VAR_DIR}, and the keys are in {settings.KEYS_DIR}.")
         if ":" in bind and "/" not in bind:  # the default for links
             os.environ.setdefault("PUBLIC_URL", f"http://{bind}")
         running: dict[str, Process] = {}
@@ -113,24 +119,21 @@ def _how(process: Process) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
+def _is_empty() -> bool:
+    """Whether the database has no tables. If it does not answer, for example because the disk is full, it has some."""
+    with suppress(OperationalError):
+        return not connection.introspection.table_names()
+    return False
+
+
 def _start(name: str, bind: str) -> Process:
     """Start a process in its own group. So Ctrl-C in a terminal reaches only `serve`. Then `serve` stops the other
     processes."""
-    arguments = _web(bind) if name == WEB else (f"{settings.BASE_DIR}/manage.py", "worker")
-    paths = filter(None, (str(settings.BASE_DIR), os.environ.get("PYTHONPATH")))  # works in any current folder
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.Popen([sys.executable, *arguments], start_new_session=True, env=environment)  # noqa: S603
-
-
-def _web(bind: str) -> tuple[str, ...]:
-    options = {
-        "bind": bind,
-        "workers": settings.WEB_WORKERS,
-        "threads": settings.WEB_THREADS,
-        "graceful-timeout": settings.STOP_SECONDS,
-        "pythonpath": settings.BASE_DIR,
-    }
-    return (*GUNICORN, *(f"--{name}={value}" for name, value in options.items()))
+    arguments = (*GUNICORN, f"--bind={bind}") if name == WEB else ("-m", "config.commandline.main", "worker")
+    # Works in any current folder, also in one with a package of the same name: gunicorn would put this folder first.
+    paths = filter(None, (str(settings.BASE_DIR), os.environ.get("PYTHONPATH"), getcwd()))
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.Popen([sys.executable, "-P", *arguments], start_new_session=True, env=variables)  # noqa: S603
 
 
 def _end(processes: Collection[Process], seconds: float = LAST_SECONDS) -> None:

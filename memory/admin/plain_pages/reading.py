@@ -27,6 +27,7 @@ from audit.consent import Person
 from audit.consent import Request as AccessRequest
 from audit.models import State as RequestState
 from audit.trail import Actor
+from config import PROGRAM
 from config.errors import DomainError
 from config.plain import plain
 from memory.access import authentication
@@ -190,7 +191,7 @@ def entry(request: HttpRequest, grant: Grant) -> HttpResponse:
 def token(request: HttpRequest, grant: Grant) -> HttpResponse:
     """Show the token for commands. The token is a secret, so only the response to a POST shows it."""
     text = grants.make_token(grant.agent, grant.request.number, grant.person)
-    return render(request, "reading/token.html", grant.context() | {"token": text})
+    return render(request, "reading/token.html", grant.context() | {"token": text, "program": PROGRAM})
 
 
 @post_view

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from config import PROGRAM
 from config.commandline import as_json, read_file
 from config.wording import several
 from memory.agents import rule_changes
@@ -138,19 +139,19 @@ def _status_lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"{state[each['enabled']]:3} {name:16} {each['location']:8} {kept}"
     label, vault = status["agent"], status["vault"]
     if vault is None:
-        yield f"no vault, so no files; 'manage.py project init {label} --vault' creates a vault"
+        yield f"no vault, so no files; '{PROGRAM} project init {label} --vault' creates a vault"
         return
     files = several(vault["files"], "file")
     behind = "not in sync with its silo" if vault["is_behind"] else "in sync with its silo"
     if vault["is_there"]:
-        yield f"vault {vault['path']}, {files}, {behind}; 'manage.py vault index {label} --check' compares each file"
+        yield f"vault {vault['path']}, {files}, {behind}; '{PROGRAM} vault index {label} --check' compares each file"
     else:
-        yield f"vault {vault['path']}: the folder is gone; 'manage.py vault index {label}' writes {files} again"
+        yield f"vault {vault['path']}: the folder is gone; '{PROGRAM} vault index {label}' writes {files} again"
     if vault["fault"]:
         yield f"the vault could not be written: {vault['fault']}; the next write retries"
     if older := vault["of_another_version"]:
         it = "it" if older == 1 else "them"
-        yield f"{several(older, 'file')} of another version: 'manage.py vault index {label}' writes {it} again"
+        yield f"{several(older, 'file')} of another version: '{PROGRAM} vault index {label}' writes {it} again"
 
 
 def _setting(agent: Agent, key: str) -> Any:

@@ -1,13 +1,15 @@
 """The command `demo`: refine a sample ledger."""
 
 import json
+import secrets
+import shlex
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management import call_command
+from django.core.management.base import CommandParser
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -15,12 +17,13 @@ from rich.table import Table
 import refinement.demo
 from audit.models import AuditEntry
 from audit.trail import Actor
+from config import typed
 from config.commandline import Task
-from config.environment import secret_key
 from config.errors import FAILED
 from memory.access import authentication
+from memory.accounts import people
 from memory.agents import lifecycle
-from memory.models import Agent, DueReason, Memory
+from memory.models import Agent, Authenticator, DueReason, Memory, Person
 from memory.silo.silo import Silo
 from memory.time_machine import replay
 from memory.transfer import importing
@@ -30,23 +33,28 @@ from refinement.models import RefinementSession
 
 FOLDER = Path(refinement.demo.__file__).parent
 ADMIN = Actor.person("demo admin")
+SUPERUSER = "demo@example.org"
 EXAMPLES = 2  # merges that the demo shows; it reads them with the agent's own key
 
 
 class Command(Task):
     needs_sound_database = False  # it creates the database
     help = (
-        "Create a tenant and an agent, import the demo ledger, refine it with builtin/dedupe, and show the result. The "
-        "demo uses no API key and no network. It needs its own empty database, which 'make demo' creates."
+        "Refine a sample agent, and show the result. The demo creates a tenant, an agent and a superuser in its own "
+        "database, imports the demo ledger, and refines it with builtin/dedupe. It uses no API key and no network."
     )
     requires_system_checks = ()
 
-    def run(self, **options: Any) -> int | None:
-        call_command("create_keys", stderr=self.stderr)
-        settings.SECRET_KEY = secret_key("SECRET_KEY", settings.KEYS_DIR)  # this key is newer than the settings
-        call_command("migrate", verbosity=0)
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--code", action="store_true", help="print the superuser's present code for a sign-in")
+
+    def run(self, *, code: bool, **options: Any) -> int | None:
+        if code:
+            self.tell(people.code_at(Authenticator.objects.get(user__email=SUPERUSER), time.time()))
+            return None
+        self.set_up()
         if Agent.objects.exists():
-            self.fail("this database already has agents; 'make demo' uses its own database", FAILED)
+            self.fail("this database already has agents; the demo needs its own database", FAILED)
         self._out = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         started = time.perf_counter()
         agent, key = lifecycle.create("demo", "ada", model="builtin/dedupe", actor=Actor.operator("demo"))
@@ -62,8 +70,27 @@ class Command(Task):
         self._merges(key, done.imported)
         problems = self._trail(agent)
         seconds = time.perf_counter() - started
-        self._out.print(f"\nDone in {seconds:.1f} seconds. Again: make demo. Serve it: VAR_DIR=var/demo make serve.")
+        self._out.print(f"\nDone in {seconds:.1f} seconds. To look at it, start the service, and sign in at /admin/:\n")
+        self._superuser()
         return FAILED if problems else None
+
+    def _superuser(self) -> None:
+        """Create a superuser, and print how to sign in."""
+        password = secrets.token_urlsafe(12)
+        person = Person.objects.create_user(SUPERUSER, name="Demo", is_superuser=True)
+        person.sign()
+        people.set_password(person, password)
+        factor = people.candidate(person, password)
+        people.install(factor, people.code_at(factor, time.time() - people.STEP))  # the present code stays unused
+        rows = {
+            "start": f"VAR_DIR={shlex.quote(str(settings.VAR_DIR))} {typed()} serve",
+            "address": SUPERUSER,
+            "password": password,
+            "code, for one use": f"{typed()} demo --code",
+            "or the app's key": people.secret_text(factor),
+        }
+        for name, value in rows.items():
+            self._out.print(f"  {name:<18}{escape(value)}")
 
     def _refine(self, agent: Agent, protect_during: list[int]) -> RefinementSession:
         waiting = [protect_during]
