@@ -20,7 +20,7 @@ from tests.bench import child, places
 from tests.bench.figures import Figure, read, table
 
 QUEUED = ("fleet", "beside")  # with workers: on PostgreSQL their queue is in Redis
-ONCE = ("dedupe",)  # an algorithm without a database: on SQLite alone
+ONCE = ("dedupe", "survival")  # what they measure does not depend on the database: on SQLite alone
 SERVICE = """writes import memory formats knife due queries sessions rollback verify api compare recall retrieval
     context vault admin gc search"""
 BENCHES = (*SERVICE.split(), *QUEUED, *ONCE)
@@ -28,7 +28,7 @@ BENCHES = (*SERVICE.split(), *QUEUED, *ONCE)
 
 def main() -> int:
     options = _options()
-    wanted = options.names or BENCHES
+    wanted = options.names or [name for name in BENCHES if name != "survival" or places.ledgers()]
     figures: list[Figure] = []
     failed: list[str] = []
     started = time.perf_counter()
@@ -60,7 +60,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--check", action="store_true", help="end with 1 when a target is missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     parser.add_argument("--ledger", type=Path, metavar="FILE", help="what compare refines (JSON Lines)")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="has locomo/*.memories.jsonl, for search and survival")
     options = parser.parse_args()
+    if options.data:
+        os.environ["PALIMPSEST_DATA"] = str(options.data.resolve(strict=True))
     if options.ledger:
         os.environ["BENCH_LEDGER"] = str(options.ledger.resolve(strict=True))
     unknown = set(options.names) - set(BENCHES)

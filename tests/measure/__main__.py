@@ -26,11 +26,11 @@ PATHS = {
     "rollback": "rollback in the admin (POST, view only)",
 }
 GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is one, and the goal
-    LINES: (27_000, 27_000),
+    LINES: (28_300, 28_300),
     CYCLES: (0, 0),
     ENTRIES: (26, 26),
     **{MIGRATIONS.format(app): (None, 1) for app in PACKAGES},  # later issues add ordinary ones
-    TEST_LINES: (52_060, 42_000),
+    TEST_LINES: (53_900, 42_000),
     TEST_CASES: (None, 6_000),
 }
 PATH_GOALS: dict[str, dict[str, tuple[int | None, int]]] = {
