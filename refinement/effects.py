@@ -109,7 +109,10 @@ def _search(call: CallContext, wanted: tools.SearchMemories) -> None:
     with reader(call.agent) as index:
         found = lineages.find(index, wanted.query, filters, limit=wanted.limit)
         hits = lineages.with_successors(index, found, filters, wanted.limit)
+        searched_since = index.searched_since
     call.answer = {"found": _show(call, [hit.number for hit in hits])}
+    if searched_since:  # earlier memories beneath were not searched
+        call.answer["searched_since"] = searched_since.date().isoformat()
 
 
 def _consolidate(call: CallContext, wanted: tools.ConsolidateMemories) -> None:

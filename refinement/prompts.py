@@ -21,7 +21,7 @@ def opening(
     Both messages stay the same during the batch, so a provider's prompt cache can serve them from the second call on.
     """
     own, added = (prompts.opened(agent, name) for name in prompts.NAMES)
-    rules = render_to_string("refinement/rules.txt", {"refinement_prompt": added}).strip()
+    rules = render_to_string("refinement/rules.txt", {"refinement_prompt": added, "mode": session.mode}).strip()
     system = f"{own.strip()}\n\n{rules}".strip()
     briefing = render_to_string(
         "refinement/briefing.txt",

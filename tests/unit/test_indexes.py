@@ -15,6 +15,7 @@ from memory.search import cache, reading
 from memory.search.selection import Filters
 from memory.silo import keys
 from memory.writing import edits, operations
+from tests.refining import opened
 from tests.steps import ME, fresh, remember, signed_update
 
 pytestmark = pytest.mark.database
@@ -111,6 +112,7 @@ def test_above_the_limit_only_the_newest_memories_beneath_are_searched(ada: Agen
     assert (sorted(each.memory.number for each in results), results.searched_since) == ([3, 4, 5], dates[1])
     past = reading.search(fresh(ada), "kettle", filters=Filters(until=dates[1]))
     assert (sorted(each.memory.number for each in past), past.searched_since) == ([2], dates[0])
+    assert opened(ada).call("search_memories", query="kettle")["searched_since"] == "2026-02-01"
     operations.promote(ada, 1, ME)
     assert sorted(found(ada, "kettle")) == [1, 4, 5]
     settings.SEARCH_LAYER_MAX = 5

@@ -1,12 +1,14 @@
 """The first messages to the model of a session, and the prompts in them."""
 
+import re
+
 import pytest
 
 from memory.agents import lifecycle
 from memory.agents import prompts as own_prompts
 from memory.errors import SealBroken
 from memory.models import Agent
-from refinement import prompts
+from refinement import prompts, tools
 from refinement.models import Mode
 from tests.refining import Held, change, entries, fill, opened
 from tests.steps import ME, fresh, remember
@@ -90,3 +92,12 @@ def test_the_briefing_names_duplicates_and_batches_and_ends_with_the_task(ada: A
         assert sentence in briefing
     _, task = briefing.split('[1,"He said \\"no\\" & <b>left</b>."]\n\n')
     assert task.startswith("Task: remove near-duplicates only.")
+
+
+@pytest.mark.parametrize("mode", Mode.values)
+def test_the_messages_name_only_the_tools_that_the_session_offers(ada: Agent, mode: str) -> None:
+    remember(ada, "a kettle")
+    text = " ".join(messages(ada, opened(ada, mode=mode)))
+    named = {name for name in tools.TOOLS if re.search(rf"\b{name}\b", text)}
+    assert named
+    assert named <= tools.OFFERED[mode].keys()
