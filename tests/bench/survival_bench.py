@@ -8,6 +8,7 @@ of ledger N (docs/internals/benchmarks.md). None of these are part of the projec
 
 import json
 import logging
+import os
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ from tests.bench import places
 from tests.bench import survival_year as year
 from tests.bench.agents import created, fresh
 from tests.bench.figures import Figure, at_least, at_most
-from tests.bench.survival_policies import BUILT_IN, POLICIES, scripted
+from tests.bench.survival_policies import BUILT_IN, POLICIES, Applying, lossy, scripted
 
 SEEDS = (1, 2, 3)
 KEPT, ANSWERED = 0.97, 0.75  # of the answers without refinement; of all questions
@@ -38,6 +39,7 @@ JUDGED = {"lossy", "archive"}
 UNLIMITED: dict[str, Any] = {"target_tokens": 1_000, "max_changes": 10_000, "max_failed_calls": 1_000}
 PLANTED, CORRECT = 100, 0.95
 UNDO_SECONDS = 8
+LARGEST, EDITS, PROMPT_TOKENS = "41", 12, 110_000  # a ledger; edits in one `apply`; in all requests of its session
 
 
 def run(*, quick: bool) -> Iterator[Figure]:
@@ -53,6 +55,7 @@ def run(*, quick: bool) -> Iterator[Figure]:
         print("survival: no plans/N.jsonl beside the ledgers: honest merges are skipped.")
     yield from corrections(found[0])
     yield from undo(found)
+    yield from prompts(found)
 
 
 def _number(path: Path) -> str:
@@ -215,3 +218,22 @@ def undo(ledgers: Sequence[Path]) -> Iterator[Figure]:
     is_exact = told == kept and not beneath
     yield Figure(f"{name}: exact", float(is_exact), target="1", met=is_exact)
     yield at_most(name, seconds, "s", UNDO_SECONDS)
+
+
+# --- prompts
+
+
+def prompts(ledgers: Sequence[Path]) -> Iterator[Figure]:
+    """The prompt tokens of a session that merges a whole ledger to the target of 5,000, if the provider caches
+    nothing."""
+    path = next(path for path in ledgers if _number(path) == LARGEST)
+    os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(path.parents[1] / "tiktoken"))
+    agent = created("applying", model="openai/scripted")
+    operations.remember(agent, [Draft(each.content, origin=each.origin) for each in year.memories(path)], year.ME)
+    before, model = fresh(agent).core_tokens, Applying(lossy, agent, random.Random(1), a_reply=EDITS)
+    with scripted(model):
+        session = loop.refine(fresh(agent), trigger="manual")
+    after = fresh(agent).core_tokens
+    assert (session.outcome, after <= session.target_tokens) == ("completed", True), session.reason
+    what = f"ledger {LARGEST}, {before:,} to {after:,} core tokens, {len(model.requests)} requests: prompt tokens"
+    yield at_most(what, sum(model.requests), "", PROMPT_TOKENS)

@@ -11,12 +11,14 @@ from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
+import tiktoken
 from django.utils import timezone
 
 from memory.models import Agent
 from memory.policy.tokens import count
 from refinement import ledger, loop
 from refinement.llm.base import Reply, Request, tool_calls
+from refinement.llm.openai import OpenAI
 from refinement.models import RefinementSession
 
 Call = tuple[str, dict[str, Any]]
@@ -68,12 +70,16 @@ class Scripted:
     agent: Agent
     chance: random.Random
     least: int = 0
+    a_reply: int = A_REPLY
     tried: set[int] = field(default_factory=set)
 
     def complete(self, request: Request) -> Reply:
-        wanted = list(self._calls()) or [("complete_refinement", {"summary": "Done."})]
+        wanted = self._in_form(list(self._calls())) or [("complete_refinement", {"summary": "Done."})]
         calls = tool_calls(((None, name, arguments) for name, arguments in wanted), request)
         return Reply("", calls, stop="tool_calls", calls=0)
+
+    def _in_form(self, calls: list[Call]) -> list[Call]:
+        return calls
 
     def _calls(self) -> Iterator[Call]:
         row = RefinementSession.objects.filter(agent=self.agent).latest("number")
@@ -87,12 +93,29 @@ class Scripted:
             if entry.memory.number not in self.tried and entry.memory.origin < old and not entry.memory.constitutional
         ]
         for place, (saved, calls) in enumerate(self.policy(entries, self.chance)):
-            if excess <= 0 or place >= A_REPLY:
+            if excess <= 0 or place >= self.a_reply:
                 return
             excess -= saved
             for _, arguments in calls:
                 self.tried |= set(arguments.get("ids_to_merge", ())) | {arguments.get("id", 0)}
             yield from calls
+
+
+@dataclass
+class Applying(Scripted):
+    """Makes its calls in one `apply` a reply. Counts the tokens (o200k) of its requests, as Chat Completions sends
+    them."""
+
+    requests: list[int] = field(default_factory=list)
+
+    def complete(self, request: Request) -> Reply:
+        body = OpenAI("", "http://127.0.0.1").body(request)
+        self.requests.append(len(tiktoken.get_encoding("o200k_base").encode_ordinary(ledger.one_line(body))))
+        return super().complete(request)
+
+    def _in_form(self, calls: list[Call]) -> list[Call]:
+        edits = [{"tool": name, "arguments": arguments} for name, arguments in calls]
+        return [("apply", {"edits": edits})] if edits else []
 
 
 def scripted(model: Any) -> AbstractContextManager[Any]:
