@@ -119,9 +119,9 @@ class SearchMemories(Arguments):
 
 class ConsolidateMemories(Arguments):
     """Replace two or more core memories with one new core memory. Its sources go beneath: they leave the context and
-    the budget, and search still finds them. In `left_out`, the result lists the numbers, dates, names, addresses,
-    identifiers and quotations that are no longer in any core memory, each with the id of its source. In
-    `relative_dates`, it lists dates such as "last Tuesday", which need their own date. Use update_memory to correct the
+    the budget, and search still finds them. If numbers, dates, names, addresses, identifiers or quotations are no
+    longer in any core memory, the result lists them in `left_out`, each with the id of its source. If the text still
+    has dates such as "last Tuesday", the result lists them in `relative_dates`. Use update_memory to correct the
     text."""
 
     ids_to_merge: Numbers
@@ -131,8 +131,8 @@ class ConsolidateMemories(Arguments):
 
 
 class UpdateMemory(Arguments):
-    """Shorten the text of one core memory. The old text goes beneath. The result has `left_out` and
-    `relative_dates`, as for consolidate_memories."""
+    """Write a new text for one core memory: shorter, or with a detail added. The old text goes beneath. The result
+    lists `left_out` and `relative_dates`, as for consolidate_memories."""
 
     id: Number
     content: Text
