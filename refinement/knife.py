@@ -6,7 +6,7 @@ changes only the session's counts. Its result says what to do instead.
 
 The service drives a session with `Knife` (`refinement.loop`). The agent's own runtime drives a session over the API,
 with `briefing`, `call` and `abort`. The first briefing divides the ledger into batches and stores the memory
-numbers of each batch. So a repeated briefing shows the same batch.
+numbers of each batch. So a repeated briefing shows the same batch, with the memories that the session has made since.
 """
 
 import json
@@ -140,7 +140,7 @@ def briefing(agent: Agent, number: int) -> Briefing:
         batches = () if row.plan else ledger.batches(ledger.read(agent), agent.context_tokens)
         plan = row.plan or [[each.memory.number for each in batch] for batch in batches] or [[]]
         batch = min(row.batch, len(plan) - 1)
-        entries = ledger.read(agent, plan[batch])
+        entries = ledger.read(agent, _of_batch(row, plan[batch]))
         with edits.locked(agent) as locked:
             row = _driven(locked, number)
             switches.require_on(locked)
@@ -217,6 +217,12 @@ def _driven(agent: Agent, number: int) -> RefinementSession:
     if row.driver != Driver.RUNTIME:
         raise SessionEnded(f"Session {row.number} is driven by the service.")
     return row
+
+
+def _of_batch(row: RefinementSession, planned: list[int]) -> list[int]:
+    """The memories of a batch. If it was shown before, they include what the session has found and made since."""
+    seen = {int(number) for number in (*row.shown, *row.pending)}
+    return sorted(seen.union(planned)) if seen.intersection(planned) else planned
 
 
 # --- in the transaction: the agent's row is locked, and the session's row is current

@@ -66,6 +66,16 @@ def test_a_session_from_briefing_to_completion(driver: Driver, ada: Agent) -> No
     assert problems(ada) == []
 
 
+def test_a_repeated_briefing_shows_what_the_session_has_made(driver: Driver) -> None:
+    """So a runtime that lost its conversation can continue."""
+    driver.brief()
+    made = driver.call("consolidate_memories", **MERGE).json["result"]["id"]
+    ledger = driver.brief().json["messages"][1]["content"]
+    assert f"[{made}," in ledger
+    assert "Milk is white" in ledger
+    assert driver.call("protect_memory", id=made).json["ok"]
+
+
 def test_undone_by_names_the_rollback_of_a_session(driver: Driver, ada: Agent) -> None:
     driver.brief()
     driver.call("demote_memory", id=4)
