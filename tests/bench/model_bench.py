@@ -7,6 +7,7 @@ text. A useful merge saves tokens and keeps most words of each source.
 import json
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -41,7 +42,9 @@ def run(*, quick: bool) -> Iterator[Figure]:
 
 def _session(slug: str, rows: list[dict[str, Any]]) -> RefinementSession:
     agent = created(slug, model="openai/SmolLM2-135M-Instruct", **LIMITS)
-    operations.remember(agent, [Draft(row["content"], origin=row["created_at"]) for row in rows], ME)
+    operations.remember(
+        agent, [Draft(row["content"], origin=datetime.fromisoformat(row["created_at"])) for row in rows], ME
+    )
     _say(f"{slug}: {fresh(agent).core_tokens:,} tokens")
     session = loop.refine(fresh(agent), trigger="manual", report=_say)
     _say(f"{session.outcome} {session.reason} {session.problem}".strip())
