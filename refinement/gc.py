@@ -141,7 +141,8 @@ def _require_model(agent: Agent, agent_log: Log, model: str, options: Options) -
         raise GcFailed(f'unsupported provider "{provider}": supported providers are {_PROVIDERS}', FAILED)
     if (key := _KEYS.get(provider)) and not getattr(settings, key):
         raise GcFailed(f'API key for provider "{provider}" is not configured (set {key})', MODEL)
-    if options.model and not agent_log.is_file and not options.may_choose_model(agent):
+    is_private = not agent_log.is_file or not agent.model  # no model was named since a claim
+    if options.model and is_private and not options.may_choose_model(agent):
         raise GcFailed("--model sends content to another model: set PALIMPSEST_AGENT_KEY to the agent's key", USAGE)
 
 

@@ -135,6 +135,8 @@ def _use(row: Invitation, person: Person) -> None:
 def _opened(row: Invitation) -> Opened:
     """The invitation, and the person who has its address, if any. Raises InvalidLink if this person cannot join."""
     person = Person.objects.filter(email=row.address).first()
+    if person is not None and not person.is_proven():
+        raise InvalidLink("The person with this address was changed outside the service. Ask a superuser for help.")
     if person is not None and not person.is_active:
         raise InvalidLink("The person with this address is deactivated. A superuser must reactivate them first.")
     if person is not None and not Authenticator.objects.filter(user=person, confirmed=True).exists():

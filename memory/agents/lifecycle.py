@@ -185,15 +185,16 @@ def issue_key(agent: Agent, actor: Actor, *, label: str = "", is_claim: bool = F
 def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     """Issue a key for an agent whose silo is not in use yet. The tenant gives this key to the runtime.
 
-    A silo is in use if it has ever had a memory, or if the agent's side has issued a key. If a silo is in use, only the
-    agent's side can issue keys. Raises AgentConsentRequired.
+    A silo is in use if it has ever had a memory, or if the agent's side has used a key or changed anything. If a silo
+    is in use, only the agent's side can issue keys. Raises AgentConsentRequired.
     """
     with one_snapshot(), edits.locked(agent) as row:
         # This reads the trail, because SQL can change the rows of AgentKey. A view could hide entries of the trail.
-        issued = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.KEY_ISSUED)
-        its_own = issued.filter(actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD))
-        is_used = row.claimed_at or its_own.exists() or Change.objects.filter(agent_id=row.pk).exists()
-        if is_used or guards.unexpected() or any(chain(row.pk, row.label)):
+        entries = AuditEntry.objects.filter(agent_id=row.pk)
+        its_own = entries.filter(actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD))
+        used = AgentKey.objects.filter(agent_id=row.pk, last_used_at__isnull=False)
+        is_used = its_own.exists() or used.exists() or Change.objects.filter(agent_id=row.pk).exists()
+        if row.claimed_at or is_used or guards.unexpected() or any(chain(row.pk, row.label)):
             raise AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
         return _issue_key(row, actor, label)
 

@@ -6,6 +6,7 @@ from audit.trail import Actor
 from memory.agents import lifecycle
 from memory.consent import erasure, redaction, requests
 from memory.models import Agent
+from memory.run_log import runs
 from memory.writing import edits
 
 
@@ -25,6 +26,7 @@ def approve(agent: Agent, number: int, actor: Actor, *, include_constitutional: 
             edits.require_key(row)
             request = requests.require_decidable(row, number, actor)
             if request.operation == PROPOSAL:
+                runs.require_new(request.proposed.get("memory_path", ""), request.asker_kind)
                 lifecycle.change(row, actor, proposal=number, **request.proposed)
             else:
                 requests.write(row, Operation.ACCESS_GRANTED, actor, {"request": number})

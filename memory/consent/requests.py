@@ -102,6 +102,7 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Request:
         edits.require_key(row)
         if settings.get("memory_path", row.memory_path) != row.memory_path:
             settings["memory_path"] = runs.path_in_tenant(row.tenant.slug, settings["memory_path"])
+            runs.require_new(settings["memory_path"], actor.kind)
         if settings.get("vault_path", row.vault_path) != row.vault_path:
             settings["vault_path"] = _vault(row, settings["vault_path"], actor)
         proposed = {name: value for name, value in sorted(settings.items()) if getattr(row, name) != value}

@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from django.conf import settings
 from django.utils import timezone
 
+from audit.models import ActorKind
 from audit.trail import Actor
 from memory.access import authority
 from memory.access.authentication import require_valid_key
@@ -121,6 +122,13 @@ def path_in_tenant(tenant: str, text: str) -> str:
     if text.startswith("~"):
         raise Invalid("memory_path", "must not begin with ~")
     return _checked(text, folders[0], folders)
+
+
+def require_new(path: str, chosen_by: str) -> None:
+    """Refuse a file that exists, because another agent may have left it. Only operators can choose such a file. Raises
+    Invalid."""
+    if path and chosen_by != ActorKind.OPERATOR and os.path.lexists(path):
+        raise Invalid("memory_path", "is a file that exists already; only an operator can choose it")
 
 
 def _checked(text: str, base: Path, folders: list[Path]) -> str:

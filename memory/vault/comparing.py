@@ -215,6 +215,8 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
         require_valid_key()  # while this waits for the lock, somebody may revoke the key or turn memory off
         row = Agent.objects.select_related("tenant").get(pk=agent.pk)
         switches.require_on(row)
+        if row.vault_path != agent.vault_path:
+            raise FileFault("The agent's vault was changed. Nothing was written.")
         for path in list(disk.files()):
             if path.name.startswith(NEW):  # left by a killed writer
                 disk.remove(path)

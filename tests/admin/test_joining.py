@@ -159,6 +159,13 @@ def test_an_invitation_inserted_or_altered_by_sql_is_invalid(
     assert browser().get(link("a" * 12 + "_secret")).status_code == 409
 
 
+def test_an_invitation_is_invalid_while_sql_gives_its_address_to_another_person(token: str, house: House) -> None:
+    eve = enrolled("eve@globex.test")
+    Person.objects.filter(pk=eve.pk).update(email=ADDRESS)
+    with pytest.raises(InvalidLink):
+        invitations.look(token)
+
+
 @pytest.mark.parametrize("change", ["demoted", "removed", "deactivated"])
 def test_an_invitation_is_invalid_once_its_maker_may_not_invite(
     change: str, token: str, owner: Person, browser: NewClient

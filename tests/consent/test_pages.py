@@ -21,7 +21,7 @@ from memory.consent import approval, granted_reads, requests
 from memory.consent import redaction as redactions
 from memory.models import Agent
 from tests import steps
-from tests.conftest import drop_guards
+from tests.conftest import OPERATOR, drop_guards
 from tests.consent.visiting import (
     ADMIN,
     PAT,
@@ -75,7 +75,9 @@ def test_the_page_of_a_memory_file_tells_about_encryption(
     settings.VAULT_ROOTS, file = [str(tmp_path)], tmp_path / "acme" / "ada.md"
     file.parent.mkdir()
     file.write_text("# Runs\n")
-    number, address = proposal(agent, memory_path="ada.md")
+    with pytest.raises(errors.Invalid, match="exists already"):
+        proposal(agent, memory_path="ada.md")
+    number, address = proposal(agent, OPERATOR, memory_path="ada.md")
     text = page(visitor, address)
     assert [w for w in (str(file), "the file exists", "in clear text", "no longer encrypted") if w not in text] == []
     approval.approve(fresh(agent), number, ME)

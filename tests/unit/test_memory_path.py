@@ -13,6 +13,7 @@ from memory.models import Agent
 from memory.run_log import runs
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
+from tests.conftest import OPERATOR
 from tests.steps import ME, entries, fresh, last_entry, problems, refused, remember
 from tests.unit.test_steward_mail import sent_mail
 
@@ -115,6 +116,17 @@ def test_a_folder_that_the_operator_removed_from_the_settings_is_refused(agent: 
     settings.VAULT_ROOTS = ["/elsewhere"]
     with refused(agent, errors.Invalid):
         approval.approve(fresh(agent), number, ME)
+
+
+def test_a_person_cannot_choose_a_file_that_another_agent_left(agent: Agent, root: Path) -> None:
+    number, left = propose(agent, "ada.md"), root / "acme" / "ada.md"
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.write_text("# Runs of another agent\n")
+    with refused(agent, errors.Invalid):
+        approval.approve(fresh(agent), number, ME)
+    with refused(agent, errors.Invalid):
+        propose(agent, "ada.md")
+    requests.propose(fresh(agent), OPERATOR, memory_path="ada.md")
 
 
 def test_a_proposal_names_only_the_settings_that_change(root: Path, db: None) -> None:

@@ -251,6 +251,14 @@ def test_a_silo_in_use_gets_no_first_key_although_sql_hides_its_memories(house: 
         lifecycle.first_key(fresh(house.ada), ME)
 
 
+def test_a_silo_whose_key_was_used_gets_no_first_key(house: House) -> None:
+    """Its memory file, or reports about it, may already have content."""
+    lifecycle.first_key(fresh(house.ada), OPERATOR)
+    assert Caller(house.ada_key).get("agent").status == 200
+    with pytest.raises(AgentConsentRequired):
+        lifecycle.first_key(fresh(house.ada), ME)
+
+
 def test_two_exchanged_names_of_tenants_give_no_key(house: House) -> None:
     for new, row in (("x", house.ada.tenant), ("acme", house.bob.tenant), ("globex", house.ada.tenant)):
         Tenant.objects.filter(pk=row.pk).update(slug=new)

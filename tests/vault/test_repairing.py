@@ -16,6 +16,7 @@ from memory.vault import comparing, writer
 from memory.vault.disk import LOCK, Disk
 from memory.vault.files import Files, open_file
 from memory.writing import operations
+from tests.claiming import claim
 from tests.steps import ME, PERSON, fresh, last_entry, remember, set_rule, signed_update
 from tests.vault.tree import all_text, differences, edit, memory_files, only_file, refuse, tree
 from tests.vault.tree import ferry as store
@@ -32,6 +33,17 @@ def revise(agent: Agent, number: int, time: str) -> None:
 
 def repair(agent: Agent) -> comparing.Repaired:
     return comparing.repair(fresh(agent))
+
+
+def test_a_vault_that_a_claim_cleared_meanwhile_gets_no_file(ada: Agent, ferry: int, vault: Path) -> None:
+    def claimed_while_this_waits_for_the_lock() -> None:
+        claim(ada)
+        remember(ada, "salary of 9000")
+
+    meanwhile = mock.patch.object(comparing, "require_valid_key", claimed_while_this_waits_for_the_lock)
+    with meanwhile, pytest.raises(FileFault, match="vault was changed"):
+        comparing.repair(fresh(ada))
+    assert "salary" not in str([file.read_text() for file in vault.rglob("*.md")])
 
 
 def test_a_changed_file_is_kept_by_an_edit_and_by_a_repair(ada: Agent, ferry: int, vault: Path) -> None:
