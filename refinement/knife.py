@@ -221,8 +221,7 @@ def _driven(agent: Agent, number: int) -> RefinementSession:
 
 def _of_batch(row: RefinementSession, planned: list[int]) -> list[int]:
     """The memories of a batch. If it was shown before, they include what the session has found and made since."""
-    seen = {int(number) for number in (*row.shown, *row.pending)}
-    return sorted(seen.union(planned)) if seen.intersection(planned) else planned
+    return sorted({*planned, *map(int, row.shown), *map(int, row.pending)})
 
 
 # --- in the transaction: the agent's row is locked, and the session's row is current
@@ -254,7 +253,9 @@ def _carry_out(
     row = call.session
     row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
     # `shown` is by far the largest of these fields, and most calls do not change it.
-    row.save(update_fields=(*_COUNTED, "shown") if is_shown else _COUNTED)
+    if call.is_batch_done:  # the next batch shows its own memories
+        row.shown, row.pending = {}, {}
+    row.save(update_fields=(*_COUNTED, "shown") if is_shown or call.is_batch_done else _COUNTED)
     if call.ends is None and row.floor_refusals >= limits.MAX_FLOOR_REFUSALS:
         call.ends = Outcome.INCOMPLETE, "floor", ""
     elif call.ends is None and row.failed_calls > row.max_failed_calls:

@@ -47,13 +47,13 @@ class Held:
 
     def send(self, tool: str, arguments: Any) -> dict[str, Any]:
         row = self.row
-        RefinementSession.objects.filter(pk=row.pk).update(shown=row.shown | row.pending, pending={})
+        sessions.row_of(row).update(shown=row.shown | row.pending, pending={})
         result: dict[str, Any] = json.loads(self.knife.call(tool, arguments).text)
         return result
 
     @property
     def row(self) -> RefinementSession:
-        return RefinementSession.objects.get(pk=self.session.pk)
+        return sessions.row_of(self.session).get()
 
 
 def opened(agent: Agent, *, mode: str = Mode.FULL, shown: bool = True, **settings: Any) -> Held:

@@ -116,7 +116,8 @@ class Sessions(AgentView):
     def get(self, request: Request) -> Response:
         """List the sessions, newest first."""
         query = self.query(Page)
-        return listed(newest_first(RefinementSession, self.agent, query), query["limit"], "number", _as_json)
+        rows = newest_first(RefinementSession, self.agent, query).select_related("agent")
+        return listed(rows, query["limit"], "number", _as_json)
 
     @extend_schema(operation_id="sessions_open", request=SessionIn, responses={201: SessionOut, 202: AgentOut})
     def post(self, request: Request) -> Response:

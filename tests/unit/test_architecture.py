@@ -129,7 +129,7 @@ def test_every_api_view_that_reads_content_needs_an_agent_key() -> None:
         "memory.silo.silo.Read",
     )
     other_uses = {"memory/consent/granted_reads.py", "memory/mail/letters.py"}  # under a grant; the earlier steward
-    other_uses |= {"memory/agents/repair.py", "refinement/effects.py"}  # for the agent's own model
+    other_uses |= {"memory/agents/repair.py"}  # for the agent's own model
     other_uses |= {"memory/recording/retrieval.py", "memory/search/reading.py"}
     assert (reading | callers("exporting.memories")) - EXPORTS - RETRIEVES == READS | other_uses | FORMATS
     for module in READS | {"memory/api/recording.py"}:

@@ -85,7 +85,7 @@ def test_a_memory_that_would_cross_the_floor_stays(archivist: Agent) -> None:
 def test_it_works_in_batches(archivist: Agent, settings: Any) -> None:
     settings.BATCH_TOKENS = 200
     session = refine(archivist)
-    assert (session.batches, session.outcome, session.tokens_after) == (5, "completed", 800)
+    assert (session.batches, session.outcome, session.tokens_after) == (7, "completed", 800)
     assert beneath(archivist) == [1, 2, 3, 4]
 
 
