@@ -251,6 +251,18 @@ def test_a_silo_in_use_gets_no_first_key_although_sql_hides_its_memories(house: 
         lifecycle.first_key(fresh(house.ada), ME)
 
 
+def test_after_a_claim_gc_calls_no_model_that_the_agents_side_did_not_name(
+    house: House, tmp_path: Path, settings: Any
+) -> None:
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    lifecycle.change(fresh(house.ada), ME, memory_path=str(tmp_path / "ada.md"))
+    claims.exchange(agent_key(house.ada_key), ME, keep=["memory_path"])
+    runs.log_run(fresh(house.ada), "Brew", "tea", ME)
+    output = mock.Mock()
+    with pytest.raises(gc.GcFailed, match="another model"):
+        gc.collect(fresh(house.ada), "ada", gc.Options(OPERATOR, model="ollama/llama3"), output)
+
+
 def test_a_silo_whose_key_was_used_gets_no_first_key(house: House) -> None:
     """Its memory file, or reports about it, may already have content."""
     lifecycle.first_key(fresh(house.ada), OPERATOR)
