@@ -128,7 +128,7 @@ def require_new(path: str, chosen_by: str) -> None:
     """Refuse a file that exists, because another agent may have left it. Only operators can choose such a file. Raises
     Invalid."""
     if path and chosen_by != ActorKind.OPERATOR and os.path.lexists(path):
-        raise Invalid("memory_path", "is a file that exists already; only an operator can choose it")
+        raise Invalid("memory_path", "is a file that exists already: choose another path, or ask an operator")
 
 
 def _checked(text: str, base: Path, folders: list[Path]) -> str:

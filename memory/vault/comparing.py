@@ -216,7 +216,7 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
         row = Agent.objects.select_related("tenant").get(pk=agent.pk)
         switches.require_on(row)
         if row.vault_path != agent.vault_path:
-            raise FileFault("The agent's vault was changed. Nothing was written.")
+            raise FileFault("The agent's vault was changed meanwhile. Nothing was written. Run the command again.")
         for path in list(disk.files()):
             if path.name.startswith(NEW):  # left by a killed writer
                 disk.remove(path)

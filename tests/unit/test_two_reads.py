@@ -235,42 +235,6 @@ def test_a_key_that_ends_during_a_request_stays_ended_although_sql_puts_it_back(
             require_valid_key() if shown == "read" else lifecycle.issue_key(house.ada, ME)
 
 
-def test_a_silo_that_was_claimed_gets_no_first_key_although_sql_hides_its_trail(house: House) -> None:
-    claims.exchange(agent_key(house.ada_key), ME)
-    drop_guards()
-    AuditEntry.objects.filter(agent_id=house.ada.pk).update(actor_kind="operator")
-    with pytest.raises(AgentConsentRequired):
-        lifecycle.first_key(fresh(house.ada), ME)
-
-
-def test_a_silo_in_use_gets_no_first_key_although_sql_hides_its_memories(house: House) -> None:
-    remember(house.ada, "tea")
-    drop_guards()
-    Change.objects.filter(agent_id=house.ada.pk).update(agent_id=house.bob.pk, seq=99)
-    with pytest.raises(AgentConsentRequired):
-        lifecycle.first_key(fresh(house.ada), ME)
-
-
-def test_after_a_claim_gc_calls_no_model_that_the_agents_side_did_not_name(
-    house: House, tmp_path: Path, settings: Any
-) -> None:
-    settings.VAULT_ROOTS = [str(tmp_path)]
-    lifecycle.change(fresh(house.ada), ME, memory_path=str(tmp_path / "ada.md"))
-    claims.exchange(agent_key(house.ada_key), ME, keep=["memory_path"])
-    runs.log_run(fresh(house.ada), "Brew", "tea", ME)
-    output = mock.Mock()
-    with pytest.raises(gc.GcFailed, match="another model"):
-        gc.collect(fresh(house.ada), "ada", gc.Options(OPERATOR, model="ollama/llama3"), output)
-
-
-def test_a_silo_whose_key_was_used_gets_no_first_key(house: House) -> None:
-    """Its memory file, or reports about it, may already have content."""
-    lifecycle.first_key(fresh(house.ada), OPERATOR)
-    assert Caller(house.ada_key).get("agent").status == 200
-    with pytest.raises(AgentConsentRequired):
-        lifecycle.first_key(fresh(house.ada), ME)
-
-
 def test_two_exchanged_names_of_tenants_give_no_key(house: House) -> None:
     for new, row in (("x", house.ada.tenant), ("acme", house.bob.tenant), ("globex", house.ada.tenant)):
         Tenant.objects.filter(pk=row.pk).update(slug=new)

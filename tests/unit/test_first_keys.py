@@ -1,0 +1,56 @@
+"""A silo in use gets no first key. After a claim, no model is called that the agent's side did not name."""
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from audit.models import AuditEntry, Change
+from memory.access.authentication import agent_key
+from memory.agents import lifecycle
+from memory.consent import claims
+from memory.errors import AgentConsentRequired
+from memory.run_log import runs
+from refinement import gc
+from tests.api.calling import Caller
+from tests.conftest import OPERATOR, House, drop_guards
+from tests.steps import ME, fresh, remember
+
+pytestmark = pytest.mark.database
+
+
+def test_a_silo_that_was_claimed_gets_no_first_key_although_sql_hides_its_trail(house: House) -> None:
+    claims.exchange(agent_key(house.ada_key), ME)
+    drop_guards()
+    AuditEntry.objects.filter(agent_id=house.ada.pk).update(actor_kind="operator")
+    with pytest.raises(AgentConsentRequired):
+        lifecycle.first_key(fresh(house.ada), ME)
+
+
+def test_a_silo_in_use_gets_no_first_key_although_sql_hides_its_memories(house: House) -> None:
+    remember(house.ada, "tea")
+    drop_guards()
+    Change.objects.filter(agent_id=house.ada.pk).update(agent_id=house.bob.pk, seq=99)
+    with pytest.raises(AgentConsentRequired):
+        lifecycle.first_key(fresh(house.ada), ME)
+
+
+def test_after_a_claim_gc_calls_no_model_that_the_agents_side_did_not_name(
+    house: House, tmp_path: Path, settings: Any
+) -> None:
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    lifecycle.change(fresh(house.ada), ME, memory_path=str(tmp_path / "ada.md"))
+    claims.exchange(agent_key(house.ada_key), ME, keep=["memory_path"])
+    runs.log_run(fresh(house.ada), "Brew", "tea", ME)
+    output = mock.Mock()
+    with pytest.raises(gc.GcFailed, match="another model"):
+        gc.collect(fresh(house.ada), "ada", gc.Options(OPERATOR, model="ollama/llama3"), output)
+
+
+def test_a_silo_whose_key_was_used_gets_no_first_key(house: House) -> None:
+    """Its memory file, or reports about it, may already have content."""
+    lifecycle.first_key(fresh(house.ada), OPERATOR)
+    assert Caller(house.ada_key).get("agent").status == 200
+    with pytest.raises(AgentConsentRequired):
+        lifecycle.first_key(fresh(house.ada), ME)
