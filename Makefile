@@ -9,10 +9,10 @@ MANAGE := $(BIN)/python manage.py
 ADDRESS ?= 127.0.0.1:8000
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help demo serve test browser lint bench format lock clean
+.PHONY: help demo serve test browser lint bench test-model format lock clean
 
 help: ## show this
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 16
 
 demo: $(VENV)/.runtime ## an agent refines 211 memories in a few seconds, without network
 	@env -i PATH="$$PATH" HOME="$$HOME" TERM="$$TERM" LANG=C.UTF-8 $(MANAGE) demo
@@ -38,6 +38,9 @@ lint: $(VENV)/.dev ## style, types, import contracts, Django's checks, migration
 
 bench: $(VENV)/.dev ## speed and size, as ratios, with targets beside the figures
 	@$(BIN)/python -m tests.bench
+
+test-model: $(VENV)/.dev ## a session with a small real model; the first time, this builds llama.cpp (ten minutes)
+	@$(BIN)/python -m tests.bench model
 
 format: $(VENV)/.dev ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .

@@ -100,6 +100,7 @@ class Request:
     proposed: dict[str, Any] = field(default_factory=dict)
     asked_by: str = ""
     memories: tuple[int, ...] = ()  # empty for an erasure
+    excluded: tuple[int, ...] = ()  # related memories that a redaction keeps
     left: tuple[int, ...] = ()  # those of the memories that are not redacted yet
     state: State = State.OPEN
     decided_at: datetime | None = None
@@ -188,8 +189,8 @@ def _request(entry: AuditEntry) -> Request:
     if entry.operation == PROPOSAL:
         values |= {"proposed": checked_proposal(detail["proposed"])}
     elif entry.operation in REMOVALS:
-        memories = tuple(typed(int, each) for each in detail.get("memories", ()))
-        values |= {"memories": memories, "reason": detail["reason"], "asked_by": typed(str, detail["asked_by"])}
+        values |= {name: tuple(typed(int, each) for each in detail.get(name, ())) for name in ("memories", "excluded")}
+        values |= {"reason": detail["reason"], "asked_by": typed(str, detail["asked_by"])}
     else:
         values |= {"asker": typed(str, detail["person"]), "reason": detail["purpose"], "state": State.REQUESTED}
         values |= {name: typed(int, detail[name]) for name in ("person_id", "seconds")}

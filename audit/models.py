@@ -52,6 +52,7 @@ class Operation(models.TextChoices):
     PROTECTED = "protected"
     UNPROTECTED = "unprotected"
     CONSOLIDATED = "consolidated"
+    DEMOTED = "demoted"
     PROMOTED = "promoted"
     TRIMMED = "trimmed"
     DEDUPLICATED = "deduplicated"

@@ -40,7 +40,7 @@ def keys_are_private(**_: Any) -> list[CheckMessage]:
 
 _ABOVE_ZERO = (
     *("MODEL_CALL_SECONDS", "BATCH_TOKENS", "QUEUE_WORKERS", "SWEEP_AGENTS", "WEB_WORKERS", "WEB_THREADS"),
-    *("ASKS_PER_PERSON", "ASKS_PER_AGENT", "API_RATE"),
+    *("MAX_OUTPUT_TOKENS", "ASKS_PER_PERSON", "ASKS_PER_AGENT", "API_RATE"),
 )
 
 

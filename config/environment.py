@@ -18,6 +18,7 @@ from config.keyfiles import how_to_open, read_key_file
 _TRUE = {"true", "yes", "on", "ok", "y", "1"}
 _FALSE = {"false", "no", "off", "n", "0"}
 _WHOLE = re.compile(r"[0-9]{1,9}")  # enough digits for every setting, and without overflows
+_PRICES = re.compile(r"/".join([r"([0-9]{1,6}(?:\.[0-9]{1,6})?)"] * 3))
 _DATABASES = ("sqlite", "postgres", "postgresql", "psql", "pgsql")
 _DATABASE_ADVICE = "must be postgres://USER:PASSWORD@HOST:PORT/NAME (special characters %-encoded) or sqlite:///PATH"
 _MAIL_ADVICE = (
@@ -65,6 +66,18 @@ def numbers(name: str, default: dict[str, int], example: str = "") -> dict[str, 
             raise ImproperlyConfigured(f"{name} must be numbers by name, such as {advice}")
         found[what] = int(value)
     return default | found
+
+
+def prices(name: str) -> dict[str, tuple[float, float, float]]:
+    """A variable with prices of models: those of a million tokens of prompts, of cached prompts, and of replies."""
+    found = {}
+    for part in listed(name, []):
+        model, _, numbers = (each.strip() for each in part.rpartition("="))
+        match = _PRICES.fullmatch(numbers)
+        if not model or not match:
+            raise ImproperlyConfigured(f"{name} must be PROMPT/CACHED/REPLY by model, such as openai/gpt-4.1=2/0.5/8")
+        found[model] = float(match[1]), float(match[2]), float(match[3])
+    return found
 
 
 def url(name: str, default: str) -> str:

@@ -193,10 +193,13 @@ OLLAMA_BASE_URL = env.url("OLLAMA_BASE_URL", "http://127.0.0.1:11434")
 LEASE_SECONDS = env.whole("LEASE_SECONDS", 600)
 MODEL_CALL_SECONDS = env.whole("MODEL_CALL_SECONDS", 300)
 BATCH_TOKENS = env.whole("BATCH_TOKENS", 24_000)
+MAX_OUTPUT_TOKENS = env.whole("MAX_OUTPUT_TOKENS", 8_192)  # of one reply in a session
 # Model tokens of a tenant in a calendar month (UTC), if the tenant has no own limit. None: no limit.
 MONTH_TOKENS: int | None = env.whole("MONTH_TOKENS", 5_000_000) or None
 # The models that agents can use, with the weight of their tokens. Empty: all, with weight 1.
 MODELS = env.numbers("MODELS", {}, "openai/gpt-4.1=1,anthropic/*=3")
+# The prices of a million tokens of prompts, cached prompts and replies, by model.
+MODEL_PRICES = env.prices("MODEL_PRICES")
 # Sessions that run at the same time, of a provider. 0: no limit. TENANT_SESSIONS below is the limit of a tenant.
 PROVIDER_SESSIONS = env.numbers("PROVIDER_SESSIONS", {"openai": 0, "anthropic": 0, "ollama": 2, "builtin": 0})
 
@@ -268,6 +271,7 @@ DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "palimpsest@localhost")
 
 # The cache of opened search indexes, in megabytes per process. The least recently used are dropped first.
 SEARCH_CACHE_MB = env.whole("SEARCH_CACHE_MB", 512)
+SEARCH_LAYER_MAX = env.whole("SEARCH_LAYER_MAX", 100_000)  # memories of one index, unless core and journal have more
 
 # The API
 API_BODY_BYTES = env.whole("API_BODY_BYTES", 8_000_000)  # of a JSON body
@@ -303,7 +307,7 @@ SPECTACULAR_SETTINGS = {
         "AccessStateEnum": "audit.models.ACCESS_STATES",
         "ProposalStateEnum": "audit.models.PROPOSAL_STATES",
         "RemovalStateEnum": "audit.models.REMOVAL_STATES",
-        "MemoryStateEnum": ["active", "discarded"],
+        "LayerEnum": "memory.models.Layer.values",
         "ActorKindEnum": "audit.models.ActorKind.values",
         "AskerKindEnum": ["person", "operator"],
         "MemoryKindEnum": "memory.models.Kind.values",

@@ -54,6 +54,11 @@ class CoreMemoryRequired(NumbersError):
     what = "These memories are not core memories"
 
 
+class Beneath(NumbersError):
+    code = "beneath"
+    what = "These memories are beneath. Promote them first"
+
+
 class MixedScope(NumbersError):
     """Memories of different scopes or projects cannot be consolidated."""
 

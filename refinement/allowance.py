@@ -2,7 +2,8 @@
 
 Only `gc` and sessions that the service drives count, because a runtime pays for its own model. When a session opens, it
 reserves its limit. So sessions that run at the same time cannot together exceed the allowance. When the session ends,
-its tokens count, and the rest of its reservation is given back. The weight of its model multiplies both.
+its tokens count, and the rest of its reservation is given back. A cached prompt token counts one tenth. The weight of
+its model multiplies both.
 """
 
 from datetime import UTC, date, datetime, timedelta
@@ -76,7 +77,7 @@ def reserve(session: RefinementSession, tenant: Tenant) -> None:
 def count(session: RefinementSession) -> None:
     """Count the tokens of a session, and give back what it reserved. Call this in the transaction that closes the
     session."""
-    tokens = session.prompt_tokens + session.completion_tokens
+    tokens = session.used.charged
     if session.driver == Driver.SERVER and (tokens or session.reserved_tokens) and session.closed_at is not None:
         add(session.agent.tenant_id, session.model, tokens, session.closed_at, session.reserved_tokens)
 

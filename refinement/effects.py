@@ -8,24 +8,29 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import accumulate
 from typing import Any
+
+from django.db.models import Sum
+from django.utils import timezone
 
 from audit.models import ActorKind, AuditEntry
 from audit.trail import Actor
 from config.errors import DomainError
 from memory import errors
-from memory.models import Agent, Kind, Memory
+from memory.models import Agent, Kind, Layer, Memory
 from memory.policy import switches, tokens
 from memory.policy.validation import parse_moment
+from memory.search import lineages
 from memory.search.cache import reader
 from memory.search.selection import Filters
 from memory.silo.silo import Silo
 from memory.writing import counters, edits, operations
-from refinement import ledger, limits, similarity, tools
+from refinement import ledger, limits, losses, similarity, tools
 from refinement import session as sessions
+from refinement.dates import Text, still_relative
 from refinement.errors import BadCall, FloorReached
-from refinement.losses import missing
 from refinement.models import Mode, Outcome, RefinementSession
 
 SHOWN_IN_ERRORS = 10  # memories that one error shows with their current content
@@ -45,10 +50,10 @@ class CallContext:
     agent: Agent
     session: RefinementSession
     answer: dict[str, Any] = field(default_factory=dict)
+    code: str = "ok"
     memories: int = 0
     ends: tuple[str, str, str] | None = None  # outcome, reason, the agent's words
     is_batch_done: bool = False
-    shown_changed: bool = False  # the agent has seen another memory or version
 
     @property
     def actor(self) -> Actor:
@@ -99,10 +104,15 @@ def _search(call: CallContext, wanted: tools.SearchMemories) -> None:
     call.session.searches += 1
     since = parse_moment("since", wanted.since) if wanted.since else None
     until = parse_moment("until", wanted.until) if wanted.until else None
-    filters = Filters(kind=wanted.kind, since=since, until=until, without=ledger.left_out(call.agent))
+    layers = (wanted.kind,) if wanted.kind else ()
+    filters = Filters(layers=layers, since=since, until=until, without=ledger.left_out(call.agent))
     with reader(call.agent) as index:
-        hits = index.search(wanted.query, filters, limit=wanted.limit)
+        found = lineages.find(index, wanted.query, filters, limit=wanted.limit)
+        hits = lineages.with_successors(index, found, filters, wanted.limit)
+        searched_since = index.searched_since
     call.answer = {"found": _show(call, [hit.number for hit in hits])}
+    if searched_since:  # earlier memories beneath were not searched
+        call.answer["searched_since"] = searched_since.date().isoformat()
 
 
 def _consolidate(call: CallContext, wanted: tools.ConsolidateMemories) -> None:
@@ -118,10 +128,10 @@ def _consolidate(call: CallContext, wanted: tools.ConsolidateMemories) -> None:
         wanted.new_content,
         call.actor,
         category=wanted.category,
-        dropping=wanted.dropping,
         session=call.session.number,
     )
     new = edited.memories[0]
+    call.session.pending[str(new.number)] = new.version
     call.session.merged += len(sources)
     call.answer = {
         "id": new.number,
@@ -136,9 +146,7 @@ def _update(call: CallContext, wanted: tools.UpdateMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     before = memory.tokens
     report = _check_rewrite(call, [memory], wanted.content)
-    edited = operations.revise(
-        call.agent, memory, call.actor, content=wanted.content, dropping=wanted.dropping, session=call.session.number
-    )
+    edited = operations.revise(call.agent, memory, call.actor, content=wanted.content, session=call.session.number)
     if edited.seq is None:
         call.change_nothing(id=wanted.id, unchanged=True)
         return
@@ -148,12 +156,40 @@ def _update(call: CallContext, wanted: tools.UpdateMemory) -> None:
 
 def _delete(call: CallContext, wanted: tools.DeleteMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
-    _require_shown(call, [memory], errors.Constitutional, errors.CoreMemoryRequired)
+    is_beneath = memory.layer == Layer.BENEATH
+    _require_shown(call, [memory], errors.Constitutional, *(() if is_beneath else (errors.CoreMemoryRequired,)))
     if call.session.mode == Mode.DEDUPE_ONLY:
         _require_duplicate(call, memory)
-    call.count_changes(1, memory.tokens)
+    call.count_changes(1, 0 if is_beneath else memory.tokens)
+    if call.session.mode != Mode.DEDUPE_ONLY:
+        _count_deleted(call, memory.tokens)
     operations.discard(call.agent, [memory], call.actor, session=call.session.number)
     call.session.deleted += 1
+    call.answer = {"id": wanted.id, "saved": memory.tokens}
+
+
+def _count_deleted(call: CallContext, deleted: int) -> None:
+    """Limit what the agent deletes, because search no longer finds it. Raises BadCall."""
+    row, since = call.session, timezone.now() - timedelta(days=30)
+    sessions = RefinementSession.objects.filter(agent=call.agent, closed_at__gte=since)
+    earlier = sessions.aggregate(tokens=Sum("deleted_tokens", default=0))["tokens"]
+    whole = row.tokens_before - row.repeated_tokens
+    left = min(whole * limits.DELETED_IN_SESSION // 100, whole * limits.DELETED_IN_30_DAYS // 100 - earlier)
+    if row.deleted_tokens + deleted > left:
+        raise BadCall(
+            f"The memory has {deleted:,} tokens. At most {max(0, left - row.deleted_tokens):,} can be deleted now. "
+            "Use demote_memory instead: the memory leaves the budget, and search still finds it.",
+            "deleted_too_much",
+        )
+    row.deleted_tokens += deleted
+
+
+def _demote(call: CallContext, wanted: tools.DemoteMemory) -> None:
+    [memory] = edits.fetch(call.agent, [wanted.id])
+    _require_shown(call, [memory], errors.Constitutional, errors.CoreMemoryRequired)
+    call.count_changes(1, memory.tokens)
+    operations.demote(call.agent, [memory], call.actor, reason=wanted.reason, session=call.session.number)
+    call.session.demoted += 1
     call.answer = {"id": wanted.id, "saved": memory.tokens}
 
 
@@ -204,6 +240,7 @@ EFFECTS: dict[str, Callable[[CallContext, Any], None]] = {
     "consolidate_memories": _consolidate,
     "update_memory": _update,
     "delete_memory": _delete,
+    "demote_memory": _demote,
     "protect_memory": _protect,
     "promote_memory": _promote,
     "decline_refinement": _decline,
@@ -215,7 +252,8 @@ def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[err
     """Refuse memories that the agent may not edit. `reasons` are the errors of additional checks.
 
     The agent must have seen the current version of each memory. Otherwise the edit could overwrite a change that the
-    agent does not know. The write path makes some of these checks again, because it has other callers.
+    agent does not know. What a call finds or creates is seen only in the next reply. The write path makes some of these
+    checks again, because it has other callers.
     """
     operations.refuse(memories, errors.Discarded, errors.Notice, errors.Private)
     switches.require_open(call.agent, (memory.category for memory in memories))
@@ -225,14 +263,15 @@ def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[err
         own = AuditEntry.objects.filter(agent_id=call.agent.pk, session=row.number, actor_kind=ActorKind.AGENT)
         made = own.filter(seq__among=[version for version in stale.values() if version > row.shown_at])
         known = set(made.values_list("seq", flat=True))
-        if unknown := [number for number, version in stale.items() if version not in known]:
+        unknown = [n for n, version in stale.items() if version not in known or str(n) not in row.shown]
+        if unknown:
             raise errors.Stale(unknown)
     operations.refuse(memories, *reasons)
 
 
 def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> dict[str, Any]:
-    """Check a merge or a rewrite, and count it. Returns the field `left_out` of the call's result: the details that the
-    new content leaves out. Without such details, the field is missing.
+    """Check a merge or a rewrite, and count it. Returns the fields of the call's result that report what the new
+    content leaves out, and which relative dates it has.
 
     The fast checks come first, because the agent's row is locked.
     """
@@ -250,35 +289,48 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
     if equal > sum(bytes(source.digest) == digest for source in sources):
         after = 0
     call.count_changes(len(sources), max(0, before - after))
-    report = _left_out(call, sources, content)
-    return {"left_out": report} if report else {}
+    texts = _texts(call, sources)
+    if len(texts) > 1 and (ignored := losses.ignored(texts, content, call.agent.language)):
+        raise BadCall(
+            f"Nothing of memory {', '.join(map(str, ignored))} is in the new text. Include it, leave it out of "
+            "`ids_to_merge`, or demote it.",
+            "source_ignored",
+        )
+    left_out = _left_out(call, texts, content)
+    call.session.left_out += len(left_out)
+    report = {"left_out": left_out[:LEFT_OUT_SHOWN], "relative_dates": still_relative(texts, content)}
+    return {name: found for name, found in report.items() if found}
 
 
-def _left_out(call: CallContext, sources: list[Memory], content: str) -> list[dict[str, Any]]:
-    """The details that the edit would lose, each with the number of its source memory. A detail is lost if no core
-    memory contains it after the edit."""
+def _texts(call: CallContext, sources: list[Memory]) -> dict[int, Text]:
     silo = Silo.for_agent(call.agent)
-    texts = {memory.number: silo.open(memory).content for memory in sources}
-    if sum(map(len, texts.values())) > MAX_SOURCE_CHARACTERS:
+    texts = {memory.number: Text.of(memory, silo.open(memory).content) for memory in sources}
+    if sum(len(text.content) for text in texts.values()) > MAX_SOURCE_CHARACTERS:
         raise BadCall(
             f"The sources have more than {MAX_SOURCE_CHARACTERS:,} characters in total. Merge fewer memories at once.",
             "too_much",
         )
-    lost = missing(texts, content, call.agent.language)
+    return texts
+
+
+def _left_out(call: CallContext, texts: dict[int, Text], content: str) -> list[dict[str, Any]]:
+    """The details that the edit would lose, each with the number of its source memory. A detail is lost if no core
+    memory contains it after the edit."""
+    lost = losses.missing(texts, content, call.agent.language)[:LEFT_OUT_SEARCHED]
     if not lost:
         return []
-    report = []
-    core = Filters(kind=Kind.CORE, without=ledger.left_out(call.agent))
+    core = Filters(layers=[Layer.CORE], without=ledger.left_out(call.agent))
     until = time.monotonic() + SEARCH_SECONDS
+    report = []
     with reader(call.agent) as index:
-        for number, one in lost[:LEFT_OUT_SEARCHED]:
+        for number, one in lost:
             if time.monotonic() > until:
                 break
             phrase = one.text.replace('"', " ")
-            hits = index.search(f'"{phrase}"', core, limit=len(sources) + 1)
+            hits = index.search(f'"{phrase}"', core, limit=len(texts) + 1) if one.kind != losses.RELATIVE else []
             if all(hit.number in texts for hit in hits):
                 report.append({"id": number, "kind": one.kind, "text": one.text})
-    return report[:LEFT_OUT_SHOWN]
+    return report
 
 
 def _require_duplicate(call: CallContext, memory: Memory) -> None:
@@ -287,7 +339,7 @@ def _require_duplicate(call: CallContext, memory: Memory) -> None:
     silo = Silo.for_agent(call.agent)
     content = silo.open(memory).content
     with reader(call.agent) as index:
-        hits = index.search(" ".join(_WORD.findall(content)[:60]), Filters(kind=Kind.CORE), limit=DUPLICATES_TRIED)
+        hits = index.search(" ".join(_WORD.findall(content)[:60]), Filters(layers=[Layer.CORE]), limit=DUPLICATES_TRIED)
     place = memory.category, memory.scope, memory.project
     others = [
         silo.open(m).content
@@ -301,21 +353,21 @@ def _require_duplicate(call: CallContext, memory: Memory) -> None:
 
 
 def _show(call: CallContext, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Return memories in the form of ledger records. Discarded and hidden memories are left out. After this, the agent
-    may edit the returned memories."""
+    """Return memories in the form of ledger records. Discarded and hidden memories are left out. From its next reply
+    on, the agent may edit the returned memories."""
     silo, hidden = Silo.for_agent(call.agent), ledger.left_out(call.agent)
     lines = []
     for memory in edits.fetch(call.agent, numbers):
         if not (memory.category in hidden or memory.is_instruction or memory.discarded_at):
             lines.append(ledger.Entry(memory, silo.open(memory)).record())
             if call.session.shown.get(str(memory.number)) != memory.version:
-                call.session.shown[str(memory.number)] = memory.version
-                call.shown_changed = True
+                call.session.pending[str(memory.number)] = memory.version
     return lines
 
 
 def explain(call: CallContext, error: DomainError) -> dict[str, Any]:
     """Additional data for the result of a refused call. If a memory has changed, the data has its current content."""
     if isinstance(error, errors.Stale):
-        return {"present": _show(call, error.numbers[:SHOWN_IN_ERRORS])}
+        present = _show(call, error.numbers[:SHOWN_IN_ERRORS])
+        return {"present": present, "advice": "From your next reply on, you can edit them."}
     return dict(getattr(error, "more", {}))

@@ -152,12 +152,12 @@ def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
         request = _request(name, text, quotes=quotes)
         require_same_model(agent)  # just before the call, because making a long text takes time
         reply = opened.complete(request)
-        allowance.add(agent.tenant_id, model, reply.usage.total, timezone.now())
+        allowance.add(agent.tenant_id, model, reply.usage.charged, timezone.now())
         return reply.text
     except ModelNotConfigured as problem:
         raise GcFailed(str(problem), MODEL) from None
     except ModelError as failure:
-        allowance.add(agent.tenant_id, model, failure.usage.total, timezone.now())
+        allowance.add(agent.tenant_id, model, failure.usage.charged, timezone.now())
         known = ERROR_CLASSES[model.partition("/")[0]]
         kind = "timeout" if isinstance(failure, base.ModelTimedOut) else known.get(failure.status, "server")
         exit_code = FAILED if kind == "bad_request" else MODEL

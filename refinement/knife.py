@@ -6,16 +6,18 @@ changes only the session's counts. Its result says what to do instead.
 
 The service drives a session with `Knife` (`refinement.loop`). The agent's own runtime drives a session over the API,
 with `briefing`, `call` and `abort`. The first briefing divides the ledger into batches and stores the memory
-numbers of each batch. So a repeated briefing shows the same batch.
+numbers of each batch. So a repeated briefing shows the same batch, with the memories that the session has made since.
 """
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import astuple, dataclass
+from typing import Any, Protocol
 
+from django.db import transaction
 from django.utils import timezone
 
 from config.errors import DomainError
@@ -29,7 +31,7 @@ from refinement import ledger, limits, prompts, schedule, tools
 from refinement import session as sessions
 from refinement.effects import EFFECTS, CallContext, explain
 from refinement.errors import FloorReached, LimitReached, SessionEnded, UnknownSession
-from refinement.llm.base import Message, Tool
+from refinement.llm.base import Message, Tool, arguments_of
 from refinement.models import Driver, Outcome, RefinementSession, SessionStep
 
 
@@ -71,18 +73,20 @@ class Knife:
         """Count one reply of the model. Raises LimitReached, SessionEnded."""
         with self._locked() as (_, row):
             row.require_time()
+            is_shown = bool(row.pending)
             row.count_step()
-            row.save(update_fields=["steps", "lease_until"])
+            row.save(update_fields=["steps", "lease_until", *(("shown", "pending") if is_shown else ())])
 
-    def call(self, name: str, arguments: Mapping[str, Any] | None) -> Result:
-        """Make one call. If the call is refused, the result says why. Raises no domain error."""
+    def call(self, name: str, arguments: Mapping[str, Any] | None, *, is_last: bool = True) -> Result:
+        """Make one call. If the call is refused, the result says why. If it is the last call of the reply, the result
+        has the session's figures. Raises no domain error."""
         try:
             with self._locked() as (agent, row):
-                return _carry_out(agent, row, name, arguments)
+                return _carry_out(agent, row, name, arguments, with_figures=is_last)
         except cache.Behind as behind:
             with cache.reader(behind.args[0]):  # updates the index
                 pass
-            return self.call(name, arguments)
+            return self.call(name, arguments, is_last=is_last)
         except (SessionEnded, errors.MemoryDisabled) as ended:
             reason = schedule.MODEL_CHANGED if isinstance(ended, SessionEnded) else ended.code
             sessions.close(self._session, Outcome.INCOMPLETE, reason)  # if it is still open
@@ -133,9 +137,10 @@ def briefing(agent: Agent, number: int) -> Briefing:
     while True:
         row = _driven(agent, number)
         known = row.plan, row.batch
-        plan = row.plan or [[e.memory.number for e in batch] for batch in ledger.batches(ledger.read(agent))] or [[]]
+        batches = () if row.plan else ledger.batches(ledger.read(agent), agent.context_tokens)
+        plan = row.plan or [[each.memory.number for each in batch] for batch in batches] or [[]]
         batch = min(row.batch, len(plan) - 1)
-        entries = ledger.read(agent, plan[batch])
+        entries = ledger.read(agent, _of_batch(row, plan[batch]))
         with edits.locked(agent) as locked:
             row = _driven(locked, number)
             switches.require_on(locked)
@@ -148,25 +153,50 @@ def briefing(agent: Agent, number: int) -> Briefing:
     return Briefing(tuple(messages), tools.schemas(row.mode), batch + 1, len(plan))
 
 
-def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | None, *, reply: str = "") -> Result:
-    """Make one call, in one transaction. Consecutive calls with the same `reply` count as one step. More than
-    MAX_CALLS_PER_REPLY such calls end the session. Without `reply`, each call counts as a step.
+class Kept(Protocol):
+    """The stored result of a request that has an Idempotency-Key."""
 
+    def find(self, agent: Agent) -> list[Any] | None: ...
+
+    def store(self, agent: Agent, made: list[Any]) -> None: ...
+
+
+def call(
+    agent: Agent,
+    number: int,
+    tool: str,
+    arguments: Mapping[str, Any] | None,
+    *,
+    reply: str = "",
+    is_last: bool = True,
+    kept: Kept | None = None,
+) -> Result:
+    """Make one call, in one transaction. Consecutive calls with the same `reply` count as one step. More than
+    MAX_CALLS_PER_REPLY such calls end the session. Without `reply`, each call counts as a step. If
+    `is_last` is true, the result has the session's figures.
+
+    With `kept`, the result is stored, sealed. If a result is already stored, it is returned, and nothing is called.
     If the call is refused, the result says why. Raises UnknownSession, SessionEnded, MemoryDisabled. MemoryDisabled
     also ends the session.
     """
     try:
         with edits.locked(agent) as locked:
+            if locked.memory_enabled and kept and (made := kept.find(locked)):
+                return Result(*json.loads(Silo.for_agent(locked).open_text("call", number, bytes.fromhex(made[0]))))
             row = _driven(locked, number)
             if locked.memory_enabled:
+                silo = Silo.for_agent(locked)
                 # A runtime chooses the reply's name, and the name may quote the reply.
-                digest = Silo.for_agent(locked).digest(reply, "reply").hex() if reply else ""
-                return _carry_out(locked, row, tool, arguments, digest)
+                digest = silo.digest(reply, "reply").hex() if reply else ""
+                result = _carry_out(locked, row, tool, arguments, reply=digest, with_figures=is_last)
+                if kept:
+                    kept.store(locked, [silo.seal_text("call", number, json.dumps(astuple(result))).hex()])
+                return result
             sessions.end(locked, row, Outcome.INCOMPLETE, errors.MemoryDisabled.code)
     except cache.Behind as behind:
         with cache.reader(behind.args[0]):  # updates the index
             pass
-        return call(agent, number, tool, arguments, reply=reply)
+        return call(agent, number, tool, arguments, reply=reply, is_last=is_last, kept=kept)
     raise errors.MemoryDisabled  # outside the transaction, which has ended the session
 
 
@@ -189,54 +219,136 @@ def _driven(agent: Agent, number: int) -> RefinementSession:
     return row
 
 
+def _of_batch(row: RefinementSession, planned: list[int]) -> list[int]:
+    """The memories of a batch. If it was shown before, they include what the session has found and made since."""
+    return sorted({*planned, *map(int, row.shown), *map(int, row.pending)})
+
+
 # --- in the transaction: the agent's row is locked, and the session's row is current
 
 
 def _show(agent: Agent, row: RefinementSession, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> None:
     row.batch, row.batches = batch, batches
     row.shown = {str(entry.memory.number): entry.memory.version for entry in entries}
-    row.shown_at = agent.audit_seq
-    row.save(update_fields=["plan", "batch", "batches", "shown", "shown_at", "lease_until"])
+    row.shown_at, row.pending = agent.audit_seq, {}
+    row.save(update_fields=["plan", "batch", "batches", "shown", "shown_at", "pending", "lease_until"])
 
 
 def _carry_out(
-    agent: Agent, row: RefinementSession, name: str, arguments: Mapping[str, Any] | None, reply: str | None = None
+    agent: Agent,
+    row: RefinementSession,
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    *,
+    reply: str | None = None,
+    with_figures: bool,
 ) -> Result:
     """Make one call and save the session's counts. If `reply` is None, the caller has already counted the step.
 
-    A refused call changes only the counts. The session ends after too many refused calls. It also ends after three
-    calls that were refused because of the floor, if no edit succeeded between them.
+    The session ends after too many refused calls. It also ends after three calls that were refused because of the
+    floor, if no edit succeeded between them.
     """
-    started = time.perf_counter()
-    code = "ok"
-    try:
-        if reply is not None:
-            row.count_step(reply)
-        row.require_time()
-        checked = tools.parse(row.mode, name, arguments)
-        call = CallContext(agent, copy(row))
-        EFFECTS[name](call, checked)
-    except LimitReached as reached:
-        code, call = reached.code, CallContext(agent, row, answer=_refusal(reached))
-        call.ends = Outcome.INCOMPLETE, f"limit_{reached.limit}", ""
-    except DomainError as refused:
-        code, call = refused.code, CallContext(agent, row)
-        call.answer = _refusal(refused) | explain(call, refused)
-        row.failed_calls += 1
-        row.floor_refusals += isinstance(refused, FloorReached)
+    is_shown = reply is not None and bool(row.pending)
+    call = _make(agent, row, name.removeprefix(tools.PREFIX), arguments, reply=reply)
     row = call.session
-    if call.memories:
-        row.floor_refusals = 0
-    _record(call, name, code, started)
+    row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
+    # `shown` is by far the largest of these fields, and most calls do not change it.
+    if call.is_batch_done:  # the next batch shows its own memories
+        row.shown, row.pending = {}, {}
+    row.save(update_fields=(*_COUNTED, "shown") if is_shown or call.is_batch_done else _COUNTED)
     if call.ends is None and row.floor_refusals >= limits.MAX_FLOOR_REFUSALS:
         call.ends = Outcome.INCOMPLETE, "floor", ""
     elif call.ends is None and row.failed_calls > row.max_failed_calls:
         call.ends = Outcome.INCOMPLETE, "limit_failed_calls", ""
     if call.ends is None:
-        return Result(code, {"ok": True} | call.answer | _progress(call), is_batch_done=call.is_batch_done)
+        figures = _progress(call) if with_figures else {}
+        return Result(call.code, call.answer | figures, is_batch_done=call.is_batch_done)
     sessions.end(agent, row, *call.ends)
-    answer = call.answer if code != "ok" else {"ok": True, "session": row.outcome, **sessions.figures(row)}
-    return Result(code, answer | _ENDED, is_over=True)
+    figures = {"session": row.outcome, **sessions.figures(row)} if call.code == "ok" else {}
+    return Result(call.code, call.answer | figures | _ENDED, is_over=True)
+
+
+def _make(
+    agent: Agent,
+    row: RefinementSession,
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    *,
+    reply: str | None = None,
+    is_edit: bool = False,
+) -> CallContext:
+    """Make one call, or one edit of `apply`, and add it to the session's timeline. A refused call changes only the
+    counts of the session's row."""
+    started = time.perf_counter()
+    try:
+        if reply is not None:
+            row.count_step(reply)
+        row.require_time()
+        checked = tools.parse(row.mode, name, arguments, is_edit=is_edit)
+        call = CallContext(agent, copy(row))
+        with _savepoint(agent) if is_edit else nullcontext():
+            if isinstance(checked, tools.Apply):
+                _apply(call, checked)
+            else:
+                EFFECTS[name](call, checked)
+    except LimitReached as reached:
+        call = CallContext(agent, row, _refusal(reached), reached.code)
+        call.ends = Outcome.INCOMPLETE, f"limit_{reached.limit}", ""
+    except DomainError as refused:
+        call = CallContext(agent, row, code=refused.code)
+        call.answer = _refusal(refused) | explain(call, refused)
+        row.failed_calls += 1
+        row.floor_refusals += isinstance(refused, FloorReached)
+    if call.memories:
+        call.session.floor_refusals = 0
+    call.answer = {"ok": call.code == "ok"} | call.answer
+    if "edits" not in call.answer:  # the edits of `apply` are in the timeline
+        _add_step(call, name, started)
+    return call
+
+
+@contextmanager
+def _savepoint(agent: Agent) -> Iterator[None]:
+    """Undo an edit that is refused, in the database and in the agent's locked row."""
+    before = dict(vars(agent))
+    try:
+        with transaction.atomic():
+            yield
+    except DomainError:
+        vars(agent).update(before)
+        raise
+
+
+APPLY_SECONDS = 10  # for the edits of one call, because the agent is locked
+_NOT_MADE = {"ok": False, "code": "not_made", "error": "This edit was not made, because time or a limit ran out."}
+
+
+def _apply(call: CallContext, wanted: tools.Apply) -> None:
+    """Make edits in order, each in its own savepoint, as if its tool was called alone. Together they count as at most
+    one failed call and one refusal because of the floor. When a limit of the session or APPLY_SECONDS is reached, the
+    other edits are not made.
+
+    Merges and rewrites search. If the index lacks too much for that, this raises cache.Behind before the first edit.
+    """
+    if any(edit.tool in ("consolidate_memories", "update_memory") for edit in wanted.edits):
+        with cache.reader(call.agent):
+            pass
+    until, failed, refused = time.monotonic() + APPLY_SECONDS, call.session.failed_calls, call.session.floor_refusals
+    answers = []
+    for edit in wanted.edits:
+        if call.ends or time.monotonic() > until:
+            answers.append(_NOT_MADE)
+            continue
+        made = _make(call.agent, call.session, edit.tool, arguments_of(edit.arguments), is_edit=True)
+        call.session, call.ends = made.session, made.ends
+        call.memories += made.memories
+        answers.append(made.answer)
+    call.session.failed_calls = min(call.session.failed_calls, failed + 1)
+    call.session.floor_refusals = min(call.session.floor_refusals, refused + 1)
+    call.answer = {"edits": answers}
+    if not any(answer["ok"] for answer in answers):
+        call.code, error = "no_edit", "No edit was made. The answer of each edit says why."
+        call.answer |= {"code": call.code, "error": error}
 
 
 _ENDED = {"session_ended": True}
@@ -246,35 +358,31 @@ def _refusal(error: DomainError) -> dict[str, Any]:
     return {"ok": False, "code": error.code, "error": str(error)}
 
 
-def _record(call: CallContext, name: str, result: str, started: float) -> None:
-    """Save the session's counts and one line of its timeline."""
-    row = call.session
-    row.tokens_after, row.memories_after = call.agent.core_tokens, call.agent.core_count
+def _add_step(call: CallContext, name: str, started: float) -> None:
+    """Add one line to the session's timeline."""
     taken = round((time.perf_counter() - started) * 1_000_000)
-    row.own_microseconds += taken
-    # `shown` is by far the largest of these fields, and most calls do not change it.
-    row.save(update_fields=(*_COUNTED, "shown") if call.shown_changed else _COUNTED)
+    call.session.own_microseconds += taken
     SessionStep.objects.create(
-        session_id=row.pk,
-        agent_id=row.agent_id,
+        session_id=call.session.pk,
+        agent_id=call.session.agent_id,
         at=timezone.now(),
         tool=name if name in tools.TOOLS else "unknown",
-        result=result,
+        result=call.code,
         memories=call.memories,
-        core_tokens=row.tokens_after,
+        core_tokens=call.agent.core_tokens,
         microseconds=taken,
     )
 
 
 _COUNTED = (
     *("summaries", "lost_tokens", "changes", "searches", "failed_calls", "floor_refusals", "merged", "updated"),
-    *("deleted", "protected", "promoted", "tokens_after", "memories_after", "own_microseconds", "batch", "steps"),
-    *("last_reply", "reply_calls", "lease_until"),
+    *("deleted", "deleted_tokens", "demoted", "protected", "promoted", "left_out", "tokens_after", "memories_after"),
+    *("own_microseconds", "batch", "steps", "last_reply", "reply_calls", "pending", "lease_until"),
 )
 
 
 def _progress(call: CallContext) -> dict[str, Any]:
-    """The session's figures. Every result contains these figures until the session ends."""
+    """The session's figures. The last result of each reply contains them."""
     row = call.session
     return {
         "tokens": {"core": row.tokens_after, "target": row.target_tokens, "floor": row.floor_tokens},

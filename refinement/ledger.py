@@ -1,23 +1,26 @@
-"""The ledger: the memories that an agent refines, as JSON Lines. A large ledger is divided into batches.
+"""The ledger: the memories that an agent refines. A large ledger is divided into batches.
 
-Each line is one memory. JSON escapes the text of the memory, so the text cannot look like another line.
+A line with a date is followed by the memories of this day. Each memory is one line of JSON: `[id, "text"]`, or
+`[id, "text", {...}]` if it has flags, tags or an unusual category. JSON escapes the text of the memory, so the text
+cannot look like another line.
 """
 
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date
+from itertools import groupby
 
 from django.conf import settings
 
 from config.wording import LINE_ENDS
-from memory.models import Agent, Kind, Memory
+from memory.models import Agent, Layer, Memory
 from memory.models.memories import MemoryQuerySet
-from memory.policy import switches
-from memory.policy.categories import UNREFINED
+from memory.policy import switches, tokens
+from memory.policy.categories import UNREFINED, default_category
 from memory.recording import usage
 from memory.silo.silo import Opened, Silo
-from refinement import similarity
+from refinement import dates, similarity
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -28,38 +31,39 @@ class Entry:
     opened: Opened
     recalled: int = 0
 
+    @property
+    def day(self) -> date:
+        """The date of its origin, in UTC."""
+        return self.memory.origin.astimezone(UTC).date()
+
     def line(self) -> str:
-        return one_line(self.record())
+        details = self.details()
+        return one_line([self.memory.number, self.opened.content, *([details] if details else [])])
 
     def record(self) -> dict[str, object]:
-        """The memory as a JSON object. Search results and errors show memories in the same form."""
+        """The memory as a JSON object, for search results and errors."""
+        found = {"id": self.memory.number, "origin": self.day.isoformat()}
+        return found | self.details() | {"content": self.opened.content}
+
+    def details(self) -> dict[str, object]:
+        """The flags, tags and numbers that are set."""
         memory = self.memory
-        record: dict[str, object] = {
-            "id": memory.number,
-            "origin": moment(memory.origin),
-            "created_at": moment(memory.created_at),
-            "tokens": memory.tokens,
-            "tags": list(self.opened.tags),
+        found: dict[str, object] = {
             "constitutional": memory.constitutional,
-            "category": memory.category,
+            "category": memory.category if memory.category != default_category(memory.project) else "",
+            "project": memory.project,
+            "tags": list(self.opened.tags),
+            "layer": memory.layer if memory.layer != Layer.CORE else "",
+            "superseded_by": memory.superseded_by,
+            "recalled": self.recalled,
         }
-        if memory.project:
-            record["project"] = memory.project
-        if memory.kind != Kind.CORE:
-            record["kind"] = memory.kind
-        if self.recalled:
-            record["recalled"] = self.recalled
-        return record | {"content": self.opened.content}
+        found |= dates.ledger_fields(memory, self.opened.content)
+        return {name: value for name, value in found.items() if value}
 
 
-def one_line(record: dict[str, object]) -> str:
-    """A record as JSON on one line. U+0085, U+2028 and U+2029 are escaped, because some programs end a line there."""
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).translate(LINE_ENDS)
-
-
-def moment(at: datetime) -> str:
-    """A UTC time in ISO 8601, with Z at the end."""
-    return at.isoformat().replace("+00:00", "Z")
+def one_line(value: object) -> str:
+    """A value as JSON on one line. U+0085, U+2028 and U+2029 are escaped, because some programs end a line there."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(LINE_ENDS)
 
 
 def refinable(agent: Agent) -> MemoryQuerySet:
@@ -81,28 +85,40 @@ def read(agent: Agent, numbers: Sequence[int] | None = None) -> list[Entry]:
     return [Entry(memory, silo.open(memory), recalled.get(memory.number, 0)) for memory in memories]
 
 
-def batches(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """The ledger in batches of at most BATCH_TOKENS tokens. A larger memory is a batch of its own.
+def batch_tokens(context_tokens: int | None) -> int:
+    """The largest size of a batch, for a model with this context. Rules, calls and results need the other half of the
+    context."""
+    most: int = settings.BATCH_TOKENS
+    return most if context_tokens is None else min(most, context_tokens // 2)
+
+
+def batches(entries: Sequence[Entry], context_tokens: int | None = None) -> list[list[Entry]]:
+    """The ledger in batches that have at most `batch_tokens` tokens as they are sent. A larger memory is a batch of its
+    own.
 
     If everything fits, there is one batch. Otherwise, groups of similar memories come first. The other memories follow
     by date.
     """
-    room = settings.BATCH_TOKENS
-    if sum(entry.memory.tokens for entry in entries) <= room:
+    room = most = batch_tokens(context_tokens)
+    if tokens.count(text(entries)) <= room:
         return [list(entries)] if entries else []
     filled: list[list[Entry]] = [[]]
     for group in _grouped(entries):
         for entry in group:
-            if entry.memory.tokens > room and filled[-1]:
+            size = tokens.count(text([entry]) + "\n")
+            if size > room and filled[-1]:
                 filled.append([])
-                room = settings.BATCH_TOKENS
+                room = most
             filled[-1].append(entry)
-            room -= entry.memory.tokens
+            room -= size
     return filled
 
 
 def text(entries: Iterable[Entry]) -> str:
-    return "\n".join(entry.line() for entry in entries)
+    lines: list[str] = []
+    for day, memories in groupby(entries, key=lambda entry: entry.day):
+        lines += [day.isoformat(), *(entry.line() for entry in memories)]
+    return "\n".join(lines)
 
 
 def _grouped(entries: Sequence[Entry]) -> list[list[Entry]]:

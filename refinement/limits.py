@@ -10,21 +10,23 @@ from decimal import ROUND_CEILING, Decimal
 from memory.models import Agent
 
 DEFAULTS = {
-    "max_steps": 30,
+    "max_steps": 100,
     "max_searches": 20,
     "max_failed_calls": 20,
     "max_seconds": 15 * 60,
     "max_model_tokens": 400_000,
 }
-MIN_DEFAULT_CHANGES = 100  # or half of the core memories, if that is more
+MIN_DEFAULT_CHANGES = 100
+CHANGES_PER_MEMORY = 2  # a merge changes each of its sources, and its text may need a correction
 MAX_PROTECTIONS = 5
 MAX_FLOOR_REFUSALS = 3  # in a row
+DELETED_IN_SESSION, DELETED_IN_30_DAYS = 15, 30  # percent of core tokens that the agent may delete
 MAX_CALLS_PER_REPLY = 200
 
 
 def of(agent: Agent) -> dict[str, int]:
     """The limits of the agent's next session, by field name."""
-    limits = DEFAULTS | {"max_changes": max(MIN_DEFAULT_CHANGES, agent.core_count // 2)}
+    limits = DEFAULTS | {"max_changes": max(MIN_DEFAULT_CHANGES, CHANGES_PER_MEMORY * agent.core_count)}
     for owner in (agent.tenant, agent):
         limits |= {name: value for name in limits if (value := getattr(owner, name)) is not None}
     return limits

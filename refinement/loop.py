@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 from django.conf import settings
@@ -25,14 +25,19 @@ from refinement import ledger, limits, probe, prompts, tools
 from refinement import session as sessions
 from refinement.errors import LimitReached, SessionEnded
 from refinement.knife import Knife, Result
-from refinement.llm.base import MAX_OUTPUT_TOKENS, Message, Model, ModelError, Reply, Request, Usage
+from refinement.llm.base import ContextOverflow, Message, Model, ModelError, Reply, Request, Usage, tool_calls
 from refinement.llm.catalog import open_model
+from refinement.llm.text_calls import calls_in
 from refinement.models import Mode, Outcome, RefinementSession
 from refinement.schedule import DATABASE_FAILED, MODEL_CHANGED, NOT_CONFIGURED, WORKER_STOPPED
 
 log = structlog.get_logger("palimpsest.refinement")
 
 Report = Callable[[str], None]
+
+LEAST_OUTPUT = 256  # tokens of one reply
+NO_CALL = "The model answered in text instead of calling tools."
+CUT_OFF = "The model's replies are longer than the limit, and have no complete tool call. Increase MAX_OUTPUT_TOKENS."
 
 
 def refine(
@@ -85,7 +90,7 @@ def _work(session: RefinementSession, report: Report, failed: Callable[[DomainEr
         model, name = open_model(session.model, session.agent)
         _Run(session, model, name, report, Knife(session)).work()
     except LimitReached as reached:
-        sessions.close(session, Outcome.INCOMPLETE, f"limit_{reached.limit}")
+        sessions.close(session, Outcome.INCOMPLETE, f"limit_{reached.limit}", problem=str(reached))
     except MemoryDisabled as off:
         sessions.close(session, Outcome.INCOMPLETE, off.code)
     except SessionEnded:
@@ -95,7 +100,7 @@ def _work(session: RefinementSession, report: Report, failed: Callable[[DomainEr
         is_configuration = isinstance(failure, ModelError) and failure.is_configuration
         # The test shows whether all requests fail, or only those of this session.
         code = NOT_CONFIGURED if is_configuration and probe.trouble(session.agent) else failure.code
-        sessions.close(session, Outcome.FAILED, code)
+        sessions.close(session, Outcome.FAILED, code, problem=str(failure))
 
 
 @dataclass(slots=True)
@@ -107,37 +112,58 @@ class _Run:
     model_name: str
     report: Report
     knife: Knife
+    max_output: int = LEAST_OUTPUT
     spent: Usage = field(default_factory=Usage)
     last: Usage = field(default_factory=Usage)  # of the last call
 
     def work(self) -> None:
         """Process the batches in order, until the session has ended."""
-        agent = self.session.agent
-        batches = ledger.batches(ledger.read(agent)) or [[]]
-        for place, entries in enumerate(batches):
-            if place:
-                entries = ledger.read(agent, [entry.memory.number for entry in entries])
-            session = self.knife.show(place, len(batches), entries)
-            if self._converse(prompts.opening(agent, session, entries, place + 1, len(batches))):
-                return
+        agent, done = self.session.agent, 0
+        context: int = agent.context_tokens or 4 * settings.MAX_OUTPUT_TOKENS
+        self.max_output = max(LEAST_OUTPUT, min(settings.MAX_OUTPUT_TOKENS, context // 4))
+        waiting = ledger.batches(ledger.read(agent), agent.context_tokens) or [[]]
+        while waiting:
+            entries = ledger.read(agent, [entry.memory.number for entry in waiting.pop(0)])
+            batches = done + 1 + len(waiting)
+            session = self.knife.show(done, batches, entries)
+            try:
+                if self._converse(prompts.opening(agent, session, entries, done + 1, batches)):
+                    return
+                done += 1
+            except ContextOverflow as overflow:
+                waiting = self._halved(entries, overflow) + waiting
+
+    def _halved(self, entries: list[ledger.Entry], overflow: ContextOverflow) -> list[list[ledger.Entry]]:
+        """A batch that was too large for the model, in two halves. The next replies must be shorter, too. Raises the
+        error if nothing can become smaller."""
+        before, half = self.max_output, -(-len(entries) // 2)
+        shorter = min(before, overflow.limit // 4) if overflow.limit else before // 2
+        self.max_output = max(LEAST_OUTPUT, shorter)
+        if len(entries) < 2 and self.max_output == before:
+            raise overflow
+        self.report("the batch is too large for the model; it is halved")
+        return [part for part in (entries[:half], entries[half:]) if part] or [[]]
 
     def _converse(self, messages: list[Message]) -> bool:
         """Process one batch. Returns True if the session has ended, False if the next batch follows."""
-        nudged = False
+        has_called = True
         while True:
             self.knife.begin_step()
             reply = self._ask(messages)
             messages.append(Message("assistant", reply.text[:MAX_CONTENT], reply.tool_calls))
-            if not reply.tool_calls:
-                if nudged:
-                    sessions.close(self.session, Outcome.INCOMPLETE, "no_tool_call")
-                    return True
-                nudged = True
+            if reply.tool_calls:
+                last = self._carry_out(reply, messages)
+                if last.is_over or last.is_batch_done:
+                    return last.is_over
+            elif not has_called:
+                problem = CUT_OFF if reply.stop == "length" else NO_CALL
+                sessions.close(self.session, Outcome.INCOMPLETE, "no_tool_call", problem=problem)
+                return True
+            has_called = bool(reply.tool_calls)
+            if reply.stop == "length":
+                messages.append(prompts.cut_off())
+            elif not has_called:
                 messages.append(prompts.nudge())
-                continue
-            last = self._carry_out(reply, messages)
-            if last.is_over or last.is_batch_done:
-                return last.is_over
 
     def _carry_out(self, reply: Reply, messages: list[Message]) -> Result:
         """Carry out the tool calls of one reply in order, until a call ends the batch. Returns the last result."""
@@ -145,8 +171,9 @@ class _Run:
         for place, call in enumerate(reply.tool_calls):
             if place >= limits.MAX_CALLS_PER_REPLY:
                 raise LimitReached("calls_per_reply", limits.MAX_CALLS_PER_REPLY)
-            result = self.knife.call(call.name, call.arguments)
-            self.report(f"{call.name if call.name in tools.TOOLS else 'unknown tool'}: {result.code}")
+            result = self.knife.call(call.name, call.arguments, is_last=place + 1 == len(reply.tool_calls))
+            name = call.name.removeprefix(tools.PREFIX)
+            self.report(f"{name if name in tools.TOOLS else 'unknown tool'}: {result.code}")
             messages.append(Message("tool", result.text, tool_call_id=call.id, failed=not result.ok))
             if result.is_over or result.is_batch_done:
                 break
@@ -156,7 +183,7 @@ class _Run:
         """Call the model. Its tokens are counted even if the call fails. Raises LimitReached if the call may exceed the
         session's limit: the last call and its reply are part of the next prompt."""
         prompt = max(_prompt_tokens(messages), self.last.total)
-        tokens_left = self.session.max_model_tokens - self.spent.total - prompt
+        tokens_left = self.session.max_model_tokens - self.spent.charged - prompt
         if tokens_left <= 0:
             raise LimitReached("model_tokens", self.session.max_model_tokens)
         left = self._seconds_left()
@@ -164,7 +191,8 @@ class _Run:
             model=self.model_name,
             messages=tuple(messages),
             tools=tools.schemas(self.session.mode),
-            max_output_tokens=min(MAX_OUTPUT_TOKENS, tokens_left),
+            max_output_tokens=min(self.max_output, tokens_left),
+            must_call=True,
             seconds=max(0.1, min(settings.MODEL_CALL_SECONDS, left)),
             is_cut_short=left < settings.MODEL_CALL_SECONDS,
         )
@@ -178,7 +206,7 @@ class _Run:
             raise
         usage = reply.usage if reply.usage.total or not reply.calls else _estimated(messages, reply)
         self._count(usage, reply.calls, started)
-        return reply
+        return _with_calls(reply, request)
 
     def _seconds_left(self) -> float:
         return self.session.max_seconds - (timezone.now() - self.session.opened_at).total_seconds()
@@ -186,6 +214,17 @@ class _Run:
     def _count(self, usage: Usage, calls: int, started: float) -> None:
         self.last, self.spent = usage, self.spent + usage
         sessions.count_model_calls(self.session, usage, calls, round((time.perf_counter() - started) * 1_000))
+
+
+def _with_calls(reply: Reply, request: Request) -> Reply:
+    """The reply with its complete calls. If it has no calls, those that the model wrote as text are taken."""
+    is_cut = reply.stop == "length"
+    if is_cut:
+        reply = replace(reply, tool_calls=tuple(call for call in reply.tool_calls if call.arguments is not None))
+    if reply.tool_calls:
+        return reply
+    written = calls_in(reply.text, {tool.name for tool in request.tools}, is_cut=is_cut)
+    return replace(reply, text="", tool_calls=tool_calls(written, request)) if written else reply
 
 
 def _estimated(messages: Sequence[Message], reply: Reply) -> Usage:

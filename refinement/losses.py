@@ -1,7 +1,7 @@
-"""Finds the details that a merge or a rewrite leaves out: numbers, dates, names, addresses, identifiers and quotations.
+"""Finds what a merge or a rewrite leaves out: numbers, dates, names, addresses, identifiers, quotations, whole sources.
 
-The model gets a report of these details and can add those that should stay. No edit is refused because of the report.
-The report may contain too much, because every word with a capital letter counts as a name if it is not a stop word.
+The model gets a report of these details and can add those that should stay. The report never refuses an edit. It may
+list too much, because each word with a capital letter counts as a name if it is not a stop word.
 """
 
 import calendar
@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from memory.search.words import nfkc, stemmer, stop_words
-from refinement.similarity import NUMBER_WORDS
+from memory.search.words import LANGUAGES, nfkc, split, stemmer, stop_words
+from refinement.dates import NUMBERS, Text, expressions
 
+RELATIVE = "relative date"
+LEAST_WORDS = 3  # a source with fewer content words can be left out
 _MONTHS = [name.lower() for name in calendar.month_name[1:]]
 _MONTH = rf"(?:{'|'.join(rf'{name[:3]}(?:{name[3:]})?' for name in _MONTHS)})\b"
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?\b"
@@ -31,14 +33,15 @@ _SPECIFIC = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_TERM = re.compile(r"(\d{4})-(\d\d)-(\d\d)\b|(\d+(?:[.,:]\d+)*)(?:st|nd|rd|th)?|([^\W\d_]+)")
+_TERM = re.compile(r"(\d{4})-(0[1-9]|1[0-2])(?:-(\d\d))?\b|(\d+(?:[.,:]\d+)*)(?:st|nd|rd|th)?|([^\W\d_]+)")
 _GROUPING = re.compile(r",(?=\d{3}(?!\d))")
-_SPELLINGS = NUMBER_WORDS | {name: name[:3] for name in _MONTHS}
+_SPELLINGS = {word: str(number) for word, number in NUMBERS.items()} | {name: name[:3] for name in _MONTHS}
 
 
 @dataclass(frozen=True, slots=True)
 class Specific:
-    """A detail that can get lost when a text is shortened. `kind` is the name of a group in the pattern `_SPECIFIC`."""
+    """A detail that can get lost when a text is shortened. `kind` is the name of a group in the pattern `_SPECIFIC`, or
+    `RELATIVE`."""
 
     kind: str
     text: str
@@ -48,16 +51,23 @@ class Specific:
         return f"<Specific {self.kind}>"
 
 
-def missing(sources: Mapping[int, str], result: str, language: str) -> list[tuple[int, Specific]]:
+def missing(sources: Mapping[int, Text], result: str, language: str) -> list[tuple[int, Specific]]:
     """The details that are in a source but not in `result`, each with the number of its source, without repetitions.
 
     In the result, a date, a number or a name may have another form. These are the same: "7 May 2023" and 2023-05-07;
-    "three" and 3; "Ana's" and Ana. Other details must be in the result unchanged, except for upper and lower case.
+    "three" and 3; "Ana's" and Ana; "last Tuesday" and the date that it means, or the date of its memory. Other details
+    must be in the result unchanged, except for upper and lower case.
     """
     result, found = nfkc(result), []
-    text, terms = result.casefold(), _terms(result, language)
+    text, terms, relative = result.casefold(), _terms(result, language), expressions(result)
     for number, source in sources.items():
-        for one in dict.fromkeys(_specifics(nfkc(source), language)):
+        plain = nfkc(source.content)
+        for words, day in source.relative_dates.items():
+            plain = plain.replace(words, " ")
+            days = (day.split()[-1], f"{source.origin:%Y-%m-%d}")
+            if words.casefold() not in relative and not any(_terms(each, language) <= terms for each in days):
+                found.append((number, Specific(RELATIVE, words)))
+        for one in dict.fromkeys(_specifics(plain, language)):
             if one.kind in ("date", "number", "name"):
                 is_kept = _terms(one.text, language) <= terms
             else:
@@ -65,6 +75,30 @@ def missing(sources: Mapping[int, str], result: str, language: str) -> list[tupl
             if not is_kept:
                 found.append((number, one))
     return found
+
+
+def ignored(sources: Mapping[int, Text], result: str, usual: str) -> list[int]:
+    """The sources of which `result` has no content word. A source in another language is never in the list, because the
+    result may be its translation. A source with less than `LEAST_WORDS` content words is not in the list, either.
+    `usual` is the language of most memories."""
+    language = _language(result, usual)
+    stem, common = stemmer(language), stop_words(language)
+
+    def stems(text: str) -> set[str]:
+        return {stem(word) for word in split(text) if word not in common}
+
+    kept = stems(result)
+    own = {n: stems(each.content) for n, each in sources.items() if _language(each.content, usual) == language != ""}
+    return [number for number, words in own.items() if len(words) >= LEAST_WORDS and kept.isdisjoint(words)]
+
+
+def _language(text: str, usual: str) -> str:
+    """The language whose stop words are most frequent in a text. If this is true for several languages, the result is
+    `usual` if it is one of them, and "" otherwise. A text without stop words has the language ""."""
+    words = split(text)
+    counts = {language: sum(word in stop_words(language) for word in words) for language in LANGUAGES}
+    most = [language for language, count in counts.items() if count == max(counts.values()) > 0]
+    return usual if usual in most else most[0] if len(most) == 1 else ""
 
 
 def _specifics(text: str, language: str) -> Iterator[Specific]:
@@ -85,5 +119,5 @@ def _terms(text: str, language: str) -> set[str]:
         elif number:
             terms.add(_GROUPING.sub("", number).lstrip("0") or "0")
         else:
-            terms |= {year, _MONTHS[int(month) % 12 - 1][:3], day.lstrip("0")}
+            terms |= {year, _MONTHS[int(month) - 1][:3], *([day.lstrip("0")] if day else ())}
     return terms

@@ -13,6 +13,7 @@ from django.utils import timezone
 from memory.models import Agent, DueReason
 from refinement import limits
 from refinement.errors import LimitReached
+from refinement.llm.base import Usage
 
 
 class Outcome(models.TextChoices):
@@ -84,6 +85,9 @@ class RefinementSession(models.Model):
     lease_until = models.DateTimeField()
     outcome = models.CharField(max_length=12, choices=Outcome.choices, default=Outcome.OPEN)
     reason = models.CharField(max_length=40, blank=True, help_text="a code that names the limit or the error")
+    problem = models.CharField(
+        max_length=300, blank=True, db_default="", help_text="why the session ended early, in words, without content"
+    )
     closed_at = models.DateTimeField(null=True)
     tokens_after = models.PositiveBigIntegerField()
     memories_after = models.PositiveBigIntegerField()
@@ -93,6 +97,8 @@ class RefinementSession(models.Model):
     # The agent may also edit the versions that it made itself after entry `shown_at`.
     shown = models.JSONField(default=dict)
     shown_at = models.PositiveBigIntegerField(default=0)
+    # What the current reply has found or created, in the form of `shown`. The model may edit it from the next reply on.
+    pending = models.JSONField(default=dict, db_default={})
     # For a session that a runtime drives: the memories of each batch, the last reply that counted as a step, and the
     # number of calls of this reply.
     plan = models.JSONField(default=list)
@@ -109,7 +115,10 @@ class RefinementSession(models.Model):
     updated = models.PositiveBigIntegerField(default=0)
     deleted = models.PositiveBigIntegerField(default=0)
     protected = models.PositiveBigIntegerField(default=0)
+    demoted = models.PositiveBigIntegerField(default=0, db_default=0)
     promoted = models.PositiveBigIntegerField(default=0)
+    left_out = models.PositiveBigIntegerField(default=0, db_default=0, help_text="details reported as left out of core")
+    deleted_tokens = models.PositiveBigIntegerField(default=0, db_default=0, help_text="without doubles")
     model_calls = models.PositiveIntegerField(default=0)
     prompt_tokens = models.PositiveBigIntegerField(default=0)
     cached_tokens = models.PositiveBigIntegerField(default=0)
@@ -146,6 +155,11 @@ class RefinementSession(models.Model):
         that this session has cut. The circuit breaker uses this count."""
         return self.tokens_before - self.repeated_tokens - self.lost_tokens
 
+    @property
+    def used(self) -> Usage:
+        """The model tokens that the session has used. 0 if a runtime calls the model."""
+        return Usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens)
+
     def is_held(self) -> bool:
         """Whether the lease of this open session is valid, as `held` has it."""
         return timedelta() <= self.lease_until - timezone.now() <= _longest_lease()
@@ -155,7 +169,7 @@ class RefinementSession(models.Model):
 
     def count_step(self, reply: str = "") -> None:
         """Renew the lease, and count one reply of the model as a step. Further calls of the same `reply` do not count
-        as steps.
+        as steps. A new reply has seen the results of the reply before.
 
         The caller saves the row. Raises LimitReached.
         """
@@ -164,10 +178,12 @@ class RefinementSession(models.Model):
             if self.reply_calls >= limits.MAX_CALLS_PER_REPLY:
                 raise LimitReached("calls_per_reply", limits.MAX_CALLS_PER_REPLY)
             self.reply_calls += 1
-        else:
-            self.require_left("steps")
-            self.steps += 1
-            self.last_reply, self.reply_calls = reply, 1
+            return
+        self.require_left("steps")
+        self.steps += 1
+        self.last_reply, self.reply_calls = reply, 1
+        if self.pending:
+            self.shown, self.pending = self.shown | self.pending, {}
 
     def require_left(self, what: str) -> None:
         """Raise LimitReached if no `steps`, `searches` or `changes` are left."""

@@ -8,7 +8,7 @@ from django.template.loader import render_to_string
 
 from memory.agents import prompts
 from memory.models import Agent
-from refinement import ledger, limits
+from refinement import ledger
 from refinement.llm.base import Message
 from refinement.models import RefinementSession
 
@@ -21,14 +21,15 @@ def opening(
     Both messages stay the same during the batch, so a provider's prompt cache can serve them from the second call on.
     """
     own, added = (prompts.opened(agent, name) for name in prompts.NAMES)
-    rules = render_to_string("refinement/rules.txt", {"refinement_prompt": added}).strip()
+    rules = render_to_string("refinement/rules.txt", {"refinement_prompt": added, "mode": session.mode}).strip()
     system = f"{own.strip()}\n\n{rules}".strip()
     briefing = render_to_string(
         "refinement/briefing.txt",
         {
             "session": session,
+            "over_budget": session.tokens_after - session.budget_tokens,
+            "over_target": session.tokens_after - session.target_tokens,
             "may_cut": max(0, session.counted_tokens - session.floor_tokens),
-            "protections": limits.MAX_PROTECTIONS,
             "cadence": cadence(agent.refine_every),
             "batch": batch,
             "batches": batches,
@@ -40,6 +41,10 @@ def opening(
 
 def nudge() -> Message:
     return Message("user", render_to_string("refinement/nudge.txt").strip())
+
+
+def cut_off() -> Message:
+    return Message("user", render_to_string("refinement/cut_off.txt").strip())
 
 
 def cadence(every: timedelta | None) -> str:

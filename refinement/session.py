@@ -24,7 +24,7 @@ from memory.policy import switches, tokens
 from memory.policy.validation import MAX_CONTENT
 from memory.silo.silo import Silo
 from memory.writing import duplicates, edits, operations
-from refinement import allowance, ledger, limits, schedule
+from refinement import allowance, cost, ledger, limits, schedule
 from refinement.errors import SessionOpen
 from refinement.llm.base import Usage
 from refinement.models import Driver, Mode, Outcome, RefinementSession, held
@@ -109,7 +109,10 @@ def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
     content. It calls no model and changes nothing. Raises MemoryDisabled."""
     switches.require_on(agent)
     removable = {memory.number for memory in duplicates.removable(agent)}
-    batches = ledger.batches([e for e in ledger.read(agent) if e.memory.number not in removable])
+    kept = [entry for entry in ledger.read(agent) if entry.memory.number not in removable]
+    batches = ledger.batches(kept, agent.context_tokens)
+    tokens_left = sum(entry.memory.tokens for entry in kept)
+    usage = cost.expected(agent.model, tokens_left, len(kept), agent.target_tokens, agent.context_tokens)
     return {
         "mode": mode,
         "model": agent.model,
@@ -123,6 +126,9 @@ def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
         "duplicates": len(removable),
         "batches": len(batches),
         "ledger_tokens": sum(tokens.count(ledger.text(batch)) for batch in batches),
+        "expected_prompt_tokens": usage.prompt,
+        "expected_completion_tokens": usage.completion,
+        "expected_price": cost.price(agent.model, usage),
         **limits.of(agent),
     }
 
@@ -144,16 +150,20 @@ def count_model_calls(session: RefinementSession, usage: Usage, calls: int, mill
     )
 
 
-def close(session: RefinementSession, outcome: str, reason: str = "", words: str = "") -> RefinementSession:
+def close(
+    session: RefinementSession, outcome: str, reason: str = "", words: str = "", problem: str = ""
+) -> RefinementSession:
     """End a session. The same transaction writes the session's figures, an audit entry, a notice to the agent, and the
     agent's next due date.
 
-    `words` is a text that the agent's model wrote, for example a summary. If the session has already ended, or another
+    `words` is a text that the agent's model wrote, for example a summary. `problem` is the reason in words, without
+    content. If the session has already ended, or another
     worker has its lease, nothing changes.
     """
     with edits.locked(session.agent) as agent:
         row = row_of(session).get()
         if (row.outcome, row.lease_token) == (Outcome.OPEN, session.lease_token):
+            row.problem = problem[:300]
             end(agent, row, outcome, reason, words)
         return row
 
@@ -204,16 +214,17 @@ def _end_stale(agent: Agent) -> list[RefinementSession]:
 
 def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", words: str = "") -> None:
     """End an open session in the same way as `close`. The caller has locked the agent's row. `row` is the session's
-    current row."""
-    row.outcome, row.reason = outcome, reason
+    current row. A session that reaches a limit after edits is completed."""
+    is_limit = outcome == Outcome.INCOMPLETE and (reason == "floor" or reason.startswith("limit_"))
+    row.outcome, row.reason = Outcome.COMPLETED if is_limit and row.changes else outcome, reason
     row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
     row.closed_at = timezone.now()
     summaries = [*read_summaries(agent, row), words] if words else read_summaries(agent, row)
-    row.shown, row.plan, row.summaries = {}, [], None
+    row.shown, row.pending, row.plan, row.summaries = {}, {}, [], None
     row.save()
     is_told = row.duplicates_removed and row.reason != schedule.NOT_CONFIGURED  # such an error is the operator's
     has_changed = row.changes or row.protected or row.promoted or is_told
-    text = notice(row, " ".join(summaries)) if has_changed or outcome == Outcome.COMPLETED else ""
+    text = notice(row, " ".join(summaries)) if has_changed or row.outcome == Outcome.COMPLETED else ""
     with edits.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
         edit.detail = figures(row)
         with suppress(SealBroken, SiloKeyMissing):  # without a silo there is no notice, but the session still ends
@@ -234,23 +245,29 @@ def _log_closed(row: RefinementSession) -> None:
 
 def figures(session: RefinementSession) -> dict[str, Any]:
     """The session's figures, for the trail."""
-    names = ("outcome", "reason", "tokens_before", "tokens_after", "memories_before", "memories_after")
-    counts = ("repeated_tokens", "duplicates_removed", "merged", "updated", "deleted", "protected", "promoted")
+    names: tuple[str, ...] = ("outcome", "reason", "tokens_before", "tokens_after", "memories_before", "memories_after")
+    counts: tuple[str, ...] = ("repeated_tokens", "duplicates_removed", "merged", "updated", "deleted")
+    counts += ("demoted", "protected", "promoted", "left_out")
     return {name: getattr(session, name) for name in names + counts}
 
 
 def notice(session: RefinementSession, words: str) -> str:
     """The text of the notice about an ended session. The service computes the numbers. They do not come from the
     model's text."""
-    ending = _ENDINGS[Outcome(session.outcome)].format(reason=session.reason.replace("_", " "))
+    ending = _ENDINGS[Outcome(session.outcome)]
+    if session.reason and session.outcome == Outcome.COMPLETED:
+        ending = "Refinement completed at a limit ({reason})."
+    ending = ending.format(reason=session.reason.replace("_", " "))
     saved = session.tokens_before - session.tokens_after
     weight = f"saved {saved:,} tokens" if saved >= 0 else f"grew by {-saved:,} tokens"
     counted = (
         f"{ending} Compressed {session.memories_before:,} → {session.memories_after:,} core memories; "
         f"{weight}; merged {session.merged:,}, rewrote {session.updated:,}, deleted {session.deleted:,}, "
-        f"promoted {session.promoted:,}; protected {session.protected:,}; "
+        f"demoted {session.demoted:,}, promoted {session.promoted:,}; protected {session.protected:,}; "
         f"exact duplicates removed {session.duplicates_removed:,}."
     )
+    if session.left_out:
+        counted += f" Details reported as left out of core memory: {session.left_out:,}. Search still finds them."
     text = f'{counted} In your own words: "{words}"' if words else counted
     return text if len(text) <= MAX_CONTENT else f"{text[: MAX_CONTENT - 1]}…"
 

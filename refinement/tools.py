@@ -9,25 +9,47 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.alias_generators import to_snake
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from memory.policy.validation import MAX_CONTENT
 from refinement.errors import BadCall
-from refinement.llm.base import Tool
+from refinement.llm.base import Tool, json_value
 from refinement.models import Mode
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-_NUMBER = re.compile(r"#?(\d{1,18})\Z")
+_NUMBER = re.compile(r"#?(\d{1,18})(?:\.0+)?\Z")
+PREFIX = "functions."  # some models write it before the name of a tool
 MAX_ERRORS = 10  # in one message
+MAX_EDITS = 100  # in one call of `apply`
+EDITING = [  # the tools that `apply` accepts
+    *("consolidate_memories", "update_memory", "delete_memory", "demote_memory", "protect_memory", "promote_memory")
+]
 
 
 def _number(value: object) -> object:
-    """Turn the texts "12" and "#12" into the number 12. Other values do not change. The argument's type then validates
-    the result."""
+    """Turn 12.0 and the texts "12", "#12" and "12.0" into the number 12. Other values do not change. The argument's
+    type then validates the result."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     match = _NUMBER.match(value.strip()) if isinstance(value, str) else None
     return int(match[1]) if match else value
+
+
+def _list(value: object) -> object:
+    """Turn the text "[1, 2]" into a list. Other values do not change."""
+    return json_value(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
 
 
 def _storable(text: str) -> str:
@@ -44,18 +66,35 @@ def _filled(text: str) -> str:
 
 Storable = Annotated[str, AfterValidator(_storable)]
 Filled = Annotated[Storable, AfterValidator(_filled)]
-Number = Annotated[int, BeforeValidator(_number), Field(ge=1, lt=2**63, strict=True)]
-Text = Annotated[Filled, Field(min_length=1, max_length=MAX_CONTENT)]
-Dropping = Annotated[
-    list[Annotated[Storable, Field(max_length=500)]],
-    Field(max_length=100, description="what you leave out on purpose; stored in the audit trail"),
+Number = Annotated[
+    int,
+    WithJsonSchema({"type": "integer", "minimum": 1}),
+    BeforeValidator(_number),
+    Field(ge=1, lt=2**63, strict=True),
 ]
+Numbers = Annotated[list[Number], BeforeValidator(_list), Field(min_length=2, max_length=1_000)]
+Text = Annotated[Filled, Field(min_length=1, max_length=MAX_CONTENT)]
+Ignored = SkipJsonSchema[Any]  # an argument of earlier versions
 
 
-class Arguments(BaseModel):
-    """The arguments of a tool. Unknown arguments are refused. The tool of `SearchMemories` is `search_memories`."""
+class _Object(BaseModel):
+    """An object without unknown fields."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_harmless_extras(cls, arguments: Any) -> Any:
+        """Leave out a `reason` that the tool does not have, and optional arguments that are null."""
+        if not isinstance(arguments, Mapping):
+            return arguments
+        fields = cls.model_fields
+        optional = {name for name, field in fields.items() if not field.is_required()}
+        return {
+            name: value
+            for name, value in arguments.items()
+            if not (value is None and name in optional) and (name in fields or name != "reason")
+        }
 
     def __repr__(self) -> str:
         """The name of the type, without the arguments, because they are content."""
@@ -64,39 +103,53 @@ class Arguments(BaseModel):
     __str__ = __repr__
 
 
+class Arguments(_Object):
+    """The arguments of a tool. Unknown arguments are refused. The tool of `SearchMemories` is `search_memories`."""
+
+
 class SearchMemories(Arguments):
     """Find memories by words, to see what belongs together. Changes nothing."""
 
     query: Storable = Field(max_length=2_000, description='words; "quoted phrases" in order; -word excludes; tag:NAME')
-    since: Storable | None = Field(None, description="earliest origin date, ISO 8601")
-    until: Storable | None = Field(None, description="latest origin date, ISO 8601")
-    kind: Literal["core", "journal"] | None = None
-    limit: int = Field(10, ge=1, le=50)
+    since: Storable = Field("", description="earliest origin date, ISO 8601")
+    until: Storable = Field("", description="latest origin date, ISO 8601")
+    kind: Literal["core", "journal", "beneath"] | None = None
+    limit: Annotated[int, Field(ge=1, le=50), BeforeValidator(_number)] = 10
 
 
 class ConsolidateMemories(Arguments):
-    """Replace two or more core memories with one new core memory. The new memory gets the earliest origin date. In
-    `left_out`, the result lists the numbers, dates, names, addresses, identifiers and quotations that are no longer in
-    any core memory, each with the id of its source. Use update_memory to add those that should stay."""
+    """Replace two or more core memories with one new core memory. Its sources go beneath: they leave the context and
+    the budget, and search still finds them. If numbers, dates, names, addresses, identifiers or quotations are no
+    longer in any core memory, the result lists them in `left_out`, each with the id of its source. If the text still
+    has dates such as "last Tuesday", the result lists them in `relative_dates`. Use update_memory to correct the
+    text."""
 
-    ids_to_merge: list[Number] = Field(min_length=2, max_length=1_000)
+    ids_to_merge: Numbers
     new_content: Text
-    dropping: Dropping = []
+    dropping: Ignored = None
     category: Storable = Field("", max_length=20, description="required only if the sources have different categories")
 
 
 class UpdateMemory(Arguments):
-    """Shorten the text of one core memory. The result has `left_out`, as for consolidate_memories."""
+    """Write a new text for one core memory: shorter, or with a detail added. The old text goes beneath. The result
+    lists `left_out` and `relative_dates`, as for consolidate_memories."""
 
     id: Number
     content: Text
-    dropping: Dropping = []
+    dropping: Ignored = None
 
 
 class DeleteMemory(Arguments):
-    """Discard one obsolete core memory. A rollback can restore it."""
+    """Discard one obsolete memory of core or beneath. Search no longer finds it. A rollback can restore it."""
 
     id: Number
+
+
+class DemoteMemory(Arguments):
+    """Move one core memory beneath: out of the context and the budget. Search still finds it."""
+
+    id: Number
+    reason: Storable = Field("", max_length=500, description="stored in the audit trail, sealed")
 
 
 class ProtectMemory(Arguments):
@@ -106,9 +159,31 @@ class ProtectMemory(Arguments):
 
 
 class PromoteMemory(Arguments):
-    """Turn a journal memory into a core memory, because it is worth keeping permanently."""
+    """Move a memory from the journal or from beneath to core, because the agent needs it in its context."""
 
     id: Number
+
+
+class Edit(_Object):
+    """One edit of `apply`. Its tool and its arguments are checked when it is made."""
+
+    tool: str
+    arguments: Any
+
+
+_FIELDS = {"tool": {"enum": EDITING}, "arguments": {"type": "object"}}
+_EDIT = WithJsonSchema({"type": "object", "properties": _FIELDS, "required": [*_FIELDS]})
+
+
+class Apply(Arguments):
+    """Make several edits in one call, in order. Each edit is a call of another tool, and is checked, made and answered
+    by itself. So an edit that is refused does not stop the others. Together they count as at most one failed call."""
+
+    edits: list[Annotated[Edit, _EDIT]] = Field(
+        min_length=1,
+        max_length=MAX_EDITS,
+        description='for example [{"tool": "demote_memory", "arguments": {"id": 12}}]',
+    )
 
 
 class DeclineRefinement(Arguments):
@@ -136,10 +211,12 @@ def schemas(mode: str) -> tuple[Tool, ...]:
     return tuple(_schema(name, arguments) for name, arguments in OFFERED[mode].items())
 
 
-def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Arguments:
-    """The checked arguments of a call. Raises BadCall. The message of the error names the wrong arguments, and says
-    what is expected."""
+def parse(mode: str, name: str, arguments: Mapping[str, Any] | None, *, is_edit: bool = False) -> Arguments:
+    """The checked arguments of a call, or of an edit of `apply`. Raises BadCall. The message of the error names the
+    wrong arguments, and says what is expected."""
     tools = OFFERED[mode]
+    if is_edit and name not in EDITING:
+        raise BadCall(f"The `tool` of an edit must be one of: {', '.join(EDITING)}.", "unknown_tool")
     if name not in tools:
         raise BadCall(f"Unknown tool. The tools are: {', '.join(tools)}.", "unknown_tool")
     if arguments is None:

@@ -30,7 +30,7 @@ SAME += ("repeated_tokens", "duplicates_removed", *COUNTED)
 
 def deciding(turn: Turn) -> Action:
     """Search, protect the oldest memory, then edit the others in order, within the session's limits."""
-    rows = [row for row in turn.ledger() if not row["constitutional"]]
+    rows = [row for row in turn.ledger() if not row.get("constitutional")]
     replies = sum(message.role == "assistant" for message in turn.messages)
     if not replies and rows:
         words = " ".join(rows[-1]["content"].split()[:3])

@@ -118,10 +118,10 @@ class Turn:
         return tuple(message for message in self.messages[last + 1 :] if message.role == "tool")
 
     def ledger(self) -> list[dict[str, Any]]:
-        """The memories listed in the conversation, one JSON object in each line."""
-        texts = [self.system, *(message.text for message in self.messages if message.role == "user")]
-        rows = (json_object(line) for text in texts for line in text.splitlines())
-        return [row for row in rows if row and "id" in row and "content" in row]
+        """The memories listed in the conversation: `id`, `content`, and the details that are set."""
+        lines = [line for message in self.messages if message.role == "user" for line in message.text.split("\n")]
+        rows = [json.loads(line) for line in lines if re.match(r'\[\d+,"', line)]
+        return [{"id": number, "content": content, **(rest[0] if rest else {})} for number, content, *rest in rows]
 
 
 def json_object(line: str) -> dict[str, Any] | None:

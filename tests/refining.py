@@ -9,7 +9,6 @@ from typing import Any
 
 from audit.models import AuditEntry, Change
 from memory.models import Agent, Memory
-from memory.silo.silo import Silo
 from memory.writing import operations
 from refinement import ledger
 from refinement import session as sessions
@@ -43,16 +42,18 @@ class Held:
     knife: Knife
 
     def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
-        """Call a tool. Return the result as the model gets it."""
+        """Call a tool, in a reply of its own that is not counted. Return the result as the model gets it."""
         return self.send(tool, arguments)
 
     def send(self, tool: str, arguments: Any) -> dict[str, Any]:
+        row = self.row
+        sessions.row_of(row).update(shown=row.shown | row.pending, pending={})
         result: dict[str, Any] = json.loads(self.knife.call(tool, arguments).text)
         return result
 
     @property
     def row(self) -> RefinementSession:
-        return RefinementSession.objects.get(pk=self.session.pk)
+        return sessions.row_of(self.session).get()
 
 
 def opened(agent: Agent, *, mode: str = Mode.FULL, shown: bool = True, **settings: Any) -> Held:
@@ -106,12 +107,6 @@ def refused(held: Held, code: str, tool: str, arguments: Any) -> dict[str, Any]:
 def notice(agent: Agent) -> str:
     """The content of the newest memory that the system stored."""
     return steps.says(agent, Memory.objects.filter(agent_id=agent.pk, source="system").latest("number").number).content
-
-
-def dropped(agent: Agent, entry: AuditEntry) -> list[str]:
-    """The specifics that a merge or rewrite dropped on purpose, which its entry keeps encrypted."""
-    assert entry.sealed is not None
-    return Silo.for_agent(steps.fresh(agent)).open_text("note", entry.seq, bytes(entry.sealed)).split("\n")
 
 
 def sound(agent: Agent) -> bool:

@@ -47,7 +47,8 @@ class Runtime:
             reply = self._reply(messages, briefing["tools"])
             messages.append(reply)
             for call in reply["tool_calls"]:
-                result = self._call(api, path, call["function"], f"{briefing['batch']}-{number}")
+                is_last = call is reply["tool_calls"][-1]
+                result = self._call(api, path, call["function"], f"{briefing['batch']}-{number}", is_last)
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result["result"])})
                 if result["session_ended"] or result["batch_done"]:
                     return bool(result["batch_done"])
@@ -60,8 +61,8 @@ class Runtime:
         message = response.raise_for_status().json()["choices"][0]["message"]
         return {"role": "assistant", "content": message["content"], "tool_calls": message["tool_calls"]}
 
-    def _call(self, api: httpx.Client, path: str, call: dict[str, Any], reply: str) -> dict[str, Any]:
-        body = {"arguments": json.loads(call["arguments"]), "reply": reply}
+    def _call(self, api: httpx.Client, path: str, call: dict[str, Any], reply: str, is_last: bool) -> dict[str, Any]:
+        body = {"arguments": json.loads(call["arguments"]), "reply": reply, "last": is_last}
         result: dict[str, Any] = api.post(f"{path}/tools/{call['name']}", json=body).raise_for_status().json()
         self.calls += 1
         self.refused += not result["ok"]

@@ -47,8 +47,8 @@ def fresh(agent: Agent) -> Agent:
 
 
 def active(agent: Agent) -> list[int]:
-    """The numbers of the memories that are not discarded."""
-    rows = Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True).order_by("number")
+    """The numbers of the memories in core and in the journal."""
+    rows = Memory.objects.of(agent).active().order_by("number")
     return list(rows.values_list("number", flat=True))
 
 

@@ -30,11 +30,11 @@ def past(ada: Agent, bob: Agent) -> Agent:
     """An agent whose trail has entries of every kind, in a database without triggers."""
     remember(ada, f"{SECRET} one", f"{SECRET} two", "three", f"{SECRET} one", tags=("jam",))
     remember(ada, "log", kind="journal", project="site")
-    operations.revise(ada, 3, ME, content=f"{SECRET} three", dropping=[SECRET], session=SESSION)
+    operations.revise(ada, 3, ME, content=f"{SECRET} three", session=SESSION)
     operations.protect(ada, [4], ME, session=SESSION)
     operations.consolidate(ada, [1, 2], f"{SECRET} one and two", ME, session=SESSION)
     operations.unprotect(ada, [4], PERSON, reason="requested")
-    operations.discard(ada, [3], ME)
+    operations.demote(ada, [3], ME, reason=SECRET)
     remember(bob, SECRET)
     assert problems(ada) == problems(bob) == []
     drop_guards()
@@ -119,7 +119,7 @@ _BY_COLUMN: dict[str, Iterable[Any]] = {
 _FOR_NULL: dict[str, Iterable[Any]] = {
     "BinaryField": (b"", b"x", bytes(32)),
     "PositiveBigIntegerField": (0, 1),
-    "DateTimeField": (datetime(2001, 1, 1, tzinfo=UTC),),
+    "DateTimeField": (datetime(2001, 1, 1, tzinfo=UTC), datetime(2990, 1, 1, tzinfo=UTC)),
 }
 
 

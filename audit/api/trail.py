@@ -40,6 +40,8 @@ class StateOut(serializers.Serializer[Any]):
     tokens = serializers.IntegerField()
     constitutional = serializers.BooleanField()
     origin = serializers.DateTimeField()
+    origin_latest = serializers.DateTimeField(allow_null=True)
+    beneath_at = serializers.DateTimeField(allow_null=True)
     discarded_at = serializers.DateTimeField(allow_null=True)
     superseded_by = serializers.IntegerField(allow_null=True)
     content = serializers.CharField(allow_null=True, help_text="null if it was redacted")

@@ -32,7 +32,11 @@ class BudgetForm(LimitsForm):
     )
     last_n = whole_number("number of newest entries that gc keeps in the log of runs; 0 means that max entries applies")
     max_entries = whole_number("how many entries gc keeps if last n is 0; 0 means that gc removes nothing")
-    context_tokens = whole_number("log tokens that gc sends a model; empty: all", least=1, most=lifecycle.MAX_CONTEXT)
+    context_tokens = whole_number(
+        "the model's context: limits the log that gc sends, and a batch of refinement to half of it; empty: no limit",
+        least=1,
+        most=lifecycle.MAX_CONTEXT,
+    )
 
     def clean(self) -> dict[str, Any]:
         """Replace an empty `last_n` or `max_entries` with 0."""

@@ -78,7 +78,15 @@ class AgentPage(TimeMachinePage, page.ScopedAdmin):
     sections: ClassVar[Any] = {
         "": ["weight", "state", "due_or_not", "due_at", "refine_every", "last_refined_at", "last_session", "links"],
         "Tokens": ["core_tokens", "instruction_tokens", "target_tokens", "budget_tokens", "high_water_tokens"],
-        "Memories": ["core_count", "journal_count", "constitutional_count", "constitutional_tokens", "retention"],
+        "Memories": [
+            "core_count",
+            "journal_count",
+            "beneath_count",
+            "beneath_tokens",
+            "constitutional_count",
+            "constitutional_tokens",
+            "retention",
+        ],
         "Agent's side": ["model", "language", "steward", "is_steward_only", "proposed", "removal_requests", "claimed"],
         "Log of runs": ["logged_in", "last_n", "max_entries", "context_tokens"],
         "Vault": ["files_in"],

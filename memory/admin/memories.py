@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from django import forms
+from django.contrib import admin
 from django.contrib.admin import register
 from django.db.models import F, OuterRef, Subquery
 from django.http import HttpRequest
@@ -15,7 +16,9 @@ from memory.access.roles import Action
 from memory.admin.base.actions import LinkAction, MemoryAction
 from memory.admin.base.page import AdminForm, AgentFilter, ScopedAdmin, TenantFilter, ask_access_url, column
 from memory.admin.removal import AskRedaction
-from memory.models import Agent, Memory, Recall, Source
+from memory.mail.wording import numbered
+from memory.models import Agent, Kind, Layer, Memory, Recall, Source
+from memory.time_machine import lineage
 from memory.writing import operations
 from memory.writing.edits import Edited
 
@@ -29,14 +32,14 @@ class Protect(MemoryAction):
     name, label, needs = "protect", "Protect", Action.STEER
 
     def is_offered(self, row: Memory) -> bool:
-        return not (row.constitutional or row.discarded_at or row.source == Source.SYSTEM)
+        return row.layer in Kind.values and not (row.constitutional or row.source == Source.SYSTEM)
 
     def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
         yield f"Protects {_summary(rows)}. No session discards, merges or rewrites protected memories."
         if already := sum(row.constitutional for row in rows):
             yield f"Already protected: {already:,}."
-        if gone := sum(row.discarded_at is not None for row in rows):
-            yield f"Discarded, therefore skipped: {gone:,}."
+        if gone := sum(row.layer not in Kind.values for row in rows):
+            yield f"Discarded or beneath, therefore skipped: {gone:,}."
 
     def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
         return _changed(operations.protect(agent, numbers, by), "protected")
@@ -71,7 +74,7 @@ class Restore(MemoryAction):
 
     def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
         gone = [row for row in rows if row.discarded_at]
-        core = sum(row.tokens for row in gone if row.kind == "core")
+        core = sum(row.tokens for row in gone if row.kind == Kind.CORE and not row.beneath_at)
         yield f"Restores {several(len(gone), 'discarded memory', 'discarded memories')}. Core tokens: {core:,}."
         if redacted := sum(row.redacted_at is not None for row in rows):
             yield f"Redacted, therefore skipped: {redacted:,}. Redacted content cannot be restored."
@@ -97,6 +100,19 @@ class AskToRead(LinkAction):
         return ask_access_url(rows[0].agent_id, kind="memories", numbers=numbers)
 
 
+class LayerFilter(admin.SimpleListFilter):
+    title = parameter_name = "layer"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(value, str(label)) for value, label in Layer.choices]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.in_layers([self.value()]) if self.value() in Layer.values else queryset
+
+
+_STATES = {"protected": "success", "beneath": "info", "discarded": "warning", "redacted": "danger"}
+
+
 @register(Memory)
 class MemoryPage(ScopedAdmin):
     tenant = "agent__tenant_id"
@@ -107,12 +123,12 @@ class MemoryPage(ScopedAdmin):
         *("tokens", "origin", "recalled", "state", "version"),
     )
     list_select_related = ("agent__tenant",)
-    list_filter = ("kind", "category", "scope", "source", "constitutional", TenantFilter, AgentFilter)
+    list_filter = ("kind", LayerFilter, "category", "scope", "source", "constitutional", TenantFilter, AgentFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
         "": ["number", "owner", "state", "kind", "category", "scope", "project", "source", "tokens"],
-        "When": ["origin", "created_at", "discarded_at", "redacted_at"],
-        "Trail": ["version", "superseded_by"],
+        "When": ["origin", "origin_latest", "created_at", "beneath_at", "discarded_at", "redacted_at"],
+        "Trail": ["version", "superseded_by", "sources"],
     }
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -130,8 +146,15 @@ class MemoryPage(ScopedAdmin):
         times, last_at = vars(memory)["times"], vars(memory)["last_at"]
         return f"{times:,}, last on {last_at:%Y-%m-%d}" if times else None
 
-    @display(description="state", label={"protected": "success", "discarded": "warning", "redacted": "danger"})
+    @display(description="state", label=_STATES)
     def state(self, memory: Memory) -> str | None:
         if memory.redacted_at:
             return "redacted"
-        return "discarded" if memory.discarded_at else "protected" if memory.constitutional else None
+        if memory.layer not in Kind.values:
+            return memory.layer
+        return "protected" if memory.constitutional else None
+
+    @display(description="sources", empty_value="")
+    def sources(self, memory: Memory) -> str:
+        """The numbers of the memories that it was made from."""
+        return numbered(sorted(lineage.sources(memory.agent, [memory.number])))

@@ -1,5 +1,6 @@
 """Admin actions to request that content is deleted permanently. A tenant's owner asks, and the agent's side decides."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
@@ -28,8 +29,26 @@ class ReasonForm(AdminForm):
     )
 
 
+class RedactionForm(ReasonForm):
+    excluded = forms.CharField(
+        required=False,
+        max_length=1_000,
+        label="Keep",
+        help_text="numbers of memories of the lineage that stay, separated by commas",
+    )
+
+    def clean_excluded(self) -> list[int]:
+        given = self.cleaned_data["excluded"].replace(",", " ").split()
+        if not all(_NUMBER.fullmatch(each) for each in given):
+            raise forms.ValidationError("Enter numbers of memories, separated by commas.")
+        return [int(each) for each in given]
+
+
+_NUMBER = re.compile("[1-9][0-9]{0,17}")
+
+
 class AskRedaction(MemoryAction):
-    name, label, needs, form, is_destructive = ("ask_redaction", "Ask for removal", Action.REMOVE, ReasonForm, True)
+    name, label, needs, form, is_destructive = ("ask_redaction", "Ask for removal", Action.REMOVE, RedactionForm, True)
 
     def is_offered(self, row: Memory) -> bool:
         return row.redacted_at is None
@@ -43,17 +62,21 @@ class AskRedaction(MemoryAction):
         yield _NOTHING_YET
 
     def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
-        return _filed(agent, requests.ask_redaction(agent, numbers, by, reason=values["reason"]))
+        request = requests.ask_redaction(agent, numbers, by, reason=values["reason"], excluded=values["excluded"])
+        return _filed(agent, request)
 
 
 def _preview(agent: Agent, numbers: list[int]) -> Iterator[str]:
     figures = redaction.preview(agent, numbers)
     yield (
         f"{agent.label}: if the agent's side agrees, this permanently deletes the content of "
-        f"{several(len(numbers), 'memory', 'memories')} ({figures.active:,} of them active) and of "
+        f"{several(len(figures.memories), 'memory', 'memories')} ({figures.active:,} of them active) and of "
         f"{several(figures.changes, 'earlier version')} in the audit trail. "
         f"Core tokens: {figures.tokens_before:,} → {figures.tokens_after:,}."
     )
+    if figures.lineage:
+        listed = wording.numbered([each.number for each in figures.lineage])
+        yield f"{agent.label}: this includes their lineage: {listed}."
     if figures.constitutional:
         yield f"{agent.label}: these memories are protected: {wording.numbered(figures.constitutional)}."
     if figures.related:

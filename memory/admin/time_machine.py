@@ -142,7 +142,8 @@ def _roll_back(request: HttpRequest, agent: Agent, what: What, **options: Any) -
         sessions.end_lapsed(agent)  # the program that runs an open session may have stopped
     done = rollback.roll_back(agent, what, actor_of(request.user), **options)
     figures = (
-        f"{done.restored:,} restored, {done.discarded:,} discarded, {done.rewritten:,} rewritten, protection of "
+        f"{done.restored:,} restored, {done.discarded:,} discarded, {done.rewritten:,} rewritten, "
+        f"{done.moved:,} moved, protection of "
         f"{done.protection_changed:,} changed; {done.tokens_before:,} → {done.tokens_after:,} core tokens."
     )
     messages.success(request, f"{agent.label}: rolled back, as entry {done.entry} of the audit trail. {figures}")

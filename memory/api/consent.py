@@ -18,7 +18,7 @@ from audit.models import ACCESS_STATES, PROPOSAL_STATES, REMOVAL_STATES, ActorKi
 from memory.api.base.bodies import Body, Boolean, Choice, NumberOrNull, Numbers, Page
 from memory.api.base.views import AgentView, Out, describe_list, listed
 from memory.consent import approval, erasure, grants, redaction, requests
-from memory.models import Agent
+from memory.models import Agent, Layer
 from refinement.llm.catalog import parse as parse_model
 
 
@@ -191,7 +191,7 @@ class AgreeIn(Body):
 
 
 class RelatedOut(serializers.Serializer[Any]):
-    """Another memory that may have the same content. The request does not remove it."""
+    """Another memory that may have the same content."""
 
     id = serializers.IntegerField(source="number")
     why = serializers.ChoiceField(
@@ -201,7 +201,7 @@ class RelatedOut(serializers.Serializer[Any]):
         "session or topic in which X was recorded; `notice`: it is about a refinement session that edited X; `shown`: "
         "it is about a refinement session whose model may have read X",
     )
-    state = serializers.ChoiceField(["active", "discarded"])
+    state = serializers.ChoiceField(Layer.values, help_text="the layer that it is in")
 
 
 class RemovesOut(serializers.Serializer[Any]):
@@ -210,7 +210,8 @@ class RemovesOut(serializers.Serializer[Any]):
     memories = serializers.IntegerField()
     constitutional = Numbers(help_text="numbers of the constitutional memories in the request")
     changes = serializers.IntegerField(help_text="number of changes whose content is removed from the audit trail")
-    related = RelatedOut(many=True)
+    lineage = RelatedOut(many=True, help_text="memories that are removed, too")
+    related = RelatedOut(many=True, help_text="memories that are not removed")
     former_vaults = serializers.ListField(child=serializers.CharField(), help_text="their files are not removed")
 
 
@@ -262,8 +263,15 @@ class DeclineRemoval(AgentView):
 def _removes(agent: Agent, removal_request: ConsentRequest) -> dict[str, Any]:
     if removal_request.is_erasure:
         whole = erasure.preview(agent)
-        figures = {"memories": whole.memories, "constitutional": [], "changes": whole.entries, "related": []}
+        figures = {
+            "memories": whole.memories,
+            "constitutional": [],
+            "changes": whole.entries,
+            "lineage": [],
+            "related": [],
+        }
         return figures | {"former_vaults": whole.former_vaults}
-    part = redaction.preview(agent, removal_request.left)
+    part = redaction.preview(agent, removal_request.left, removal_request.excluded)
     figures = {"memories": len(part.memories), "constitutional": part.constitutional, "changes": part.changes}
-    return figures | {"related": RelatedOut(part.related, many=True).data, "former_vaults": part.former_vaults}
+    others = {name: RelatedOut(getattr(part, name), many=True).data for name in ("lineage", "related")}
+    return figures | others | {"former_vaults": part.former_vaults}

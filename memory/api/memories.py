@@ -12,7 +12,7 @@ from memory.api.base.errors import ChangedMeanwhile
 from memory.api.base.memory_out import CATEGORIES, MemoryOut, WithFile
 from memory.api.base.views import IDEMPOTENCY_KEY, AgentView, describe_list, listed
 from memory.errors import Invalid, Stale
-from memory.models import Agent, Kind
+from memory.models import Agent, Kind, Layer
 from memory.policy.validation import MAX_CONTENT, MAX_TAG, MAX_TAGS, Draft
 from memory.search import reading
 from memory.search.selection import Filters
@@ -64,12 +64,18 @@ class FiltersIn(Body):
 class SearchIn(FiltersIn):
     q = Text(max_length=MAX_QUERY, allow_blank=True, default="", help_text=QUERY)
     tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
+    layers = List(child=Choice(Layer.values[:3]), min_length=1, required=False, help_text="default: all three")
     limit = Whole(min_value=1, max_value=MAX_FOUND, default=10)
 
 
 class ListQuery(FiltersIn, Page):
+    layer = Choice(Layer.values, required=False, help_text="default: core and journal")
     constitutional = serializers.BooleanField(required=False, allow_null=True, default=None)
     discarded = serializers.BooleanField(required=False, default=False)
+
+
+class LineageQuery(Body):
+    lineage = serializers.BooleanField(default=False, help_text="with its sources and its successor")
 
 
 # --- responses
@@ -80,11 +86,24 @@ class StoredOut(MemoryOut, WithFile):
 
 
 class FoundOut(MemoryOut):
+    superseded = serializers.BooleanField(help_text="another memory of the results replaced it")
     score = serializers.FloatField()
+
+
+SEARCHED_SINCE = (
+    "null if all memories were searched. Otherwise, memories beneath with an earlier origin date were not. Search with "
+    "`since` or `until` to find them"
+)
 
 
 class FoundPageOut(serializers.Serializer[Any]):
     results = FoundOut(many=True)
+    searched_since = serializers.DateTimeField(allow_null=True, help_text=SEARCHED_SINCE)
+
+
+class LineageOut(MemoryOut):
+    sources = MemoryOut(many=True, required=False, help_text="with `lineage`: what it was made from")
+    successor = MemoryOut(required=False, allow_null=True, help_text="with `lineage`: what replaced it")
 
 
 class BatchOut(serializers.Serializer[Any]):
@@ -118,6 +137,7 @@ class Memories(_Storing):
         """List memories by number. To find tags or words, use search, because a URL must not contain content."""
         query = self.query(ListQuery)
         after, limit = query.pop("cursor"), query.pop("limit")
+        query["layers"] = [query.pop("layer")] if "layer" in query else ()
         found = reading.page(self.agent, Filters(**query), after=after, limit=limit + 1)
         return listed(found, limit, "memory.number", lambda page: map(Read.to_dict, page))
 
@@ -143,10 +163,15 @@ class OneMemory(AgentView):
         """Return a 412 for Stale. In these requests, a version comes only from the header `If-Match`."""
         return super().handle_exception(ChangedMeanwhile() if isinstance(exc, Stale) else exc)
 
-    @extend_schema(operation_id="memories_read", responses=MemoryOut)
+    @extend_schema(operation_id="memories_read", responses=LineageOut, parameters=[LineageQuery])
     def get(self, request: Request, number: int) -> Response:
-        """Read a memory, active or discarded."""
-        return _memory(self.agent, number)
+        """Read a memory of any layer."""
+        response = _memory(self.agent, number)
+        if self.query(LineageQuery)["lineage"]:
+            sources, successor = reading.lineage_of(self.agent, number)
+            response.data["sources"] = [read.to_dict() for read in sources]
+            response.data["successor"] = successor and successor.to_dict()
+        return response
 
     @extend_schema(operation_id="memories_revise", request=RevisionIn, responses=MemoryOut, parameters=[_IF_MATCH])
     def patch(self, request: Request, number: int) -> Response:
@@ -188,12 +213,23 @@ class Search(AgentView):
 
     @extend_schema(operation_id="memories_search", request=SearchIn, responses=FoundPageOut)
     def post(self, request: Request) -> Response:
-        """Find active memories. The best match is first. The query is content, so send it in the body. The
-        query is not stored."""
+        """Find memories that are not discarded. The best match is first. A memory beneath comes after the memory that
+        replaced it. The query is content, so send it in the body. It is not stored."""
         payload = self.payload(SearchIn)
         query, limit = payload.pop("q"), payload.pop("limit")
         found = reading.search(self.agent, query, filters=Filters(**payload), limit=limit)
-        return Response({"results": [read.to_dict() | {"score": read.score} for read in found]})
+        return Response({"results": [found_out(read) for read in found], "searched_since": found.searched_since})
+
+
+def found_out(read: Read) -> dict[str, Any]:
+    """A result of a search. The successor of a superseded memory is a result, too. It is the present one, although
+    there may be others between them."""
+    successor = read.successor or read.memory.superseded_by
+    return read.to_dict() | {
+        "superseded_by": successor,
+        "superseded": read.successor is not None,
+        "score": read.score,
+    }
 
 
 def _memory(agent: Agent, number: int) -> Response:

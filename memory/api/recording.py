@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Choice, List, Numbers, Text, Whole
 from memory.api.base.memory_out import CATEGORIES, WithFile
 from memory.api.base.views import IDEMPOTENCY_KEY, AgentView
-from memory.api.memories import MAX_FOUND, MAX_QUERY, QUERY, FoundOut
+from memory.api.memories import MAX_FOUND, MAX_QUERY, QUERY, SEARCHED_SINCE, FoundOut, found_out
 from memory.models import Agent, RecordedSession
 from memory.policy import switches
 from memory.policy.validation import MAX_TAG, MAX_TAGS
@@ -153,9 +153,18 @@ class RetrieveIn(Body):
     )
     max_tokens = Whole(min_value=0, required=False, help_text="maximum tokens of all memories together")
     tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
+    since = serializers.DateTimeField(required=False, help_text="earliest origin date")
+    until = serializers.DateTimeField(required=False, help_text="latest origin date")
+    duplicates = Boolean(
+        default=False, help_text="also return merged memories and sources of which another result says the same"
+    )
 
 
 class RecalledOut(FoundOut):
+    excerpt = serializers.BooleanField(
+        help_text="`max_tokens` has no room for the whole memory. `content` has only the part that concerns the "
+        "superseded memories after it"
+    )
     recalled = serializers.IntegerField(help_text="number of retrievals, including this one; 0 if they are not counted")
 
 
@@ -164,6 +173,7 @@ class RetrievedOut(serializers.Serializer[Any]):
     block = serializers.CharField(allow_blank=True, help_text="the same memories as text for a prompt")
     tokens = serializers.IntegerField(help_text="number of tokens of these memories")
     left_out = serializers.IntegerField(help_text="number of matches that do not fit in `max_tokens`")
+    searched_since = serializers.DateTimeField(allow_null=True, help_text=SEARCHED_SINCE)
 
 
 class Retrieve(AgentView):
@@ -178,10 +188,11 @@ class Retrieve(AgentView):
         payload = self.payload(RetrieveIn)
         found = retrieval.retrieve(self.agent, payload.pop("query"), **payload)
         results = [
-            read.to_dict() | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
+            found_out(read) | {"excerpt": read.is_excerpt, "recalled": found.times.get(read.memory.number, 0)}
             for read in found.reads
         ]
-        return Response({"results": results, "block": found.block, "tokens": found.tokens, "left_out": found.left_out})
+        others = {name: getattr(found, name) for name in ("block", "tokens", "left_out", "searched_since")}
+        return Response({"results": results} | others)
 
 
 MOST = 500  # numbers in one request

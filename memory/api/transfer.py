@@ -35,6 +35,7 @@ class ImportParser(BodyParser):
 
 class ExportQuery(Body):
     discarded = serializers.BooleanField(default=False, help_text="include discarded memories (only in jsonl)")
+    beneath = serializers.BooleanField(default=False, help_text="include memories beneath (jsonl always does)")
     format = Choice(choices=list(EXPORTS), default="jsonl", help_text=HELP)
 
 
@@ -103,13 +104,14 @@ class ExportView(AgentView):
         query = self.query(ExportQuery)
         write = writer(query["format"], with_discarded=query["discarded"])
         chosen = EXPORTS[query["format"]]
-        body = _Begun(self._pieces(write, with_discarded=query["discarded"]))
-        response = StreamingHttpResponse(body, content_type=chosen.media_type)
+        with_beneath = query["beneath"] or query["format"] == "jsonl"
+        pieces = self._pieces(write, with_beneath=with_beneath, with_discarded=query["discarded"])
+        response = StreamingHttpResponse(_Begun(pieces), content_type=chosen.media_type)
         response["Content-Disposition"] = f'attachment; filename="{self.agent.slug}{chosen.ending}"'
         return response
 
-    def _pieces(self, write: Writer, *, with_discarded: bool) -> Generator[bytes, None, None]:
-        with closing(exporting.memories(self.agent, with_discarded=with_discarded)) as memories:
+    def _pieces(self, write: Writer, **which: bool) -> Generator[bytes, None, None]:
+        with closing(exporting.memories(self.agent, **which)) as memories:
             yield from write(self.agent, memories, Losses())
 
 

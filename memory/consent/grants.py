@@ -15,6 +15,7 @@ from memory.access.roles import Action, may
 from memory.consent import requests
 from memory.models import Agent, Memory
 from memory.models import Person as Account
+from memory.models.memories import MemoryQuerySet
 from memory.writing import edits
 
 OF_MEMORIES = ("silo", "memories")  # kinds of scope that include the present content of memories
@@ -48,7 +49,7 @@ def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
     return list(rows.order_by("seq")[:limit])
 
 
-def readable_memories(agent: Agent, scope: Scope) -> QuerySet[Memory]:
+def readable_memories(agent: Agent, scope: Scope) -> MemoryQuerySet:
     """Metadata of the memories whose present content the scope covers. They are ordered by number."""
     rows = Memory.objects.of(agent).defer("sealed", "digest").order_by("number")
     if scope.kind == "memories":

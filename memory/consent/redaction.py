@@ -9,7 +9,7 @@ trail can still be verified. Nothing can restore a redacted memory, and the Time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from django.db import transaction
 from django.db.models import Max, Min, QuerySet
@@ -21,8 +21,9 @@ from audit.trail import Actor
 from memory import errors
 from memory.access import authority
 from memory.consent import requests
-from memory.models import Agent, Creation, HistoryAnalysis, Kind, Memory, RecordedSession
+from memory.models import Agent, Creation, HistoryAnalysis, Kind, Layer, Memory, RecordedSession
 from memory.search import cache
+from memory.time_machine import lineage
 from memory.transfer import migration
 from memory.vault import removing
 from memory.writing import edits
@@ -31,10 +32,11 @@ from memory.writing.edits import KeyedDigest
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """Another memory that may have the same content. A redaction does not include it."""
+    """Another memory that may have the same content. A redaction does not delete it."""
 
     number: int
-    # How this memory is related to X. X is a memory to redact, or another related memory:
+    # How this memory is related to X. X is a memory to redact, or another related memory. The first three reasons are
+    # the lineage, which a redaction deletes unless the request excludes it:
     # source: was merged into X
     # merged: was made from X
     # same words: has or had the same content as X
@@ -42,7 +44,7 @@ class Related:
     # shown: notice of a session whose model could read X
     # told: summary of a recorded session, or topic, that includes X
     why: str
-    state: str  # active | discarded
+    state: str  # the layer that it is in
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +53,26 @@ class Figures:
 
     request: int | None  # None for a preview
     entry: int | None  # None for a preview
-    memories: tuple[int, ...]
+    memories: tuple[int, ...]  # the given ones and their lineage, without those that are redacted already
     active: int  # how many of the memories are active; the redaction discards these
     constitutional: tuple[int, ...]  # those of the memories that are protected; the redaction ends the protection
     changes: int  # number of changes in the audit trail whose snapshots lose their content
     notes: int  # number of encrypted notes in entries; they have text that was removed by edits of these memories
     tokens_before: int
     tokens_after: int
+    lineage: tuple[Related, ...]  # the memories besides the given ones
     related: tuple[Related, ...]
     former_vaults: tuple[str, ...]  # folders that may still contain files of these memories; these files stay
 
 
-def preview(agent: Agent, numbers: Sequence[int]) -> Figures:
+def preview(agent: Agent, numbers: Sequence[int], excluded: Sequence[int] = ()) -> Figures:
     """Return the figures of `redact`, and change nothing.
 
     The agent is not locked, because it takes seconds to read a long audit trail.
 
     Raises UnknownMemory, DuplicateNumbers, Redacted.
     """
-    return _figures(agent, _memories(agent, numbers), None, None)
+    return _figures(agent, _Whole.of(agent, numbers, excluded), None, None)
 
 
 def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: bool = False) -> Figures:
@@ -83,8 +86,8 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
         requests.removing.send(Agent, agent=row, why="redaction")
         transaction.on_commit(lambda: cache.forget(row.pk))  # before the files are deleted, which takes longer
         with edits.begin(row, Operation.REDACTED, actor, is_notice=True) as edit:
-            memories = _memories(edit.agent, request_row.memories)
-            figures = _figures(edit.agent, memories, request, edit.seq)
+            whole = _Whole.of(edit.agent, request_row.memories, request_row.excluded)
+            memories, figures = whole.memories, _figures(edit.agent, whole, request, edit.seq)
             if figures.constitutional and not include_constitutional:
                 raise errors.Constitutional(figures.constitutional)
             notes = _notes(edit.agent, figures.memories)
@@ -103,12 +106,23 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
     return figures
 
 
-def _memories(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
-    """The given memories that are not redacted yet. Raises Redacted if all of them are redacted."""
-    memories = [memory for memory in edits.fetch(agent, sorted(numbers)) if memory.redacted_at is None]
-    if not memories:
-        raise errors.Redacted(numbers)
-    return memories
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """What a redaction is about: the memories to redact, and their lineage with reasons. The excluded part of the
+    lineage stays."""
+
+    memories: list[Memory]
+    group: dict[int, str]
+
+    @classmethod
+    def of(cls, agent: Agent, numbers: Sequence[int], excluded: Sequence[int]) -> Self:
+        """Raises Redacted if all of the given memories are redacted already."""
+        if all(memory.redacted_at for memory in edits.fetch(agent, sorted(numbers))):
+            raise errors.Redacted(numbers)
+        group = _lineage(agent, numbers)
+        all_numbers = {*numbers, *group} - (set(excluded) - set(numbers))
+        memories = edits.fetch(agent, sorted(all_numbers))
+        return cls([memory for memory in memories if memory.redacted_at is None], group)
 
 
 def _bodies(agent: Agent, memories: Iterable[Memory]) -> dict[int, set[bytes]]:
@@ -134,9 +148,10 @@ def _edits_of(agent: Agent, numbers: Iterable[int]) -> QuerySet[Change]:
     return Change.objects.filter(agent_id=agent.pk, number__among=list(numbers))
 
 
-def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entry: int | None) -> Figures:
-    numbers = tuple(memory.number for memory in memories)
-    active = [memory for memory in memories if memory.discarded_at is None]
+def _figures(agent: Agent, whole: _Whole, request: int | None, entry: int | None) -> Figures:
+    memories, numbers = whole.memories, tuple(memory.number for memory in whole.memories)
+    active = [memory for memory in memories if memory.layer in Kind.values]
+    core = [memory for memory in active if memory.layer == Layer.CORE and not memory.is_instruction]
     return Figures(
         request=request,
         entry=entry,
@@ -146,8 +161,9 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
         changes=_edits_of(agent, numbers).count(),
         notes=len(_notes(agent, numbers)),
         tokens_before=agent.core_tokens,
-        tokens_after=agent.core_tokens - sum(m.tokens for m in active if m.kind == Kind.CORE and not m.is_instruction),
-        related=tuple(_related(agent, numbers)),
+        tokens_after=agent.core_tokens - sum(m.tokens for m in core),
+        lineage=tuple(Related(m.number, whole.group[m.number], m.layer) for m in memories if m.number in whole.group),
+        related=tuple(_related(agent, numbers, whole.group)),
         former_vaults=removing.former_paths(agent),
     )
 
@@ -155,16 +171,12 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
 # --- related memories
 
 
-def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
-    """Other memories that may have the same content. Nothing is decrypted.
+def _lineage(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
+    """The lineage of these memories, in every layer, with reasons. Nothing is decrypted.
 
     A group starts with the given memories, and the memories that were merged into them directly or through other
     merges. A memory joins the group if its content is or was the same as that of a memory in the group, or if a
-    memory of the group was merged into it. The result has all memories of the group except the given ones. It also has:
-
-    - summaries and topics that include a memory of the group
-    - notices of sessions that edited a memory of the group
-    - notices of sessions whose model could read a memory of the group
+    memory of the group was merged into it. The result has all memories of the group except the given ones.
     """
     why = dict.fromkeys(_sources(agent, numbers), "source")
     fresh = why.keys() | set(numbers)
@@ -181,14 +193,24 @@ def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
         found |= dict.fromkeys(_made_by(agent, _edits_of(agent, fresh), Operation.CONSOLIDATED), "merged")
         fresh = found.keys() - why.keys() - set(numbers)
         why |= {number: found[number] for number in fresh}
-    all_numbers = [*numbers, *why]
+    return why
+
+
+def _related(agent: Agent, numbers: Sequence[int], group: dict[int, str]) -> list[Related]:
+    """Other memories that may have the same content: the excluded part of the lineage, and
+
+    - summaries and topics that include a memory of the lineage
+    - notices of sessions that edited a memory of the lineage
+    - notices of sessions whose model could read a memory of the lineage
+    """
+    why, all_numbers = dict(group), list({*numbers, *group})
     why |= {number: "told" for number in _summaries_of(agent, all_numbers) if number not in why}
     notices = dict.fromkeys(_notices(agent, _sessions_during(agent, all_numbers)), "shown")
     notices |= dict.fromkeys(_notices(agent, _sessions_editing(agent, all_numbers)), "notice")
     why = notices | why
-    rows = Memory.objects.of(agent).numbered(why.keys() - set(numbers))
-    states = rows.filter(redacted_at__isnull=True).order_by("number").values_list("number", "discarded_at")
-    return [Related(number, why[number], "discarded" if gone else "active") for number, gone in states]
+    rows = Memory.objects.of(agent).numbered(why.keys() - set(numbers)).defer("sealed", "digest")
+    left = rows.filter(redacted_at__isnull=True).order_by("number")
+    return [Related(memory.number, why[memory.number], memory.layer) for memory in left]
 
 
 def _sources(agent: Agent, numbers: Sequence[int]) -> set[int]:
@@ -196,11 +218,7 @@ def _sources(agent: Agent, numbers: Sequence[int]) -> set[int]:
     found: set[int] = set()
     fresh = set(numbers)
     while fresh:
-        made = _edits_of(agent, fresh).filter(before_digest__isnull=True)
-        entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__in=made.values("seq"))
-        merges = entries.filter(operation=Operation.CONSOLIDATED)
-        merged = Change.objects.filter(agent_id=agent.pk, seq__in=merges.values("seq"), before_digest__isnull=False)
-        fresh = set(merged.values_list("number", flat=True)) - found - set(numbers)
+        fresh = lineage.sources(agent, fresh) - found - set(numbers)
         found |= fresh
     return found
 

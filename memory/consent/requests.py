@@ -125,8 +125,11 @@ def _vault(row: Agent, path: str, actor: Actor) -> str:
     return base.resolve_path(path, allowed[0], allowed)
 
 
-def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str, asked_by: str = "") -> Request:
-    """Request the permanent deletion of the content of these memories. `reason` is stored permanently.
+def ask_redaction(
+    agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str, asked_by: str = "", excluded: Sequence[int] = ()
+) -> Request:
+    """Request the permanent deletion of the content of these memories and of their lineage, except the excluded
+    memories. `reason` is stored permanently.
 
     Raises Invalid, UnknownMemory, DuplicateNumbers, Redacted, ConsentRequired, MailNotSent, TooManyRequests, Erased.
     """
@@ -138,7 +141,9 @@ def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason:
         redacted = [memory.number for memory in edits.fetch(row, numbers) if memory.redacted_at]
         if redacted:
             raise errors.Redacted(redacted)
-        return _ask_removal(row, REMOVALS[0], actor, reason, asked_by, memories=sorted(numbers))
+        edits.fetch(row, excluded)
+        more = {"memories": sorted(numbers)} | ({"excluded": sorted(excluded)} if excluded else {})
+        return _ask_removal(row, REMOVALS[0], actor, reason, asked_by, **more)
 
 
 def ask_erasure(agent: Agent, actor: Actor, *, reason: str, asked_by: str = "") -> Request:

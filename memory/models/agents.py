@@ -92,6 +92,8 @@ class Agent(RefinementLimits):
     core_count = models.PositiveBigIntegerField(default=0, editable=False)
     core_tokens = models.PositiveBigIntegerField(default=0, editable=False)
     journal_count = models.PositiveBigIntegerField(default=0, editable=False)
+    beneath_count = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
+    beneath_tokens = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
     constitutional_count = models.PositiveBigIntegerField(default=0, editable=False)
     constitutional_tokens = models.PositiveBigIntegerField(default=0, editable=False)
     # Core memories that are imported instructions. The other counters of core memory do not include them.

@@ -1,10 +1,12 @@
 """Memories, and records about them. Rows hold metadata and sealed bytes, never plain text."""
 
-from collections.abc import Iterable
-from typing import Self
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import or_
+from typing import Any, Self
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from memory.models.agents import Agent
 from memory.policy.categories import SCOPES
@@ -16,6 +18,16 @@ class Kind(models.TextChoices):
 
     CORE = "core"
     JOURNAL = "journal"
+
+
+class Layer(models.TextChoices):
+    """Where a memory is. A memory beneath was core memory. It no longer counts towards the budget and is not in the
+    context, but search finds it."""
+
+    CORE = "core"
+    JOURNAL = "journal"
+    BENEATH = "beneath"
+    DISCARDED = "discarded"
 
 
 class Scope(models.TextChoices):
@@ -32,21 +44,46 @@ class Source(models.TextChoices):
     SYSTEM = "system"
 
 
-_ACTIVE = Q(discarded_at__isnull=True)
+_KEPT = Q(discarded_at__isnull=True)
+_ACTIVE = Q(discarded_at__isnull=True, beneath_at__isnull=True)
+
+
+def layer_of(state: Mapping[str, Any]) -> str:
+    """Return the layer of a memory with these fields."""
+    if state["discarded_at"] is not None:
+        return Layer.DISCARDED
+    return Layer.BENEATH if state["beneath_at"] is not None else state["kind"]
+
+
+_LAYERS: dict[str, Q] = {
+    Layer.CORE: _ACTIVE & Q(kind=Kind.CORE),
+    Layer.JOURNAL: _ACTIVE & Q(kind=Kind.JOURNAL),
+    Layer.BENEATH: _KEPT & Q(beneath_at__isnull=False),
+    Layer.DISCARDED: ~_KEPT,
+}
 
 
 class MemoryQuerySet(models.QuerySet["Memory"]):
     def of(self, agent: Agent) -> Self:
         return self.filter(agent_id=agent.pk)
 
+    def kept(self) -> Self:
+        """Return the memories of all layers that are not discarded."""
+        return self.filter(_KEPT)
+
     def active(self) -> Self:
-        return self.filter(discarded_at__isnull=True)
+        """Return the memories in core and in the journal."""
+        return self.filter(_ACTIVE)
 
     def core(self) -> Self:
         return self.filter(kind=Kind.CORE)
 
     def journal(self) -> Self:
         return self.filter(kind=Kind.JOURNAL)
+
+    def in_layers(self, layers: Iterable[str]) -> Self:
+        """Return the memories in at least one of these layers."""
+        return self.filter(reduce(or_, (_LAYERS[layer] for layer in layers)))
 
     def numbered(self, numbers: Iterable[int]) -> Self:
         """Return the memories with these numbers. The list of numbers can have any length."""
@@ -69,6 +106,7 @@ class Memory(models.Model):
     project = models.CharField(max_length=100, blank=True)
     source = models.CharField(max_length=8, choices=Source.choices, default=Source.AGENT)
     origin = models.DateTimeField(help_text="when its content was first recorded")
+    origin_latest = models.DateTimeField(null=True, help_text="the latest origin date of its sources, if it is merged")
     created_at = models.DateTimeField()
     tokens = models.PositiveIntegerField()
     sealed = models.BinaryField()
@@ -76,6 +114,7 @@ class Memory(models.Model):
     constitutional = models.BooleanField(default=False)
     is_instruction = models.BooleanField(default=False, db_default=False, help_text="imported: it is not refined")
     discarded_at = models.DateTimeField(null=True)
+    beneath_at = models.DateTimeField(null=True, help_text="when it left core memory. Search still finds it")
     superseded_by = models.PositiveBigIntegerField(null=True)
     redacted_at = models.DateTimeField(null=True, help_text="when its content was removed permanently")
     version = models.PositiveBigIntegerField()
@@ -87,8 +126,18 @@ class Memory(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["agent", "number"], name="memory_number_in_agent"),
             models.CheckConstraint(
-                condition=Q(constitutional=False) | Q(discarded_at__isnull=True),
-                name="memory_constitutional_never_discarded",
+                condition=Q(constitutional=False) | _ACTIVE, name="memory_constitutional_always_active"
+            ),
+            models.CheckConstraint(
+                condition=Q(beneath_at__isnull=True) | Q(kind="core") & ~Q(source="system"),
+                name="memory_beneath_was_core",
+            ),
+            models.CheckConstraint(
+                condition=Q(superseded_by__isnull=True) | ~_ACTIVE, name="memory_active_has_no_successor"
+            ),
+            models.CheckConstraint(
+                condition=Q(origin_latest__isnull=True) | Q(origin_latest__gte=F("origin")),
+                name="memory_latest_origin_is_not_earlier",
             ),
             models.CheckConstraint(
                 condition=Q(constitutional=False) | ~Q(source="system"), name="memory_notice_never_constitutional"
@@ -106,6 +155,9 @@ class Memory(models.Model):
         indexes = [
             models.Index(fields=["agent", "digest"], condition=_ACTIVE, name="memory_active_digest"),
             models.Index(fields=["agent", "version"], name="memory_by_version"),
+            models.Index(
+                fields=["agent", "superseded_by"], condition=Q(superseded_by__isnull=False), name="memory_by_successor"
+            ),
             models.Index(fields=["agent", "kind", "origin", "number"], condition=_ACTIVE, name="memory_active_origin"),
             # These are all columns that `search.context` needs to count memories that are hidden.
             models.Index(
@@ -119,13 +171,17 @@ class Memory(models.Model):
     def __str__(self) -> str:
         return f"memory {self.number}"
 
+    @property
+    def layer(self) -> str:
+        return layer_of(vars(self))
+
 
 class Creation(models.Model):
     """The result of a request with the header `Idempotency-Key`. The result is kept for a day, to answer a repeated
     request.
 
     `key` is a digest of the header, and `fingerprint` is a digest of the body. Both digests are keyed with the agent's
-    data key.
+    data key. `numbers` has the numbers of memories. For a call in a session, it has the sealed result of the call.
     """
 
     agent = models.ForeignKey(Agent, models.CASCADE, related_name="+")

@@ -21,7 +21,7 @@ class VaultFile(models.Model):
 
     class State(models.TextChoices):
         THERE = "there"
-        SET_ASIDE = "set_aside"  # the file is in the folder .discarded/
+        SET_ASIDE = "set_aside"  # the file is in the folder .discarded/ or .beneath/
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     number = models.PositiveBigIntegerField(help_text="the number of the memory")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -40,6 +40,8 @@ class Draft:
     source: str = Source.AGENT
     is_instruction: bool = False  # the memory is kept out of refinement and out of the budget
     is_project_known: bool = False  # the project exists already, so its name was checked earlier
+    origin_latest: datetime | None = None
+    is_beneath: bool = False
     is_checked: bool = False
 
     def checked(self) -> Draft:
@@ -59,10 +61,14 @@ class Draft:
         if category in NAMED_BY_SERVICE:
             require_names(tags)
         content = checked_content(self.content)
-        origin = None if self.origin is None else checked_origin(self.origin)
-        return Draft(
-            content, self.kind, category, project, tags, origin, self.source, self.is_instruction, is_checked=True
-        )
+        origin, latest = (None if at is None else checked_origin(at) for at in (self.origin, self.origin_latest))
+        if latest is not None and (origin is None or latest < origin):
+            raise Invalid("origin_latest", "must not be earlier than `origin`")
+        if self.is_beneath and (self.kind != Kind.CORE or self.source == Source.SYSTEM):
+            raise Invalid("layer", "can be 'beneath' only for core memories")
+        values: Any = {"content": content, "category": category, "project": project, "tags": tags}
+        latest = None if latest == origin else latest
+        return replace(self, **values, origin=origin, origin_latest=latest, is_checked=True)
 
 
 def scope_of(category: object) -> str:

@@ -7,7 +7,7 @@ of its category is on. If the caller gives no project, the default project is us
 
 import calendar
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,7 +16,7 @@ from typing import Any
 from django.utils import timezone
 
 from memory.errors import Invalid
-from memory.models import Agent, Kind
+from memory.models import Agent
 from memory.policy import settings_document, switches
 from memory.policy.categories import COMMON, PRIVATE, SCOPES, UNREFINED
 from memory.policy.projects import seen_from
@@ -24,10 +24,11 @@ from memory.policy.tokens import count
 from memory.policy.validation import checked_project
 from memory.recording import usage
 from memory.search import context, reading
+from memory.search.excerpts import NOTHING, excerpt
 from memory.search.own_words import without_empty_fields
 from memory.search.query import Query, parse
 from memory.search.selection import Filters
-from memory.silo.silo import Read
+from memory.silo.silo import Opened, Read
 
 # --- times in a question
 
@@ -106,20 +107,23 @@ _SWITCHES = {
 @dataclass(frozen=True, slots=True, repr=False)
 class Retrieved:
     """The memories that were found, best first. `times` maps the number of each memory to how often a search returned
-    it. `left_out` counts the memories that did not fit in `max_tokens`."""
+    it. `left_out` counts the matches that did not fit in `max_tokens`. If `searched_since` is not None, earlier
+    memories beneath were not searched."""
 
     reads: tuple[Read, ...]
     times: Mapping[int, int]
     tokens: int = 0
     left_out: int = 0
     left_out_tokens: int = 0
+    searched_since: datetime | None = None
 
     @property
     def block(self) -> str:
         """The found memories as text for a prompt. The text is "" if no memory was found."""
         if not self.reads:
             return ""
-        parts = ["\n".join(["# What you remember of this", *map(_line, self.reads)])]
+        lines = [_line(read) for read in self.reads if not (read.is_excerpt and read.opened.content == NOTHING)]
+        parts = ["\n".join(["# What you remember of this", *lines])]
         if self.left_out:
             parts.append(context.left_out(self.left_out, self.left_out_tokens))
         return "\n\n".join(parts) + "\n"
@@ -134,6 +138,9 @@ def retrieve(
     limit: int | None = None,
     tags: Sequence[str] = (),
     max_tokens: int | None = None,
+    duplicates: bool = False,
+    since: datetime | None = None,
+    until: datetime | None = None,
     now: datetime | None = None,
 ) -> Retrieved:
     """Search the memories that the agent sees in a project. Return the best results first, and count each returned
@@ -142,7 +149,9 @@ def retrieve(
 
     The setting `search.max_results` is the maximum and the default of `limit`. `max_tokens` is the maximum number of
     tokens of all returned memories together. A memory that does not fit is left out. Smaller memories after it can
-    still be returned. Raises Invalid, MemoryDisabled.
+    still be returned. Each superseded memory is returned with its successor, of which the result may have only an
+    excerpt. With `duplicates`, memories that repeat others of their lineage are returned, too.
+    Raises Invalid, MemoryDisabled.
     """
     switches.require_on(agent)
     now = now or timezone.now()
@@ -157,12 +166,17 @@ def retrieve(
         without=left_out(rules) | UNREFINED - {category},
         projects=seen_from(rules, checked_project(project, is_known=True)),
         with_notices=False,
+        since=since,
+        until=until,
     )
-    found = reading.search(agent, parsed, filters=filters, limit=most, boost=_favour(query, now)) if parsed else []
-    reads = _within(found, max_tokens)
-    tokens = sum(map(_tokens, reads))
+    options: Any = {"filters": filters, "limit": most, "boost": _favour(query, now), "repetitions": duplicates}
+    found = reading.search(agent, parsed, **options) if parsed else reading.Found()
+    reads = found if max_tokens is None else _Filling(found, max_tokens, query, agent.language).reads()
     times = usage.note(agent, [read.memory.number for read in reads], now) if reads else {}
-    return Retrieved(tuple(reads), times, tokens, len(found) - len(reads), sum(map(_tokens, found)) - tokens)
+    here = {read.memory.number for read in reads}
+    unfit = [_tokens(read) for read in found if read.is_match and read.memory.number not in here]
+    tokens = sum(map(_tokens, reads))
+    return Retrieved(tuple(reads), times, tokens, len(unfit), sum(unfit), found.searched_since)
 
 
 def recency(origin: datetime, *, now: datetime) -> float:
@@ -220,22 +234,53 @@ def _most(rules: Mapping[str, Any], limit: int | None) -> int:
 # --- the result
 
 
-def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
-    if max_tokens is None:
-        return list(found)
-    room, kept = max_tokens, []
-    for read in found:
-        if (weight := _tokens(read)) <= room:
-            room -= weight
-            kept.append(read)
-    return kept
+class _Filling:
+    """Fills `room` tokens with results, best first.
+
+    Each superseded memory needs its successor. At first, the successor has only the excerpt that concerns the memory.
+    If room is left at the end, successors are returned whole.
+    """
+
+    def __init__(self, found: Sequence[Read], room: int, query: str, language: str) -> None:
+        self._found = {read.memory.number: read for read in found}
+        self._room, self._query, self._language = room, query, language
+        self._kept: dict[int, Read] = {}
+        self._superseded: dict[int, list[str]] = {}  # successor → the kept memories that it superseded
+
+    def reads(self) -> list[Read]:
+        for read in self._found.values():
+            if read.is_match and (successor := self._found.get(read.successor or 0)):
+                others = [*self._superseded.get(successor.memory.number, ()), read.opened.content]
+                if self._keep(self._excerpt(successor, others), read):
+                    self._superseded[successor.memory.number] = others
+            elif read.is_match:
+                self._keep(read)
+        for number in self._superseded:
+            self._keep(self._found[number])
+        return list(self._kept.values())
+
+    def _excerpt(self, successor: Read, others: Sequence[str]) -> Read:
+        kept = self._kept.get(successor.memory.number)
+        if kept and not kept.is_excerpt:
+            return kept
+        text = excerpt(_text(successor), others, self._query, self._language)
+        return replace(successor, opened=Opened(text, successor.opened.tags), is_excerpt=True)
+
+    def _keep(self, *reads: Read) -> bool:
+        """Keep these memories, if there is room for all of them."""
+        new = {read.memory.number: read for read in reads}
+        weight = sum(map(_tokens, new.values())) - sum(_tokens(self._kept[n]) for n in new if n in self._kept)
+        if weight > self._room:
+            return False
+        self._room -= weight
+        self._kept |= new
+        return True
 
 
 def _line(read: Read) -> str:
-    """Return the line for a memory in the result. The line of a journal memory begins with the memory's date, as in the
-    agent's context."""
-    day = f"{read.memory.origin:%Y-%m-%d}: " if read.memory.kind == Kind.JOURNAL else ""
-    return f"- {day}{context.indented(replace(read.opened, content=_text(read)))}"
+    """Return the line for a memory in the result, as in the agent's context. The line of a superseded memory says that
+    it is older than the memory before it."""
+    return context.line(read.memory, replace(read.opened, content=_text(read)), "older: " if read.successor else "")
 
 
 def _text(read: Read) -> str:
@@ -245,4 +290,4 @@ def _text(read: Read) -> str:
 def _tokens(read: Read) -> int:
     """Return the number of tokens of the memory's line in the result."""
     text = _text(read)
-    return read.memory.tokens if text == read.opened.content else count(text)
+    return read.memory.tokens if text == read.opened.content and not read.is_excerpt else count(text)

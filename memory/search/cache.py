@@ -9,16 +9,19 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from itertools import islice
 from threading import Lock, RLock, local
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Sum
 
 from audit.bulk import streamed
-from memory.models import Agent, Memory, Source
+from memory.models import Agent, Layer, Memory, Source, layer_of
 from memory.search.holdings import Document
 from memory.search.index import Index
 from memory.search.own_words import own_text
@@ -40,23 +43,23 @@ class Behind(Exception):
 
 
 class _Edited(local):
-    """The agents that this thread edits in its current transaction. `blocks` maps each agent to the outermost `atomic`
-    block of this transaction."""
+    """The agents that this thread edits in its current transaction. `blocks` maps the outermost `atomic` block of this
+    transaction to these agents, each with the index that only this transaction searches."""
 
     def __init__(self) -> None:
-        self.blocks: dict[int, object] = {}
+        self.blocks: WeakKeyDictionary[object, dict[int, _Held | None]] = WeakKeyDictionary()
 
 
 _edited = _Edited()
 
 
 def note_edit(*, agent: Agent, **_: object) -> None:
-    """Receive the signal `edited`. From now until the end of the current transaction, searches in this transaction do
-    not use the cache for this agent.
+    """Receive the signal `edited`. From now until the end of the current transaction, searches in this transaction
+    use an index of their own for this agent.
 
     The transaction can still be rolled back, so the cached index must not contain the changes of the transaction.
     """
-    _edited.blocks[agent.pk] = _block()
+    _edited.blocks.setdefault(_block(), {}).setdefault(agent.pk, None)
 
 
 def _block() -> object:
@@ -70,17 +73,35 @@ _lock = Lock()
 
 
 @contextmanager
-def reader(agent: Agent) -> Iterator[Index]:
-    """Yield an agent's index for one search. The index is up to date and locked."""
+def reader(agent: Agent, since: datetime | None = None, until: datetime | None = None) -> Iterator[Index]:
+    """Yield an agent's index for one search. The index is up to date and locked.
+
+    If the index does not have all memories beneath, a search with `since` or `until` gets its own index, with the
+    memories beneath from this period.
+    """
     held = _hold(agent)
     if not held.lock.acquire(blocking=not agent.is_locked):  # other writers must not wait for a search
         raise Behind(agent)
     try:
         _update(agent, held)
-        yield held.index
+        if held.index.searched_since is None or since is until is None:
+            yield held.index
+        else:
+            yield _of_period(agent, since, until)
     finally:
         held.lock.release()
         _limit_size()
+
+
+def _of_period(agent: Agent, since: datetime | None, until: datetime | None) -> Index:
+    period = {"origin__gte": since, "origin__lte": until}
+    beneath = Memory.objects.of(agent).in_layers([Layer.BENEATH])
+    beneath = beneath.filter(**{name: value for name, value in period.items() if value is not None})
+    silo, index = Silo.for_agent(agent), Index(agent.language)
+    for rows in (Memory.objects.of(agent).active(), beneath.order_by("-origin")[: settings.SEARCH_LAYER_MAX]):
+        index.extend(_document(silo, row) for row in rows.values_list(*_COLUMNS, named=True))
+    index.keep_newest(settings.SEARCH_LAYER_MAX)
+    return index
 
 
 def forget(agent_id: int | None = None) -> None:
@@ -90,10 +111,10 @@ def forget(agent_id: int | None = None) -> None:
             del _held[place]
 
 
-def _is_edited(agent: Agent) -> bool:
-    """Whether the present transaction has edited the agent's memories."""
-    edited_in = _edited.blocks.get(agent.pk)
-    return edited_in is not None and edited_in is _block()
+def _edited_here() -> dict[int, _Held | None]:
+    """Return the agents whose memories the present transaction has edited, with their indexes."""
+    block = _block()
+    return _edited.blocks.get(block, {}) if block else {}
 
 
 MOST_WHILE_LOCKED = 500  # changed memories; 30,000 take half a minute
@@ -101,14 +122,17 @@ MOST_TOKENS = 100_000  # of these memories
 
 
 def _hold(agent: Agent) -> _Held:
-    if _is_edited(agent):
-        return _Held(Index(agent.language))
-    place = agent.pk, bytes(agent.wrapped_key)
+    """Return the agent's index. A transaction that has edited the agent takes it out of the cache until its commit."""
+    edited, place = _edited_here(), (agent.pk, bytes(agent.wrapped_key))
+    if own := edited.get(agent.pk):
+        return own
     with _lock:
-        held = _held.get(place)
-        if held is None:
-            held = _held[place] = _Held(Index(agent.language))
-        _held.move_to_end(place)
+        held = _held.pop(place, None) or _Held(Index(agent.language))
+        if agent.pk in edited:
+            edited[agent.pk] = held
+            transaction.on_commit(partial(_held.setdefault, place, held))
+        else:
+            _held[place] = held
         return held
 
 
@@ -132,7 +156,7 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
     if held.seen and not pending:
         return True
     is_much = pending > MOST_WHILE_LOCKED or tokens > MOST_TOKENS
-    if agent.is_locked and is_much and not _is_edited(agent):
+    if agent.is_locked and is_much and agent.pk not in _edited_here():
         raise Behind(agent)
     silo = Silo.for_agent(agent)
     seen = held.seen
@@ -144,6 +168,7 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
                 if row.discarded_at is not None:
                     held.index.remove(row.number)
             held.index.extend(_document(silo, row) for row in batch if row.discarded_at is None)
+            held.index.keep_newest(settings.SEARCH_LAYER_MAX)
             seen = batch[-1].version
     # `seen` changes only here. All memories of one edit have the same version, so after an error all are read again.
     held.seen = seen
@@ -152,12 +177,14 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
 
 def _document(silo: Silo, row: Any) -> Document:
     opened = silo.open(row)
-    text, where = own_text(opened.content, row.category), (row.kind, row.category, row.project)
-    return Document(row.number, text, opened.tags, row.origin, *where, row.source == Source.SYSTEM)
+    text, where = own_text(opened.content, row.category), (layer_of(row._asdict()), row.category, row.project)
+    is_notice = row.source == Source.SYSTEM
+    return Document(row.number, text, opened.tags, row.origin, *where, is_notice, row.superseded_by)
 
 
 _WHERE = ("kind", "category", "project")
-_COLUMNS = ("number", "sealed", "origin", *_WHERE, "discarded_at", "version", "redacted_at", "source")
+_STATE = ("discarded_at", "beneath_at", "superseded_by", "version", "redacted_at", "source")
+_COLUMNS = ("number", "sealed", "origin", *_WHERE, *_STATE)
 _ROWS = 2_000  # the rows that are loaded at the same time
 
 

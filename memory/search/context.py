@@ -41,18 +41,30 @@ class Context:
     tokens: int
     left_out: int
     left_out_tokens: int
+    beneath: int = 0
 
     def as_text(self) -> str:
         """Return the block as text for a prompt."""
         parts = []
         if self.core:
-            parts.append("# What you remember\n" + "\n".join(f"- {indented(opened)}" for _, opened in self.core))
+            parts.append("\n".join(["# What you remember", *(line(*each) for each in self.core)]))
         if self.journal:
-            days = (f"- {memory.origin:%Y-%m-%d}: {indented(opened)}" for memory, opened in self.journal)
-            parts.append("# Your last days\n" + "\n".join(days))
+            parts.append("\n".join(["# Your last days", *(line(*each) for each in self.journal)]))
         if self.left_out:
             parts.append(left_out(self.left_out, self.left_out_tokens))
+        if self.beneath:
+            verb, them = ("is", "it") if self.beneath == 1 else ("are", "them")
+            count = several(self.beneath, "older memory", "older memories")
+            parts.append(f"({count} {verb} beneath; search finds {them}.)")
         return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def line(memory: Memory, opened: Opened, mark: str = "") -> str:
+    """Return the line for a memory. It begins with `mark`, and with the date of a journal memory, or with the first and
+    the last date of a memory that was merged from memories of several days."""
+    first, last = memory.origin.date(), (memory.origin_latest or memory.origin).date()
+    dates = f"{first} to {last}: " if first != last else f"{first}: " if memory.kind == Kind.JOURNAL else ""
+    return f"- {mark}{dates}{indented(opened)}"
 
 
 def indented(opened: Opened) -> str:
@@ -101,6 +113,7 @@ def read(agent: Agent, *, max_tokens: int | None = None, project: str | None = N
         tuple(line for line in lines if line[0].kind == Kind.JOURNAL),
         sum(memory.tokens for memory in kept),
         *gone,
+        beneath=agent.beneath_count,
     )
 
 

@@ -34,10 +34,11 @@ class Document:
     text: str = field(repr=False)
     tags: tuple[str, ...] = field(repr=False)
     origin: datetime
-    kind: str
+    layer: str
     category: str
     project: str
     is_notice: bool = False
+    superseded_by: int | None = None
 
 
 def packed(terms: Iterable[int]) -> bytes:
@@ -70,10 +71,11 @@ class Holding:
     fingerprint: int
     tags: tuple[str, ...]
     origin: datetime
-    kind: str
+    layer: str
     category: str
     project: str
     is_notice: bool
+    superseded_by: int | None
 
     @property
     def terms(self) -> "array[int]":
@@ -82,8 +84,9 @@ class Holding:
 
 def _holding(document: Document, held: bytes) -> Holding:
     tags = tuple(map(name_key, document.tags)) if document.tags else ()
-    where = (document.kind, document.category, document.project)
-    return Holding(held, _fingerprint(document), tags, document.origin, *where, document.is_notice)
+    where = (document.layer, document.category, document.project)
+    others = (document.is_notice, document.superseded_by)
+    return Holding(held, _fingerprint(document), tags, document.origin, *where, *others)
 
 
 def _fingerprint(document: Document) -> int:
@@ -116,6 +119,7 @@ class Holdings:
     def _reset(self) -> None:
         self.vocabulary = Vocabulary(self.language)
         self.by_number: dict[int, Holding] = {}
+        self.sources: dict[int, set[int]] = {}  # memory → the memories beneath that it directly supersedes
         self.lengths: dict[int, int] = {}  # memory → number of its distinct terms, without stop words
         self.repeats: dict[int, dict[int, int]] = {}  # term → memory → how often it has the term, if more than once
         self.total_length = 0
@@ -137,7 +141,7 @@ class Holdings:
         for number in batch.keys() & self.by_number.keys():
             held = self.by_number[number]
             if held.fingerprint == _fingerprint(batch[number]):  # protected or promoted: only metadata has changed
-                self.by_number[number] = _holding(batch.pop(number), held.packed)
+                self._hold(batch.pop(number), held.packed)
             else:
                 self.remove(number)
         words: list[str] = []
@@ -151,9 +155,21 @@ class Holdings:
         for document, end in zip(batch.values(), ends, strict=True):
             self._list(document.number, terms[start:end])
             own = all_packed[start * TERM_BYTES : end * TERM_BYTES]
-            self.by_number[document.number] = _holding(document, own)
+            self._hold(document, own)
             start = end
         self._positions += len(terms)
+
+    def _hold(self, document: Document, held: bytes) -> None:
+        self._release(document.number)
+        self.by_number[document.number] = _holding(document, held)
+        if document.superseded_by is not None:
+            self.sources.setdefault(document.superseded_by, set()).add(document.number)
+
+    def _release(self, number: int) -> Holding | None:
+        holding = self.by_number.pop(number, None)
+        if holding is not None and holding.superseded_by is not None:
+            self.sources[holding.superseded_by].discard(number)
+        return holding
 
     def _list(self, number: int, terms: list[int]) -> None:
         last_stop, postings = self.vocabulary.last_stop, self.vocabulary.postings
@@ -175,7 +191,7 @@ class Holdings:
     def remove(self, number: int) -> None:
         """Remove a memory. Also remove all words and stems that no other memory contains. An unknown number is
         ignored."""
-        holding = self.by_number.pop(number, None)
+        holding = self._release(number)
         if holding is None:
             return
         if not self.by_number:

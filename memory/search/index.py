@@ -1,13 +1,14 @@
 """The search index of one silo's active memories."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import nsmallest
 
+from memory.models import Layer
 from memory.search.holdings import Holdings
 from memory.search.query import Query, parse
-from memory.search.ranking import RELATIVE_WEIGHT, Ranking, Terms, best_first
+from memory.search.ranking import DEMOTED_WEIGHT, RELATIVE_WEIGHT, SUPERSEDED_WEIGHT, Ranking, Terms, best_first
 from memory.search.selection import EVERYTHING, Filters, readings, select
 from memory.search.words import split, without_tails
 
@@ -22,8 +23,13 @@ _SPARE = 16
 
 @dataclass(frozen=True, slots=True)
 class Hit:
+    """A result. `successor` is the memory that superseded it. If `is_match` is false, the query did not find it, and it
+    is a result only because it is a successor."""
+
     number: int
     score: float
+    successor: int | None = None
+    is_match: bool = True
 
 
 class Index(Holdings):
@@ -32,8 +38,20 @@ class Index(Holdings):
     The stems in an index are unencrypted content. So an index is never stored or pickled. The words of a removed
     document do not stay in the index.
 
+    If `searched_since` is not None, the index has no memories beneath with an earlier origin date.
+
     Searches may run concurrently. `extend` and `remove` need exclusive access.
     """
+
+    searched_since: datetime | None = None
+
+    def keep_newest(self, most: int) -> None:
+        """Remove the oldest memories beneath, until the index has at most `most` memories."""
+        if len(self) > most:
+            beneath = [(h.origin, n) for n, h in self.by_number.items() if h.layer == Layer.BENEATH]
+            for origin, number in nsmallest(len(self) - most, beneath):
+                self.remove(number)
+                self.searched_since = max(origin, self.searched_since or origin)
 
     def __reduce__(self) -> str:
         raise TypeError("A search index contains unencrypted content, so it cannot be pickled")
@@ -56,7 +74,7 @@ class Index(Holdings):
 
         `boost` is a function that takes the origin date of a document and returns a factor. The score of the document
         is multiplied by this factor. This happens only for the best results: `3 * limit` of them, or 30 if that is
-        more.
+        more. The score of a memory beneath is always lowered a little.
         """
         if limit < 1:
             return []
@@ -64,6 +82,24 @@ class Index(Holdings):
         if parsed.text or any(map(str.strip, parsed.phrases)):
             return self._ranked(parsed, filters, limit, boost)
         return self._listed(parsed, filters, limit)
+
+    def successor(self, number: int) -> int | None:
+        """Return the memory that superseded a memory, directly or through others. It may be beneath itself, if it was
+        demoted. Return None if no memory did, or if it was discarded."""
+        found = None
+        while (number := self.by_number[number].superseded_by or 0) in self.by_number:
+            found = number
+        return found
+
+    def origins(self, number: int) -> Iterator[int]:
+        """Yield the sources of a memory, their sources, and so on."""
+        for source in self.sources.get(number, ()):
+            yield source
+            yield from self.origins(source)
+
+    def matched(self, query: Query) -> set[int]:
+        """Return the terms of a query that are used for ranking, without related words."""
+        return set().union(*self._words(query).values())
 
     def _listed(self, query: Query, filters: Filters, limit: int) -> list[Hit]:
         by_number = self.by_number
@@ -85,11 +121,14 @@ class Index(Holdings):
         ranked = self._best(ranking, query, filters, looked_at)
         exact = [term for found in words.values() if len(found) == 1 for term in found]
         ordered = ranking.nearest_first(ranked, exact)
-        if boost is not None:
-            by_number = self.by_number
-            boosted = [(score * boost(by_number[number].origin), number) for score, number in ordered]
-            ordered = nsmallest(limit, boosted, key=best_first)
-        return [Hit(number, score) for score, number in ordered[:limit]]
+        weighed = [(score * self._weight(number, boost), number) for score, number in ordered]
+        return [Hit(number, score) for score, number in nsmallest(limit, weighed, key=best_first)]
+
+    def _weight(self, number: int, boost: Callable[[datetime], float] | None) -> float:
+        holding, weight = self.by_number[number], 1.0
+        if holding.layer == Layer.BENEATH:
+            weight = SUPERSEDED_WEIGHT if holding.superseded_by in self.by_number else DEMOTED_WEIGHT
+        return weight * (boost(holding.origin) if boost else 1.0)
 
     def _best(self, ranking: Ranking, query: Query, filters: Filters, wanted: int) -> list[tuple[float, int]]:
         """Return the best allowed memories as pairs (score, number). The result has at least `wanted` memories, unless

@@ -17,6 +17,10 @@ K1 = 0.4
 B = 0.3
 RELATIVE_WEIGHT = 0.5
 NEAR_WEIGHT = 0.5
+# These were chosen with tests/bench/survival_bench.py. A superseded memory comes after its successor in any case. A
+# demoted memory has no successor, so a core memory that matches nearly as well comes first: it may be the correction.
+SUPERSEDED_WEIGHT = 0.98
+DEMOTED_WEIGHT = 0.8
 NEAR_WORDS = 5
 
 # Nearness reorders only this many of the best memories. The number is fixed, so that a larger limit only adds results.

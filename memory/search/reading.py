@@ -8,14 +8,24 @@ from dataclasses import replace
 from datetime import datetime
 
 from memory.errors import Redacted
-from memory.models import Agent, Memory
+from memory.models import Agent, Kind, Layer, Memory
 from memory.policy import switches
+from memory.search import lineages
 from memory.search.cache import reader
-from memory.search.query import Query
+from memory.search.query import Query, parse
 from memory.search.selection import Filters
 from memory.silo.silo import Read, Silo
+from memory.time_machine import lineage
 from memory.writing import edits
 from memory.writing.operations import refuse
+
+CANDIDATES = 3  # times the wanted results, because some repeat others
+
+
+class Found(list[Read]):
+    """Results of a search, best first. If `searched_since` is not None, earlier memories beneath were not searched."""
+
+    searched_since: datetime | None = None
 
 
 def one(agent: Agent, number: int) -> Read:
@@ -34,11 +44,22 @@ def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
     return [Read(memory, silo.open(memory)) for memory in found]
 
 
+def lineage_of(agent: Agent, number: int) -> tuple[list[Read], Read | None]:
+    """Return what a memory was made from, and what replaced it. Memories that cannot be read are left out."""
+    [memory] = edits.fetch(agent, [number])
+    sources, silo = lineage.sources(agent, [number]), Silo.for_agent(agent)
+    rows = Memory.objects.of(agent).numbered({*sources, memory.superseded_by or 0}).filter(redacted_at__isnull=True)
+    found = {row.number: Read(row, silo.open(row)) for row in rows.exclude(switches.hidden(agent)).order_by("number")}
+    return [read for number, read in found.items() if number in sources], found.get(memory.superseded_by or 0)
+
+
 def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read]:
     """Return at most `limit` memories with numbers above `after`, sorted by number. Redacted memories are left out.
     Raises MemoryDisabled."""
     switches.require_on(agent)
     rows = Memory.objects.of(agent).filter(number__gt=after, redacted_at__isnull=True)
+    if layers := filters.layers or {None: (), True: [Layer.DISCARDED], False: Kind.values}[filters.discarded]:
+        rows = rows.in_layers(layers)
     rows = rows.exclude(switches.hidden(agent)) if switches.closed(agent) else rows
     wanted = {
         "kind": filters.kind,
@@ -47,7 +68,6 @@ def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read
         "origin__gte": filters.since,
         "origin__lte": filters.until,
         "constitutional": filters.constitutional,
-        "discarded_at__isnull": None if filters.discarded is None else not filters.discarded,
     }
     rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
     silo = Silo.for_agent(agent)
@@ -61,20 +81,36 @@ def search(
     filters: Filters,
     limit: int = 10,
     boost: Callable[[datetime], float] | None = None,
-) -> list[Read]:
+    repetitions: bool = True,
+) -> Found:
     """Return the memories that match a query, best first. Every text is a valid query. Raises MemoryDisabled.
 
-    `boost` is a function that takes a memory's origin date and returns a factor for the memory's score.
+    A superseded memory comes after the memory that superseded it. A memory beneath is left out if an active core memory
+    has the same content. If a quoted phrase matches nothing, its words are searched for. `boost` is a function that
+    takes a memory's origin date and returns a factor for the memory's score. Without `repetitions`, a memory that
+    repeats another result of its lineage is left out.
     """
     switches.require_on(agent)
     filters = replace(filters, without=switches.closed(agent) | filters.without)
-    with reader(agent) as index:
-        hits = index.search(query, filters, boost=boost, limit=limit)
-    rows = Memory.objects.of(agent).active().numbered(hit.number for hit in hits) if hits else ()
+    parsed = parse(query) if isinstance(query, str) else query
+    with reader(agent, filters.since, filters.until) as index:
+        is_all = repetitions or not index.sources
+        hits = lineages.find(index, parsed, filters, boost=boost, limit=limit if is_all else CANDIDATES * limit)
+        if not is_all:
+            hits = lineages.without_repetitions(index, hits, parsed, filters)
+        hits = lineages.with_successors(index, hits, filters, limit)
+        searched_since = index.searched_since
+    rows = Memory.objects.of(agent).kept().numbered(hit.number for hit in hits) if hits else ()
     by_number = {memory.number: memory for memory in rows}
+    beneath = [memory.digest for memory in by_number.values() if memory.layer == Layer.BENEATH]
+    core = Memory.objects.of(agent).active().core().filter(digest__among=beneath) if beneath else Memory.objects.none()
+    equal = set(map(bytes, core.values_list("digest", flat=True)))
+    shown = {n: m for n, m in by_number.items() if m.layer != Layer.BENEATH or bytes(m.digest) not in equal}
     silo = Silo.for_agent(agent)
-    return [
-        Read(by_number[hit.number], silo.open(by_number[hit.number]), hit.score)
+    found = Found(
+        Read(shown[hit.number], silo.open(shown[hit.number]), hit.score, hit.successor, hit.is_match)
         for hit in hits
-        if hit.number in by_number
-    ]
+        if hit.number in shown
+    )
+    found.searched_since = searched_since
+    return found

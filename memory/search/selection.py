@@ -2,12 +2,13 @@
 tags and metadata."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from itertools import chain
 
+from memory.models import Kind, Layer
 from memory.search.holdings import Holding, Holdings, holds_run, packed
 from memory.search.query import Query
 from memory.search.vocabulary import Vocabulary
@@ -24,11 +25,12 @@ class Filters:
     """
 
     kind: str | None = None
+    layers: Collection[str] = ()  # no layers: a search looks in all of them, and a list has core and journal
     category: str | None = None
     project: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-    # These two are only for a list, because a search finds only active memories.
+    # These two are only for a list, because a search finds no discarded memories.
     constitutional: bool | None = None
     discarded: bool | None = False
     # These are only for a search: tags, excluded categories, the allowed projects of each category, and whether notices
@@ -41,14 +43,21 @@ class Filters:
     def any(self) -> bool:
         return self != EVERYTHING
 
-    def allow(self, holding: Holding) -> bool:
+    def see(self, holding: Holding) -> bool:
+        """Whether the agent can see a memory here. This depends on its category and project, and not on the search."""
         return (
-            self.kind in (None, holding.kind)
-            and self.category in (None, holding.category)
-            and self.project in (None, holding.project)
-            and holding.category not in self.without
+            holding.category not in self.without
             and (self.projects is None or holding.project in self.projects.get(holding.category, (holding.project,)))
             and (self.with_notices or not holding.is_notice)
+        )
+
+    def allow(self, holding: Holding) -> bool:
+        return (
+            self.see(holding)
+            and self.kind in (None, Kind.JOURNAL if holding.layer == Layer.JOURNAL else Kind.CORE)
+            and (not self.layers or holding.layer in self.layers)
+            and self.category in (None, holding.category)
+            and self.project in (None, holding.project)
             and (self.since is None or holding.origin >= self.since)
             and (self.until is None or holding.origin <= self.until)
             and all(name_key(tag) in holding.tags for tag in self.tags)

@@ -45,12 +45,19 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Read:
-    """A memory with its decrypted content. `score` is the memory's score in a search. If the memory was not found by a
-    search, `score` is 0."""
+    """A memory with its decrypted content.
+
+    The other fields are of a search. `score` is the memory's score, and `successor` the memory that superseded it. If
+    `is_match` is false, the memory is a result only because it is a successor. `is_excerpt` is true if `opened` has
+    only a part of the content.
+    """
 
     memory: Memory
     opened: Opened
     score: float = 0.0
+    successor: int | None = None
+    is_match: bool = True
+    is_excerpt: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the memory in the format of the API and of JSON output."""
@@ -58,11 +65,13 @@ class Read:
         return {
             "id": memory.number,
             "kind": memory.kind,
+            "layer": memory.layer,
             "category": memory.category,
             "scope": memory.scope,
             "project": memory.project,
             "tags": list(self.opened.tags),
             "origin": memory.origin,
+            "origin_latest": memory.origin_latest,
             "created_at": memory.created_at,
             "tokens": memory.tokens,
             "constitutional": memory.constitutional,

@@ -21,7 +21,7 @@ from audit.trail import Actor
 from audit.waiting import consistent_reads
 from memory import errors
 from memory.access import authority
-from memory.models import Agent, Kind, Memory
+from memory.models import Agent, Layer, Memory, layer_of
 from memory.policy.validation import checked_content
 from memory.time_machine.selection import Part, What, entries_of, runs_of
 from memory.writing import cooldown, edits
@@ -39,6 +39,7 @@ class Figures:
     restored: int
     discarded: int
     rewritten: int
+    moved: int  # from core to the journal or beneath
     protection_changed: int
     tokens_before: int
     tokens_after: int
@@ -154,7 +155,8 @@ def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool
         first_before, now, fields = vars(memory)["then"], snapshot(memory), {}
         then = None if first_before is None else bytes(first_before)
         if then is None:
-            gone = {"discarded_at": memory.discarded_at or at, "superseded_by": None, "constitutional": False}
+            gone = {"discarded_at": memory.discarded_at or at, "constitutional": False}
+            gone |= {"beneath_at": None, "superseded_by": None}
             fields = gone if any(getattr(memory, name) != value for name, value in gone.items()) else {}
         elif now != then:
             fields = fields_of(then)
@@ -228,20 +230,21 @@ def _conflicts(agent: Agent, plan: _Plan, undoing: set[int]) -> dict[int, list[i
 
 def _figures(agent: Agent, what: What, plan: _Plan, entry: int | None = None) -> Figures:
     """Compute the figures from the states of the memories before and after the rollback."""
-    counts: Any = dict.fromkeys(("restored", "discarded", "rewritten", "protection_changed"), 0)
+    counts: Any = dict.fromkeys(("restored", "discarded", "rewritten", "moved", "protection_changed"), 0)
     tokens = agent.core_tokens
     for change in plan.changes:
         before = vars(change.memory)
         after = before | change.fields
-        was_gone, is_gone = bool(before["discarded_at"]), bool(after["discarded_at"])
-        if was_gone != is_gone:
-            counts["discarded" if is_gone else "restored"] += 1
-        elif bytes(before["sealed"]) != bytes(after["sealed"]) or before["kind"] != after["kind"]:
+        was, now = layer_of(before), layer_of(after)
+        if was != now:
+            is_restored = was in (Layer.DISCARDED, Layer.BENEATH)
+            counts["discarded" if now == Layer.DISCARDED else "restored" if is_restored else "moved"] += 1
+        elif bytes(before["sealed"]) != bytes(after["sealed"]):
             counts["rewritten"] += 1
         counts["protection_changed"] += before["constitutional"] != after["constitutional"]
         if not before["is_instruction"]:
-            tokens -= before["tokens"] if before["kind"] == Kind.CORE and not was_gone else 0
-            tokens += after["tokens"] if after["kind"] == Kind.CORE and not is_gone else 0
+            tokens -= before["tokens"] if was == Layer.CORE else 0
+            tokens += after["tokens"] if now == Layer.CORE else 0
     return Figures(
         undid={what.kind: what.at.isoformat() if isinstance(what.at, datetime) else what.at},
         head=agent.audit_seq,

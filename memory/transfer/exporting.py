@@ -1,6 +1,6 @@
 """Code for all export formats. It reads the memories, and counts the values that a format cannot store."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import datetime
 from typing import Any
@@ -26,13 +26,13 @@ def counted(what: Counter[str]) -> Iterator[str]:
 Writer = Callable[[Agent, Iterable[Read], Losses], Iterator[bytes]]
 
 
-def memories(agent: Agent, *, with_discarded: bool = False) -> Generator[Read, None, None]:
+def memories(agent: Agent, *, with_beneath: bool = False, with_discarded: bool = False) -> Generator[Read, None, None]:
     """Yield the memories of the silo in the order of their numbers. Redacted memories are left out. Only the agent's
     side may call this function. The function also works while memory is off."""
     silo = Silo.for_agent(agent)
     wanted = Memory.objects.of(agent).filter(redacted_at__isnull=True).order_by("number")
     if not with_discarded:
-        wanted = wanted.active()
+        wanted = wanted.kept() if with_beneath else wanted.active()
     with streamed(wanted, AT_ONCE) as rows:
         for memory in rows:
             yield Read(memory, silo.open(memory))
@@ -47,6 +47,15 @@ def record(read: Read, *, with_discarded: bool = False) -> dict[str, Any]:
         for name, value in read.to_dict().items()
         if name not in left_out
     }
+
+
+def sources(agent: Agent) -> dict[int, list[int]]:
+    """Map each memory to the memories that it superseded."""
+    found: defaultdict[Any, list[int]] = defaultdict(list)
+    rows = Memory.objects.of(agent).filter(superseded_by__isnull=False, redacted_at__isnull=True)
+    for number, successor in rows.order_by("number").values_list("number", "superseded_by"):
+        found[successor].append(number)
+    return found
 
 
 def own_fields(read: Read) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Import files with memories. Either all memories of a file are imported, or none."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from typing import IO, Any
@@ -62,6 +62,8 @@ class Imported:
     strange: int = 0  # number of left-out parts that show another format
     named: list[LeftOut] = field(default_factory=list)  # the first of the parts that were left out
     transformed: Counter[str] = field(default_factory=Counter)  # change → number of memories
+    ids: list[object] = field(default_factory=list)  # JSON Lines: the id of each memory in the file
+    sources: dict[int, list[object]] = field(default_factory=dict)  # place in `ids` → ids of the memories it replaced
 
     def ignore(self, name: str) -> None:
         self.ignored += 1
@@ -75,6 +77,12 @@ class Imported:
             raise Invalid("file", f"has more than {MOST_LEFT_OUT:,} entries without a memory. Nothing was imported")
         if len(self.named) < NAMED:
             self.named.append(LeftOut(one_line(part.key, KEY), one_line(part.why, KEY)))
+
+    def successors(self, numbers: Sequence[int]) -> dict[int, int]:
+        """Map the new numbers of replaced memories to the new numbers of their successors."""
+        known = {id: number for id, number in zip(self.ids, numbers, strict=False) if isinstance(id, int | str)}
+        found = ((each, numbers[place]) for place, ids in self.sources.items() for each in ids)
+        return {known[id]: successor for id, successor in found if isinstance(id, int | str) and id in known}
 
     def note(self, found: Found) -> None:
         for what in found.transformed:
@@ -122,12 +130,16 @@ class CheckedFile:
         memories. Raises BadLine, MemoryDisabled, CategoryDisabled. Raises Invalid if the file changed after the
         check."""
         with edits.locked(agent) as row:
+            numbers: list[int] = []
             detail = {"import": row.audit_seq + 1}  # a rollback of the import finds its entries by this number
             while batch := list(islice(self.drafts, BATCH)):
                 edited = operations.remember(row, batch, actor, operation=Operation.IMPORTED, detail=detail)
                 self.done.imported += len(batch)
                 self.done.tokens += sum(memory.tokens for memory in edited.memories)
+                numbers += [memory.number for memory in edited.memories]
                 advance(len(batch))
+            if successors := self.done.successors(numbers):
+                operations.link(row, successors, actor, detail)
         return self.done
 
 
@@ -160,6 +172,9 @@ def _of_lines(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:
         done.discarded += draft is None
         if draft is not None:
             done.constitutional += value.get("constitutional") is True
+            if isinstance(value.get("sources"), list):
+                done.sources[len(done.ids)] = value["sources"]
+            done.ids.append(value.get("id"))
             yield draft
 
 

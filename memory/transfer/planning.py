@@ -203,7 +203,7 @@ def _leave_out_repeats(agent: Agent, plan: Plan, past: _Past, alike: Iterable[Im
         was = past.memory(piece)
         if was is not None and past.stands(piece) and was.number not in changing:
             known[bytes(piece.text_digest), was.category, was.project] = f"was imported before, as memory {was.number}"
-    for memory in Memory.objects.of(agent).active().filter(digest__among=set(digests.values())):
+    for memory in Memory.objects.of(agent).kept().filter(digest__among=set(digests.values())):
         if memory.number not in changing:
             place = memory.category, memory.project
             known[bytes(memory.digest), *place] = f"has the same text as memory {memory.number}"

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from memory.access import authority
 from memory.access.authentication import require_valid_key
 from memory.errors import FileFault, NotAFile
-from memory.models import Agent, Memory, Source, VaultFile
+from memory.models import Agent, Kind, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
 from memory.vault import base, layout, rendering, writer
 from memory.vault.base import unlocked
@@ -119,7 +119,7 @@ def _of_memories(now: Files, numbers: Collection[int]) -> Iterator[Difference]:
             path = Line.open(now.silo, file).path
             if kind := _kind(now, file, memory, path):
                 yield Difference(memory.number, kind, str(path))
-        elif memory.discarded_at is None and memory.source != Source.SYSTEM:
+        elif memory.layer in Kind.values and memory.source != Source.SYSTEM:
             yield Difference(memory.number, BEHIND, "")
 
 

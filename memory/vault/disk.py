@@ -20,7 +20,7 @@ from memory.errors import FileFault
 from memory.run_log.files import Folder, file_errors, is_written, open_file, walked, write
 
 LOCK = ".palimpsest"
-ASIDE = ".discarded"
+ASIDE, BENEATH = ".discarded", ".beneath"
 NEW = ".palimpsest-new-"
 ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is not the mark of a vault"
 LARGEST = 4_000_000  # bytes of a file that are read at most; files of memories have at most about 200,000

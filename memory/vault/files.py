@@ -20,7 +20,7 @@ from django.utils import timezone
 from audit.bulk import update_many
 from audit.models import AuditEntry, Change
 from memory.errors import FileFault, Invalid, NotAFile, SealBroken
-from memory.models import Agent, Memory, Source, VaultFile
+from memory.models import Agent, Kind, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
 from memory.policy.categories import PRIVATE, SCOPES
 from memory.silo.silo import Opened, Silo
@@ -54,7 +54,7 @@ class _Write:
 
     @property
     def state(self) -> VaultFile.State:
-        return There if self.memory.discarded_at is None else SetAside
+        return There if self.memory.layer in Kind.values else SetAside
 
 
 class Files:
@@ -157,11 +157,12 @@ class Files:
                 self.keep(memory, old)
             there = None
         opened = mask_for_file(memory, self.silo.open(memory), self.rules)
-        if memory.discarded_at is not None and file is None:
+        is_gone = memory.layer not in Kind.values
+        if is_gone and file is None:
             old, there = self._left_by_a_killed_writer(memory, opened)
             self.are_pages_stale |= there is not None  # an index page may list the file
         path, expected = self._place(memory, opened, file, old, there)
-        if memory.discarded_at is not None and file is None and expected is None and there is None:
+        if is_gone and file is None and expected is None and there is None:
             return  # the memory never had a file
         is_private = paths.is_private(memory.category, self.rules)
         data = rendering.render(memory, None if is_private else opened, self.version, changed_at)
@@ -176,13 +177,15 @@ class Files:
         """Return the current path of a memory's file, and its content. A killed writer may have moved the file without
         an update of the database row."""
         there = self.read(path)
-        other = layout.back(path) if layout.aside(path) == path else layout.aside(path)
-        moved = self.read(other) if there is None else None
-        return (other, moved) if moved is not None and self.as_written(memory, moved) else (path, there)
+        for other in layout.everywhere(path) if there is None else ():
+            moved = self.read(other)
+            if moved is not None and self.as_written(memory, moved):
+                return other, moved
+        return path, there
 
     def _left_by_a_killed_writer(self, memory: Memory, opened: Opened) -> tuple[PurePosixPath | None, bytes | None]:
-        """If a writer was killed, the file of a discarded memory may exist without a database row. Return the path and
-        the content of such a file. If there is no such file, return None for both."""
+        """If a writer was killed, the file of a memory that is not active may exist without a database row. Return the
+        path and the content of such a file. If there is no such file, return None for both."""
         for path in layout.candidates(memory, opened, self.rules):
             found = self.read(path)
             if found is None:
@@ -202,7 +205,7 @@ class Files:
         if file and old and file.rules_version and layout.back(old).parent == folder:
             candidates = chain([layout.back(old)], candidates)
         taken = {each.line.path for each in self._writes}
-        for path in candidates if memory.discarded_at is None else map(layout.aside, candidates):
+        for path in (layout.of_layer(memory, each) for each in candidates):
             if path in taken:
                 continue
             found = there if path == old and there is not None else self.read(path)

@@ -15,11 +15,11 @@ from typing import Any
 
 from memory.errors import NotAFile
 from memory.markdown import sections
-from memory.models import Memory, VaultFile
+from memory.models import Layer, Memory, VaultFile
 from memory.policy import paths
 from memory.policy.categories import NAMED_BY_SERVICE
 from memory.silo.silo import Opened, Silo
-from memory.vault.disk import ASIDE, Disk
+from memory.vault.disk import ASIDE, BENEATH, Disk
 
 _WORDS = 8  # number of words at the start of a memory that become its title
 _BEGAN = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d):(\d\d):(\d\d)Z to ")
@@ -47,11 +47,22 @@ def title_in_index(memory: Memory, opened: Opened, path: PurePosixPath, rules: M
 
 
 def aside(path: PurePosixPath) -> PurePosixPath:
-    return path if path.parts[0] == ASIDE else PurePosixPath(ASIDE, path)
+    return PurePosixPath(ASIDE, back(path))
 
 
 def back(path: PurePosixPath) -> PurePosixPath:
-    return PurePosixPath(*path.parts[1:]) if path.parts[0] == ASIDE else path
+    return PurePosixPath(*path.parts[1:]) if path.parts[0] in (ASIDE, BENEATH) else path
+
+
+def everywhere(path: PurePosixPath) -> tuple[PurePosixPath, ...]:
+    """Return the paths that a file has while its memory is active, beneath and discarded."""
+    return back(path), PurePosixPath(BENEATH, back(path)), aside(path)
+
+
+def of_layer(memory: Memory, path: PurePosixPath) -> PurePosixPath:
+    """Return the path of a file in the layer that its memory is in now."""
+    active, beneath, discarded = everywhere(path)
+    return {Layer.BENEATH: beneath, Layer.DISCARDED: discarded}.get(Layer(memory.layer), active)
 
 
 def _name(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> str:

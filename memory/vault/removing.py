@@ -107,7 +107,7 @@ def _was_at(path: PurePosixPath, stems: Mapping[str, PurePosixPath]) -> bool:
     to .discarded/."""
     named = _NAMED.match(path.name)
     known = stems.get(named[1]) if named is not None else None
-    return known is not None and path.parent in {known.parent, layout.aside(known).parent, layout.back(known).parent}
+    return known is not None and path.parent in {each.parent for each in layout.everywhere(known)}
 
 
 def _has_name_of(path: PurePosixPath, paths: Paths) -> bool:

@@ -203,7 +203,7 @@ def _why_no_file(agent: Agent) -> str:
     if not agent.vault_path:
         return f"the agent has no vault. To create one, run {PROGRAM} project init {agent.label} --vault"
     if not is_behind(agent):
-        return "the memory is discarded, or its category is off"
+        return "the memory is discarded or beneath, or its category is off"
     fault = Vault.objects.filter(agent_id=agent.pk).values_list("fault", flat=True).first()
     return f"the file could not be written{f' ({fault})' if fault else ''}; a worker retries ({PROGRAM} rules status)"
 

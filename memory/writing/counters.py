@@ -15,7 +15,7 @@ from audit.bulk import update_many
 from audit.models import AuditEntry
 from memory.access import authority
 from memory.access.heads import proven_ends
-from memory.models import Agent, DueReason, Kind, Memory
+from memory.models import Agent, DueReason, Kind, Layer, Memory
 from memory.writing.signals import over_budget
 
 _GROUP = ("digest", "category", "scope", "project")
@@ -34,9 +34,10 @@ _INSTRUCTION = "instruction"
 
 
 class Weight(NamedTuple):
-    """What an active memory adds to the counters. `kind` is the memory's kind, or `_INSTRUCTION`."""
+    """What a memory adds to the counters. `layer` is the memory's layer. For an active instruction, it is
+    `_INSTRUCTION`."""
 
-    kind: str
+    layer: str
     tokens: int
     constitutional: bool
     group: Group
@@ -45,10 +46,12 @@ class Weight(NamedTuple):
     def of(cls, memory: Memory) -> Weight | None:
         """Return the weight of a memory. Return None for a discarded memory, because it adds nothing to the
         counters."""
-        if memory.discarded_at is not None:
+        layer = memory.layer
+        if layer == Layer.DISCARDED:
             return None
         group = Group(bytes(memory.digest), memory.category, memory.scope, memory.project)
-        return cls(_INSTRUCTION if memory.is_instruction else memory.kind, memory.tokens, memory.constitutional, group)
+        layer = _INSTRUCTION if memory.is_instruction and layer != Layer.BENEATH else layer
+        return cls(layer, memory.tokens, memory.constitutional, group)
 
 
 Pair = tuple[Weight | None, Weight | None]
@@ -64,11 +67,14 @@ def apply(agent: Agent, pairs: Sequence[Pair]) -> None:
         for weight, sign in zip(pair, (-1, +1), strict=True):
             if weight is None:
                 continue
-            if weight.kind == Kind.CORE:
+            if weight.layer == Layer.CORE:
                 agent.core_count += sign
                 agent.core_tokens += sign * weight.tokens
-            elif weight.kind == Kind.JOURNAL:
+            elif weight.layer == Layer.JOURNAL:
                 agent.journal_count += sign
+            elif weight.layer == Layer.BENEATH:
+                agent.beneath_count += sign
+                agent.beneath_tokens += sign * weight.tokens
             else:
                 agent.instruction_count += sign
                 agent.instruction_tokens += sign * weight.tokens
@@ -100,8 +106,10 @@ def save(agent: Agent, entry: AuditEntry) -> None:
 
 def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
     """Return how much the edit changes the number of tokens in exact duplicates."""
-    leaving = [(before.group, before.tokens) for before, _ in pairs if before is not None and before.kind == Kind.CORE]
-    coming = [(after.group, after.tokens) for _, after in pairs if after is not None and after.kind == Kind.CORE]
+    leaving = [
+        (before.group, before.tokens) for before, _ in pairs if before is not None and before.layer == Layer.CORE
+    ]
+    coming = [(after.group, after.tokens) for _, after in pairs if after is not None and after.layer == Layer.CORE]
     if leaving == coming:
         return 0
     sizes = duplicates(agent, {group.digest for group, _ in leaving + coming})
@@ -135,7 +143,8 @@ def _repeated(sizes: Counter[int]) -> int:
 
 
 _SAVED = (
-    *("next_number", "core_count", "core_tokens", "journal_count", "instruction_count", "instruction_tokens"),
+    *("next_number", "core_count", "core_tokens", "journal_count", "beneath_count", "beneath_tokens"),
+    *("instruction_count", "instruction_tokens"),
     *("constitutional_count", "constitutional_tokens", "duplicate_tokens", "high_water_tokens"),
     *("due_at", "due_reason", "audit_seq", "audit_mac", "audit_at"),
     *authority.SIGNATURE,
@@ -144,7 +153,8 @@ _SAVED = (
 
 def recount(agent: Agent) -> dict[str, int]:
     """Compute the counters from the rows of memories."""
-    active = Q(discarded_at__isnull=True)
+    kept = Q(discarded_at__isnull=True)
+    active, beneath = kept & Q(beneath_at__isnull=True), kept & Q(beneath_at__isnull=False)
     core, constitutional = active & Q(kind=Kind.CORE, is_instruction=False), active & Q(constitutional=True)
     instructions = active & Q(is_instruction=True)
     groups = (
@@ -155,6 +165,8 @@ def recount(agent: Agent) -> dict[str, int]:
             weight=Sum("tokens", filter=core, default=0),
             largest=Max("tokens", filter=core, default=0),
             journals=Count("id", filter=active & Q(kind=Kind.JOURNAL)),
+            beneaths=Count("id", filter=beneath),
+            beneath_weight=Sum("tokens", filter=beneath, default=0),
             instructions=Count("id", filter=instructions),
             instruction_weight=Sum("tokens", filter=instructions, default=0),
             protected=Count("id", filter=constitutional),
@@ -167,6 +179,8 @@ def recount(agent: Agent) -> dict[str, int]:
         core_tokens=Sum("weight", default=0),
         duplicate_tokens=Sum(F("weight") - F("largest"), default=0),
         journal_count=Sum("journals", default=0),
+        beneath_count=Sum("beneaths", default=0),
+        beneath_tokens=Sum("beneath_weight", default=0),
         instruction_count=Sum("instructions", default=0),
         instruction_tokens=Sum("instruction_weight", default=0),
         constitutional_count=Sum("protected", default=0),

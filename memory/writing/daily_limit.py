@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from audit.models import OWN_EDITS, AuditEntry, Change, Operation
 from memory.errors import DiscardShare, Invalid
-from memory.models import Agent, Kind, Memory
+from memory.models import Agent, Layer, Memory
 
 DAY = timedelta(hours=24)
 ALWAYS_ALLOWED = 20  # every agent may discard or rewrite this many memories in 24 hours
@@ -27,7 +27,7 @@ def require(agent: Agent, memories: Iterable[Memory], now: datetime) -> None:
     if lifted is not None and now < lifted:
         return
     since = now - DAY
-    old = {memory.number for memory in memories if memory.kind == Kind.CORE and memory.created_at < since}
+    old = {memory.number for memory in memories if memory.layer == Layer.CORE and memory.created_at < since}
     if not old:
         return
     others = _core(agent, since).filter(number__in=_touched(agent, since, *_LOSING))
@@ -60,6 +60,7 @@ def _touched(agent: Agent, since: datetime, *operations: str) -> QuerySet[Change
 
 def _count_at(agent: Agent, since: datetime) -> int:
     """Count the core memories that were active at `since`. Memories that were restored after `since` do not count."""
-    active = Q(discarded_at__isnull=True) | Q(discarded_at__gte=since)
+    was_kept = Q(discarded_at__isnull=True) | Q(discarded_at__gte=since)
+    was_core = Q(beneath_at__isnull=True) | Q(beneath_at__gte=since)
     restored = _touched(agent, since, Operation.RESTORED)
-    return _core(agent, since).filter(active).exclude(number__in=restored).count()
+    return _core(agent, since).filter(was_kept, was_core).exclude(number__in=restored).count()

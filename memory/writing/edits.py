@@ -125,6 +125,8 @@ class Edit:
             source=draft.source,
             is_instruction=draft.is_instruction,
             origin=draft.origin or self.at,
+            origin_latest=draft.origin_latest,
+            beneath_at=self.at if draft.is_beneath else None,
             created_at=self.at,
             tokens=tokens.count(draft.content),
             sealed=silo.seal(number, draft.content, draft.tags),
@@ -277,7 +279,8 @@ def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
 # snapshot does not decrypt anything.
 
 DIGEST_BYTES = 32  # the length of a content's keyed digest
-_TIMES = ("created_at", "discarded_at", "origin", "redacted_at")
+# No field may be called `trust`: this name is kept for a later version.
+_TIMES = ("beneath_at", "created_at", "discarded_at", "origin", "origin_latest", "redacted_at")
 _NAMES = ("category", "kind", "scope", "source", "superseded_by", "tokens", *_TIMES)
 _LEFT_OUT: dict[str, Any] = dict.fromkeys(_NAMES) | {"project": "", "constitutional": False, "is_instruction": False}
 

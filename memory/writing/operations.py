@@ -13,11 +13,11 @@ from django.db.models import QuerySet
 from audit.models import ActorKind, Operation
 from audit.trail import Actor
 from memory import errors
-from memory.models import Agent, Kind, Memory, Source
+from memory.models import Agent, Kind, Layer, Memory, Source
 from memory.policy import switches
 from memory.policy.categories import NAMED_BY_SERVICE, UNREFINED
 from memory.policy.validation import MAX_CONTENT, Draft, checked_content, checked_tags, require_names, scope_of
-from memory.silo.silo import Silo
+from memory.silo.silo import Opened, Silo
 from memory.writing import daily_limit, edits
 from memory.writing.edits import Edit, Edited, MemoryRefs
 
@@ -57,7 +57,6 @@ def revise(
     *,
     content: str | None = None,
     tags: Sequence[str] | None = None,
-    dropping: Sequence[str] = (),
     session: int | None = None,
     expect: Mapping[int, int] | None = None,
     origin: datetime | None = None,
@@ -66,13 +65,15 @@ def revise(
 ) -> Edited:
     """Change a memory's content, tags or origin date. `besides` and `detail` have the same meaning as in `remember`.
 
-    Raises Invalid, UnknownMemory, Discarded, Constitutional, Notice, Stale, DiscardShare.
+    In a session, the old content is kept beneath as a new memory, unless the new content contains it.
+    Raises Invalid, UnknownMemory, Discarded, Beneath, Constitutional, Notice, Stale, DiscardShare.
     """
     content = None if content is None else checked_content(content)
     tags = None if tags is None else checked_tags(tags)
     with edits.begin(agent, Operation.REVISED, actor, session=session) as edit:
         edit.detail |= detail or {}
         [memory] = _editable(edit, [one], expect)
+        refuse([memory], errors.Beneath)
         silo = Silo.for_agent(edit.agent)
         if besides:
             _refer(edit, besides, silo)
@@ -81,19 +82,28 @@ def revise(
             require_names(set(tags or ()) - set(opened.tags))
         content, tags = opened.content if content is None else content, opened.tags if tags is None else tags
         if (content, tags) != (opened.content, opened.tags):
-            edit.note = "\n".join(dropping)
+            if session is not None and opened.content not in content:
+                _keep_beneath(edit, memory, opened, silo)
             edit.rewrite(memory, content, tags, silo)
         if origin is not None:
             edit.change(memory, origin=origin)
         return edit.finish()
 
 
+def _keep_beneath(edit: Edit, memory: Memory, opened: Opened, silo: Silo) -> None:
+    """Add a copy of a memory beneath, before the memory gets another content. The memory supersedes the copy."""
+    where = memory.kind, memory.category, memory.project
+    dates: Any = {"origin": memory.origin, "origin_latest": memory.origin_latest}
+    copy = edit.add(Draft(opened.content, *where, opened.tags, source=memory.source, is_beneath=True, **dates), silo)
+    edit.change(copy, superseded_by=memory.number)
+
+
 def _refer(edit: Edit, besides: Mapping[int, str], silo: Silo) -> None:
     """Set the new contents of memories that refer to other memories. A memory does not change if it is constitutional
-    or discarded, or if its new content would be too long."""
+    or not active, or if its new content would be too long."""
     for memory in edit.take(list(besides)):
         content = besides[memory.number]
-        if memory.discarded_at is None and not memory.constitutional and len(content) <= MAX_CONTENT:
+        if memory.layer in Kind.values and not memory.constitutional and len(content) <= MAX_CONTENT:
             edit.rewrite(memory, content, silo.open_tags(memory), silo)
 
 
@@ -119,7 +129,7 @@ def discard(
 
 
 def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
-    """Restore discarded memories. Active memories do not change.
+    """Restore discarded memories to the layer that they had. Other memories do not change.
 
     Raises UnknownMemory, Redacted.
     """
@@ -127,7 +137,8 @@ def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
         memories = edit.take(numbers)
         refuse(memories, errors.Redacted)
         for memory in memories:
-            edit.change(memory, discarded_at=None, superseded_by=None)
+            successor = memory.superseded_by if memory.beneath_at else None
+            edit.change(memory, discarded_at=None, superseded_by=successor)
         return edit.finish()
 
 
@@ -138,14 +149,14 @@ def protect(agent: Agent, refs: MemoryRefs, actor: Actor, *, session: int | None
     may then have at most half of the agent's budget. A person can protect all active memories except notices of the
     service.
 
-    Raises ProtectionRefused, ProtectionFull, UnknownMemory, Discarded, CoreMemoryRequired, Notice.
+    Raises ProtectionRefused, ProtectionFull, UnknownMemory, Discarded, Beneath, CoreMemoryRequired, Notice.
     """
     by_agent = actor.kind == ActorKind.AGENT
     if by_agent and session is None:
         raise errors.ProtectionRefused("An agent can protect memories only in a refinement session.")
     with edits.begin(agent, Operation.PROTECTED, actor, session=session) as edit:
         memories = edit.take(refs)
-        refuse(memories, errors.Discarded, errors.Notice)
+        refuse(memories, errors.Discarded, errors.Notice, errors.Beneath)
         if by_agent:
             refuse(memories, errors.CoreMemoryRequired)
             _within_half_the_budget(edit.agent, memories)
@@ -176,12 +187,12 @@ def consolidate(
     actor: Actor,
     *,
     category: str = "",
-    dropping: Sequence[str] = (),
     session: int | None = None,
 ) -> Edited:
-    """Replace two or more core memories with one new memory.
+    """Replace two or more core memories with one new memory. The sources go beneath.
 
-    The new memory has the earliest origin date of its sources, all of their tags, and their scope and project.
+    The new memory has the earliest and the latest origin date of its sources, all of their tags, and their scope and
+    project.
     Raises Invalid, UnknownMemory, DuplicateNumbers, Discarded, Constitutional, CoreMemoryRequired, MixedScope, Private,
     DiscardShare.
     """
@@ -198,23 +209,49 @@ def consolidate(
         silo = Silo.for_agent(edit.agent)
         tags = dict.fromkeys(tag for source in sources for tag in silo.open_tags(source))
         category, origin = _merged_category(sources, category), min(source.origin for source in sources)
-        draft = Draft(content, category=category, project=first.project, tags=tuple(tags)[:MOST_TAGS], origin=origin)
-        merged = edit.add(draft, silo)
+        latest = max(source.origin_latest or source.origin for source in sources)
+        dates: Any = {"origin": origin, "origin_latest": latest if latest > origin else None}
+        united = tuple(tags)[:MOST_TAGS]
+        merged = edit.add(Draft(content, category=category, project=first.project, tags=united, **dates), silo)
         for source in sources:
-            edit.change(source, discarded_at=edit.at, superseded_by=merged.number)
-        edit.note = "\n".join(dropping)
+            edit.change(source, beneath_at=edit.at, superseded_by=merged.number)
         return edit.finish()
 
 
 def promote(agent: Agent, one: int | Memory, actor: Actor, *, session: int | None = None) -> Edited:
-    """Turn a journal memory into a core memory. A core memory does not change.
+    """Move a memory from the journal or from beneath to core. A core memory does not change.
 
     Raises UnknownMemory, Discarded, Notice.
     """
     with edits.begin(agent, Operation.PROMOTED, actor, session=session) as edit:
         [memory] = edit.take([one])
         refuse([memory], errors.Discarded, errors.Notice)
-        edit.change(memory, kind=Kind.CORE)
+        edit.change(memory, kind=Kind.CORE, beneath_at=None, superseded_by=None)
+        return edit.finish()
+
+
+def demote(agent: Agent, refs: MemoryRefs, actor: Actor, *, reason: str = "", session: int | None = None) -> Edited:
+    """Move core memories beneath. They no longer count towards the budget, but search finds them. Memories beneath do
+    not change. `reason` is sealed, because it is content.
+
+    Raises UnknownMemory, Discarded, Notice, Constitutional, CoreMemoryRequired.
+    """
+    with edits.begin(agent, Operation.DEMOTED, actor, session=session) as edit:
+        memories = [memory for memory in edit.take(refs) if memory.layer != Layer.BENEATH]
+        refuse(memories, errors.Discarded, errors.Notice, errors.Constitutional, errors.CoreMemoryRequired)
+        for memory in memories:
+            edit.change(memory, beneath_at=edit.at)
+        edit.note = reason
+        return edit.finish()
+
+
+def link(agent: Agent, successors: Mapping[int, int], actor: Actor, detail: Mapping[str, Any]) -> Edited:
+    """Set the successors of imported memories beneath. Other memories do not change."""
+    with edits.begin(agent, Operation.IMPORTED, actor) as edit:
+        edit.detail |= detail
+        for memory in edit.take(list(successors)):
+            if memory.layer == Layer.BENEATH:
+                edit.change(memory, superseded_by=successors[memory.number])
         return edit.finish()
 
 
@@ -292,7 +329,8 @@ def refuse(memories: Sequence[Memory], *reasons: type[errors.NumbersError]) -> N
 _IS_TRUE: dict[type[errors.NumbersError], Callable[[Memory], bool]] = {
     errors.Constitutional: lambda memory: memory.constitutional,
     errors.Discarded: lambda memory: memory.discarded_at is not None,
-    errors.CoreMemoryRequired: lambda memory: memory.kind != Kind.CORE,
+    errors.CoreMemoryRequired: lambda memory: memory.layer != Layer.CORE,
+    errors.Beneath: lambda memory: memory.layer == Layer.BENEATH,
     errors.Notice: lambda memory: memory.source == Source.SYSTEM,
     errors.Private: lambda memory: memory.category in UNREFINED,
     errors.Redacted: lambda memory: memory.redacted_at is not None,

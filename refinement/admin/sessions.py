@@ -13,7 +13,7 @@ from memory.access.roles import Action
 from memory.admin.base.actions import LinkAction
 from memory.admin.base.page import AgentFilter, ScopedAdmin, TenantFilter, ask_access_url, column, time_machine_url
 from memory.models import DueReason
-from refinement import undone_sessions
+from refinement import cost, undone_sessions
 from refinement.models import Outcome, RefinementSession
 from refinement.schedule import NOT_CONFIGURED
 
@@ -49,8 +49,14 @@ class SessionPage(ScopedAdmin):
             *("tokens_before", "repeated_tokens", "tokens_after"),
             *("budget_tokens", "target_tokens", "breaker_state"),
         ],
-        "Edits": ["duplicates_removed", "merged", "updated", "deleted", "protected", "promoted", "changes"],
-        "The model": ["model_calls", "prompt_tokens", "cached_tokens", "completion_tokens", "model_milliseconds"],
+        "Edits": [
+            *("duplicates_removed", "merged", "updated", "deleted", "demoted", "protected", "promoted"),
+            *("left_out", "changes"),
+        ],
+        "The model": [
+            *("model_calls", "prompt_tokens", "cached_tokens", "completion_tokens"),
+            *("expected", "price", "model_milliseconds"),
+        ],
         "Calls": ["replies", "searches", "failed_calls", "floor_refusals"],
         "Timeline": ["timeline"],
     }
@@ -97,7 +103,7 @@ class SessionPage(ScopedAdmin):
     def why_ended(self, session: RefinementSession) -> str:
         if session.reason == NOT_CONFIGURED:
             return "The model's server refused the key or the name of the model."
-        return session.reason
+        return session.problem or session.reason
 
     @display(description="why", ordering="trigger")
     def why(self, session: RefinementSession) -> str:
@@ -106,6 +112,18 @@ class SessionPage(ScopedAdmin):
     @display(description="core tokens")
     def weight(self, session: RefinementSession) -> str:
         return f"{session.tokens_before:,} \N{RIGHTWARDS ARROW} {session.tokens_after:,}"
+
+    @display(description="expected cost")
+    def expected(self, session: RefinementSession) -> str:
+        usage = cost.of_session(session)
+        price = cost.price(session.model, usage)
+        tokens = f"{usage.prompt:,} prompt tokens, {usage.completion:,} completion tokens"
+        return tokens if price is None else f"{tokens}; {price:,.4f}"
+
+    @display(description="price")
+    def price(self, session: RefinementSession) -> str | None:
+        price = cost.price(session.model, session.used)
+        return None if price is None else f"{price:,.4f}"
 
     @display(description="breaker")
     def breaker_state(self, session: RefinementSession) -> str:

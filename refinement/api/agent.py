@@ -28,6 +28,7 @@ from refinement.llm.catalog import parse as parse_model
 _ENTRIES: Any = {"min_value": 0, "max_value": lifecycle.MAX_INT, "required": False}
 _OR_ALL: Any = {"required": False, "allow_null": True}
 _PROMPT: Any = {"max_length": 20_000, "required": False, "allow_blank": True}
+CONTEXT = "limits the log that gc sends, and a batch of refinement to half of it; null: no limit"
 LANGUAGE = "language of its memories in lower case, for example `english`; with `other`, search does not stem words"
 
 
@@ -36,9 +37,7 @@ class LogIn(Body):
 
     last_n = Whole(**_ENTRIES, help_text="log entries that gc keeps")
     max_entries = Whole(**_ENTRIES, help_text="used if `last_n` is 0; both 0: keep all")
-    context_tokens = Whole(
-        min_value=1, max_value=lifecycle.MAX_CONTEXT, **_OR_ALL, help_text="log tokens for the model; null: all"
-    )
+    context_tokens = Whole(min_value=1, max_value=lifecycle.MAX_CONTEXT, **_OR_ALL, help_text=CONTEXT)
 
 
 class AgentIn(LogIn):
@@ -63,7 +62,7 @@ class LogOut(serializers.Serializer[Any]):
     file = FileOut(source="memory_path", allow_null=True, help_text="its memory file; null for the journal")
     last_n = serializers.IntegerField(help_text="number of entries that gc keeps; 0: see `max_entries`")
     max_entries = serializers.IntegerField(help_text="number of entries that gc keeps if `last_n` is 0; 0: all")
-    context_tokens = serializers.IntegerField(allow_null=True, help_text="log tokens for the model; null: all")
+    context_tokens = serializers.IntegerField(allow_null=True, help_text=CONTEXT)
 
 
 class UsageOut(serializers.Serializer[Any]):
@@ -72,6 +71,8 @@ class UsageOut(serializers.Serializer[Any]):
     target = serializers.IntegerField(source="target_tokens")
     memories = serializers.IntegerField(source="core_count", help_text="number of core memories")
     journal = serializers.IntegerField(source="journal_count")
+    beneath = serializers.IntegerField(source="beneath_count", help_text="memories that only search finds")
+    beneath_tokens = serializers.IntegerField()
     constitutional = serializers.IntegerField(source="constitutional_count")
     duplicate_tokens = serializers.IntegerField(help_text="tokens of exact duplicates")
 

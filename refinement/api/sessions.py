@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.api.base.bodies import OPTIONAL_TEXT, Body, Choice, FreeForm, Page, Text
-from memory.api.base.views import AgentView, describe_list, listed, newest_first
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Choice, FreeForm, Page, Text
+from memory.api.base.views import IDEMPOTENCY_KEY, AgentView, describe_list, listed, newest_first
 from memory.models import DueReason
-from refinement import backlog, knife, undone_sessions
+from refinement import backlog, cost, knife, undone_sessions
 from refinement import session as sessions
 from refinement.api.agent import AgentOut
 from refinement.llm import anthropic, openai
@@ -31,6 +31,16 @@ class SessionIn(Body):
         return attrs
 
 
+class CostOut(serializers.Serializer[Any]):
+    expected_prompt_tokens = serializers.IntegerField(help_text="estimate, without a cache")
+    expected_completion_tokens = serializers.IntegerField()
+    expected_price = serializers.FloatField(allow_null=True, help_text="null if the operator has set no price")
+    prompt_tokens = serializers.IntegerField(help_text="including `cached_tokens`")
+    cached_tokens = serializers.IntegerField()
+    completion_tokens = serializers.IntegerField()
+    price = serializers.FloatField(allow_null=True)
+
+
 class SessionOut(serializers.ModelSerializer[RefinementSession]):
     """A session's state and figures; no content."""
 
@@ -39,6 +49,7 @@ class SessionOut(serializers.ModelSerializer[RefinementSession]):
     mode = serializers.ChoiceField(Mode.values)
     outcome = serializers.ChoiceField(Outcome.values)
     undone_by = serializers.IntegerField(allow_null=True, help_text="audit entry that rolled back the whole session")
+    cost = serializers.SerializerMethodField(help_text="expected and actual cost; 0 if your runtime calls the model")
 
     class Meta:
         model = RefinementSession
@@ -46,7 +57,8 @@ class SessionOut(serializers.ModelSerializer[RefinementSession]):
             *("id", "driver", "mode", "trigger", "model", "outcome", "reason", "opened_at", "closed_at", "undone_by"),
             *("lease_until", "budget_tokens", "target_tokens", "floor_tokens", "tokens_before", "tokens_after"),
             *("memories_before", "memories_after", "repeated_tokens", "duplicates_removed", "batch", "batches"),
-            *("steps", "max_steps", "changes", "max_changes", "merged", "updated", "deleted", "protected", "promoted"),
+            *("steps", "max_steps", "changes", "max_changes", "merged", "updated", "deleted"),
+            *("demoted", "protected", "promoted", "left_out", "problem", "cost"),
         )
         read_only_fields = fields
         extra_kwargs = {
@@ -57,6 +69,10 @@ class SessionOut(serializers.ModelSerializer[RefinementSession]):
             "duplicates_removed": {"help_text": "removed at the start, from core memory and journal"},
             "batch": {"help_text": "counted from 0"},
         }
+
+    @extend_schema_field(CostOut)
+    def get_cost(self, session: RefinementSession) -> dict[str, Any]:
+        return cost.figures(session)
 
 
 class BriefingQuery(Body):
@@ -80,6 +96,7 @@ class BriefingOut(serializers.Serializer[Any]):
 class CallIn(Body):
     arguments = FreeForm(allow_null=True, help_text="as the model sent them; free-form, because tools differ")
     reply = Text(max_length=64, **OPTIONAL_TEXT, help_text="name of the model's reply; one reply counts as one step")
+    last = Boolean(default=True, help_text="the last call of the reply: the result has the session's figures")
 
 
 class CallOut(serializers.Serializer[Any]):
@@ -99,7 +116,8 @@ class Sessions(AgentView):
     def get(self, request: Request) -> Response:
         """List the sessions, newest first."""
         query = self.query(Page)
-        return listed(newest_first(RefinementSession, self.agent, query), query["limit"], "number", _as_json)
+        rows = newest_first(RefinementSession, self.agent, query).select_related("agent")
+        return listed(rows, query["limit"], "number", _as_json)
 
     @extend_schema(operation_id="sessions_open", request=SessionIn, responses={201: SessionOut, 202: AgentOut})
     def post(self, request: Request) -> Response:
@@ -131,12 +149,16 @@ class Briefing(AgentView):
 
 
 class Call(AgentView):
-    @extend_schema(operation_id="sessions_call", request=CallIn, responses=CallOut)
+    @extend_schema(operation_id="sessions_call", request=CallIn, responses=CallOut, parameters=[IDEMPOTENCY_KEY])
     def post(self, request: Request, number: int, tool: str) -> Response:
-        """Carry out a tool call of the model. A refused call changes no memory, and the response says why."""
+        """Carry out a tool call of the model. A refused call changes no memory, and the response says why.
+
+        `apply` makes up to 100 edits in one call. Each edit is checked, made and answered by itself.
+        """
         payload = self.payload(CallIn)
         arguments = payload["arguments"] if isinstance(payload["arguments"], dict) else None
-        result = knife.call(self.agent, number, tool, arguments, reply=payload["reply"])
+        reply, is_last = payload["reply"], payload["last"]
+        result = knife.call(self.agent, number, tool, arguments, reply=reply, is_last=is_last, kept=self.kept())
         return Response(CallOut(result).data)
 
 

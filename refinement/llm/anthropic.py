@@ -97,6 +97,8 @@ class Anthropic(http.HttpModel):
         body: dict[str, Any] = {"model": request.model, "max_tokens": request.max_output_tokens}
         if request.tools:
             body["tools"] = [tool(each) for each in request.tools]
+        if request.must_call:
+            body["tool_choice"] = {"type": "any"}
         if system := [block for message, blocks in written if message.role == "system" for block in blocks]:
             body["system"] = system
         body["messages"] = _turns(written)
@@ -106,7 +108,9 @@ class Anthropic(http.HttpModel):
 
     def read(self, answer: _Answer) -> http.Content:
         text = "".join(block.text for block in answer.content if isinstance(block, _Text))
-        calls = ((block.id, block.name, block.input) for block in answer.content if isinstance(block, _ToolUse))
+        calls = [(block.id, block.name, block.input) for block in answer.content if isinstance(block, _ToolUse)]
+        if calls and self.stops.get(answer.stop_reason or "") == "length":
+            calls[-1] = (*calls[-1][:2], None)  # the input of the last call may be incomplete
         return http.Content(text, calls, answer.stop_reason)
 
 

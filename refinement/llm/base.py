@@ -16,7 +16,6 @@ from pydantic_core import from_json
 
 from config.errors import MODEL, USAGE, DomainError
 
-MAX_OUTPUT_TOKENS = 4096  # of one reply
 MAX_ARGUMENTS = 100_000  # characters of one call, as JSON
 NO_SUCH_MODEL = "no such model"  # in the message of an error
 
@@ -66,6 +65,14 @@ class ModelRefused(ModelError):
     not 408 or 429."""
 
     code = "model_refused"
+
+
+class ContextOverflow(ModelRefused):
+    """The request is larger than the model's context. `limit` is the size of the context in tokens, or 0 if the server
+    does not name it."""
+
+    code = "context_overflow"
+    limit = 0
 
 
 class ModelReplyInvalid(ModelError):
@@ -139,6 +146,12 @@ class Usage:
     def total(self) -> int:
         return self.prompt + self.completion
 
+    @property
+    def charged(self) -> int:
+        """The tokens that count for limits and allowances. A cached token counts one tenth."""
+        cached = min(self.cached, self.prompt)
+        return self.total - cached + -(-cached // 10)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LongText:
@@ -160,18 +173,20 @@ class Request:
     retries.
 
     `is_cut_short` is true if `seconds` is less than the usual limit. Then a timeout is not a failure of the server.
-    If `quotes` is true, errors include the server's own message. This message may repeat content.
+    If `quotes` is true, errors include the server's own message. This message may repeat content. If `must_call` is
+    true, the reply must have a tool call, if the server supports that.
     """
 
     model: str
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
-    max_output_tokens: int = MAX_OUTPUT_TOKENS
+    max_output_tokens: int = 4_096
     temperature: float | None = None
     seconds: float = 120.0
     is_cut_short: bool = False
     retries: int = 3
     quotes: bool = False
+    must_call: bool = False
     long: LongText | None = None
 
 

@@ -21,8 +21,8 @@ def parse(model: str) -> tuple[str, str]:
     if provider not in PROVIDERS or not name:
         choices = ", ".join(PROVIDERS)
         raise ModelNotConfigured(f"Write a model as provider/name. The provider must be one of: {choices}.")
-    if provider == "builtin" and name != "dedupe":
-        raise ModelNotConfigured("The only built-in model is builtin/dedupe.")
+    if provider == "builtin" and name not in ("archive", "dedupe"):
+        raise ModelNotConfigured("The built-in models are builtin/archive and builtin/dedupe.")
     if settings.MODELS and not any(fnmatchcase(model, pattern) for pattern in settings.MODELS):
         raise ModelNotConfigured(f"This server does not allow this model. Use one of: {', '.join(settings.MODELS)}.")
     return provider, name
@@ -45,6 +45,10 @@ def open_model(model: str, agent: Agent | None = None) -> tuple[Model, str]:
     if not model:
         raise NoModel
     provider, name = parse(model)
+    if (provider, name) == ("builtin", "archive"):
+        from refinement.llm.archive import Archive
+
+        return Archive(agent), name
     if provider == "builtin":
         from refinement.llm.dedupe import Dedupe
 

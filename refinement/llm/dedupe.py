@@ -55,7 +55,7 @@ class _Line(NamedTuple):
 def _ledger(messages: Sequence[Message]) -> list[_Line]:
     """The memories of the ledger in the order of their numbers, without constitutional memories. If a memory occurs
     twice, its last line counts."""
-    lines = [line for message in messages if message.role in ("system", "user") for line in _lines(message.text)]
+    lines = [line for message in messages if message.role == "user" for line in _lines(message.text)]
     kept = {line.id for line in lines if line.constitutional}
     last = {line.id: line for line in lines}
     return [line for number, line in sorted(last.items()) if number not in kept]
@@ -65,20 +65,11 @@ def _lines(text: str) -> Iterator[_Line]:
     # Only "\n" ends a line, and it is escaped in the text of a memory. splitlines() would also split at U+2028 and form
     # feeds, so part of a text could be read as a line of the ledger.
     for raw in text.split("\n"):
-        value = json_value(raw) if raw.lstrip().startswith("{") else None
-        if isinstance(value, dict) and _is_memory(value):
-            place = repr(value.get("project")), repr(value.get("category"))
-            yield _Line(value["id"], value["content"], place, value["constitutional"] is not False)
-
-
-def _is_memory(value: dict[str, Any]) -> bool:
-    return (
-        type(value.get("id")) is int
-        and isinstance(value.get("content"), str)
-        and value.get("kind", "core") == "core"
-        and "tokens" in value
-        and "constitutional" in value
-    )
+        match json_value(raw) if raw.startswith("[") else None:
+            case [int(number), str(content), *rest] if number is not True and number is not False:
+                details = rest[0] if rest and isinstance(rest[0], dict) else {}
+                place = repr(details.get("project")), repr(details.get("category"))
+                yield _Line(number, content, place, details.get("constitutional", False) is not False)
 
 
 def _edits(ledger: Sequence[_Line], offered: set[str], tried: set[int]) -> Iterator[_Call]:

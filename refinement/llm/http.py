@@ -16,6 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -28,6 +29,7 @@ from pydantic_core import to_json
 
 from refinement.llm.base import (
     NO_SUCH_MODEL,
+    ContextOverflow,
     LongText,
     ModelError,
     ModelNotConfigured,
@@ -48,6 +50,14 @@ from refinement.providers import Availability
 CONNECT_SECONDS = 10.0
 MAX_REPLY_BYTES = 8 * 1024 * 1024
 MAX_ERROR_BYTES, MAX_ERROR_CHARACTERS = 64 * 1024, 500
+PLAIN_OUTPUT_TOKENS = 4_096  # of a reply; every model allows so many
+BYTES_PER_TOKEN = 4  # an estimate
+# How servers say that a request is larger than the model's context. The groups are the size of the context.
+_OVERFLOW = re.compile(
+    r"(?:maximum context|context[ _](?:length|size|window)|n_ctx)\D{0,40}(\d{3,8})?"
+    r"|prompt is too long(?:\D{0,20}\d+ tokens > (\d{3,8}))?|input length exceeds",
+    re.IGNORECASE,
+)
 RECHECK_SECONDS = 5.0  # while the provider is closed
 PAUSES = {"wait_initial": 0.5, "wait_max": 8.0, "wait_jitter": 0.5}  # between retries, without a Retry-After
 
@@ -103,6 +113,7 @@ class HttpModel(ABC):
     cost: ClassVar[type[Cost]]
     answer: ClassVar[type[Cost]]
     stops: ClassVar[Mapping[str, StopReason]]
+    is_plain = False  # the server has refused a request with options, so it gets only those that every server knows
 
     def __init__(self, base_url: str, headers: Mapping[str, str], availability: Availability | None = None) -> None:
         self.base_url = checked_address(base_url, self.who)
@@ -119,13 +130,19 @@ class HttpModel(ABC):
 
     def complete(self, request: Request) -> Reply:
         """Send the request and return the reply. Raises ModelError."""
+        if self.is_plain:
+            output = min(request.max_output_tokens, PLAIN_OUTPUT_TOKENS)
+            request = replace(request, must_call=False, max_output_tokens=output)
         call = _Call(self, request)
         try:
             return self._reply(call.response(), request, call)
         except ModelError as error:
             error.calls = call.made
             error.__cause__ = error.__context__ = None  # they refer to the request, which has the key and the prompt
-            raise
+            if not request.must_call or error.status not in (400, 422) or isinstance(error, ContextOverflow):
+                raise
+        self.is_plain = True
+        return self.complete(request)
 
     def _reply(self, body: bytes, request: Request, call: _Call) -> Reply:
         value = json_value(body)
@@ -262,7 +279,11 @@ class _Call:
             if len(body) > MAX_REPLY_BYTES:
                 raise ModelReplyInvalid(f"{who} sent more than {MAX_REPLY_BYTES >> 20} MiB.")
             return body
-        message = _error_message(response) if self.request.quotes else ""
+        content = _first_bytes(response, MAX_ERROR_BYTES)
+        message = _error_message(status, content) if self.request.quotes else ""
+        start = content[:MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
+        if status in (400, 413, 422, 500) and (overflow := _OVERFLOW.search(start)):
+            raise self._overflow(status, int(overflow[1] or overflow[2] or 0), message)
         if status not in (408, 429) and status < 500:
             reason = _reason(status, self.model.settings)
             raise ModelRefused(f"{who} answered {status}: {reason}.", status=status, server_message=message)
@@ -270,6 +291,19 @@ class _Call:
         error = ModelUnavailable(f"{who} answered {status}{why}.", status=status, server_message=message)
         error.retry_after = retry_after(response.headers.get("Retry-After", ""))
         raise error
+
+    def _overflow(self, status: int, limit: int, message: str) -> ContextOverflow:
+        size, output = len(self.content) // BYTES_PER_TOKEN, self.request.max_output_tokens
+        context = f"has {limit:,} tokens" if limit else "is smaller"
+        error = ContextOverflow(
+            f"{self.model.who} answered {status}: the request has about {size:,} tokens and asks for up to {output:,} "
+            f"more, but the model's context {context}. Use another model, or lower BATCH_TOKENS or the agent's "
+            "context_tokens.",
+            status=status,
+            server_message=message,
+        )
+        error.limit = limit
+        return error
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
@@ -307,12 +341,12 @@ def _system_error(problem: BaseException | None) -> str:
     return ""
 
 
-def _error_message(response: httpx.Response) -> str:
+def _error_message(status: int, body: bytes) -> str:
     """The error message in the server's response, or else the standard words for the HTTP status."""
-    content = json_value(_first_bytes(response, MAX_ERROR_BYTES))
+    content = json_value(body)
     error = content.get("error") if isinstance(content, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
-    message = message if isinstance(message, str) else http.client.responses.get(response.status_code, "")
+    message = message if isinstance(message, str) else http.client.responses.get(status, "")
     return "".join(each if each.isprintable() else " " for each in message)[:MAX_ERROR_CHARACTERS]
 
 

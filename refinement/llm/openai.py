@@ -1,9 +1,10 @@
 """OpenAI's Chat Completions, and the many servers that use the same protocol.
 
-Two fields are sent only to OpenAI itself, because other servers may refuse unknown fields:
+Some servers refuse unknown fields. So these fields are not always sent:
 
-- `max_completion_tokens`: OpenAI's reasoning models refuse the older `max_tokens`. Other servers get `max_tokens`.
-- `store: false`: without this field, OpenAI stores the conversations of new accounts.
+- `max_completion_tokens`: OpenAI and its reasoning models on other servers refuse the older `max_tokens`. Other models
+  get `max_tokens`.
+- `store: false`, only for OpenAI itself: without this field, it stores the conversations of new accounts.
 """
 
 import json
@@ -15,6 +16,8 @@ from pydantic import AliasPath, Field
 from refinement.llm import http
 from refinement.llm.base import Message, ModelNotConfigured, ModelReplyInvalid, Request, Tool, ToolCall, Usage
 from refinement.providers import Availability
+
+_REASONING = re.compile(r"(.*/)?(o\d|gpt-[5-9])", re.IGNORECASE)
 
 
 class _Tokens(http.Wire):
@@ -82,8 +85,11 @@ class OpenAI(http.HttpModel):
         body: dict[str, Any] = {"model": request.model}
         if request.tools:
             body["tools"] = [tool(each) for each in request.tools]
+        if request.must_call:
+            body["tool_choice"] = "required"
         body["messages"] = [_message(message) for message in request.messages]
-        body["max_completion_tokens" if self.is_official else "max_tokens"] = request.max_output_tokens
+        is_new = self.is_official or _REASONING.match(request.model)
+        body["max_completion_tokens" if is_new else "max_tokens"] = request.max_output_tokens
         if self.is_official:
             body["store"] = False
         if request.temperature is not None:

@@ -128,7 +128,7 @@ BAD_AGENTS: list[tuple[str, str, list[str]]] = [
     ("agent", "at most 64 characters", ["a" * 65]),
     ("model", "provider/name", ["gpt"]),
     ("model", "control character", ["openai/\x07"]),
-    ("model", "The only built-in model is builtin/dedupe.", ["builtin/nothing"]),
+    ("model", "The built-in models are builtin/archive and builtin/dedupe.", ["builtin/nothing"]),
     ("language", "Must be one of: arabic, ", ["klingon"]),
     ("steward", "valid email", ["sam", "a@b.test\nBcc: c@d.test"]),
     ("steward", "plain email address", ['"ab"@b.test']),

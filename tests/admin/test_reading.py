@@ -163,7 +163,7 @@ def test_each_read_is_in_the_trail_and_the_agent_gets_one_notice(past: Agent, pa
     assert reads(past) == [
         {"request": number, "memories": [1, 2]},
         {"request": number, "memories": [1]},
-        {"request": number, "memories": [3], "entry": revised},
+        {"request": number, "memories": [3, 4], "entry": revised},  # 4 is the text before, beneath
     ]
     assert last_entry(past).actor_label == pat.email
     [notice] = [text for each in steps.active(past) if PURPOSE in (text := steps.says(past, each).content)]
@@ -188,8 +188,9 @@ def test_lists_have_pages_and_take_a_fixed_number_of_queries(
         return text, re.findall(r"after=(\d+)", text)
 
     first, [after] = page("")
-    assert (offered(first)[0], after) == ([n for n in range(1, 52) if n != 2], "51")
-    assert offered(page(f"?show=active&after={after}")[0])[0] == list(range(52, 64))
+    assert (offered(first)[0], after) == ([n for n in range(1, 53) if n not in (2, 4)], "52")
+    assert offered(page(f"?show=active&after={after}")[0])[0] == list(range(53, 65))
+    assert offered(page("?show=beneath")[0])[0] == [4]
     discarded, following = page("?show=discarded")
     assert (offered(discarded)[0], following) == ([2], [])
     [every] = re.findall(r'value="([\d,]+)">Read these 50<', first)

@@ -71,6 +71,18 @@ def test_an_error_of_the_configuration_is_shown_in_words(agents: House, enter: E
     assert "server refused the key or the name of the model." in text_of(client, session_page(agents.ada))
 
 
+def test_the_page_shows_the_problem_and_the_expected_and_actual_cost(
+    agents: House, enter: Enter, settings: Any
+) -> None:
+    settings.MODEL_PRICES = {"openai/*": (2.0, 0.5, 8.0)}
+    used = {"prompt_tokens": 2_000_000, "cached_tokens": 1_000_000, "completion_tokens": 10_000}
+    RefinementSession.objects.update(reason="no_tool_call", problem=loop.NO_CALL, model="openai/gpt", **used)
+    page = text_of(enter("auditor"), session_page(agents.ada))
+    assert f"Reason {loop.NO_CALL}" in page
+    assert re.search(r"Expected cost 2,\d+ prompt tokens, 170 completion tokens; 0.00\d\d ", page)
+    assert "Price 2.5800" in page
+
+
 @pytest.mark.parametrize("role", ["owner", "auditor", "superuser"])
 def test_a_session_that_was_rolled_back_is_marked_on_every_page(role: str, agents: House, enter: Enter) -> None:
     client, pages = enter(role), (LIST, session_page(agents.ada), agent_page(agents.ada))

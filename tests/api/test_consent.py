@@ -136,8 +136,15 @@ def test_a_removal_is_listed_and_previewed(runtime: Caller, ada: Agent) -> None:
     what = {"number": number, "removes": "memories", "memories": [1], "reason_in_their_words": "request 17"}
     assert listed == what | asker | {"state": "open", "decided_at": None, "decided_by": ""}
     request = runtime.get(f"removal-requests/{number}").json
-    related = [{"id": 4, "why": "merged", "state": "active"}]
-    preview = {"memories": 1, "constitutional": [], "changes": 2, "former_vaults": [], "related": related}
+    lineage = [{"id": 4, "why": "merged", "state": "core"}]
+    preview = {
+        "memories": 2,
+        "constitutional": [],
+        "changes": 3,
+        "former_vaults": [],
+        "related": [],
+        "lineage": lineage,
+    }
     assert request == listed | {"would_remove": preview}
 
 

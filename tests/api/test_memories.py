@@ -16,7 +16,7 @@ from tests.api.calling import NDJSON, Caller
 from tests.steps import ME, problems, remember, signed_update
 
 KEYS = {"id", "kind", "category", "scope", "project", "tags", "origin", "created_at", "tokens", "constitutional"}
-KEYS |= {"content", "discarded_at", "superseded_by", "version"}
+KEYS |= {"content", "layer", "origin_latest", "discarded_at", "superseded_by", "version"}
 
 
 def test_a_stored_memory_can_be_read(runtime: Caller, ada: Agent) -> None:
@@ -102,9 +102,12 @@ def test_a_constitutional_memory_cannot_be_edited(runtime: Caller, ada: Agent) -
 def test_a_search_finds_words_phrases_and_tags(runtime: Caller, ada: Agent) -> None:
     remember(ada, "Tea with milk", "Coffee with sugar", "Tea with lemon", tags=("drinks",))
     found = runtime.post("memories/search", {"q": 'tea -milk "with lemon" tag:drinks'})
-    assert (found.status, found.ids, set(found.json["results"][0])) == (200, [3], KEYS | {"score"})
+    assert (found.status, found.ids, set(found.json["results"][0])) == (200, [3], KEYS | {"score", "superseded"})
     assert runtime.post("memories/search", {"limit": 2}).ids == [1, 2]
-    assert runtime.post("memories/search", {"q": "tea", "tags": ["none"]}).json == {"results": []}
+    assert runtime.post("memories/search", {"q": "tea", "tags": ["none"]}).json == {
+        "results": [],
+        "searched_since": None,
+    }
     for query in ('"', "-", "tag:", '"""', "( AND *", "\\", "%_'; DROP", "NEAR(", "a" * 2_000, "é́ 日本語"):
         assert runtime.post("memories/search", {"q": query}).status == 200, query
 

@@ -1,5 +1,6 @@
 """Sessions that the runtime drives: the same Knife, limits and lease; nothing happens after a session's end."""
 
+import re
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from django.utils import timezone
 
 from memory.agents import rule_changes
 from memory.consent import redaction, requests
-from memory.models import Agent
+from memory.models import Agent, Creation
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import edits
 from refinement import ledger, limits, schedule
@@ -60,13 +61,24 @@ def test_a_session_from_briefing_to_completion(driver: Driver, ada: Agent) -> No
     assert (completed["session_ended"], completed["result"]["outcome"]) == (True, "completed")
     read = driver.read()
     assert (read["outcome"], read["merged"], read["driver"], read["steps"]) == ("completed", 2, "runtime", 2)
+    assert (read["cost"]["price"], read["cost"]["prompt_tokens"]) == (None, 0)
     assert "Merged two." in steps.says(ada, 6).content
     assert problems(ada) == []
 
 
+def test_a_repeated_briefing_shows_what_the_session_has_made(driver: Driver) -> None:
+    """So a runtime that lost its conversation can continue."""
+    driver.brief()
+    made = driver.call("consolidate_memories", **MERGE).json["result"]["id"]
+    ledger = driver.brief().json["messages"][1]["content"]
+    assert f"[{made}," in ledger
+    assert "Milk is white" in ledger
+    assert driver.call("protect_memory", id=made).json["ok"]
+
+
 def test_undone_by_names_the_rollback_of_a_session(driver: Driver, ada: Agent) -> None:
     driver.brief()
-    driver.call("delete_memory", id=4)
+    driver.call("demote_memory", id=4)
     assert driver.abort().json["undone_by"] is None
     rollback = roll_back(steps.fresh(ada), What("session", 1), PERSON).entry
     assert Driver(driver.runtime).read()["undone_by"] is None
@@ -79,7 +91,7 @@ def test_undone_by_names_the_rollback_of_a_session(driver: Driver, ada: Agent) -
 
 def test_tools_have_the_form_of_the_provider(driver: Driver) -> None:
     for form, keys in (("openai", {"type", "function"}), ("anthropic", {"name", "description", "input_schema"})):
-        assert [set(tool) for tool in driver.brief(form).json["tools"]] == [keys] * 8
+        assert [set(tool) for tool in driver.brief(form).json["tools"]] == [keys] * 10
 
 
 def test_an_invalid_call_is_answered_for_the_model(driver: Driver) -> None:
@@ -99,13 +111,44 @@ def test_calls_of_one_reply_are_one_step_and_its_name_is_not_stored(driver: Driv
     assert (len(stored), "name" in stored) == (64, False)
 
 
+def test_only_the_last_result_of_a_reply_has_figures(driver: Driver) -> None:
+    driver.brief()
+    for is_last in (False, True):
+        body = {"arguments": {"query": "tea"}, "reply": "r", "last": is_last}
+        result = driver.runtime.post(f"{driver.path}/tools/search_memories", body).json["result"]
+        assert ("left" in result, "tokens" in result) == (is_last, is_last)
+
+
+def test_a_repeated_apply_with_the_same_key_gets_the_first_result(runtime: Caller, ada: Agent) -> None:
+    """Also after the session has ended. The stored result is sealed, because it can have content."""
+    steps.remember(ada, "Ann drinks tea.", "Ann drinks green tea.")
+    refining.fill(ada, 20, 20)
+    driver = Driver(runtime)
+    driver.brief()
+    merge = {"ids_to_merge": [1, 2], "new_content": "Somebody drinks green tea."}
+    named = [("demote_memory", {"id": 4}), ("consolidate_memories", merge), ("delete_memory", {"id": 999})]
+    edits = [{"tool": tool, "arguments": arguments} for tool, arguments in named]
+
+    def apply(key: str, edits: list[Any] = edits) -> Answer:
+        return driver.runtime.post(f"{driver.path}/tools/apply", {"arguments": {"edits": edits}}, idempotency_key=key)
+
+    first, seq = apply("k1"), steps.last_entry(ada).seq
+    assert [edit.get("code", "ok") for edit in first.json["result"]["edits"]] == ["ok", "ok", "unknown_memory"]
+    assert [lost["text"] for lost in first.json["result"]["edits"][1]["left_out"]] == ["Ann", "Ann"]
+    assert not {"Ann", "left_out"} & set(re.findall(r"\w+", str(Creation.objects.get().numbers)))
+    assert (apply("k1").json, steps.last_entry(ada).seq) == (first.json, seq)
+    assert apply("k1", edits[:1]).codes == ["idempotency_key_reused"]
+    driver.abort()
+    assert (apply("k1").json, apply("k2").codes) == (first.json, ["session_ended"])
+
+
 def test_too_many_calls_under_one_reply_end_the_session(driver: Driver, ada: Agent, monkeypatch: Any) -> None:
     """Without this limit, a runtime that gives all calls the same reply would never reach its last step."""
     monkeypatch.setattr(limits, "MAX_CALLS_PER_REPLY", 3)
     driver.brief()
     for reply in ("r1", "r1", "r1", "r2", "r2", "r2"):
         assert driver.call("search_memories", reply, query="tea").json["ok"]
-    last = driver.call("delete_memory", "r2", id=1)
+    last = driver.call("demote_memory", "r2", id=1)
     assert (last.json["code"], last.json["session_ended"]) == ("limit", True)
     assert (driver.read()["outcome"], driver.read()["reason"]) == ("incomplete", "limit_calls_per_reply")
     assert {1, 2, 3, 4} <= set(steps.active(ada))
@@ -135,7 +178,7 @@ def test_after_its_end_every_call_is_refused(driver: Driver, ada: Agent, end: An
     end(driver, ada)
     read = driver.read()
     assert (read["outcome"], reason in (None, read["reason"])) == (outcome, True)
-    calls = [driver.call("search_memories", query="tea"), driver.call("delete_memory", id=1)]
+    calls = [driver.call("search_memories", query="tea"), driver.call("demote_memory", id=1)]
     for answer in (driver.brief(), *calls, driver.abort()):
         assert (answer.status, answer.codes) == (409, ["session_ended"])
 
@@ -145,12 +188,12 @@ def test_a_call_while_memory_is_off_is_refused_and_ends_the_session(driver: Driv
     driver.brief()
     assert driver.call("search_memories", reply="same reply", query="tea").json["ok"]
     rule_changes.change(ada, PERSON, enabled=False)
-    refused = driver.call("delete_memory", reply=reply, id=1)
+    refused = driver.call("demote_memory", reply=reply, id=1)
     assert (refused.status, refused.codes) == (409, ["memory_disabled"])
     assert refused.json["prompt"] == rule_changes.QUESTION
     read = driver.read()
     assert (read["outcome"], read["reason"], read["deleted"]) == ("incomplete", "memory_disabled", 0)
-    assert driver.call("delete_memory", reply=reply, id=1).codes == ["session_ended"]
+    assert driver.call("demote_memory", reply=reply, id=1).codes == ["session_ended"]
     assert problems(ada) == []
 
 
@@ -214,10 +257,10 @@ def test_batches_are_computed_without_a_lock_and_once(driver: Driver, ada: Agent
     """For a large silo this takes long, and a lock would block writers; on SQLite those of every tenant."""
     batches, locked = ledger.batches, []
 
-    def noting(entries: Any) -> Any:
+    def noting(entries: Any, context_tokens: Any) -> Any:
         locked.append(ada.pk in edits._locked_here.get())
         RefinementSession.objects.update(plan=[[2], [1]])  # another request stores its plan first
-        return batches(entries)
+        return batches(entries, context_tokens)
 
     monkeypatch.setattr(ledger, "batches", noting)
     briefing = driver.brief().json

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from refinement.losses import missing
 from refinement.similarity import clusters, near_groups
 from tests.bench.figures import Figure
 from tests.bench.places import ROOT, ledgers
@@ -38,7 +37,6 @@ def merged(name: str, texts: list[str]) -> Iterator[Figure]:
     start = time.perf_counter()
     similar, groups = clusters(texts), near_groups(texts)
     spent = time.perf_counter() - start
-    kept, found = specifics_kept(texts, [(group.members, group.fullest) for group in groups])
     yield Figure(f"{name}: memories", len(texts))
     yield Figure(f"{name}: tokens", sum(map(tokens, texts)))
     yield Figure(f"{name}: clusters of similar memories", len(similar))
@@ -46,18 +44,7 @@ def merged(name: str, texts: list[str]) -> Iterator[Figure]:
     yield Figure(f"{name}: merged", sum(len(group.members) for group in groups))
     saved = sum(tokens(texts[i]) for group in groups for i in group.members if i != group.fullest)
     yield Figure(f"{name}: tokens saved", saved)
-    yield Figure(f"{name}: specifics kept (floor: found)", kept, floor=found)
     yield Figure(f"{name}: whole run", spent * 1e3, "ms")
-
-
-def specifics_kept(texts: list[str], groups: list[tuple[tuple[int, ...], int]]) -> tuple[int, int]:
-    """Of the specifics in all merged memories, how many the wording kept has; and how many there are."""
-    lost = found = 0
-    for members, fullest in groups:
-        for text in (texts[i] for i in members):
-            found += len(missing({0: text}, "", "english"))
-            lost += len(missing({0: text}, texts[fullest], "english"))
-    return found - lost, found
 
 
 def growth(count: int) -> Iterator[Figure]:

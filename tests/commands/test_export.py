@@ -2,7 +2,7 @@
 
 import json
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,6 +14,7 @@ from audit.consent import Scope
 from memory.access.authentication import new_key
 from memory.consent import granted_reads, grants, redaction, requests
 from memory.models import Agent, AgentKey, Memory, Person
+from memory.transfer import importing
 from memory.transfer.export_formats import EXPORTS
 from memory.writing import operations
 from tests import steps
@@ -22,10 +23,10 @@ from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.members import join
 from tests.privacy.marker import MARKER
-from tests.steps import ME, fresh, signed_update
+from tests.steps import ME, fresh, problems, signed_update
 
-KEYS = ["id", "kind", "category", "scope", "project", "tags", "origin", "created_at", "tokens", "constitutional"]
-KEYS += ["content"]
+KEYS = ["id", "kind", "layer", "category", "scope", "project", "tags", "origin", "origin_latest", "created_at"]
+KEYS += ["tokens", "constitutional", "content"]
 WRONG_GRANT = "error: The token does not belong to an active grant for this agent.\n"
 
 
@@ -66,8 +67,27 @@ def test_a_line_has_exactly_the_documented_keys(ada: Agent, key: None) -> None:
     steps.remember(ada, f"{MARKER} milk", category="contextual", project="site")
     operations.consolidate(ada, [1, 2], f"{MARKER} both", ME)
     found = rows(export("--with-discarded"))
-    assert [list(row) for row in found] == [[*KEYS, "discarded_at", "superseded_by"]] * 3
-    assert [(row["superseded_by"], bool(row["discarded_at"])) for row in found] == [(3, True), (3, True), (None, False)]
+    assert [list(row) for row in found[:2]] == [[*KEYS, "discarded_at", "superseded_by"]] * 2
+    assert [(row["layer"], row["superseded_by"], row.get("sources")) for row in found] == [
+        ("beneath", 3, None),
+        ("beneath", 3, None),
+        ("core", None, [1, 2]),
+    ]
+
+
+def test_layers_and_sources_survive_an_export_and_an_import(ada: Agent, bob: Agent, key: None) -> None:
+    steps.remember(bob, "beer")  # so that the numbers change
+    steps.remember(ada, "tea", "milk", "sugar", origin=datetime(2024, 1, 1, tzinfo=UTC))
+    steps.remember(ada, "lemon", origin=datetime(2025, 1, 1, tzinfo=UTC))
+    operations.consolidate(ada, [1, 4], "tea with lemon", ME)
+    operations.demote(ada, [2], ME)
+    importing.check_lines(export().out.encode().splitlines()).store(bob, ME)
+    found = Memory.objects.of(bob).order_by("number").values_list("number", "superseded_by", "origin__year")
+    layers = [memory.layer for memory in Memory.objects.of(bob).order_by("number")]
+    assert layers == ["core", "beneath", "beneath", "core", "beneath", "core"]
+    assert list(found)[1:] == [(2, 6, 2024), (3, None, 2024), (4, None, 2024), (5, 6, 2025), (6, None, 2024)]
+    assert Memory.objects.get(agent=bob, number=6).origin_latest == datetime(2025, 1, 1, tzinfo=UTC)
+    assert problems(bob) == []
 
 
 def test_lines_are_the_agents_active_memories_in_order(house: House, key: None) -> None:

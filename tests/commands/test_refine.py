@@ -36,9 +36,20 @@ LEDGER: list[dict[str, Any]] = [
 LEDGER[0]["tags"], LEDGER[1]["tags"], LEDGER[6]["kind"] = ["tea"], ["walk"], "journal"
 MERGED = f"{LEDGER[0]['content']} {LEDGER[1]['content']}"
 TIGHTENED = f"{MARKER} keeps the spare key under the blue pot"
-NEW, NOTICE = 15, 16  # numbers of the merged memory and of the session's notice
+NEW, OLD, NOTICE = 15, 16, 17  # the merged memory, the text before a rewrite, and the session's notice
 DRY_RUN = {"due", "tokens", "target", "budget", "floor", "memories", "constitutional", "duplicates", "batches"}
-DRY_RUN |= {"ledger_tokens", "max_steps", "max_searches", "max_failed_calls", "max_seconds", "max_model_tokens"}
+EXPECTED = {"expected_prompt_tokens", "expected_completion_tokens", "expected_price"}
+DRY_RUN |= EXPECTED | {
+    "ledger_tokens",
+    "max_steps",
+    "max_searches",
+    "max_failed_calls",
+    "max_seconds",
+    "max_model_tokens",
+}
+
+
+GONE = ("beneath", "discarded")
 
 
 def tokens(*texts: str) -> int:
@@ -49,7 +60,7 @@ def assert_figures(report: dict[str, Any]) -> None:
     """`refine --json` has exactly these keys, and the figures of the model `tidy`."""
     texts = {number: row["content"] for number, row in enumerate(LEDGER, 1) if number != 7}
     rest = [text for number, text in texts.items() if number > 4 and number != 6]
-    measured = ("prompt_tokens", "completion_tokens", "model_seconds", "own_seconds")
+    measured = {"prompt_tokens", "completion_tokens", "model_seconds", "own_seconds"} | EXPECTED - {"expected_price"}
     assert all(report[name] >= 0 for name in measured)
     assert report["prompt_tokens"] > 0
     assert {name: value for name, value in report.items() if name not in measured} == {
@@ -66,11 +77,16 @@ def assert_figures(report: dict[str, Any]) -> None:
         "merged": 2,
         "updated": 1,
         "deleted": 1,
+        "demoted": 0,
         "protected": 1,
         "promoted": 0,
+        "left_out": 0,
         "refused": 0,
         "model_calls": 2,
         "cached_tokens": 0,
+        "expected_price": None,
+        "price": None,
+        "problem": None,
     }
 
 
@@ -80,8 +96,14 @@ def assert_edited(exported: list[dict[str, Any]]) -> None:
     assert list(after) == list(range(1, NOTICE + 1))
     assert (after[NEW]["content"], after[NEW]["kind"]) == (MERGED, "core")
     assert (after[NEW]["origin"], after[NEW]["tags"]) == ("2026-01-05T10:00:00Z", ["tea", "walk"])
-    discarded = {number: row["superseded_by"] for number, row in after.items() if row["discarded_at"]}
-    assert discarded == {1: NEW, 2: NEW, 4: None, 6: 5}
+    gone = {number: (row["layer"], row["superseded_by"]) for number, row in after.items() if row["layer"] in GONE}
+    assert gone == {
+        1: ("beneath", NEW),
+        2: ("beneath", NEW),
+        OLD: ("beneath", 3),
+        4: ("discarded", None),
+        6: ("discarded", 5),
+    }
     assert after[3]["content"] == TIGHTENED
     assert [number for number, row in after.items() if row["constitutional"]] == [5]
     for number in (5, *range(7, 15)):
@@ -90,7 +112,7 @@ def assert_edited(exported: list[dict[str, Any]]) -> None:
     assert after[NOTICE]["kind"] == "journal"
     for words in (
         "Compressed 13 → 10 core memories",
-        "merged 2, rewrote 1, deleted 1, promoted 0; protected 1",
+        "merged 2, rewrote 1, deleted 1, demoted 0, promoted 0; protected 1",
         "Merged, tightened, discarded and protected one each.",
     ):
         assert words in after[NOTICE]["content"]

@@ -75,15 +75,15 @@ def test_only_the_agents_side_agrees(past: Agent, house: House, monkeypatch: pyt
         failed(redact("--agree", str(request), "--json"), 2, "--yes")
         failed(redact("--agree", str(request + 1), "--yes"), 1, "There is no open request")
     ran = redact("--agree", str(request), "--yes", "--json")
-    assert (ran.code, ran.json["memories"], ran.json["entry"]) == (0, [1], request + 1)
+    assert (ran.code, ran.json["memories"], ran.json["entry"]) == (0, [1, 4], request + 1)
     assert ran.json["request"] == request
-    assert ran.json["related"] == [{"number": 4, "why": "merged", "state": "active"}]
+    assert ran.json["lineage"] == [{"number": 4, "why": "merged", "state": "core"}]
     assert redact("--waiting").out == "no requests are waiting\n"
     assert problems(past) == []
 
 
 def test_with_the_agents_key_a_redaction_is_done_at_once(past: Agent, key: None) -> None:
-    ran = redact("1", "4", "--reason", "request 17", "--yes")
+    ran = redact("1", "4", "--exclude", "2", "--reason", "request 17", "--yes")
     assert (ran.code, MARKER in ran.out + ran.err) == (0, False)
     assert ran.out.splitlines()[0] == f"redaction of 1, 4: as entry {last_entry(past).seq}"
     assert "content in the trail: 3 changes, 0 notes; active memories: 1" in ran.out
@@ -97,7 +97,7 @@ def test_nothing_is_removed_that_the_preview_did_not_show(past: Agent, house: Ho
     request = redact("1", "--reason", "request 17", "--json").json["request"]
     monkeypatch.setenv(AGENT_KEY, house.ada_key)
     seen = redaction.preview
-    monkeypatch.setattr(redaction, "preview", lambda agent, _: seen(agent, [3]))
+    monkeypatch.setattr(redaction, "preview", lambda agent, *_: seen(agent, [3]))
     failed(redact("--agree", str(request), "--yes"), 1, "Something changed after the preview")
     assert all(memory.sealed for memory in Memory.objects.all())
 
@@ -113,11 +113,8 @@ def test_a_preview_changes_nothing(past: Agent) -> None:
     with refining.untouched(past):
         ran, text = redact("1", "--preview", "--json"), redact("1", "--preview").out
         erased = erase("--preview", "--json")
-    assert (ran.json["entry"], ran.json["changes"], ran.json["memories"]) == (None, 2, [1])
-    related = (
-        "to decide: memory 4 (active) may have the same content: it is the result of a merge with a redacted memory"
-    )
-    assert related in text
+    assert (ran.json["entry"], ran.json["changes"], ran.json["memories"]) == (None, 3, [1, 4])
+    assert "lineage: memory 4 (core), too: it is the result of a merge with a redacted memory" in text
     assert (erased.json["entry"], erased.json["memories"], erased.json["others"]) == (None, 4, 1)
 
 

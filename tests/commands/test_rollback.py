@@ -14,7 +14,8 @@ from tests.commands.calling import Ran, failed, run
 from tests.privacy.marker import MARKER
 from tests.steps import ME, PERSON, fresh, problems, signed_update
 
-KEYS = {"entry", "undid", "restored", "discarded", "rewritten", "protection_changed", "tokens_before", "tokens_after"}
+KEYS = {"entry", "undid", "restored", "discarded", "rewritten", "moved", "protection_changed"}
+KEYS |= {"tokens_before", "tokens_after"}
 KEYS |= {"conflicts", "constitutional", "redacted", "rests", "refused", "applied"}
 
 

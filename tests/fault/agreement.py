@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from memory.markdown import sections
-from memory.models import Agent, Memory, Source, VaultFile
+from memory.models import Agent, Kind, Memory, Source, VaultFile
 from memory.silo.silo import Silo
 from memory.vault import rendering
 from memory.vault.layout import Line
@@ -19,9 +19,9 @@ def differences(agent: Agent, closed: Collection[str] = (), edited: Collection[i
         row, name = rows.get(memory.number), f"memory {memory.number}"
         if memory.category in closed or memory.number in edited:
             continue
-        if memory.discarded_at is not None:
+        if memory.layer not in Kind.values:
             if row is not None and row.state != VaultFile.State.SET_ASIDE:
-                found.append(f"{name} is discarded, its file is not")
+                found.append(f"{name} is {memory.layer}, its file is not")
             continue
         path = vault / Line.open(silo, row).path if row else None
         if path is None or not path.exists():

@@ -218,10 +218,10 @@ def problems_after(complete: Operations, originals: dict[int, set[str]]) -> list
     found += [
         f"memory {number} is lost" for number, content in originals.items() if not content <= contents_ever(number)
     ]
-    if Memory.objects.exclude(superseded_by=None).filter(discarded_at=None).exists():
+    if Memory.objects.exclude(superseded_by=None).active().exists():
         found.append("a merged memory is still active")
     row = RefinementSession.objects.first()
-    edits = [len(numbers) for operation, numbers in done if operation in ("revised", "discarded")]
+    edits = [1 for operation, _ in done if operation in ("revised", "discarded", "demoted")]
     edits += [len(numbers) - 1 for operation, numbers in done if operation == "consolidated"]
     if row and row.changes != sum(edits):
         found.append("the session counts other edits than the trail")

@@ -44,7 +44,7 @@ def edit(seed: int) -> None:
     drafts = [Draft(text(), category=name, project="site", tags=(f"service:s{dice.random()}",)) for name in CATEGORIES]
     operations.remember(get_agent(), drafts, me)
     numbers = Memory.objects.filter(source="agent").order_by("number").values_list("number", flat=True)
-    active = list(numbers.filter(discarded_at=None))
+    active = list(numbers.active())
     for change in (
         lambda: operations.revise(get_agent(), dice.choice(active), me, content=text()),
         lambda: operations.discard(get_agent(), dice.sample(active, 2), me),
@@ -109,9 +109,13 @@ def is_whole(path: Path) -> bool:
 
 def miscounted(vault: Path) -> list[str]:
     """Memories without exactly one file in use, or with a file although they are discarded or do not exist."""
-    files = [rendering.read_file(path.read_bytes()) for path in vault.rglob("*.md") if ".discarded" not in path.parts]
+    files = [
+        rendering.read_file(path.read_bytes())
+        for path in vault.rglob("*.md")
+        if not {".discarded", ".beneath"} & {*path.parts}
+    ]
     counts = Counter(file.number for file in files if file is not None)
-    active = Memory.objects.filter(discarded_at=None).exclude(source="system").values_list("number", flat=True)
+    active = Memory.objects.active().exclude(source="system").values_list("number", flat=True)
     numbers = set(counts) | set(active)
     return [f"memory {n} has {counts[n]} files" for n in numbers if counts[n] != (n in active)]
 

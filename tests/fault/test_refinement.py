@@ -99,7 +99,7 @@ def test_a_session_carries_out_the_calls_of_its_model(imported: Agent, serve: Ca
     assert_ended_well(imported, RefinementSession.objects.get(agent=imported))
     assert notice(imported) == (
         f"Refinement completed. Compressed 60 → 50 core memories; saved {before - after:,} tokens; "
-        "merged 11, rewrote 1, deleted 1, promoted 0; protected 1; exact duplicates removed 0. "
+        "merged 11, rewrote 1, deleted 1, demoted 0, promoted 0; protected 1; exact duplicates removed 0. "
         'In your own words: "Saved 999,999 tokens in 500 merges."'
     )
     [bakery] = Memory.objects.filter(agent_id=imported.pk, number=61)
@@ -181,7 +181,6 @@ MODELS: dict[str, tuple[Script, str]] = {
     "ten thousand calls that do nothing": ([[PROMOTE] * 10_000], "limit_failed_calls"),
     "does nothing for ever": (PROMOTE, "limit_failed_calls"),
     "never ends": ([Call("search_memories", {"query": "tea"}), PROMOTE] * 16, "limit_steps"),
-    "wants it all gone": ([[Call("delete_memory", {"id": n}) for n in range(1, 11)]], "floor"),
 }
 
 
@@ -201,7 +200,7 @@ def test_tokens_are_estimated_if_the_server_does_not_count_them(play: Play, ada:
 def test_an_error_of_the_model_ends_the_session_early(play: Play, ada: Agent, fault: str) -> None:
     script, reason = MODELS[fault]
     fill(ada, 8, 20)
-    session = play(script)
+    session = play(script, max_steps=30)
     assert ending(session) == (Outcome.INCOMPLETE, reason)
     assert session.tokens_after >= session.floor_tokens
 
@@ -213,7 +212,7 @@ def test_other_limits_hold_if_thousands_of_failed_calls_are_allowed(
     play: Play, ada: Agent, script: Script, reason: str
 ) -> None:
     fill(ada, 8, 20)
-    assert ending(play(script, max_failed_calls=100_000)) == (Outcome.INCOMPLETE, reason)
+    assert ending(play(script, max_failed_calls=100_000, max_steps=30)) == (Outcome.INCOMPLETE, reason)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def one_edit(agent: Agent, dice: random.Random) -> int:
         return operations.discard(agent, dice.sample(active, 2), ME).seq
     if verb == "consolidate":
         sources, text = dice.sample(active, 3), f"merged {dice.random()}"
-        return operations.consolidate(agent, sources, text, ME, category="technical", dropping=["x"]).seq
+        return operations.consolidate(agent, sources, text, ME, category="technical").seq
     return duplicates.remove(agent).seq
 
 

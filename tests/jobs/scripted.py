@@ -49,7 +49,7 @@ def remaining_calls(ledger: Sequence[dict[str, Any]]) -> list[list[Call]]:
         calls.append(Call("update_memory", {"id": ids[LOOSE], "content": tight}))
     if DELETED in ids:
         calls.append(Call("delete_memory", {"id": ids[DELETED]}))
-    if not any(row["constitutional"] for row in ledger):
+    if not any(row.get("constitutional") for row in ledger):
         calls.append(Call("protect_memory", {"id": ids[PROTECTED]}))
     return [calls[place : place + 2] for place in range(0, len(calls), 2)]
 

@@ -45,11 +45,11 @@ def sweep() -> list[str]:
 
 def test_set_forward_an_open_session_is_taken_over_and_its_driver_is_refused(ada: Agent, clock: Clock) -> None:
     held = opened(ada)
-    assert held.call("delete_memory", id=1)["ok"]
+    assert held.call("demote_memory", id=1)["ok"]
     clock.move_to(FORWARD)
     tasks.close_stale()
     assert "completed" in sweep()
-    assert held.call("delete_memory", id=2)["code"] == "session_ended"
+    assert held.call("demote_memory", id=2)["code"] == "session_ended"
     assert (outcomes(ada), sound(ada)) == (["abandoned", "completed"], True)
 
 
@@ -57,7 +57,7 @@ def test_set_back_a_session_continues_to_its_end(ada: Agent, clock: Clock) -> No
     held = opened(ada)
     clock.move_to(BACK)
     held.knife.begin_step()
-    assert held.call("delete_memory", id=1)["ok"]
+    assert held.call("demote_memory", id=1)["ok"]
     assert held.call("complete_refinement", summary="Done.")["ok"]
     assert not schedule.due().exists()
     assert (outcomes(ada), sound(ada)) == (["completed"], True)
@@ -123,5 +123,5 @@ def test_a_ledger_stays_valid_when_the_clock_is_set(ada: Agent, clock: Clock) ->
     held = opened(ada)
     for moment in (NOON + TWENTY_MINUTES / 3, BACK):
         clock.move_to(moment)
-        assert held.call("delete_memory", id=entries(ada)[0].memory.number)["ok"]
-    assert (held.row.deleted, sound(ada)) == (2, True)
+        assert held.call("demote_memory", id=entries(ada)[0].memory.number)["ok"]
+    assert (held.row.demoted, sound(ada)) == (2, True)

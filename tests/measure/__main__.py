@@ -26,16 +26,17 @@ PATHS = {
     "rollback": "rollback in the admin (POST, view only)",
 }
 GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is one, and the goal
-    LINES: (27_000, 27_000),
+    LINES: (28_300, 28_300),
     CYCLES: (0, 0),
     ENTRIES: (26, 26),
     **{MIGRATIONS.format(app): (None, 1) for app in PACKAGES},  # later issues add ordinary ones
-    TEST_LINES: (52_080, 42_000),
+    TEST_LINES: (53_900, 42_000),
     TEST_CASES: (None, 6_000),
 }
+# Layers, dates and the report of a merge added 3 functions to the first path, and 16 to the second.
 PATH_GOALS: dict[str, dict[str, tuple[int | None, int]]] = {
-    "remember": {"files": (23, 23), "functions": (86, 85), "queries": (10, 10), "transactions": (1, 1)},
-    "merge": {"files": (29, 29), "functions": (120, 119), "queries": (16, 16), "transactions": (1, 1)},
+    "remember": {"files": (23, 23), "functions": (89, 85), "queries": (10, 10), "transactions": (1, 1)},
+    "merge": {"files": (30, 29), "functions": (136, 119), "queries": (16, 16), "transactions": (1, 1)},
     "rollback": {"files": (20, 20), "functions": (85, 85), "queries": (17, 17), "transactions": (1, 1)},
 }
 GOALS |= {f"{PATHS[path]}: {what}": goal for path, goals in PATH_GOALS.items() for what, goal in goals.items()}

@@ -65,9 +65,10 @@ def remembered(watch: Watch, agent: Agent, count: int = 6) -> list[int]:
 
 def test_every_write_operation_leaks_nothing(watch: Watch, ada: Agent) -> None:
     remembered(watch, ada)
-    operations.revise(ada, 1, ME, content=watch.text("revised"), dropping=[watch.text("dropped")])
+    operations.revise(ada, 1, ME, content=watch.text("revised"))
     operations.revise(ada, 1, ME, tags=[watch.marker, f"other {watch.marker}"])
-    operations.consolidate(ada, [1, 2], watch.text("both"), ME, dropping=[watch.marker])
+    operations.consolidate(ada, [1, 2], watch.text("both"), ME)
+    operations.demote(ada, [4], ME, reason=watch.text("reason"))
     operations.discard(ada, [3], ME)
     operations.restore(ada, [3], ME)
     operations.protect(ada, [3], PERSON)
@@ -140,8 +141,8 @@ def attempt_writes(watch: Watch, agent: Agent) -> None:
     merge = {"ids_to_merge": [3, 4], "new_content": text, "dropping": [mark]}
     for act in (
         lambda: operations.remember(agent, [Draft(text, tags=[mark])], ME),
-        lambda: operations.revise(agent, 1, ME, content=text, dropping=[mark]),
-        lambda: operations.consolidate(agent, [1, 2], text, ME, dropping=[mark]),
+        lambda: operations.revise(agent, 1, ME, content=text),
+        lambda: operations.consolidate(agent, [1, 2], text, ME),
         lambda: operations.notify(agent, text, operation="session_closed", actor=SYSTEM, detail={}),
         lambda: importing.check_lines([json.dumps({"content": text}).encode()]).store(agent, ME),
         lambda: indexes.reader(steps.fresh(agent)).__enter__(),
@@ -222,7 +223,7 @@ def test_commands_leak_nothing(watch: Watch, ada: Agent, bob: Agent) -> None:
 
 def test_commands_that_roll_back_and_remove_leak_nothing(watch: Watch, house: House, monkeypatch: Any) -> None:
     remembered(watch, house.ada)
-    operations.consolidate(house.ada, [1, 2], watch.text("both"), ME, dropping=[watch.marker])
+    operations.consolidate(house.ada, [1, 2], watch.text("both"), ME)
     operations.revise(house.ada, 7, ME, content=watch.text("again"))
     last = steps.last_entry(house.ada).seq
     conflict = watch.run("rollback", "acme/ada", "--entry", str(last - 1))

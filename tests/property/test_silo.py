@@ -88,7 +88,8 @@ FIELDS = st.fixed_dictionaries(
         "constitutional": st.booleans(),
         "is_instruction": st.booleans(),
     }
-    | {"discarded_at": MOMENTS, "redacted_at": MOMENTS, "superseded_by": st.none() | NUMBERS}
+    | dict.fromkeys(("beneath_at", "discarded_at", "origin_latest", "redacted_at"), MOMENTS)
+    | {"superseded_by": st.none() | NUMBERS}
     | dict.fromkeys(("kind", "category", "scope", "project", "source"), STORABLE)
     | {"sealed": st.binary(max_size=40), "digest": st.binary(min_size=32, max_size=32)}
 )

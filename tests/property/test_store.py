@@ -49,8 +49,14 @@ class Model:
     origin: datetime
     source: str = "agent"
     constitutional: bool = False
+    beneath: bool = False
     discarded: bool = False
     superseded_by: int | None = None
+    latest: datetime | None = None
+
+    @property
+    def layer(self) -> str:
+        return "discarded" if self.discarded else "beneath" if self.beneath else self.kind
 
     @property
     def tokens(self) -> int:
@@ -65,7 +71,9 @@ class Model:
 DISCARDED = (errors.Discarded, lambda m: m.discarded)
 NOTICE = (errors.Notice, lambda m: m.source == "system")
 EDITABLE = (DISCARDED, NOTICE, (errors.Constitutional, lambda m: m.constitutional))
-NOT_CORE = (errors.CoreMemoryRequired, lambda m: m.kind != "core")
+BENEATH = (errors.Beneath, lambda m: m.layer == "beneath")
+NOT_CORE = (errors.CoreMemoryRequired, lambda m: m.layer != "core")
+NEITHER_CORE_NOR_BENEATH = (errors.CoreMemoryRequired, lambda m: m.layer not in ("core", "beneath"))
 
 
 def operation(name: str, verb: Callable[[Agent, list[int]], Any], checks: tuple[Any, ...], **effect: Any) -> Any:
@@ -149,30 +157,48 @@ class Store(Walk):
         for text in texts:
             self.model[who][self.next(who)] = Model(text, tuple(dict.fromkeys(tags)), kind, place, origin, source)
 
-    @rule(who=WHO, pick=PICK, content=st.none() | TEXT, tags=st.none() | TAGS)
-    def revise(self, who: str, pick: int, content: str | None, tags: list[str] | None) -> None:
-        [number] = self.pick(who, [pick])
-        problem = self.first_problem(who, [number], *EDITABLE)
-        verb = lambda agent: operations.revise(agent, number, ME, content=content, tags=tags)  # noqa: E731
-        if self.attempt(who, problem, verb):
+    @rule(who=WHO, pick=PICK, content=st.none() | TEXT, tags=st.none() | TAGS, session=st.none() | st.just(SESSION))
+    def revise(self, who: str, pick: int, content: str | None, tags: list[str] | None, session: int | None) -> None:
+        [number], memories = self.pick(who, [pick]), self.model[who]
+        problem = self.first_problem(who, [number], *EDITABLE, BENEATH)
+        change = {"content": content, "tags": tags, "session": session}
+        if self.attempt(who, problem, lambda agent: operations.revise(agent, number, ME, **change)):
+            old = memories[number]
+            if session and content is not None and old.content not in content:
+                memories[self.next(who)] = replace(old, beneath=True, superseded_by=number)
             values = {"content": content, "tags": None if tags is None else tuple(dict.fromkeys(tags))}
             self.set(who, [number], **{name: value for name, value in values.items() if value is not None})
 
     discard = operation("discard", lambda a, ns: operations.discard(a, ns, ME), EDITABLE, discarded=True)
-    restore = operation(
-        "restore", lambda a, ns: operations.restore(a, ns, PERSON), (), discarded=False, superseded_by=None
-    )
     protect_as_person = operation(
-        "protect_as_person", lambda a, ns: operations.protect(a, ns, PERSON), (DISCARDED, NOTICE), constitutional=True
+        "protect_as_person",
+        lambda a, ns: operations.protect(a, ns, PERSON),
+        (DISCARDED, NOTICE, BENEATH),
+        constitutional=True,
     )
     unprotect = operation(
         "unprotect", lambda a, ns: operations.unprotect(a, ns, PERSON, reason="a test"), (), constitutional=False
     )
 
     @rule(who=WHO, picks=PICKS)
+    def restore(self, who: str, picks: list[int]) -> None:
+        numbers = self.pick(who, picks)
+        if self.attempt(who, self.first_problem(who, numbers), lambda a: operations.restore(a, numbers, PERSON)):
+            self.set(who, numbers, discarded=False)
+            self.set(who, [n for n in numbers if not self.model[who][n].beneath], superseded_by=None)
+
+    @rule(who=WHO, picks=PICKS)
+    def demote(self, who: str, picks: list[int]) -> None:
+        numbers = self.pick(who, picks)
+        checks = (DISCARDED, NOTICE, EDITABLE[2], NEITHER_CORE_NOR_BENEATH)
+        problem = self.first_problem(who, numbers, *checks)
+        if self.attempt(who, problem, lambda agent: operations.demote(agent, numbers, ME, reason="a test")):
+            self.set(who, numbers, beneath=True)
+
+    @rule(who=WHO, picks=PICKS)
     def protect_as_agent(self, who: str, picks: list[int]) -> None:
         numbers, memories = self.pick(who, picks), self.model[who]
-        problem = self.first_problem(who, numbers, DISCARDED, NOTICE, NOT_CORE)
+        problem = self.first_problem(who, numbers, DISCARDED, NOTICE, BENEATH, NOT_CORE)
         new = sum(memories[n].tokens for n in numbers if n in memories and not memories[n].constitutional)
         held = sum(m.tokens for m in memories.values() if m.constitutional)
         if problem is None and new and held + new > 200:
@@ -194,15 +220,19 @@ class Store(Walk):
         if self.attempt(who, problem, verb):
             tags = tuple(dict.fromkeys(tag for m in sources for tag in m.tags))
             number = self.next(who)
-            memories[number] = Model(content, tags, "core", sources[0].place, min(m.origin for m in sources))
-            self.set(who, numbers, discarded=True, superseded_by=number)
+            first, last = min(m.origin for m in sources), max(m.latest or m.origin for m in sources)
+            memories[number] = Model(
+                content, tags, "core", sources[0].place, first, latest=last if last > first else None
+            )
+            self.set(who, numbers, beneath=True, superseded_by=number)
 
     @rule(who=WHO, pick=PICK)
     def promote(self, who: str, pick: int) -> None:
         [number] = self.pick(who, [pick])
         problem = self.first_problem(who, [number], DISCARDED, NOTICE)
         if self.attempt(who, problem, lambda agent: operations.promote(agent, number, ME)):
-            self.set(who, [number], kind="core")
+            superseded_by = None if self.model[who][number].beneath else self.model[who][number].superseded_by
+            self.set(who, [number], kind="core", beneath=False, superseded_by=superseded_by)
 
     @rule(who=WHO, keep=st.integers(0, 3))
     def trim(self, who: str, keep: int) -> None:
@@ -226,7 +256,7 @@ class Store(Walk):
         self.attempt(who, None, duplicates.remove)
         groups = defaultdict(list)
         for number, m in self.model[who].items():
-            if not m.discarded and m.source != "system":
+            if not (m.discarded or m.beneath) and m.source != "system":
                 groups[m.content, m.kind, m.place].append((number, m))
         for group in groups.values():
             number, survivor = min(group, key=lambda pair: (not pair[1].constitutional, pair[1].origin, pair[0]))
@@ -253,11 +283,12 @@ class Store(Walk):
     def the_counters_equal_the_model(self) -> None:
         for who, agent in self.agents.items():
             row, memories = steps.fresh(agent), self.model[who].values()
-            core = [m for m in memories if m.kind == "core" and not m.discarded]
+            core, beneath = ([m for m in memories if m.layer == layer] for layer in ("core", "beneath"))
             tokens = sum(m.tokens for m in core)
             repeated = tokens - sum({(m.content, m.place): m.tokens for m in core}.values())
             self.high_water[who] = max(self.high_water[who], tokens - repeated)
             assert (row.core_count, row.core_tokens) == (len(core), tokens)
+            assert (row.beneath_count, row.beneath_tokens) == (len(beneath), sum(m.tokens for m in beneath))
             assert row.journal_count == sum(m.kind == "journal" and not m.discarded for m in memories)
             assert row.constitutional_count == sum(m.constitutional for m in memories)
             assert row.constitutional_tokens == sum(m.tokens for m in memories if m.constitutional)
@@ -285,7 +316,7 @@ def stored(agent: Agent) -> dict[int, Model]:
         assert memory.digest == silo.digest(opened.content)
         found[memory.number] = Model(
             opened.content, opened.tags, memory.kind, place, memory.origin, memory.source, memory.constitutional,
-            memory.discarded_at is not None, memory.superseded_by,
+            memory.beneath_at is not None, memory.discarded_at is not None, memory.superseded_by, memory.origin_latest,
         )  # fmt: skip
     return found
 

@@ -21,7 +21,7 @@ from audit.models import Change
 from memory import errors
 from memory.agents import rule_changes
 from memory.consent import redaction, requests
-from memory.models import Agent, Memory, VaultFile
+from memory.models import Agent, Kind, Memory, VaultFile
 from memory.time_machine.rollback import What, roll_back
 from memory.vault import comparing, rendering, writer
 from memory.vault.disk import LOCK, Disk
@@ -99,7 +99,7 @@ class Vaults(Walk):
         self.sync(None)
 
     def number(self, pick: int, *, discarded: bool = False) -> int:
-        memories = Memory.objects.filter(agent_id=self.agent.pk, discarded_at__isnull=not discarded)
+        memories = Memory.objects.of(self.agent).in_layers(["discarded", "beneath"] if discarded else Kind.values)
         numbers = list(memories.order_by("number").values_list("number", flat=True))
         return numbers[pick % len(numbers)] if numbers else 1
 

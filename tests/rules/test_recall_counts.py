@@ -28,7 +28,7 @@ def test_the_ledger_has_the_recalls_of_its_agent(ada: Agent, bob: Agent) -> None
         for _ in range(times):
             usage.note(agent, [number], NOW)
     lines = ledger.text(ledger.read(fresh(ada))).split("\n")
-    assert [json.loads(line).get("recalled") for line in lines] == [None, 3]
+    assert [json.loads(line) for line in lines[1:]] == [[1, "tea"], [2, "milk", {"recalled": 3}]]
     [entry] = ledger.read(fresh(ada), [2])
     assert entry.record()["recalled"] == 3
 

@@ -4,14 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings as configuration
 
 from memory.agents import rule_changes
 from memory.management import agent_command
 from memory.models import Agent
+from memory.search import cache
+from memory.writing import operations
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.rules.recordings import PROMPT, at_a_terminal, of_category, off, rules, sessions, settings, talk, text_of
-from tests.steps import PERSON, active, entries, fresh, last_entry, remember, state
+from tests.steps import ME, PERSON, active, entries, fresh, last_entry, remember, state
 
 
 @pytest.fixture(autouse=True)
@@ -172,6 +175,25 @@ def test_recall_prints_json(tea: Agent) -> None:
     found = recall("tea", "--json", "--limit", "5", "--max-tokens", "9", "--tag", "hot").json
     assert [(each["id"], each["recalled"]) for each in found["results"]] == [(1, 1)]
     assert (found["project"], found["tokens"], found["left_out"]) == ("a", 2, 0)
+
+
+def test_recall_searches_a_period_and_shows_repetitions_on_request(tea: Agent) -> None:
+    assert [each["id"] for each in recall("tea", "--json", "--until", "2001-01-01").json["results"]] == []
+    failed(recall("tea", "--since", "yesterday"), 2, "since", "ISO 8601")
+    remember(tea, "a green cup", "the green cup", category="contextual", project="a")
+    operations.consolidate(fresh(tea), [3, 4], "one green cup", ME)
+    shown, whole = (recall("cup", "--json", *more).json["results"] for more in ((), ("--duplicates",)))
+    assert ([each["id"] for each in shown], sorted(each["id"] for each in whole)) == ([5], [3, 4, 5])
+
+
+def test_recall_names_the_date_from_which_memories_beneath_were_searched(
+    tea: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operations.demote(fresh(tea), [1, 2], ME)
+    monkeypatch.setattr(configuration, "SEARCH_LAYER_MAX", 1)
+    cache.forget()
+    assert "was searched: use --until" in recall("tea").err
+    assert recall("tea", "--json").json["searched_since"]
 
 
 @pytest.mark.parametrize("key_of", ["", "bob", "nonsense"])

@@ -24,7 +24,7 @@ from memory.search import reading
 from memory.search.selection import Filters
 from memory.writing import operations
 from tests.rules.recordings import settings, talk
-from tests.steps import ME, fresh, remember, tell
+from tests.steps import ME, SESSION, fresh, remember, tell
 from tests.unit.test_queries import asked
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -178,6 +178,74 @@ def test_the_block_stays_within_max_tokens(ada: Agent) -> None:
     assert (len(result.reads), result.left_out, result.left_out_tokens) == (2, 1, left_out)
     assert result.block.endswith(f"\n\n(1 memory of {left_out:,} tokens is left out here.)\n")
     assert set(result.times) == {2, 3}
+
+
+DETAILS = "Ann met Bo at the harbour café; Ann bought a ferry ticket; the mole was closed; Ann saw two grey seals"
+
+
+def merge(agent: Agent, text: str, *sources: str) -> list[int]:
+    """Store the sources, and merge them into a memory with this text. Return the numbers of the sources."""
+    sources_ = remember(agent, *sources)
+    operations.consolidate(agent, sources_, text, ME, session=SESSION)
+    return sources_
+
+
+def test_a_source_with_more_of_the_query_comes_after_its_successor(ada: Agent) -> None:
+    merge(ada, "Ann drinks tea and has a cat", "Ann drinks green tea with lemon", "Ann has a cat that is named Tom")
+    assert [(read.memory.number, read.successor, read.is_match) for read in retrieve(ada, "green lemon tea").reads] == [
+        (3, None, False),
+        (1, 3, True),
+    ]
+    assert found(ada, "green lemon tea", limit=1, max_tokens=100) == [3]
+    assert "- Ann drinks tea and has a cat\n- older: Ann drinks green tea" in retrieve(ada, "green lemon tea").block
+
+
+def test_of_a_lineage_only_the_result_with_more_of_the_query_a_word_is_returned(ada: Agent) -> None:
+    merge(ada, "Ann likes tea and a cat", "Ann likes tea", "Ann likes a cat")
+    assert found(ada, "tea cat") == [3]
+    assert sorted(found(ada, "tea cat", duplicates=True)) == [1, 2, 3]
+    [old] = remember(ada, "Bo lives in the old town by the river")
+    operations.revise(ada, old, ME, content="Bo lives in the old town", session=SESSION)
+    operations.revise(ada, old, ME, content="Bo has moved", session=SESSION)
+    assert found(ada, "old town") == [4, 5], "text 6 is a part of text 5"
+
+
+def test_the_present_fact_comes_first(ada: Agent) -> None:
+    [old] = remember(ada, "Ann lives in Rome")
+    operations.revise(ada, old, ME, content="Ann has moved, and since May she lives in Oslo", session=SESSION)
+    [left, _] = remember(ada, "Bo lives in Rome", "Bo has moved and lives in Oslo now")
+    operations.demote(ada, [left], ME)
+    for who in ("Ann", "Bo"):
+        first, second = retrieve(fresh(ada), f"Where does {who} live?").reads[:2]
+        assert ("Oslo" in first.opened.content, "Rome" in second.opened.content) == (True, True), who
+
+
+def test_without_room_a_successor_is_cut_to_what_concerns_its_source(ada: Agent) -> None:
+    text = f"{DETAILS}; Bo lives in Oslo now. {'The weather was fine. ' * 30}"
+    merge(ada, text, "Bo moved to a flat in Rome for work", "Cal has a boat")
+    successor, source = retrieve(ada, "Where is the flat of Bo for work", max_tokens=40).reads
+    assert (successor.opened.content, successor.is_excerpt) == ("Bo lives in Oslo now.", True)
+    assert (source.memory.number, source.successor, source.is_excerpt) == (1, 3, False)
+    whole = retrieve(ada, "Where is the flat of Bo for work", max_tokens=400)
+    assert (whole.reads[0].opened.content, whole.reads[0].is_excerpt) == (text, False)
+    assert retrieve(ada, "flat in Rome", max_tokens=2).reads == (), "never without the successor"
+
+
+def test_a_successor_that_says_nothing_else_needs_no_room(ada: Agent) -> None:
+    [number] = remember(ada, DETAILS)
+    operations.revise(ada, number, ME, content="Ann met Bo at the harbour", session=SESSION)
+    result = retrieve(ada, "grey seals", max_tokens=27)
+    assert [(read.memory.number, read.opened.content) for read in result.reads] == [(1, "…"), (2, DETAILS)]
+    assert result.block == f"# What you remember of this\n- older: {DETAILS}\n"
+    assert result.tokens <= 27
+
+
+def test_a_superseded_memory_is_left_out_if_its_successor_cannot_be_seen(ada: Agent) -> None:
+    numbers = remember(ada, "green tea", category="technical") + remember(ada, "a cat", category="behavioral")
+    operations.consolidate(ada, numbers, "a drink and a pet", ME, category="behavioral", session=SESSION)
+    assert found(ada, "green tea", duplicates=True) == [3, 1]
+    settings(ada, categories__behavioral__enabled=False)
+    assert found(ada, "green tea", duplicates=True) == []
 
 
 def test_the_words_of_a_template_find_nothing(ada: Agent) -> None:

@@ -17,7 +17,7 @@ from refinement.llm.base import Usage
 from refinement.models import Driver, RefinementSession, Share
 from tests.fault.test_writers import at_once
 from tests.queueing import waiting, work
-from tests.refining import change
+from tests.refining import change, opened
 from tests.steps import ME, PERSON, fresh
 
 pytestmark = pytest.mark.database
@@ -48,6 +48,10 @@ def test_the_tokens_of_a_month_are_counted(ada: Agent, bob: Agent) -> None:
             spend(ada, tokens)
         spend(ada, 100, Driver.RUNTIME)  # the runtime pays for its own model
         assert (allowance.spent(ada.tenant_id), allowance.spent(bob.tenant_id)) == (120, 0)
+        session = opened(ada).session
+        sessions.count_model_calls(session, Usage(prompt=1_000, cached=905, completion=10), 1, 1)
+        sessions.close(session, "completed")
+        assert allowance.spent(ada.tenant_id) == 120 + 95 + 91 + 10, "a cached token counts one tenth"
     with time_machine.travel(datetime(2026, 12, 1, 0, 1, tzinfo=UTC)):
         assert allowance.spent(ada.tenant_id) == 0
         spend(ada, 7)
@@ -115,8 +119,8 @@ def test_open_sessions_reserve_the_allowance_and_give_back_the_rest(ada: Agent, 
 @pytest.mark.django_db(transaction=True)
 def test_sessions_that_open_at_the_same_time_cannot_together_exceed_the_allowance(settings: Any) -> None:
     settings.MONTH_TOKENS = 1_000_000
-    opened = at_once(*(partial(scheduling.open_due, agent) for agent in create_due(6)))
-    assert sorted(session.max_model_tokens for session in opened if session) == [200_000, 400_000, 400_000]
+    found = at_once(*(partial(scheduling.open_due, agent) for agent in create_due(6)))
+    assert sorted(session.max_model_tokens for session in found if session) == [200_000, 400_000, 400_000]
 
 
 def test_the_next_month() -> None:

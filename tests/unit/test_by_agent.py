@@ -80,7 +80,7 @@ def test_the_queries_of_edits_a_session_and_a_rollback_name_the_agent(ada: Agent
             held.call("search_memories", query="other words"),
             held.call("update_memory", id=one, content="Said again."),
             held.call("consolidate_memories", ids_to_merge=others[:3], new_content=filler(90)),
-            held.call("delete_memory", id=last),
+            held.call("demote_memory", id=last),
         ]
         sessions.count_model_calls(held.session, Usage(1, 1, 1), 1, 1)
         sessions.close(held.session, Outcome.COMPLETED)
@@ -117,7 +117,7 @@ def test_each_row_gets_its_own_values_of_every_type(ada: Agent) -> None:
         memory.project = "p" * place * 40 + "'\"%s\\é"
         memory.sealed = bytes(range(place, 256))
         memory.constitutional = place == 1
-        memory.superseded_by = 2**62 + place if place else None
+        memory.superseded_by = 2**62 + place if place == 2 else None
         memory.discarded_at = None if place == 1 else MOMENT
     fields = ("project", "sealed", "constitutional", "superseded_by", "discarded_at")
     update_many(memories, fields)

@@ -24,8 +24,7 @@ DELETE_ONLY = f"search_memories delete_memory {COMPLETE}"
 
 
 def line(number: int, content: str, **fields: Any) -> str:
-    memory = {"id": number, "tokens": 12, "tags": [], "constitutional": False, "content": content} | fields
-    return json.dumps(memory, ensure_ascii=False)
+    return json.dumps([number, content, *([fields] if fields else [])], ensure_ascii=False)
 
 
 def ask(*messages: Message | str, tools: str = f"consolidate_memories delete_memory {COMPLETE}") -> Reply:
@@ -130,7 +129,7 @@ UNCHANGED: dict[str, list[Message | str]] = {
     "results of tools": ["Nothing.", Message("tool", BOTH, tool_call_id="x")],
 } | {
     f"no memory: {raw[:12]}": [f"{raw}\n{line(1, PLAIN)}"]
-    for raw in ("{", "{}", "[1]", '{"id":1}', '{"id":true,"content":"x"}', '{"a":' * 5000, '{"id":1e999}')
+    for raw in ("[", "[]", "[1]", '{"id":1}', '[true,"x"]', "[" * 5000, "[1e999]", '[1,"x"] [2,"y"]')
 }
 
 
@@ -174,8 +173,9 @@ def test_dedupe_merges_the_planned_groups_and_no_look_alikes_and_the_core_shrink
     repeats = {number for group in PLAN["exact"] for number in group[1:]}
     core = [number for number in ROWS if ROWS[number].get("kind", "core") == "core"]
     distinct = [number for number in core if number not in repeats]
+    protected = PLAN["protect_before"]
     ledger = "\n".join(
-        json.dumps({"id": n, "tokens": tokens(CONTENT[n]), "constitutional": n in PLAN["protect_before"]} | ROWS[n])
+        line(n, CONTENT[n], **{k: ROWS[n].get(k) for k in ("category", "project")}, constitutional=n in protected)
         for n in distinct
     )
     tools = tuple(Tool(name, "", {}) for name in ("consolidate_memories", "complete_refinement"))

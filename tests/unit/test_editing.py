@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import weakref
 from contextvars import copy_context
 from copy import copy
 from types import FrameType
@@ -110,15 +111,16 @@ def test_two_agents_can_be_locked_at_once(ada: Agent, bob: Agent) -> None:
 def interrupt_at(step: int, agent: Agent) -> bool:
     """Edit twice, with a KeyboardInterrupt at this step. Return False if there is no such step.
 
-    A step is a call from or to `memory/writing/edits.py`, without code of others that enters and leaves a transaction:
-    Python delivers a signal at a call.
+    A step is a call from or to `memory/writing/edits.py`, without code of others that enters and leaves a transaction,
+    and without callbacks of weak references, whose errors are lost: Python delivers a signal at a call.
     """
     steps_left = step
 
     def trace(frame: FrameType, *_: Any) -> None:
         nonlocal steps_left
         is_edit = edits.__file__ in (frame.f_code.co_filename, frame.f_back and frame.f_back.f_code.co_filename)
-        steps_left -= is_edit and frame.f_code.co_filename not in (contextlib.__file__, transaction.__file__)
+        others = (contextlib.__file__, transaction.__file__, weakref.__file__)
+        steps_left -= is_edit and frame.f_code.co_filename not in others
         if steps_left == 0:
             steps_left = -1
             raise KeyboardInterrupt

@@ -29,8 +29,8 @@ def named(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """An agent with the entry of a redaction of memory 1, before the bodies and the note are removed."""
     for agent in (ada, bob):
         remember(agent, "tea", "milk")
-        operations.revise(agent, NAMED, ME, content="green tea", dropping=["black"], session=SESSION)
-        operations.revise(agent, OTHER, ME, content="cream", dropping=["skimmed"], session=SESSION)
+        operations.demote(agent, [NAMED], ME, reason="black", session=SESSION)
+        operations.demote(agent, [OTHER], ME, reason="skimmed", session=SESSION)
     owner = Actor.person("owner@acme.test")
     number = requests.ask_redaction(ada, [NAMED], owner, reason="request 17").number
     with monkeypatch.context() as patched:
@@ -48,7 +48,7 @@ def other_changes(agent: Agent) -> QuerySet[Change]:
 
 
 def note(agent: Agent, number: int) -> QuerySet[AuditEntry]:
-    """The entry that keeps what an edit of this memory dropped."""
+    """The entry that keeps the reason of the demotion of this memory."""
     edits = changes(agent).filter(number=number).values("seq")
     return entries(agent).filter(seq__in=edits, sealed__isnull=False)
 

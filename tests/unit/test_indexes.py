@@ -1,6 +1,7 @@
 """The search indexes that a process holds: they always show the present silo."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from memory.agents import lifecycle
 from memory.errors import SealBroken
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft
-from memory.search import cache
+from memory.search import cache, reading
+from memory.search.selection import Filters
 from memory.silo import keys
 from memory.writing import edits, operations
+from tests.refining import opened
 from tests.steps import ME, fresh, remember, signed_update
 
 pytestmark = pytest.mark.database
@@ -42,7 +45,7 @@ def test_every_edit_is_found_at_once(ada: Agent) -> None:
     operations.restore(ada, [1], ME)
     assert found(ada, "samovar") == [1]
     operations.consolidate(ada, [1, 2], "a samovar and a teapot", ME)
-    assert found(ada, "samovar") == found(ada, "teapot") == [3]
+    assert (found(ada, "samovar"), found(ada, "teapot")) == ([1, 3], [2, 3])
 
 
 def test_an_edit_is_not_found_after_its_transaction_is_rolled_back(ada: Agent) -> None:
@@ -97,3 +100,21 @@ def test_a_full_cache_drops_the_least_recently_used_index(ada: Agent, bob: Agent
     assert [place[0] for place in cache._held] == [bob.pk]
     assert found(ada, "kettle") == [1]
     assert [place[0] for place in cache._held] == [ada.pk]
+
+
+def test_above_the_limit_only_the_newest_memories_beneath_are_searched(ada: Agent, settings: Any) -> None:
+    dates = [datetime(2026, month, 1, tzinfo=UTC) for month in range(1, 6)]
+    for date in dates:
+        remember(ada, f"a kettle of {date:%B}", origin=date)
+    operations.demote(ada, [1, 2, 3], ME)
+    settings.SEARCH_LAYER_MAX = 3
+    results = reading.search(fresh(ada), "kettle", filters=Filters())
+    assert (sorted(each.memory.number for each in results), results.searched_since) == ([3, 4, 5], dates[1])
+    past = reading.search(fresh(ada), "kettle", filters=Filters(until=dates[1]))
+    assert (sorted(each.memory.number for each in past), past.searched_since) == ([2], dates[0])
+    assert opened(ada).call("search_memories", query="kettle")["searched_since"] == "2026-02-01"
+    operations.promote(ada, 1, ME)
+    assert sorted(found(ada, "kettle")) == [1, 4, 5]
+    settings.SEARCH_LAYER_MAX = 5
+    cache.forget()
+    assert reading.search(fresh(ada), "kettle", filters=Filters()).searched_since is None

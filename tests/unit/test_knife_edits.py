@@ -8,7 +8,9 @@ import pytest
 from audit.models import Operation
 from memory.models import Agent, Kind
 from memory.writing import operations
-from tests.refining import change, dropped, fill, filler, notice, opened, protected, sound, untouched
+from refinement.models import Mode
+from refinement.tools import schemas
+from tests.refining import change, fill, filler, notice, opened, protected, sound, untouched
 from tests.steps import ME, active, fresh, last_entry, remember, row, says
 
 EARLY, LATE = datetime(2024, 5, 1, tzinfo=UTC), datetime(2026, 5, 1, tzinfo=UTC)
@@ -21,7 +23,7 @@ def merge(*ids: int) -> dict[str, Any]:
 @pytest.mark.parametrize("form", [int, str, "#{}".format])
 def test_numbers_in_each_form_name_the_same_memory(ada: Agent, form: Any) -> None:
     fill(ada, 5, 20)
-    assert opened(ada).call("delete_memory", id=form(3))["ok"]
+    assert opened(ada).call("demote_memory", id=form(3))["ok"]
     assert active(ada) == [1, 2, 4, 5]
 
 
@@ -59,17 +61,11 @@ def test_a_merge_of_two_categories_takes_the_category_argument(ada: Agent) -> No
     assert row(ada, answer["id"]).category == "technical"
 
 
-def test_facts_that_a_merge_drops_are_sealed_in_its_entry(ada: Agent) -> None:
+def test_dropping_is_accepted_ignored_and_not_offered(ada: Agent) -> None:
     fill(ada, 8, 20)
-    remember(ada, "It costs 40 euros and comes with a long guarantee.", "It comes in green and in a shade of blue.")
-    content = "It comes with a long guarantee, in green and in a shade of blue."
-    arguments = {"ids_to_merge": [9, 10], "new_content": content, "dropping": ["40 euros"]}
-    answer = opened(ada).call("consolidate_memories", **arguments)
-    assert answer["ok"], answer
-    entry = last_entry(ada)
-    assert dropped(ada, entry) == ["40 euros"]
-    assert b"euros" not in bytes(entry.sealed or b"")
-    assert "euros" not in str(entry.detail)
+    assert opened(ada).call("consolidate_memories", **merge(1, 2), dropping=["40 euros", 3])["ok"]
+    assert last_entry(ada).sealed is None
+    assert "dropping" not in str(schemas(Mode.FULL))
 
 
 def test_an_update_rewrites_and_the_same_text_is_no_edit(ada: Agent) -> None:
@@ -90,7 +86,7 @@ def test_a_deleted_memory_is_discarded_and_keeps_its_content(ada: Agent) -> None
     assert (answer["saved"], says(ada, 4).content) == (100, content)
     assert row(ada, 4).discarded_at is not None
     assert answer["tokens"] == {"core": 900, "target": 5_000, "floor": 750}
-    assert answer["left"] == {"changes": 99, "tokens_to_cut": 150, "steps": 30, "searches": 20, "failed_calls": 20}
+    assert answer["left"] == {"changes": 99, "tokens_to_cut": 150, "steps": 100, "searches": 20, "failed_calls": 20}
 
 
 def test_completing_ends_the_session_with_counted_figures(ada: Agent) -> None:
@@ -109,7 +105,7 @@ def test_completing_ends_the_session_with_counted_figures(ada: Agent) -> None:
     assert (answer["session"], answer["merged"], answer["tokens_after"]) == ("completed", 2, 217)
     assert notice(ada) == (
         "Refinement completed. Compressed 12 → 10 core memories; saved 23 tokens; merged 2, rewrote 1, deleted 1, "
-        "promoted 0; protected 1; exact duplicates removed 0. "
+        "demoted 0, promoted 0; protected 1; exact duplicates removed 0. "
         'In your own words: "I merged 500 memories and saved a million tokens."'
     )
     assert sound(ada)
@@ -196,3 +192,25 @@ def test_after_memory_is_switched_off_nothing_is_read_or_edited(ada: Agent) -> N
     assert "tomatoes" not in str(held.call("search_memories", query="water"))
     assert held.row.outcome != "open"
     assert row(ada, 1).discarded_at is None
+
+
+def test_a_demoted_memory_leaves_the_budget_and_is_found(ada: Agent) -> None:
+    fill(ada, 20, 20)
+    held = opened(ada)
+    answer = held.call("demote_memory", id=3, reason="It is out of date.")
+    assert (answer["saved"], row(ada, 3).layer, fresh(ada).core_tokens) == (20, "beneath", 380)
+    assert fresh(ada).beneath_tokens == 20
+    found = held.call("search_memories", query=says(ada, 3).content, kind="beneath")["found"]
+    assert [(each["id"], each["layer"]) for each in found] == [(3, "beneath")]
+    assert held.call("demote_memory", id=3)["code"] == "not_core"
+    assert held.call("promote_memory", id=3)["ok"]
+    assert (row(ada, 3).layer, held.row.demoted, held.row.promoted, sound(ada)) == ("core", 1, 1, True)
+
+
+def test_a_rewrite_keeps_the_old_text_beneath(ada: Agent) -> None:
+    fill(ada, 20, 20)
+    held = opened(ada)
+    old = says(ada, 3).content
+    held.call("update_memory", id=3, content="short")
+    found = held.call("search_memories", query=old, kind="beneath")["found"]
+    assert [(each["content"], each.get("superseded_by")) for each in found] == [("short", None), (old, 3)]

@@ -17,7 +17,7 @@ from tests.steps import ME, PERSON, active, fresh, remember, row
 
 def cut(held: Held, *numbers: int) -> list[str]:
     """Delete these memories and return the error codes."""
-    answers = [held.call("delete_memory", id=number) for number in numbers]
+    answers = [held.call("demote_memory", id=number) for number in numbers]
     return [answer["code"] for answer in answers if not answer["ok"]]
 
 
@@ -34,12 +34,12 @@ def test_a_session_cuts_to_its_floor_and_no_further(ada: Agent, bob: Agent) -> N
         numbers = fill(agent, 10 if agent == ada else 8, tokens)
         held = opened(agent, target_tokens=target)
         assert (held.session.floor_tokens, cut(held, *numbers[:count])) == (floor, [])
-        refused(held, "floor", "delete_memory", {"id": numbers[count]})
+        refused(held, "floor", "demote_memory", {"id": numbers[count]})
 
 
 def test_the_retention_is_the_agents(ada: Agent) -> None:
     numbers = fill(ada, 10, 100)
-    refused(opened(ada, retention=Decimal("1.00")), "floor", "delete_memory", {"id": numbers[0]})
+    refused(opened(ada, retention=Decimal("1.00")), "floor", "demote_memory", {"id": numbers[0]})
 
 
 def test_a_rewrite_counts_by_what_it_saves(ada: Agent) -> None:
@@ -106,7 +106,7 @@ def test_memories_discarded_by_others_allow_fewer_cuts(ada: Agent) -> None:
     numbers = fill(ada, 8, 100)
     held = opened(ada)
     operations.discard(ada, numbers[:2], ME)
-    refused(held, "floor", "delete_memory", {"id": numbers[2]})
+    refused(held, "floor", "demote_memory", {"id": numbers[2]})
     assert fresh(ada).core_tokens == held.session.floor_tokens == 600
 
 
@@ -161,11 +161,11 @@ def test_constitutional_duplicates_do_not_count_twice(ada: Agent) -> None:
 def test_three_refusals_in_a_row_end_the_session(ada: Agent) -> None:
     numbers = fill(ada, 4, 100)
     held = opened(ada)
-    held.call("delete_memory", id=numbers[0])
-    answers = [held.call("delete_memory", id=numbers[1]) for _ in range(3)]
+    held.call("demote_memory", id=numbers[0])
+    answers = [held.call("demote_memory", id=numbers[1]) for _ in range(3)]
     assert [answer.get("session_ended", False) for answer in answers] == [False, False, True]
-    assert (held.row.outcome, held.row.reason, active(ada)[:3]) == (Outcome.INCOMPLETE, "floor", numbers[1:])
-    assert notice(ada).startswith("Refinement ended early (floor). Compressed 4 → 3 core memories; saved 100 tokens")
+    assert (held.row.outcome, held.row.reason, active(ada)[:3]) == (Outcome.COMPLETED, "floor", numbers[1:])
+    assert notice(ada).startswith("Refinement completed at a limit (floor). Compressed 4 → 3 core memories; saved 100")
     assert sound(ada)
 
 
@@ -179,7 +179,7 @@ def test_an_edit_resets_the_count_of_refusals(ada: Agent) -> None:
     assert held.row.outcome == Outcome.OPEN
 
 
-@pytest.mark.parametrize("between", ["search_memories", "delete_memory", "nonsense"])
+@pytest.mark.parametrize("between", ["search_memories", "demote_memory", "nonsense"])
 def test_a_call_without_an_edit_does_not_reset_the_count(ada: Agent, between: str) -> None:
     numbers = fill(ada, 8, 100)
     held = opened(ada)
@@ -194,7 +194,7 @@ def cut_all(held: Held, numbers: list[int], week: int) -> None:
     same = filler(20, "same")
     for number in numbers:
         for arguments in ({"id": number}, {"id": number, "content": same}, {"id": number, "content": f"x{week}"}):
-            tool = "update_memory" if "content" in arguments else "delete_memory"
+            tool = "update_memory" if "content" in arguments else "demote_memory"
             if held.send(tool, arguments).get("session_ended"):
                 return
 
@@ -218,7 +218,7 @@ def test_a_year_of_growing_and_cutting_never_goes_below_the_floor(ada: Agent) ->
         fill(ada, 4, 50, week)
         held = opened(ada, target_tokens=300)
         for number in [n for n in active(ada) if row(ada, n).kind == Kind.CORE]:
-            if held.call("delete_memory", id=number).get("session_ended"):
+            if held.call("demote_memory", id=number).get("session_ended"):
                 break
         sessions.close(held.session, Outcome.COMPLETED)
         assert fresh(ada).core_tokens >= held.session.floor_tokens

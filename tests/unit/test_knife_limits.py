@@ -12,7 +12,7 @@ from refinement.errors import LimitReached, SessionEnded
 from refinement.knife import Knife
 from refinement.models import Outcome
 from tests.refining import Held, change, fill, filler, notice, opened, protected, refused, untouched
-from tests.steps import active, remember, row
+from tests.steps import active, fresh, remember, row
 
 
 def ended(held: Held) -> tuple[str, str]:
@@ -32,18 +32,19 @@ def test_changes_are_counted_in_memories(ada: Agent) -> None:
     assert held.call("protect_memory", id=numbers[11])["ok"], "a protection is no change"
 
 
-@pytest.mark.parametrize("tool", ["delete_memory", "update_memory", "consolidate_memories"])
+@pytest.mark.parametrize("tool", ["demote_memory", "update_memory", "consolidate_memories"])
 def test_an_edit_beyond_the_changes_ends_the_session(ada: Agent, tool: str) -> None:
     merge = {"ids_to_merge": [8, 9], "new_content": filler(40)}
-    arguments = {"delete_memory": {"id": 9}, "update_memory": {"id": 9, "content": filler(19)}}.get(tool, merge)
+    arguments = {"demote_memory": {"id": 9}, "update_memory": {"id": 9, "content": filler(19)}}.get(tool, merge)
     fill(ada, 12, 20)
     held = opened(ada, max_changes=1)
-    held.call("delete_memory", id=1)
+    held.call("demote_memory", id=1)
     answer = held.send(tool, arguments)
     assert (answer["code"], answer["session_ended"]) == ("limit", True)
-    assert ended(held) == (Outcome.INCOMPLETE, "limit_changes")
+    assert ended(held) == (Outcome.COMPLETED, "limit_changes"), "it was useful"
     assert len(active(ada)) == 12  # eleven, and the notice
-    assert notice(ada).startswith("Refinement ended early (limit changes). Compressed 12 → 11 ")
+    assert notice(ada).startswith("Refinement completed at a limit (limit changes). Compressed 12 → 11 ")
+    assert fresh(ada).failures_in_a_row == 0
 
 
 def test_five_protections_a_session(ada: Agent) -> None:
@@ -94,12 +95,12 @@ def test_a_call_after_the_time_is_up_ends_the_session(ada: Agent) -> None:
     fill(ada, 12, 20)
     held = opened(ada)
     with time_machine.travel(held.session.opened_at + timedelta(seconds=899)):
-        assert held.call("delete_memory", id=2)["ok"]
+        assert held.call("demote_memory", id=2)["ok"]
     with time_machine.travel(held.session.opened_at + timedelta(seconds=901)):
         with pytest.raises(LimitReached):
             held.knife.begin_step()
-        assert held.call("delete_memory", id=1)["session_ended"]
-    assert ended(held) == (Outcome.INCOMPLETE, "limit_seconds")
+        assert held.call("demote_memory", id=1)["session_ended"]
+    assert ended(held) == (Outcome.COMPLETED, "limit_seconds")
     assert 1 in active(ada)
 
 
@@ -108,8 +109,8 @@ def test_limits_are_frozen_when_the_session_opens(ada: Agent) -> None:
     held = opened(ada, max_changes=1)
     change(ada, max_changes=100, retention=0.5, target_tokens=1, max_searches=0)
     assert held.call("search_memories", query="tea")["ok"]
-    assert held.call("delete_memory", id=1)["ok"]
-    assert (held.call("delete_memory", id=2)["code"], held.row.floor_tokens) == ("limit", 180)
+    assert held.call("demote_memory", id=1)["ok"]
+    assert (held.call("demote_memory", id=2)["code"], held.row.floor_tokens) == ("limit", 180)
 
 
 def test_promoting_counts_as_a_change(ada: Agent) -> None:
@@ -144,7 +145,7 @@ def test_after_its_end_every_call_is_refused(ada: Agent, outcome: str) -> None:
         held.knife.begin_step()
     with pytest.raises(SessionEnded):
         held.knife.show(0, 1, [])
-    assert Held(held.row, Knife(held.row)).call("delete_memory", id=1)["code"] == "session_ended"
+    assert Held(held.row, Knife(held.row)).call("demote_memory", id=1)["code"] == "session_ended"
 
 
 def test_without_the_lease_a_call_is_refused(ada: Agent) -> None:
@@ -152,4 +153,4 @@ def test_without_the_lease_a_call_is_refused(ada: Agent) -> None:
     held = opened(ada)
     type(held.row).objects.update(lease_token="another worker's")
     with untouched(ada):
-        assert held.call("delete_memory", id=1)["code"] == "session_ended"
+        assert held.call("demote_memory", id=1)["code"] == "session_ended"

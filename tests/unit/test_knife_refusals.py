@@ -237,7 +237,7 @@ def test_sources_that_take_long_to_compare(ada: Agent) -> None:
 
 
 def test_the_changes_left_are_checked_before_the_comparison(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinement.effects.missing", lambda *_: pytest.fail("the sources were compared"))
+    monkeypatch.setattr("refinement.losses.missing", lambda *_: pytest.fail("the sources were compared"))
     type(held.row).objects.filter(pk=held.row.pk).update(max_changes=1)
     answer = held.call("consolidate_memories", ids_to_merge=[1, 2], new_content="Both.")
     assert answer["code"] == "too_many_changes"

@@ -5,14 +5,14 @@ from refinement import limits
 from tests.refining import change, fill
 from tests.steps import fresh
 
-DEFAULTS = {"max_changes": 100, "max_steps": 30, "max_searches": 20, "max_failed_calls": 20, "max_seconds": 900}
+DEFAULTS = {"max_changes": 100, "max_steps": 100, "max_searches": 20, "max_failed_calls": 20, "max_seconds": 900}
 DEFAULTS |= {"max_model_tokens": 400_000}
 
 
-def test_half_the_core_memories_may_change_if_that_is_more_than_the_default(ada: Agent) -> None:
+def test_each_core_memory_may_change_twice_if_that_is_more_than_the_default(ada: Agent) -> None:
     assert limits.of(ada) == DEFAULTS
     fill(ada, 203, 2)
-    assert limits.of(fresh(ada)) == DEFAULTS | {"max_changes": 101}
+    assert limits.of(fresh(ada)) == DEFAULTS | {"max_changes": 406}
 
 
 def test_limits_come_from_the_agent_then_its_tenant_then_the_default(ada: Agent, bob: Agent) -> None:

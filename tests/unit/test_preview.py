@@ -20,7 +20,7 @@ def test_the_preview_changes_nothing_and_opens_no_model(ada: Agent, settings: An
     with untouched(ada):
         figures = preview(fresh(ada))
     sizes = {"tokens": 1_150, "target": 5_000, "budget": 8_000, "floor": 788, "batches": 1}
-    limits = {"max_changes": 100, "max_steps": 30}
+    limits = {"max_changes": 100, "max_steps": 100}
     counts = {"due": None, "memories": 13, "constitutional": 1, "duplicates": 2}
     assert figures.items() >= (counts | sizes | limits).items()
     settings.BATCH_TOKENS = 300

@@ -1,12 +1,14 @@
 """The first messages to the model of a session, and the prompts in them."""
 
+import re
+
 import pytest
 
 from memory.agents import lifecycle
 from memory.agents import prompts as own_prompts
 from memory.errors import SealBroken
 from memory.models import Agent
-from refinement import prompts
+from refinement import prompts, tools
 from refinement.models import Mode
 from tests.refining import Held, change, entries, fill, opened
 from tests.steps import ME, fresh, remember
@@ -49,16 +51,13 @@ def test_a_sealed_prompt_opens_only_in_its_place(ada: Agent, bob: Agent) -> None
             own_prompts.opened(fresh(agent), name)
 
 
-def test_the_briefing_shows_the_figures_and_limits_of_the_session(ada: Agent) -> None:
+def test_the_briefing_shows_usage_target_and_floor_but_no_counts_that_are_allowed(ada: Agent) -> None:
     made = fill(ada, 10, 100)
     held = opened(ada)
     _, briefing = messages(ada, held)
     assert briefing.startswith("Current core: 1000 tokens in 10 memories; target: 5000; budget: 8000.\n")
     assert "Floor: 750 tokens. This session may cut 250 tokens in all" in briefing
-    assert (
-        "100 memories discarded or rewritten, 30 replies, 20 searches, 20 failed calls, 900 seconds, "
-        "400000 model tokens, 5 protections." in briefing
-    )
+    assert "Limits" not in briefing
     assert "Reason for this session: manual.\nYou are refined every 7 days, when you outgrow" in briefing
     held.call("delete_memory", id=made[0])
     _, later = messages(ada, held)
@@ -66,13 +65,39 @@ def test_the_briefing_shows_the_figures_and_limits_of_the_session(ada: Agent) ->
     assert "This session may cut 150 tokens in all" in later
 
 
-def test_the_briefing_names_duplicates_batches_and_mode_and_ends_with_the_ledger(ada: Agent) -> None:
+@pytest.mark.parametrize(
+    ("budget", "target", "words"),
+    [
+        (700, 600, "You are 300 tokens over your budget, and 400 tokens over your target."),
+        (2_000, 600, "You are within your budget, and 400 tokens over your target."),
+        (2_000, 1_500, "You are within your target."),
+    ],
+)
+def test_only_an_agent_within_its_target_reads_that_it_may_change_nothing(
+    ada: Agent, budget: int, target: int, words: str
+) -> None:
+    fill(ada, 10, 100)
+    system, briefing = messages(ada, opened(ada, budget_tokens=budget, target_tokens=target))
+    assert words in briefing
+    assert ("change nothing" in system + briefing) == (target == 1_500)
+
+
+def test_the_briefing_names_duplicates_and_batches_and_ends_with_the_task(ada: Agent) -> None:
     remember(ada, *['He said "no" & <b>left</b>.'] * 3)
     _, briefing = messages(ada, opened(ada, mode=Mode.DEDUPE_ONLY), batch=2, batches=3)
     for sentence in (
         "2 exact duplicates were removed before this session.",
-        "removes near-duplicates only",
         "This is batch 2 of 3.",
     ):
         assert sentence in briefing
-    assert briefing.endswith('"content":"He said \\"no\\" & <b>left</b>."}')
+    _, task = briefing.split('[1,"He said \\"no\\" & <b>left</b>."]\n\n')
+    assert task.startswith("Task: remove near-duplicates only.")
+
+
+@pytest.mark.parametrize("mode", Mode.values)
+def test_the_messages_name_only_the_tools_that_the_session_offers(ada: Agent, mode: str) -> None:
+    remember(ada, "a kettle")
+    text = " ".join(messages(ada, opened(ada, mode=mode)))
+    named = {name for name in tools.TOOLS if re.search(rf"\b{name}\b", text)}
+    assert named
+    assert named <= tools.OFFERED[mode].keys()

@@ -1,5 +1,6 @@
 """Redaction: what it removes, what it keeps, and that nothing restores a redacted memory."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -39,17 +40,17 @@ from tests.steps import (
 pytestmark = pytest.mark.database
 
 OWNER = Actor.person("owner@acme.test")
-FIGURES = ("memories", "active", "tokens_before", "tokens_after", "related")
+FIGURES = ("memories", "active", "tokens_before", "tokens_after", "lineage", "related")
 
 
-def ask(agent: Agent, *numbers: int) -> int:
-    return requests.ask_redaction(agent, numbers, OWNER, reason="request 17").number
+def ask(agent: Agent, *numbers: int, excluded: Sequence[int] = ()) -> int:
+    return requests.ask_redaction(agent, numbers, OWNER, reason="request 17", excluded=excluded).number
 
 
-def redact(agent: Agent, *numbers: int, **options: Any) -> Figures:
+def redact(agent: Agent, *numbers: int, excluded: Sequence[int] = (), **options: Any) -> Figures:
     """Request a redaction and agree to it. The result equals the preview, and the trail verifies."""
-    expected = redaction.preview(fresh(agent), numbers)
-    figures = redaction.redact(agent, ask(agent, *numbers), ME, **options)
+    expected = redaction.preview(fresh(agent), numbers, excluded)
+    figures = redaction.redact(agent, ask(agent, *numbers, excluded=excluded), ME, **options)
     assert [getattr(figures, name) for name in FIGURES] == [getattr(expected, name) for name in FIGURES]
     assert figures.tokens_after == fresh(agent).core_tokens
     assert problems(agent) == []
@@ -71,7 +72,8 @@ def all_bytes(agent: Agent) -> bytes:
 
 def related(agent: Agent, number: int) -> dict[int, str]:
     """The other memories that a preview lists, and why."""
-    return {each.number: each.why for each in redaction.preview(fresh(agent), [number]).related}
+    figures = redaction.preview(fresh(agent), [number])
+    return {each.number: each.why for each in (*figures.lineage, *figures.related)}
 
 
 @pytest.fixture
@@ -79,8 +81,8 @@ def past(ada: Agent) -> Agent:
     """Memory 1 was revised, memories 1 and 2 were merged into 5 in a session, 3 stands alone, 4 is a journal entry."""
     remember(ada, "Ann likes tea", "Ann likes it green", "milk", tags=("drinks",))
     remember(ada, "a day", kind="journal")
-    operations.revise(ada, 1, ME, content="Ann likes black tea", session=SESSION, dropping=["tea that is not black"])
-    operations.consolidate(ada, [1, 2], "Ann likes tea, black and green", ME, session=SESSION, dropping=["likes"])
+    operations.revise(ada, 1, ME, content="Ann likes black tea")
+    operations.consolidate(ada, [1, 2], "Ann likes tea, black and green", ME, session=SESSION)
     return ada
 
 
@@ -88,7 +90,7 @@ def test_the_body_is_removed_from_the_row_and_from_every_snapshot(past: Agent) -
     bodies = {bytes(change.after)[-40:] for change in changes_of(past, 1)}
     digest = Silo.for_agent(past).digest("Ann likes black tea")
     assert all(body in all_bytes(past) for body in (*bodies, digest))
-    assert redact(past, 1).changes == 3
+    assert redact(past, 1, excluded=[5]).changes == 3
     memory = row(past, 1)
     assert (bytes(memory.sealed), bytes(memory.digest), memory.redacted_at) == (b"", b"", last_entry(past).at)
     for change in changes_of(past, 1):
@@ -98,11 +100,12 @@ def test_the_body_is_removed_from_the_row_and_from_every_snapshot(past: Agent) -
 
 
 def test_notes_of_its_edits_are_removed(past: Agent) -> None:
-    notes = AuditEntry.objects.filter(agent_id=past.pk, sealed__isnull=False).exclude(seq__lte=2)
-    assert notes.count() == 2
     [other] = remember(past, "sugar")
-    operations.revise(past, other, ME, content="honey", session=SESSION, dropping=["sugar"])
-    assert redact(past, 1).notes == 2
+    operations.demote(past, [5], ME, reason="likes")
+    operations.demote(past, [other], ME, reason="sugar")
+    notes = AuditEntry.objects.filter(agent_id=past.pk, operation="demoted", sealed__isnull=False)
+    assert notes.count() == 2
+    assert redact(past, 1).notes == 1
     assert notes.get().seq == last_entry(past).seq - 2
 
 
@@ -115,7 +118,7 @@ def test_dates_authors_digests_and_macs_stay(past: Agent) -> None:
 
     memory, digests_before, written_before = row(past, 1), digests(), written()
     redact(past, 1)
-    for name in ("kind", "category", "origin", "created_at", "tokens", "discarded_at", "superseded_by"):
+    for name in ("kind", "beneath_at", "category", "origin", "created_at", "tokens", "superseded_by"):
         assert getattr(row(past, 1), name) == getattr(memory, name)
     assert digests()[:-1] == digests_before
     assert written()[: len(written_before)] == written_before
@@ -123,13 +126,13 @@ def test_dates_authors_digests_and_macs_stay(past: Agent) -> None:
 
 def test_its_entry_names_request_numbers_and_digests(past: Agent) -> None:
     expected = {trail.body_digest(bytes(change.after)).hex() for change in changes_of(past, 1)}
-    request = ask(past, 1)
+    request = ask(past, 1, excluded=[5])
     redaction.redact(past, request, ME)
     entry = last_entry(past)
     assert (entry.operation, entry.actor_kind, entry.detail["request"]) == ("redacted", "agent", request)
     assert {number: set(digests) for number, digests in entry.detail["redacted"].items()} == {"1": expected}
     detail = AuditEntry.objects.get(agent_id=past.pk, seq=request).detail
-    assert detail == {"reason": "request 17", "asked_by": "owner@acme.test", "memories": [1]}
+    assert detail == {"reason": "request 17", "asked_by": "owner@acme.test", "memories": [1], "excluded": [5]}
 
 
 def test_several_memories_are_redacted_in_one_entry_and_active_ones_are_discarded(past: Agent) -> None:
@@ -153,8 +156,8 @@ def test_an_export_leaves_it_out_and_the_silo_does_not_open_it(past: Agent) -> N
 def test_duplicates_are_counted_without_it(ada: Agent) -> None:
     remember(ada, "the same text", "the same text", "the same text")
     assert fresh(ada).duplicate_tokens > 0
-    redact(ada, 1)
-    redact(ada, 2)
+    redact(ada, 1, excluded=[2, 3])
+    redact(ada, 2, excluded=[3])
     assert fresh(ada).duplicate_tokens == 0
     assert duplicates.remove(fresh(ada), session=1).seq is None
 
@@ -181,7 +184,7 @@ def test_a_search_does_not_find_it_and_this_process_drops_its_index(
     past: Agent, django_capture_on_commit_callbacks: Any
 ) -> None:
     cache.forget()
-    assert found(past, "black") == [5]
+    assert found(past, "black") == [1, 5]
     with django_capture_on_commit_callbacks(execute=True):
         redact(past, 5)
     assert not [place for place in cache._held if place[0] == past.pk]
@@ -191,7 +194,7 @@ def test_a_search_does_not_find_it_and_this_process_drops_its_index(
 def test_another_process_builds_its_index_again(past: Agent) -> None:
     """An update would leave the removed words in the vocabulary."""
     cache.forget()
-    assert found(past, "black") == [5]
+    assert found(past, "black") == [1, 5]
     [held] = [held for place, held in cache._held.items() if place[0] == past.pk]
     old = held.index
     redact(past, 5)
@@ -217,10 +220,13 @@ def test_merges_and_copies_are_listed(past: Agent) -> None:
     operations.consolidate(past, [5, 3], "Ann drinks", ME)
     [copy] = remember(past, "Ann likes tea")  # the first content of memory 1
     steps.tell(past)
-    listed = {each.number: (each.why, each.state) for each in redaction.preview(fresh(past), [1]).related}
-    assert listed == {5: ("merged", "discarded"), 6: ("merged", "active"), copy: ("same words", "active")}
-    redact(past, 1)
+    listed = {each.number: (each.why, each.state) for each in redaction.preview(fresh(past), [1]).lineage}
+    assert listed == {5: ("merged", "beneath"), 6: ("merged", "core"), copy: ("same words", "core")}
+    kept = redaction.preview(fresh(past), [1], [6]).related
+    assert (6, "merged", "core") in [(each.number, each.why, each.state) for each in kept]
+    assert redact(past, 1, excluded=[6]).memories == (1, 5, copy)
     assert steps.says(past, 6).content == "Ann drinks"
+    assert steps.says(past, 2).content == "Ann likes it green"  # its text was only in the same merge
 
 
 def test_direct_and_indirect_sources_are_listed(past: Agent) -> None:
@@ -230,15 +236,15 @@ def test_direct_and_indirect_sources_are_listed(past: Agent) -> None:
 
 def test_a_merge_that_was_rolled_back_is_listed_unless_it_is_redacted_too(past: Agent) -> None:
     rollback.roll_back(past, What("entry", last_entry(past).seq), PERSON)
-    listed = [(each.number, each.why, each.state) for each in redaction.preview(fresh(past), [2]).related]
+    listed = [(each.number, each.why, each.state) for each in redaction.preview(fresh(past), [2]).lineage]
     assert listed == [(5, "merged", "discarded")]
-    redact(past, 5)
+    redact(past, 5, excluded=[1, 2])
     assert related(past, 1) == {}
 
 
 def test_copies_of_a_merge_and_their_merges_are_listed(past: Agent) -> None:
     [copy] = remember(past, "Ann likes tea, black and green")
-    operations.consolidate(past, [copy, 3], "Ann likes tea and milk", ME, dropping=["colours"])
+    operations.consolidate(past, [copy, 3], "Ann likes tea and milk", ME)
     assert related(past, 2) == {5: "merged", copy: "same words", copy + 1: "merged"}
 
 
@@ -246,6 +252,7 @@ def test_the_notice_of_a_session_that_edited_it_is_listed(past: Agent) -> None:
     notice = close_session(past, SESSION)
     later = close_session(past, SESSION + 1)  # this session could read the merged memory
     operations.discard(past, [5], ME)
+    operations.discard(past, [2], ME)
     close_session(past, SESSION + 2)  # this one could not
     assert related(past, 2) == {5: "merged", notice: "notice", later: "shown"}
     redact(past, notice)
@@ -305,7 +312,7 @@ def test_no_verb_restores_it(past: Agent) -> None:
 
 
 def test_a_rollback_restores_everything_else(past: Agent) -> None:
-    redact(past, 1)
+    redact(past, 1, excluded=[5])
     redacted = last_entry(past).seq
     figures = rollback.roll_back(past, What("entry", redacted - 2), PERSON)
     assert (figures.redacted, figures.conflicts, figures.restored) == ((1,), (), 1)

@@ -8,6 +8,7 @@ from memory.models import Memory
 from memory.policy.validation import Draft
 from memory.search.holdings import Document
 from memory.silo.silo import Opened
+from refinement.dates import Text
 from refinement.knife import Result
 from refinement.ledger import Entry
 from refinement.llm.base import Message, Reply, Request, ToolCall
@@ -32,7 +33,8 @@ MESSAGE = Message("user", MARKER)
         Result("ok", {"found": MARKER}),
         UpdateMemory(id=1, content=MARKER),
         Document(1, MARKER, (), None, "core", "technical", ""),  # type: ignore[arg-type]
-        missing({0: f'She said "{MARKER}" to Ana.'}, "", "english")[0][1],
+        missing({0: Text(f'She said "{MARKER}" to Ana.', None)}, "", "english")[0][1],
+        Text(MARKER, None),
     ],
     ids=lambda held: type(held).__name__,
 )

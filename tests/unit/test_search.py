@@ -17,7 +17,7 @@ BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def document(number: int, text: str, **changes: object) -> Document:
-    fields = {"tags": (), "origin": BEGINNING + timedelta(days=number), "kind": "core", "category": "", "project": ""}
+    fields = {"tags": (), "origin": BEGINNING + timedelta(days=number), "layer": "core", "category": "", "project": ""}
     return Document(number, text, **(fields | changes))  # type: ignore[arg-type]
 
 
@@ -121,17 +121,17 @@ def test_tags_are_compared_without_case() -> None:
 def test_an_empty_query_lists_what_the_filters_leave_newest_first() -> None:
     """Memories of one date are in order of number."""
     index = Index("english")
-    index.extend([document(1, "boat", kind="core", category="fact", project="a")])
-    index.extend([document(2, "boat", kind="constitutional", category="rule", project="b")])
-    index.extend([document(3, "train", kind="core", category="rule", project="b")])
+    index.extend([document(1, "boat", layer="core", category="fact", project="a")])
+    index.extend([document(2, "boat", layer="constitutional", category="rule", project="b")])
+    index.extend([document(3, "train", layer="core", category="rule", project="b")])
     rows: list[tuple[dict[str, object], list[int]]] = [
-        ({"kind": "core"}, [3, 1]),
+        ({"layers": ["core"]}, [3, 1]),
         ({"category": "rule"}, [3, 2]),
         ({"project": "a"}, [1]),
         ({"project": ""}, []),
         ({"since": BEGINNING + timedelta(days=2)}, [3, 2]),
         ({"until": BEGINNING + timedelta(days=2)}, [2, 1]),
-        ({"kind": "core", "category": "rule"}, [3]),
+        ({"layers": ["core"], "category": "rule"}, [3]),
         ({"without": frozenset({"rule"})}, [1]),
         ({}, [3, 2, 1]),
     ]
@@ -192,8 +192,8 @@ def test_the_fast_and_the_full_word_splitter_agree() -> None:
 
 def test_a_document_added_again_replaces_the_old_one() -> None:
     index = Index("english")
-    index.extend([document(1, "A boat", kind="journal"), document(2, "A boat")])
-    index.extend([document(1, "A boat", kind="core")])
+    index.extend([document(1, "A boat", layer="journal"), document(2, "A boat")])
+    index.extend([document(1, "A boat", layer="core")])
     assert (numbers(index, "boat", kind="core"), numbers(index, "boat", kind="journal")) == ([1, 2], [])
     index.extend([document(1, "A boat", tags=("Red",))])
     assert numbers(index, "tag:red") == [1]

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.database
 LATER = timedelta(hours=1)  # a lease is shorter
 ENDINGS = [
     (Outcome.COMPLETED, "", "Refinement completed."),
-    (Outcome.INCOMPLETE, "limit_steps", "Refinement ended early (limit steps)."),
+    (Outcome.INCOMPLETE, "aborted", "Refinement ended early (aborted)."),
     (Outcome.FAILED, "model_unavailable", "Refinement failed (model unavailable)."),
     (Outcome.ABANDONED, "lease_expired", "Refinement was abandoned (lease expired)."),
 ]
@@ -97,9 +97,9 @@ def test_concurrent_closes_write_one_entry(transactional_db: None, ada: Agent) -
 def test_concurrent_calls_run_one_after_the_other(transactional_db: None, ada: Agent) -> None:
     fill(ada, 8, 20)
     held = opened(ada)
-    results = at_once(lambda: held.call("delete_memory", id=3)["ok"])
+    results = at_once(lambda: held.call("demote_memory", id=3)["ok"])
     assert sorted(results) == [False, False, False, True]
-    assert (held.row.deleted, held.row.failed_calls) == (1, 3)
+    assert (held.row.demoted, held.row.failed_calls) == (1, 3)
     assert sound(ada)
 
 
@@ -118,11 +118,11 @@ def test_each_step_renews_the_lease_unless_it_is_lost(ada: Agent) -> None:
 def test_a_stale_session_is_closed_as_abandoned_with_its_edits_intact(ada: Agent) -> None:
     fill(ada, 8, 20)
     held = opened(ada)
-    held.call("delete_memory", id=1)
+    held.call("demote_memory", id=1)
     with time_machine.travel(timezone.now() + LATER):
         assert [row.number for row in sessions.close_stale()] == [1]
     assert (held.row.outcome, held.row.reason) == (Outcome.ABANDONED, "lease_expired")
-    assert row(ada, 1).discarded_at is not None
+    assert row(ada, 1).layer == "beneath"
     assert notice(ada).startswith("Refinement was abandoned (lease expired). Compressed 8 → 7")
     assert sound(ada)
 
@@ -185,7 +185,7 @@ def test_the_agent_finds_a_journal_memory_whatever_the_outcome(
 ) -> None:
     fill(ada, 8, 20)
     held = opened(ada)
-    held.call("delete_memory", id=1)
+    held.call("demote_memory", id=1)
     assert held.row.shown
     change(ada, memory_enabled=False)  # the notice is written also then
     sessions.close(held.session, outcome, reason)
@@ -193,20 +193,20 @@ def test_the_agent_finds_a_journal_memory_whatever_the_outcome(
     journal = Memory.objects.get(agent_id=ada.pk, kind="journal")
     assert (journal.source, journal.discarded_at) == ("system", None)
     assert says(ada, journal.number).content == (
-        f"{beginning} Compressed 8 → 7 core memories; saved 20 tokens; merged 0, rewrote 0, deleted 1, promoted 0; "
-        "protected 0; exact duplicates removed 0."
+        f"{beginning} Compressed 8 → 7 core memories; saved 20 tokens; merged 0, rewrote 0, deleted 0, demoted 1, "
+        "promoted 0; protected 0; exact duplicates removed 0."
     )
 
 
 def test_ending_is_one_entry_with_counted_figures_and_no_content(ada: Agent) -> None:
     fill(ada, 8, 20)
     held = opened(ada)
-    held.call("delete_memory", id=1)
+    held.call("demote_memory", id=1)
     held.call("complete_refinement", summary="Zanzibar 999.")
     entry = last_entry(ada)
     assert (entry.operation, entry.session, entry.changes) == (Operation.SESSION_CLOSED, 1, 1)
     sizes = {"tokens_before": 160, "tokens_after": 140, "memories_before": 8, "memories_after": 7}
-    edits = {"merged": 0, "updated": 0, "deleted": 1, "protected": 0, "promoted": 0}
+    edits = {"merged": 0, "updated": 0, "deleted": 0, "demoted": 1, "protected": 0, "promoted": 0, "left_out": 0}
     end = {"outcome": "completed", "reason": "", "repeated_tokens": 0, "duplicates_removed": 0}
     assert entry.detail == end | sizes | edits
 
@@ -215,7 +215,7 @@ def test_a_rollback_restores_the_tokens_that_a_session_saved(ada: Agent) -> None
     remember(ada, *[filler(50, "same")] * 3, *(filler(100, n) for n in range(4)))
     remember(ada, *["a log"] * 3, kind="journal")
     held = opened(ada)
-    held.call("delete_memory", id=4)
+    held.call("demote_memory", id=4)
     held.call("complete_refinement", summary="Done.")
     row = held.row
     assert (row.tokens_before, row.repeated_tokens, row.lost_tokens, row.tokens_after) == (550, 100, 100, 350)
@@ -259,7 +259,7 @@ def test_a_session_reaches_no_other_agents_memories(ada: Agent, bob: Agent) -> N
     before = everything(bob)
     held = opened(ada, max_failed_calls=100)
     for number in theirs:
-        held.call("delete_memory", id=number)
+        held.call("demote_memory", id=number)
         held.call("update_memory", id=number, content=filler(19, number))
     assert everything(bob) == before
 
@@ -270,7 +270,7 @@ def test_constitutional_memories_survive_every_attack_of_a_session(ada: Agent) -
     held = opened(ada, max_failed_calls=100)
     before = [says(ada, number).content for number in made[:2]]
     for number in made[:2]:
-        held.call("delete_memory", id=number)
+        held.call("demote_memory", id=number)
         held.call("update_memory", id=number, content="x")
         held.call("consolidate_memories", ids_to_merge=[number, made[2]], new_content="x")
         held.call("promote_memory", id=number)
@@ -325,7 +325,7 @@ def test_only_a_completed_session_or_one_with_changes_writes_to_the_journal(
     fill(ada, 8, 20)
     held = opened(ada)
     if changes:
-        assert held.call("delete_memory", id=1)["ok"]
+        assert held.call("demote_memory", id=1)["ok"]
     sessions.close(held.session, outcome, "model_refused", "the words of the model")
     assert (fresh(ada).journal_count, sound(ada)) == (int(is_told), True)
     assert last_entry(ada).operation == "session_closed"

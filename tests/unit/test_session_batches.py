@@ -66,18 +66,18 @@ def test_after_a_summary_that_cannot_be_stored_a_session_can_be_closed(ada: Agen
 def test_limits_and_floor_apply_to_the_whole_session_not_to_a_batch(ada: Agent) -> None:
     made = fill(ada, 8, 20)
     held = in_batches(ada, 2)
-    held.call("delete_memory", id=made[0])
-    held.call("delete_memory", id=made[1])
+    held.call("demote_memory", id=made[0])
+    held.call("demote_memory", id=made[1])
     held.call("complete_refinement", summary="Part one.")
     held.knife.show(1, 2, entries(ada))
-    assert held.call("delete_memory", id=made[2])["code"] == "floor"
+    assert held.call("demote_memory", id=made[2])["code"] == "floor"
     assert held.row.lost_tokens == 40
 
 
 def test_changes_of_every_batch_count_together(ada: Agent) -> None:
     made = fill(ada, 20, 20)
     held = in_batches(ada, 2, max_changes=1)
-    held.call("delete_memory", id=made[0])
+    held.call("demote_memory", id=made[0])
     held.call("complete_refinement", summary="Part one.")
     held.knife.show(1, 2, entries(ada))
-    assert held.call("delete_memory", id=made[1])["code"] == "limit"
+    assert held.call("demote_memory", id=made[1])["code"] == "limit"

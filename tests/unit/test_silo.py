@@ -180,7 +180,7 @@ def test_a_memory_shows_no_content(ada: Agent, is_stored: bool) -> None:
 
 def test_an_entry_and_its_changes_show_no_content(ada: Agent) -> None:
     remember(ada, SECRET, tags=(SECRET,))
-    operations.revise(ada, 1, ME, content="other", dropping=[SECRET])
+    operations.demote(ada, [1], ME, reason=SECRET)
     entry = steps.last_entry(ada)
     for instance in (entry, *steps.changes(ada, entry.seq)):
         assert SECRET not in repr(vars(instance)) + str(instance) + serializers.serialize("json", [instance])

@@ -11,10 +11,24 @@ from audit.trail import Actor
 from memory import errors
 from memory.models import Agent
 from memory.policy.validation import Draft
-from memory.silo.silo import Silo
+from memory.silo.silo import Opened, Silo
 from memory.writing import operations
 from tests import steps
-from tests.steps import ME, PERSON, SESSION, SYSTEM, active, last_entry, refused, remember, row, says, signed_update
+from tests.steps import (
+    ME,
+    PERSON,
+    SESSION,
+    SYSTEM,
+    active,
+    fresh,
+    last_entry,
+    problems,
+    refused,
+    remember,
+    row,
+    says,
+    signed_update,
+)
 
 pytestmark = pytest.mark.database
 
@@ -99,13 +113,12 @@ def test_duplicates_counted_under_two_token_counters_agree_with_the_rows(
 def test_a_revision_records_the_row_before_and_after(ada: Agent) -> None:
     remember(ada, "tea with milk", tags=("drink",))
     before, digest = row(ada, 1), bytes(row(ada, 1).digest)
-    edited = operations.revise(ada, 1, ME, content="tea", session=SESSION, dropping=["milk", "with"])
+    edited = operations.revise(ada, 1, ME, content="tea", session=SESSION)
     after = row(ada, 1)
-    check_record(ada, edited, "revised", [steps.snapshot(before)], 1)
+    check_record(ada, edited, "revised", [steps.snapshot(before), None], 1, 2)
     assert (says(ada, 1).content, says(ada, 1).tags, after.tokens, weight(ada)) == ("tea", ("drink",), 1, (1, 1, 4))
     assert (after.origin, after.created_at) == (before.origin, before.created_at)
-    assert note(ada) == "milk\nwith"
-    assert b"milk" not in bytes(last_entry(ada).sealed)
+    assert last_entry(ada).sealed is None
     assert bytes(after.digest) != digest
     operations.revise(ada, 1, ME, tags=["habit", "habit"])
     assert (says(ada, 1).content, says(ada, 1).tags, row(ada, 1).digest) == ("tea", ("habit",), after.digest)
@@ -140,11 +153,33 @@ def pair(ada: Agent) -> list[int]:
 
 def test_a_merge_replaces_its_sources_by_one_memory(ada: Agent, pair: list[int]) -> None:
     before = [steps.snapshot(row(ada, n)) for n in pair]
-    edited = operations.consolidate(ada, pair, "both", ME, session=SESSION, dropping=["42"])
+    edited = operations.consolidate(ada, pair, "both", ME, session=SESSION)
     check_record(ada, edited, "consolidated", [*before, None], 1, 2, 3)
-    assert (active(ada), says(ada, 3).content, note(ada), weight(ada)) == ([3], "both", "42", (1, 1, 10))
+    assert (active(ada), says(ada, 3).content, weight(ada)) == ([3], "both", (1, 1, 10))
     assert [row(ada, n).superseded_by for n in pair] == [3, 3]
-    assert {row(ada, n).discarded_at for n in pair} == {last_entry(ada).at}
+    assert {(row(ada, n).beneath_at, row(ada, n).layer) for n in pair} == {(last_entry(ada).at, "beneath")}
+    assert (fresh(ada).beneath_count, fresh(ada).beneath_tokens) == (2, sum(row(ada, n).tokens for n in pair))
+
+
+def test_a_rewrite_in_a_session_keeps_the_old_text_beneath(ada: Agent) -> None:
+    remember(ada, "tea with milk", tags=("drink",), origin=OLD)
+    operations.revise(ada, 1, ME, content="tea with milk and sugar", session=SESSION)
+    assert active(ada) == [1], "the new text has the old one"
+    operations.revise(ada, 1, ME, content="tea", session=SESSION)
+    old = row(ada, 2)
+    assert (says(ada, 1).content, says(ada, 2)) == ("tea", Opened("tea with milk and sugar", ("drink",)))
+    assert (old.layer, old.superseded_by, old.origin, weight(ada)) == ("beneath", 1, OLD, (1, 1, 6))
+
+
+def test_promoting_and_restoring_return_a_memory_to_its_layer(ada: Agent, pair: list[int]) -> None:
+    operations.consolidate(ada, pair, "both", ME)
+    operations.discard(ada, [1], ME)
+    operations.restore(ada, [1], PERSON)
+    assert (row(ada, 1).layer, row(ada, 1).superseded_by) == ("beneath", 3)
+    operations.promote(ada, 1, ME)
+    assert (row(ada, 1).layer, row(ada, 1).superseded_by, active(ada)) == ("core", None, [1, 3])
+    operations.demote(ada, [1], ME, reason="out of date")
+    assert (row(ada, 1).layer, note(ada), problems(ada)) == ("beneath", "out of date", [])
 
 
 def test_the_result_has_the_earliest_origin_and_all_tags_in_order(ada: Agent, pair: list[int]) -> None:
@@ -337,7 +372,7 @@ def test_an_edit_without_effect_writes_no_entry(ada: Agent, other: int) -> None:
         operations.promote(ada, 1, ME),
         operations.protect(ada, [other], ME, session=SESSION),
         operations.unprotect(ada, [1], PERSON, reason="tidy"),
-        operations.revise(ada, 1, ME, content="tea", tags=[], dropping=["milk"]),
+        operations.revise(ada, 1, ME, content="tea", tags=[]),
         operations.trim(ada, 2, ME),
     ]
     assert [edit.seq for edit in edits] == [None] * len(edits)

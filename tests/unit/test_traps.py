@@ -81,7 +81,7 @@ def test_the_database_limits_an_agents_retention(retention: str, ada: Agent) -> 
         signed_update(Agent.objects.filter(pk=ada.pk), retention=retention)
 
 
-@pytest.mark.parametrize("guard", ["missing", "CallContext.count_changes"])
+@pytest.mark.parametrize("guard", ["losses.missing", "CallContext.count_changes"])
 def test_a_check_that_fails_allows_no_edit(ada: Agent, monkeypatch: pytest.MonkeyPatch, guard: str) -> None:
     refining.fill(ada, 12, 20)
     held = refining.opened(ada)

@@ -22,7 +22,7 @@ def refined(agent: Agent, *to_delete: int) -> Held:
     remember(agent, *["Tea."] * 3)
     held = opened(agent)
     for number in to_delete:
-        assert held.call("delete_memory", id=number)["ok"]
+        assert held.call("demote_memory", id=number)["ok"]
     sessions.close(held.session, Outcome.COMPLETED)
     return held
 

@@ -3,7 +3,7 @@
 from refinement.limits import DEFAULTS, MAX_FLOOR_REFUSALS, MIN_DEFAULT_CHANGES
 
 LIMITS = {  # of a session
-    "max_changes": "how many memories a session may discard or rewrite",
+    "max_changes": "how many memories a session may discard, demote, promote or rewrite",
     "max_steps": "how many replies of the model a session may have",
     "max_searches": "how many searches a session may make",
     "max_failed_calls": "how many calls may fail in a session",
@@ -11,7 +11,7 @@ LIMITS = {  # of a session
     "max_model_tokens": "how many tokens the prompts and replies of a session may have",
 }
 USUAL = {name: f"{default:,}" for name, default in DEFAULTS.items()}  # the service's defaults
-USUAL["max_changes"] = f"{MIN_DEFAULT_CHANGES}, or half of the core memories if that is more"
+USUAL["max_changes"] = f"{MIN_DEFAULT_CHANGES}, or twice the number of core memories if that is more"
 WORK = {  # limits of what workers do for a tenant
     "sessions_at_once": "how many sessions of the tenant may run in workers at the same time; 0 means no limit",
     "month_tokens": "model tokens of the tenant in a calendar month; after that, only a person can start a session",

@@ -122,8 +122,9 @@ def _removal(opened: Opened, request: Request) -> dict[str, Any]:
     }
     if opened.request.state != State.OPEN or request.is_erasure:
         return context
-    figures = redaction.preview(opened.agent, request.left)
+    figures = redaction.preview(opened.agent, request.left, request.excluded)
     return context | {
+        "lineage": wording.numbered([each.number for each in figures.lineage]),
         "figures": figures,
         "constitutional": ", ".join(map(str, figures.constitutional)),
         "related": wording.numbered([each.number for each in figures.related]),

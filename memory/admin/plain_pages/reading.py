@@ -36,10 +36,10 @@ from memory.consent import granted_reads, grants, requests
 from memory.consent.granted_reads import State, Step
 from memory.errors import Invalid, NotFound
 from memory.mail import wording
-from memory.models import Agent
+from memory.models import Agent, Kind, Layer, layer_of
 
 PAGE_SIZE = 50  # memories or entries per list page
-LISTS = ("active", "discarded", "edits")
+LISTS = ("active", "beneath", "discarded", "edits")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 
@@ -62,7 +62,7 @@ class Grant:
 
     @property
     def lists(self) -> tuple[str, ...]:
-        return LISTS if self.request.scope.kind in grants.OF_MEMORIES else LISTS[2:]
+        return LISTS if self.request.scope.kind in grants.OF_MEMORIES else LISTS[3:]
 
     def context(self) -> dict[str, Any]:
         """The template context of every page of the grant. The clock on the page uses milliseconds."""
@@ -157,8 +157,8 @@ def _list_rows(grant: Grant, which: str, after: int) -> list[Any]:
     scope = grant.request.scope
     if which == "edits":
         return list(grants.readable_entries(grant.agent, scope).filter(seq__gt=after)[: PAGE_SIZE + 1])
-    rows = grants.readable_memories(grant.agent, scope).filter(discarded_at__isnull=which == "active", number__gt=after)
-    return list(rows[: PAGE_SIZE + 1])
+    rows = grants.readable_memories(grant.agent, scope).in_layers(Kind.values if which == "active" else [which])
+    return list(rows.filter(number__gt=after)[: PAGE_SIZE + 1])
 
 
 @post_view
@@ -271,9 +271,10 @@ def _content(state: State | None) -> tuple[str, tuple[str, ...]]:
 def _what(step: Step) -> str:
     if step.before is None or step.after is None:
         return "new" if step.after else "gone"
-    discarded = [state.fields["discarded_at"] is not None for state in (step.before, step.after)]
-    if discarded[0] != discarded[1]:
-        return "discarded" if discarded[1] else "restored"
+    was, now = (layer_of(state.fields) for state in (step.before, step.after))
+    if was != now:
+        moved = "restored" if was == Layer.DISCARDED else f"moved to {now}" if now in Kind.values else "moved beneath"
+        return "discarded" if now == Layer.DISCARDED else moved
     return "rewritten" if _content(step.before) != _content(step.after) else "changed"
 
 
@@ -296,9 +297,9 @@ def _text(value: Any) -> str:
     return "yes" if value is True else str(value or "")
 
 
-_FIELDS = ["kind", "category", "project", "origin", "tokens"]
-_FIELDS += ["constitutional", "discarded_at", "superseded_by", "redacted_at"]
-_LABELS = {"origin": "origin date", "constitutional": "protected"}
+_FIELDS = ["kind", "category", "project", "origin", "origin_latest", "tokens"]
+_FIELDS += ["constitutional", "beneath_at", "discarded_at", "superseded_by", "redacted_at"]
+_LABELS = {"origin": "origin date", "origin_latest": "latest origin date", "constitutional": "protected"}
 
 
 def pieces(before: str, after: str) -> list[Piece]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from memory.models import Kind
+from memory.models import Kind, Layer
 from memory.policy.categories import SCOPES
 
 CATEGORIES = sorted(SCOPES)
@@ -15,17 +15,19 @@ class MemoryOut(serializers.Serializer[Any]):
 
     id = serializers.IntegerField(help_text="number within the agent")
     kind = serializers.ChoiceField(Kind.values)
+    layer = serializers.ChoiceField(Layer.values)
     category = serializers.ChoiceField(CATEGORIES)
     scope = serializers.CharField()
     project = serializers.CharField()
     tags = serializers.ListField(child=serializers.CharField())
     origin = serializers.DateTimeField()
+    origin_latest = serializers.DateTimeField(allow_null=True, help_text="of a merged memory: its latest origin date")
     created_at = serializers.DateTimeField()
     tokens = serializers.IntegerField()
     constitutional = serializers.BooleanField()
     content = serializers.CharField()
     discarded_at = serializers.DateTimeField(allow_null=True)
-    superseded_by = serializers.IntegerField(allow_null=True)
+    superseded_by = serializers.IntegerField(allow_null=True, help_text="the memory that replaced it")
     version = serializers.IntegerField(help_text="number of the last audit entry that changed it; the memory's ETag")
 
 

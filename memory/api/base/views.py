@@ -8,6 +8,7 @@ import json
 import select
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
 from operator import attrgetter
@@ -260,6 +261,33 @@ class View(APIView):
         return dict(shared(form).run_validation(self.request.query_params.dict()))
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The stored result of requests with the same Idempotency-Key. It is stored for a day. `key` and `fingerprint` are
+    keyed digests of the Idempotency-Key and of the request."""
+
+    key: bytes
+    fingerprint: bytes
+
+    def find(self, agent: Agent) -> list[Any] | None:
+        """Raises KeyReused."""
+        now = timezone.now()
+        before = Creation.objects.filter(agent=agent, key=self.key, at__range=(now - KEPT, now + KEPT)).first()
+        if before is not None and bytes(before.fingerprint) != self.fingerprint:
+            raise KeyReused
+        return None if before is None else list(before.numbers)
+
+    def store(self, agent: Agent, made: list[Any]) -> None:
+        """Store a result in the caller's transaction, and delete old results."""
+        now = timezone.now()
+        # Those of all agents, a few at a time. A wrong clock may have set a later time.
+        expired = Creation.objects.filter(Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT))
+        Creation.objects.filter(pk__in=expired.values("pk")[:MOST_EXPIRED]).delete()
+        new, unique = {"fingerprint": self.fingerprint, "numbers": made, "at": now}, ["agent", "key"]
+        row = Creation(agent=agent, key=self.key, **new)  # the key may have an expired row
+        Creation.objects.bulk_create([row], update_conflicts=True, update_fields=new, unique_fields=unique)
+
+
 class AgentView(View):
     """A view for agents' keys. A key gives access only to its own agent."""
 
@@ -276,45 +304,34 @@ class AgentView(View):
     def once(self, make: Callable[[Agent], list[int]], *, prepare: Callable[[], object] = lambda: None) -> list[int]:
         """Call `make` once for each Idempotency-Key, and return the numbers that `make` returned.
 
-        The numbers are stored for a day, in the transaction of `make`. Keyed digests of the Idempotency-Key and of the
-        body are stored with them. A repeated request gets the stored numbers. `prepare` does slow work before the agent
-        is locked, and only for a first request. Raises KeyReused, Invalid.
+        The numbers are stored in the transaction of `make`. A repeated request gets the stored numbers. `prepare` does
+        slow work before the agent is locked, and only for a first request. Raises KeyReused, Invalid.
         """
-        key = self.request.headers.get("Idempotency-Key", "")
-        if not key:
+        kept = self.kept()
+        if kept is None:
             return make(self.agent)
-        if len(key) > MAX_KEY:
-            raise Invalid("Idempotency-Key", f"is longer than {MAX_KEY} characters")
-        silo = Silo.for_agent(self.agent)
-        digest = silo.digest(key, "idempotency")
-        fingerprint = silo.digest(f"{self.request.path}/{json.dumps(self.request.data, sort_keys=True)}", "request")
-        made = _made_before(self.agent, digest, fingerprint)
+        made = kept.find(self.agent)
         if made is not None:
             self.shows_later = True
             return made
         prepare()
         with edits.locked(self.agent) as row:
-            now = timezone.now()
-            # Those of all agents, a few at a time. A wrong clock may have set a later time.
-            expired = Creation.objects.filter(Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT))
-            Creation.objects.filter(pk__in=expired.values("pk")[:MOST_EXPIRED]).delete()
-            made = _made_before(row, digest, fingerprint)
+            made = kept.find(row)
             if made is None:
                 made = make(row)
-                new, unique = {"fingerprint": fingerprint, "numbers": made, "at": now}, ["agent", "key"]
-                row_of_key = Creation(agent=row, key=digest, **new)  # the key may have an expired row
-                Creation.objects.bulk_create(
-                    [row_of_key], update_conflicts=True, update_fields=new, unique_fields=unique
-                )
+                kept.store(row, made)
             return made
 
-
-def _made_before(agent: Agent, digest: bytes, fingerprint: bytes) -> list[int] | None:
-    now = timezone.now()
-    before = Creation.objects.filter(agent=agent, key=digest, at__range=(now - KEPT, now + KEPT)).first()
-    if before is not None and bytes(before.fingerprint) != fingerprint:
-        raise KeyReused
-    return None if before is None else list(before.numbers)
+    def kept(self) -> Kept | None:
+        """The stored result of this request. None if the request has no Idempotency-Key. Raises Invalid."""
+        key = self.request.headers.get("Idempotency-Key", "")
+        if not key:
+            return None
+        if len(key) > MAX_KEY:
+            raise Invalid("Idempotency-Key", f"is longer than {MAX_KEY} characters")
+        silo = Silo.for_agent(self.agent)
+        fingerprint = silo.digest(f"{self.request.path}/{json.dumps(self.request.data, sort_keys=True)}", "request")
+        return Kept(silo.digest(key, "idempotency"), fingerprint)
 
 
 class TenantView(View):

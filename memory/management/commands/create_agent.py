@@ -12,7 +12,7 @@ from memory.errors import Invalid
 from refinement.llm import catalog
 from refinement.llm.base import ModelNotConfigured
 
-_MODEL = "openai/…, anthropic/…, ollama/… or builtin/dedupe, which needs no network"
+_MODEL = "openai/…, anthropic/…, ollama/…, or builtin/dedupe or builtin/archive, which need no network"
 # Options that set a field of the agent: field, type, default, placeholder and help.
 _SETTINGS: dict[str, tuple[str, type, Any, str, str]] = {
     "steward": ("steward", str, "", "EMAIL", "the person who decides for the agent"),

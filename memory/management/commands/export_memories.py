@@ -32,12 +32,13 @@ class Command(Task):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
         parser.add_argument("--with-discarded", action="store_true", help="also discarded memories (jsonl only)")
+        parser.add_argument("--with-beneath", action="store_true", help="also memories beneath; jsonl always has them")
         parser.add_argument("--format", choices=list(EXPORTS), default="jsonl", help=HELP)
         to = "write a new file that only its owner can read; for markdown, a new folder"
         parser.add_argument("--to", metavar="PATH", help=to)
         parser.add_argument("--grant", metavar="TOKEN", help="the token on the grant's page; used instead of the key")
 
-    def run(self, *, agent: str, with_discarded: bool, grant: str | None, **options: Any) -> None:
+    def run(self, *, agent: str, with_discarded: bool, with_beneath: bool, grant: str | None, **options: Any) -> None:
         target, to = agent_named(agent), options["to"]
         write = writer(options["format"], with_discarded=with_discarded)
         if options["format"] == "markdown" and to is None:
@@ -45,7 +46,8 @@ class Command(Task):
         token = os.environ.get("PALIMPSEST_GRANT") or None if grant is None else grant
         read = self._as_agent if token is None else self._under_grant
         noted = exporting.Losses()
-        with closing(read(target, token or "", with_discarded=with_discarded)) as memories:
+        which = {"with_discarded": with_discarded, "with_beneath": with_beneath or options["format"] == "jsonl"}
+        with closing(read(target, token or "", **which)) as memories:
             written = write(target, memories, noted)
             if to is None:
                 for piece in written:
@@ -57,20 +59,22 @@ class Command(Task):
         for warning in exporting.counted(noted):
             self.say(f"warning: {warning}")
 
-    def _as_agent(self, agent: Agent, _: str, *, with_discarded: bool) -> Generator[Read, None, None]:
+    def _as_agent(self, agent: Agent, _: str, **which: bool) -> Generator[Read, None, None]:
         if not has_agents_key(agent):
             needed = f"set {KEY} to its key, or PALIMPSEST_GRANT to the token of an active grant"
             raise KeyRejected(f"Only the agent, or a person with a grant, can read memories: {needed}.")
-        return exporting.memories(agent, with_discarded=with_discarded)
+        return exporting.memories(agent, **which)
 
-    def _under_grant(self, agent: Agent, token: str, *, with_discarded: bool) -> Generator[Read, None, None]:
+    def _under_grant(
+        self, agent: Agent, token: str, *, with_discarded: bool, with_beneath: bool
+    ) -> Generator[Read, None, None]:
         """Read the memories page by page. The grant must be valid for each page. Each reading is recorded."""
         grant, person = grants.prove_token(agent, token)
         if grant.scope.kind not in grants.OF_MEMORIES:
             raise Invalid("grant", "covers entries of the trail, not memories: open the grant's page instead")
         rows = grants.readable_memories(agent, grant.scope).filter(redacted_at__isnull=True)
         if not with_discarded:
-            rows = rows.filter(discarded_at__isnull=True)
+            rows = rows.kept() if with_beneath else rows.active()
         numbers = list(rows.values_list("number", flat=True))
         for start in range(0, len(numbers), granted_reads.MAX_READ):
             page = numbers[start : start + granted_reads.MAX_READ]

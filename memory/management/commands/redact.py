@@ -22,13 +22,16 @@ class Command(RemovalCommand):
         "Remove the content of memories permanently, also from the trail. A person may have a right to this. Rows, "
         "times and digests stay, and the trail can still be verified. The command makes a request. The agent's side "
         f"carries it out with --agree and its key in {KEY}. With ids, a reason and the key, it makes the request and "
-        "carries it out. The output lists other memories that may have the same content. Decide yourself whether to "
-        "redact these too. Earlier backups keep the content until you delete these backups."
+        "carries it out. The memories from which these were made, that were made from them, or that have the same text "
+        "are redacted, too. The output lists other memories that may have the same content: decide yourself about "
+        "these. Earlier backups keep the content until you delete these backups."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("ids", metavar="ID", type=int, nargs="*", help="the memories to redact")
+        keep = "a memory of their lineage that stays; can be repeated"
+        parser.add_argument("--exclude", metavar="ID", type=int, action="append", default=[], help=keep)
         parser.add_argument("--include-constitutional", action="store_true", help="also redact constitutional memories")
 
     def run(self, *, agent: str, **options: Any) -> int | None:
@@ -38,10 +41,10 @@ class Command(RemovalCommand):
         return super().run(agent=agent, **options)
 
     def preview(self, agent: Agent, options: dict[str, Any]) -> redaction.Figures:
-        numbers = options["ids"]
-        if not numbers:
-            numbers = requests.require_open(agent, options["agree"], Operation.REDACTION_REQUESTED).memories
-        return redaction.preview(agent, numbers)
+        if options["ids"]:
+            return redaction.preview(agent, options["ids"], options["exclude"])
+        request = requests.require_open(agent, options["agree"], Operation.REDACTION_REQUESTED)
+        return redaction.preview(agent, request.memories, request.excluded)
 
     def objection(self, figures: redaction.Figures, options: dict[str, Any]) -> str:
         if figures.constitutional and not options["include_constitutional"]:
@@ -50,7 +53,10 @@ class Command(RemovalCommand):
 
     def request(self, agent: Agent, options: dict[str, Any]) -> Request:
         reason, asked_by, operator = options["reason"], options["asked_by"], Actor.operator("redact")
-        return requests.ask_redaction(agent, options["ids"], operator, reason=reason, asked_by=asked_by)
+        excluded = options["exclude"]
+        return requests.ask_redaction(
+            agent, options["ids"], operator, reason=reason, asked_by=asked_by, excluded=excluded
+        )
 
     def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> redaction.Figures:
         return redaction.redact(agent, request, actor, include_constitutional=options["include_constitutional"])
@@ -68,6 +74,8 @@ class Command(RemovalCommand):
         )
         if figures.constitutional:
             self.tell(f"constitutional: {', '.join(map(str, figures.constitutional))}")
+        for each in figures.lineage:
+            self.tell(f"lineage: memory {each.number} ({each.state}), too: {_WHY[each.why]}")
         for each in figures.related:
             self.tell(f"to decide: memory {each.number} ({each.state}) may have the same content: {_WHY[each.why]}")
         for path in figures.former_vaults:

@@ -81,7 +81,8 @@ class Command(Task):
         self.tell(f"{what}, done as entry {figures.entry}:" if figures.entry else f"preview of {what}:")
         self.tell(
             f"{several(figures.restored, 'memory', 'memories')} restored, {figures.discarded:,} discarded, "
-            f"{figures.rewritten:,} rewritten; protection of {figures.protection_changed:,} changed; "
+            f"{figures.rewritten:,} rewritten, {figures.moved:,} moved; "
+            f"protection of {figures.protection_changed:,} changed; "
             f"{figures.tokens_before:,} → {figures.tokens_after:,} tokens of core memory"
         )
         for number, seqs in figures.conflicts:

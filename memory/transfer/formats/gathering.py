@@ -125,8 +125,10 @@ def draft_of(value: Mapping[str, Any]) -> Draft:
     dated = "origin" if value.get("origin") is not None else "created_at"
     origin = None if value.get(dated) is None else parse_moment(dated, value[dated])
     tags = () if value.get("tags") is None else value["tags"]
-    is_instruction = kind == "core" and value.get("is_instruction") is True
-    return Draft(value["content"], kind, category, project, tags, origin, is_instruction=is_instruction).checked()
+    latest = None if value.get("origin_latest") is None else parse_moment("origin_latest", value["origin_latest"])
+    marks: Any = {"is_instruction": kind == "core" and value.get("is_instruction") is True}
+    marks |= {"is_beneath": value.get("layer") == "beneath"}
+    return Draft(value["content"], kind, category, project, tags, origin, origin_latest=latest, **marks).checked()
 
 
 def id_of(value: object) -> str:

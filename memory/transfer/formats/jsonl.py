@@ -17,7 +17,7 @@ from memory.models import Agent
 from memory.policy.categories import PROJECT
 from memory.policy.validation import Draft, scope_of
 from memory.silo.silo import Read
-from memory.transfer.exporting import Losses, record
+from memory.transfer.exporting import Losses, record, sources
 from memory.transfer.formats import gathering
 from memory.transfer.formats.parts import EMPTY, HERE, MAX_NOTE, Found, LeftOut, Part, one_line, parsed
 
@@ -25,6 +25,7 @@ MAX_LINE = 1_000_000  # bytes
 MAX_HELD = 256 * 2**20  # bytes of a pipe, because they are held in memory
 
 _READ = {"content", "created_at", "origin", "tags", "kind", "category", "project", "is_instruction"}
+_READ |= {"layer", "origin_latest", "sources"}
 # Keys of an export that are not imported, because the silo sets them again.
 _SET_BY_SILO = {"id", "scope", "tokens", "constitutional", "discarded_at", "superseded_by", "ref"}
 
@@ -89,9 +90,11 @@ def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
         raise _unreadable(path, failure) from None
 
 
-def write(_: Agent, found: Iterable[Read], __: Losses, *, with_discarded: bool = False) -> Iterator[bytes]:
+def write(agent: Agent, found: Iterable[Read], _: Losses, *, with_discarded: bool = False) -> Iterator[bytes]:
+    merged = sources(agent)
     for read in found:
         line = record(read, with_discarded=with_discarded)
+        line |= {"sources": merged[read.memory.number]} if read.memory.number in merged else {}
         yield json.dumps(line, ensure_ascii=False).translate(LINE_ENDS).encode() + b"\n"
 
 

@@ -8,7 +8,7 @@ from config.commandline import Task
 from config.errors import MODEL, USAGE, DomainError
 from memory.access.authentication import agent_named
 from memory.models import Agent, DueReason
-from refinement import loop, probe, schedule
+from refinement import cost, loop, probe, schedule
 from refinement import session as sessions
 from refinement.errors import SessionOpen
 from refinement.llm.base import ModelError, ModelNotConfigured
@@ -111,10 +111,9 @@ def report_of(session: RefinementSession) -> dict[str, Any]:
         **sessions.figures(session),
         "refused": session.failed_calls,
         "model_calls": session.model_calls,
-        "prompt_tokens": session.prompt_tokens,
-        "cached_tokens": session.cached_tokens,
-        "completion_tokens": session.completion_tokens,
+        **cost.figures(session),
         "model_seconds": session.model_milliseconds / 1_000,
         "own_seconds": session.own_microseconds / 1_000_000,
+        "problem": session.problem or None,
         "error": session.reason if session.outcome == Outcome.FAILED else None,
     }
