@@ -121,6 +121,13 @@ def text(entries: Iterable[Entry]) -> str:
     return "\n".join(lines)
 
 
+def similar(entries: Sequence[Entry]) -> str:
+    """The numbers of memories with similar texts that can be merged, for the briefing: "[6,38] [9,42,149]"."""
+    open_to_edits = [entry for entry in entries if not entry.memory.constitutional]
+    found = similarity.clusters([entry.opened.content for entry in open_to_edits])
+    return " ".join(one_line([open_to_edits[place].memory.number for place in each]) for each in found)
+
+
 def _grouped(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Groups of similar memories. After these, each remaining memory is a group of its own."""
     clusters = similarity.clusters([entry.opened.content for entry in entries])

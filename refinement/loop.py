@@ -25,7 +25,7 @@ from refinement import ledger, limits, probe, prompts, tools
 from refinement import session as sessions
 from refinement.errors import LimitReached, SessionEnded
 from refinement.knife import Knife, Result
-from refinement.llm.base import ContextOverflow, Message, Model, ModelError, Reply, Request, Usage, tool_calls
+from refinement.llm.base import ContextOverflow, Message, Model, ModelError, Reply, Request, ToolCall, Usage, tool_calls
 from refinement.llm.catalog import open_model
 from refinement.llm.text_calls import calls_in
 from refinement.models import Mode, Outcome, RefinementSession
@@ -37,6 +37,7 @@ Report = Callable[[str], None]
 
 LEAST_OUTPUT = 256  # tokens of one reply
 NO_CALL = "The model answered in text instead of calling tools."
+REPEATED = "This call was refused before. Work with other memories, or call complete_refinement."
 CUT_OFF = "The model's replies are longer than the limit, and have no complete tool call. Increase MAX_OUTPUT_TOKENS."
 
 
@@ -115,6 +116,7 @@ class _Run:
     max_output: int = LEAST_OUTPUT
     spent: Usage = field(default_factory=Usage)
     last: Usage = field(default_factory=Usage)  # of the last call
+    refused: set[tuple[str, str]] = field(default_factory=set)  # calls and their arguments
 
     def work(self) -> None:
         """Process the batches in order, until the session has ended."""
@@ -172,12 +174,22 @@ class _Run:
             if place >= limits.MAX_CALLS_PER_REPLY:
                 raise LimitReached("calls_per_reply", limits.MAX_CALLS_PER_REPLY)
             result = self.knife.call(call.name, call.arguments, is_last=place + 1 == len(reply.tool_calls))
+            if not result.ok:
+                result = self._with_advice(call, result)
             name = call.name.removeprefix(tools.PREFIX)
             self.report(f"{name if name in tools.TOOLS else 'unknown tool'}: {result.code}")
             messages.append(Message("tool", result.text, tool_call_id=call.id, failed=not result.ok))
             if result.is_over or result.is_batch_done:
                 break
         return result
+
+    def _with_advice(self, call: ToolCall, refused: Result) -> Result:
+        """Tell the model if it has made this refused call before. Small models repeat such calls."""
+        made = (call.name, json.dumps(call.arguments, sort_keys=True, default=str))
+        if made in self.refused:
+            refused = replace(refused, answer=refused.answer | {"advice": REPEATED})
+        self.refused.add(made)
+        return refused
 
     def _ask(self, messages: Sequence[Message]) -> Reply:
         """Call the model. Its tokens are counted even if the call fails. Raises LimitReached if the call may exceed the

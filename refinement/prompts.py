@@ -34,6 +34,7 @@ def opening(
             "batch": batch,
             "batches": batches,
             "ledger": ledger.text(entries),
+            "similar": ledger.similar(entries),
         },
     ).strip()
     return [Message("system", system, stable=True), Message("user", briefing, stable=True)]

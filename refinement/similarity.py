@@ -2,8 +2,8 @@
 
 There are two relations between texts. Both are symmetric, and do not depend on the order of the texts:
 
-- *similar*: the texts have mostly the same letters in the same words. Similar memories go into the same batch. This
-  relation has no other use.
+- *similar*: the texts have mostly the same letters in the same words. Similar memories go into the same batch, and the
+  briefing names them.
 - *near duplicate*: the texts have the same words in the same order. Only punctuation, articles and adverbs such as
   "really" may differ. `builtin/dedupe` and the mode dedupe_only use this relation for edits. So two texts are not near
   duplicates if they differ in a number, a date, a name or a negation.

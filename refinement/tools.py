@@ -125,7 +125,7 @@ class ConsolidateMemories(Arguments):
     text."""
 
     ids_to_merge: Numbers
-    new_content: Text
+    new_content: Text = Field(description="the facts of all its sources as one text, not a note about the merge")
     dropping: Ignored = None
     category: Storable = Field("", max_length=20, description="required only if the sources have different categories")
 
@@ -135,7 +135,7 @@ class UpdateMemory(Arguments):
     lists `left_out` and `relative_dates`, as for consolidate_memories."""
 
     id: Number
-    content: Text
+    content: Text = Field(description="the facts, not a note about the change")
     dropping: Ignored = None
 
 

@@ -41,7 +41,7 @@ def run(*, quick: bool) -> Iterator[Figure]:
 
 
 def _session(slug: str, rows: list[dict[str, Any]]) -> RefinementSession:
-    agent = created(slug, model="openai/SmolLM2-135M-Instruct", **LIMITS)
+    agent = created(slug, model="openai/qwen2.5-coder-1.5b-instruct", **LIMITS)
     operations.remember(
         agent, [Draft(row["content"], origin=datetime.fromisoformat(row["created_at"])) for row in rows], ME
     )

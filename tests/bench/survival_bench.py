@@ -26,7 +26,7 @@ from memory.writing import operations
 from refinement import loop
 from refinement.llm.base import Reply, Request, tool_calls
 from refinement.models import RefinementSession
-from tests.bench import places
+from tests.bench import places, survival_dates
 from tests.bench import survival_year as year
 from tests.bench.agents import created, fresh
 from tests.bench.figures import Figure, at_least, at_most
@@ -39,6 +39,7 @@ JUDGED = {"lossy", "archive"}
 UNLIMITED: dict[str, Any] = {"target_tokens": 1_000, "max_changes": 10_000, "max_failed_calls": 1_000}
 PLANTED, CORRECT = 100, 0.95
 UNDO_SECONDS = 8
+WHEN, LEDGER = 0.93, 1.5  # of the questions; tokens of the ledger, divided by those of its contents
 LARGEST, EDITS, PROMPT_TOKENS = "41", 12, 110_000  # a ledger; edits in one `apply`; in all requests of its session
 
 
@@ -98,6 +99,7 @@ class Planned:
 
 def honest_merges(plans: Sequence[tuple[Path, Path]]) -> Iterator[Figure]:
     before = after = refused = 0
+    when: list[bool | None] = []
     for path, plan in plans:
         told = year.memories(path)
         agent, asked = created(f"plan{_number(path)}", model="openai/scripted", **UNLIMITED), year.questions(path, told)
@@ -109,8 +111,12 @@ def honest_merges(plans: Sequence[tuple[Path, Path]]) -> Iterator[Figure]:
         assert session.outcome == "completed", session.reason
         refused += session.failed_calls
         after += sum(year.answered(fresh(agent), asked, room, now) for room in ROOMS)
+        when += survival_dates.when_questions(fresh(agent), path, told, now)
     yield at_least(f"honest merges: answered after / before ({after}/{before})", after / before, "", KEPT)
     yield at_most("honest merges: refused", refused, "", 0)
+    found = [is_near for is_near in when if is_near is not None]
+    what = f'"when" questions, {len(found)} of {len(when)} whose evidence is found: a date within 21 days'
+    yield at_least(what, sum(found) / len(found), "", WHEN)
 
 
 # --- corrections
@@ -230,6 +236,9 @@ def prompts(ledgers: Sequence[Path]) -> Iterator[Figure]:
     os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(path.parents[1] / "tiktoken"))
     agent = created("applying", model="openai/scripted")
     operations.remember(agent, [Draft(each.content, origin=each.origin) for each in year.memories(path)], year.ME)
+    yield at_most(
+        f"ledger {LARGEST}: size, divided by its content", survival_dates.ledger_size(fresh(agent)), "", LEDGER
+    )
     before, model = fresh(agent).core_tokens, Applying(lossy, agent, random.Random(1), a_reply=EDITS)
     with scripted(model):
         session = loop.refine(fresh(agent), trigger="manual")

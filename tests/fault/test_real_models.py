@@ -50,6 +50,17 @@ def test_the_nudge_shows_a_call_and_the_operator_reads_what_was_wrong(play: Play
     assert '{"name": "complete_refinement", "arguments": {' in nudges[1]
 
 
+def test_the_result_of_a_repeated_refused_call_says_so(play: Play) -> None:
+    results: list[str] = []
+
+    def repeat(turn: Turn) -> Action:
+        results.append(turn.messages[-1].text)
+        return [Call("demote_memory", {"id": 999})] if turn.number < 2 else DONE
+
+    assert ending(play(repeat)) == (Outcome.COMPLETED, "")
+    assert [loop.REPEATED in result for result in results] == [False, False, True]
+
+
 @EACH_PROTOCOL
 def test_of_a_reply_that_was_cut_off_the_complete_calls_are_made(play: Play, ada: Agent, provider: str) -> None:
     fill(ada, 12, 20)

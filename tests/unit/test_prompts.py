@@ -94,6 +94,17 @@ def test_the_briefing_names_duplicates_and_batches_and_ends_with_the_task(ada: A
     assert task.startswith("Task: remove near-duplicates only.")
 
 
+@pytest.mark.parametrize(("mode", "advice"), [(Mode.FULL, "merge them"), (Mode.DEDUPE_ONLY, "delete one")])
+def test_the_briefing_ends_with_similar_memories_that_can_be_edited(ada: Agent, mode: str, advice: str) -> None:
+    remember(ada, "The kettle is on the left shelf.", "The kettle is on the left-hand shelf.", "Bob has a red car.")
+    held = opened(ada, mode=mode)
+    _, briefing = messages(ada, held)
+    assert briefing.endswith(f"\nSimilar texts: [1,2]. Compare these first. If they say the same, {advice}.")
+    held.call("protect_memory", id=2)
+    _, briefing = messages(ada, held)
+    assert "Similar texts" not in briefing
+
+
 @pytest.mark.parametrize("mode", Mode.values)
 def test_the_messages_name_only_the_tools_that_the_session_offers(ada: Agent, mode: str) -> None:
     remember(ada, "a kettle")
