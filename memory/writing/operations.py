@@ -65,7 +65,7 @@ def revise(
 ) -> Edited:
     """Change a memory's content, tags or origin date. `besides` and `detail` have the same meaning as in `remember`.
 
-    In a session, the old content is kept beneath as a new memory, unless the new content contains it.
+    In a session, the old content of a core memory is kept beneath as a new memory, unless the new content contains it.
     Raises Invalid, UnknownMemory, Discarded, Beneath, Constitutional, Notice, Stale, DiscardShare.
     """
     content = None if content is None else checked_content(content)
@@ -82,7 +82,7 @@ def revise(
             require_names(set(tags or ()) - set(opened.tags))
         content, tags = opened.content if content is None else content, opened.tags if tags is None else tags
         if (content, tags) != (opened.content, opened.tags):
-            if session is not None and opened.content not in content:
+            if session is not None and memory.kind == Kind.CORE and opened.content not in content:
                 _keep_beneath(edit, memory, opened, silo)
             edit.rewrite(memory, content, tags, silo)
         if origin is not None:

@@ -164,7 +164,7 @@ class Store(Walk):
         change = {"content": content, "tags": tags, "session": session}
         if self.attempt(who, problem, lambda agent: operations.revise(agent, number, ME, **change)):
             old = memories[number]
-            if session and content is not None and old.content not in content:
+            if session and old.kind == "core" and content is not None and old.content not in content:
                 memories[self.next(who)] = replace(old, beneath=True, superseded_by=number)
             values = {"content": content, "tags": None if tags is None else tuple(dict.fromkeys(tags))}
             self.set(who, [number], **{name: value for name, value in values.items() if value is not None})
