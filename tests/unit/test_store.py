@@ -171,7 +171,7 @@ def test_a_rewrite_in_a_session_keeps_the_old_text_beneath(ada: Agent) -> None:
     assert (old.layer, old.superseded_by, old.origin, weight(ada)) == ("beneath", 1, OLD, (1, 1, 6))
     [entry] = remember(ada, "a walk", kind="journal")
     operations.revise(ada, entry, ME, content="a run", session=SESSION)
-    assert (says(ada, entry).content, fresh(ada).beneath_count) == ("a run", 1), "only core memories have a layer beneath"
+    assert (says(ada, entry).content, fresh(ada).beneath_count) == ("a run", 1), "only core memories go beneath"
 
 
 def test_promoting_and_restoring_return_a_memory_to_its_layer(ada: Agent, pair: list[int]) -> None:
