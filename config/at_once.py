@@ -12,6 +12,9 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
+PAGES = 2  # of a sender that a process makes at the same time: Python gives each thread the same CPU time
+MAX_WAIT = 20  # seconds that a request waits for the others of its sender
+
 _running: Counter[object] = Counter()
 _ended = Condition()
 
@@ -58,18 +61,23 @@ def client_address(request: HttpRequest) -> str:
 def limited(
     view: Callable[..., HttpResponseBase], sender: Callable[[HttpRequest], object] = client_address
 ) -> Callable[..., HttpResponseBase]:
-    """A view that refuses a request if its sender already has too many running requests."""
+    """A view that refuses a request if its sender already has too many requests. It answers PAGES of them at a time."""
 
     @wraps(view)
     def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        counted = "page", sender(request)
+        counted, turn = ("page", sender(request)), ("page turn", sender(request))
+        refusal = HttpResponse("You have too many requests at once. Load the page again.", "text/plain", 429)
         if not begin({counted: max(1, settings.WEB_THREADS // 4)}):
-            return HttpResponse("You have too many requests at once. Load the page again.", "text/plain", 429)
+            return refusal
+        begun = [counted]
         try:
+            if not begin({turn: PAGES}, seconds=MAX_WAIT):
+                return refusal
+            begun.append(turn)
             response = view(request, *args, **kwargs)
             return response.render() if hasattr(response, "render") else response  # this can take long, too
         finally:
-            end([counted])
+            end(begun)
 
     return respond
 

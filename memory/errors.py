@@ -136,6 +136,15 @@ class NotConfirmed(MemoryFault):
         self.paths = tuple(paths)
 
 
+class SlowSearch(MemoryFault):
+    """The phrases of a query take too long to compare."""
+
+    code = "slow_search"
+
+    def __init__(self) -> None:
+        super().__init__("The query has too many phrases, or phrases that are too long. Use fewer or shorter ones.")
+
+
 class NotFound(MemoryFault):
     """The object does not exist, or the caller has no access to it. The message is the same in both cases."""
 

@@ -102,6 +102,7 @@ class ExportView(AgentView):
         """Export all memories, in the order of their ids. The default format has one JSON object per line. Export
         also works while memory is off."""
         query = self.query(ExportQuery)
+        self.begin_download()
         write = writer(query["format"], with_discarded=query["discarded"])
         chosen = EXPORTS[query["format"]]
         with_beneath = query["beneath"] or query["format"] == "jsonl"

@@ -34,7 +34,8 @@ _NOTICE = re.compile(
     r"(?P<trailer>(?:(?:co-authored-by|assisted-by|generated-by):[ \t]{0,3}(?:[^<\n]{0,100}<(?:(?:[^>\n]{0,60}\b)?"
     rf"no-?reply@[^>\n]{{1,80}}|[^>@\n]{{1,60}}@(?:[\w-]{{1,30}}\.)?(?:{_MAKERS})\.\w{{2,5}})>|"
     rf"[\w-]{{1,60}}\[bot\](?:[ ]<[^>\n]{{0,100}}>)?|(?:{_TOOLS})\b)[ \t]{{0,3}}){{1,20}})|"
-    rf"(?:(?:copyright\b[ \t]{{0,3}})?(?:\(c\)|©)|copyright(?=[ \t]{{1,3}}\d{{4}}))[^?\n]{{0,300}}?{_LAW}"
+    rf"(?:(?:copyright\b[ \t]{{0,3}})?(?:\(c\)|©)|copyright(?=[ \t]{{1,3}}\d{{4}}))"
+    rf"(?:(?!©|\(c\))[^?\n]){{0,300}}?{_LAW}"
     r"(?:[^?.,;:\n]|\.(?=\S)|,(?= version)){0,160}|"
     r"SPDX-(?:License-Identifier:[^?\n]{1,100}?|FileCopyrightText:[^?\n]{1,160}?)(?=[ \t]{0,3}(?:\*/|-->|\n|\Z))",
     re.IGNORECASE,

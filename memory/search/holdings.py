@@ -9,20 +9,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
 
 from memory.search.vocabulary import BETWEEN, Vocabulary
 from memory.search.words import name_key, split
 
-# Each step processes this many documents before the next step. If each document went through all steps alone, indexing
-# would take 50 % more time.
-_BATCH = 1_000
+# Each step processes this many documents, or documents with this many characters, before the next step. If each
+# document went through all steps alone, indexing would take 50 % more time. More characters would take much RAM.
+_BATCH, _CHARACTERS = 1_000, 500_000
 
 # Sizes in bytes, measured with tracemalloc for memories of 5 to 200 words (CPython 3.11 and 3.13).
 _PER_MEMORY = 348
 TERM_BYTES = 4
 _PER_POSTING = 12
 _PER_TERM = 330
+_PER_TAG, _PER_TAG_CHARACTER = 60, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,23 @@ def _holding(document: Document, held: bytes) -> Holding:
     return Holding(held, _fingerprint(document), tags, document.origin, *where, *others)
 
 
+def _tag_bytes(tags: tuple[str, ...]) -> int:
+    return sum(_PER_TAG + _PER_TAG_CHARACTER * len(tag) for tag in tags)
+
+
+def _batches(documents: Iterable[Document]) -> Iterator[dict[int, Document]]:
+    batch: dict[int, Document] = {}
+    characters = 0
+    for document in documents:
+        batch[document.number] = document
+        characters += len(document.text) + sum(map(len, document.tags))
+        if len(batch) >= _BATCH or characters >= _CHARACTERS:
+            yield batch
+            batch, characters = {}, 0
+    if batch:
+        yield batch
+
+
 def _fingerprint(document: Document) -> int:
     """Return a hash of the exact text and tags. The hash is valid only in this process."""
     return hash((document.text, document.tags))
@@ -123,7 +140,7 @@ class Holdings:
         self.lengths: dict[int, int] = {}  # memory → number of its distinct terms, without stop words
         self.repeats: dict[int, dict[int, int]] = {}  # term → memory → how often it has the term, if more than once
         self.total_length = 0
-        self._positions = 0
+        self._positions = self._tag_bytes = 0
         self._highest = -1
 
     def __len__(self) -> int:
@@ -132,9 +149,8 @@ class Holdings:
     def extend(self, documents: Iterable[Document]) -> None:
         """Add documents. A document replaces an earlier document with the same number. This is fastest if the
         documents are in ascending order of their numbers."""
-        remaining = iter(documents)
         with _collection_paused():
-            while batch := {document.number: document for document in islice(remaining, _BATCH)}:
+            for batch in _batches(documents):
                 self._add(batch)
 
     def _add(self, batch: dict[int, Document]) -> None:
@@ -161,12 +177,14 @@ class Holdings:
 
     def _hold(self, document: Document, held: bytes) -> None:
         self._release(document.number)
-        self.by_number[document.number] = _holding(document, held)
+        holding = self.by_number[document.number] = _holding(document, held)
+        self._tag_bytes += _tag_bytes(holding.tags)
         if document.superseded_by is not None:
             self.sources.setdefault(document.superseded_by, set()).add(document.number)
 
     def _release(self, number: int) -> Holding | None:
         holding = self.by_number.pop(number, None)
+        self._tag_bytes -= _tag_bytes(holding.tags) if holding else 0
         if holding is not None and holding.superseded_by is not None:
             self.sources[holding.superseded_by].discard(number)
         return holding
@@ -238,4 +256,5 @@ class Holdings:
             + _PER_POSTING * self.total_length
             + _PER_TERM * len(vocabulary.stems)
             + vocabulary.long_letters
+            + self._tag_bytes
         )

@@ -1,20 +1,29 @@
 """Select the memories that a query and filters allow. A query can have phrases, exclusions and tags. Filters can have
 tags and metadata."""
 
+import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain
 
+from memory.errors import SlowSearch
 from memory.models import Kind, Layer
 from memory.search.holdings import Holding, Holdings, holds_run, packed
 from memory.search.query import Query
 from memory.search.vocabulary import Vocabulary
 from memory.search.words import is_cjk, name_key, split
 
+MOST_SECONDS = 1.0  # of CPU time, for all phrases of a query: a session searches while the agent is locked
+
 Phrase = Sequence[frozenset[int]]  # for each word of the phrase, the terms that the word can mean
+
+
+@lru_cache(maxsize=16)
+def _keys(tags: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(name_key, tags))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,10 @@ class Filters:
     def any(self) -> bool:
         return self != EVERYTHING
 
+    @property
+    def tag_keys(self) -> frozenset[str]:
+        return _keys(tuple(self.tags))
+
     def see(self, holding: Holding) -> bool:
         """Whether the agent can see a memory here. This depends on its category and project, and not on the search."""
         return (
@@ -60,7 +73,7 @@ class Filters:
             and self.project in (None, holding.project)
             and (self.since is None or holding.origin >= self.since)
             and (self.until is None or holding.origin <= self.until)
-            and all(name_key(tag) in holding.tags for tag in self.tags)
+            and self.tag_keys.issubset(holding.tags)
         )
 
 
@@ -80,7 +93,7 @@ def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[
     """Return the memories that the query and the filters allow, or None if all memories are allowed.
 
     `ranked` can have the terms that are used for ranking. Memories that have none of these terms can be missing in the
-    result.
+    result. Raises SlowSearch.
     """
     phrases, without = (_phrases(holdings.vocabulary, texts) for texts in (query.phrases, query.without))
     if not (query.restricts or filters.any()):
@@ -92,11 +105,12 @@ def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[
         tags, no_tags = ({*map(name_key, names)} for names in (query.tags, query.without_tags))
         held = [(number, holdings.by_number[number].tags) for number in numbers]
         numbers = [number for number, its in held if tags.issubset(its) and no_tags.isdisjoint(its)]
+    until = time.thread_time() + MOST_SECONDS
     for phrase in phrases:
-        numbers = _containing(holdings, phrase, numbers)
+        numbers = _containing(holdings, phrase, numbers, until)
     allowed = set(numbers)
     for phrase in without:
-        allowed.difference_update(_containing(holdings, phrase, allowed))
+        allowed.difference_update(_containing(holdings, phrase, allowed, until))
     return allowed
 
 
@@ -124,7 +138,7 @@ def _holding_any(holdings: Holdings, terms: Set[int]) -> Sequence[int] | set[int
     return None if sum(map(len, postings)) > len(holdings) else set[int]().union(*postings)
 
 
-def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int]) -> list[int]:
+def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int], until: float) -> list[int]:
     """Return the memories among `numbers` that contain the phrase."""
     by_number = holdings.by_number
     if len(phrase) == 1:
@@ -133,7 +147,7 @@ def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int]) -> l
         numbers = set(numbers).intersection(some)
     if all(len(word) == 1 for word in phrase):
         sought = packed(chain.from_iterable(phrase))
-        return [number for number in numbers if holds_run(by_number[number].packed, sought)]
+        return [number for number in _in_time(numbers, until) if holds_run(by_number[number].packed, sought)]
     words: defaultdict[frozenset[int], int] = defaultdict(int)  # where each word stands in the phrase, as bits
     for place, word in enumerate(phrase):
         words[word] |= 1 << place
@@ -141,7 +155,15 @@ def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int]) -> l
     for word, bits in words.items():
         for term in word:
             places[term] |= bits
-    return [number for number in numbers if _contains(by_number[number].terms, places, 1 << len(phrase) - 1)]
+    last = 1 << len(phrase) - 1
+    return [number for number in _in_time(numbers, until) if _contains(by_number[number].terms, places, last)]
+
+
+def _in_time(numbers: Iterable[int], until: float) -> Iterator[int]:
+    for number in numbers:
+        if time.thread_time() > until:
+            raise SlowSearch
+        yield number
 
 
 def _contains(terms: Iterable[int], places: Mapping[int, int], last: int) -> bool:

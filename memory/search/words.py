@@ -61,8 +61,9 @@ LONG_SERIES = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")
 
 def nfkc(text: str) -> str:
     """Return the text in the form NFKC. Of a series of marks or signs, only the first 30 stay, because the time grows
-    with the square of the length of a series of combining marks."""
-    return unicodedata.normalize("NFKC", LONG_SERIES.sub(r"\1", text))
+    with the square of the length of a series of combining marks. A few signs become 18 letters, so the result is cut
+    at four times the length."""
+    return unicodedata.normalize("NFKC", LONG_SERIES.sub(r"\1", text))[: 4 * len(text) + 100]
 
 
 def split_any(text: str) -> list[str]:

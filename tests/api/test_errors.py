@@ -12,7 +12,7 @@ from django.test import Client
 
 from config import at_once
 from memory.api.base import views
-from memory.api.base.bodies import MAX_COMMAS, MAX_PARTS
+from memory.api.base.bodies import MAX_SIGNS
 from memory.api.base.views import TURNS
 from memory.models import Agent
 from tests import steps
@@ -313,9 +313,16 @@ def test_the_agents_of_one_tenant_cannot_occupy_all_threads(runtime: Caller, hou
 
 
 def test_a_body_has_a_limit_of_values(runtime: Caller) -> None:
-    for values in (["0"] * (MAX_COMMAS + 2), ["[]"] * (MAX_PARTS + 1)):
+    for values in (["0"] * (MAX_SIGNS + 2), ["[]"] * MAX_SIGNS, ['"", '] * MAX_SIGNS):
         answer = runtime.post("memories", raw=f"[{','.join(values)}]".encode())
         assert (answer.status, "has too many values" in str(answer.json)) == (400, True)
+
+
+def test_commas_and_brackets_in_texts_are_no_values(runtime: Caller) -> None:
+    memories = [{"content": "1,[2,{3," * 1_200, "tags": ['"\\']}] * 50
+    assert runtime.post("memories/batch", {"memories": memories}).status == 201
+    unending = b'{"content": "' + b'\\"[' * 2_000_000
+    assert "is not JSON" in str(runtime.post("memories", raw=unending).json)
 
 
 def test_a_batch_has_a_limit_of_characters(runtime: Caller, ada: Agent) -> None:

@@ -1,21 +1,26 @@
 """What one key or one person asks for makes no other wait."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 from typing import Any
 
 import pytest
 from django.core import mail
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from config import at_once
 from memory import tasks
+from memory.admin.base import page
 from memory.agents import lifecycle
+from memory.api.base import views
 from memory.errors import Invalid
 from memory.mail import letters
-from memory.models import Agent
+from memory.masking.neutral import neutral
+from memory.models import Agent, Creation, Role
 from memory.recording import topics
 from memory.search import cache, query
 from memory.silo.silo import Silo
@@ -28,6 +33,9 @@ from refinement.llm.base import arguments_of
 from refinement.models import Driver, Waiting
 from tests.access_requests import ask
 from tests.admin.conftest import enrolled, sign_in
+from tests.api.calling import Caller
+from tests.conftest import House
+from tests.members import join
 from tests.queueing import waiting
 from tests.steps import ME, fresh, remember
 
@@ -97,16 +105,78 @@ def test_further_phrases_of_a_query_are_ignored() -> None:
     assert (len(parsed.without), len(parsed.phrases)) == (query.MOST, query.MOST)
 
 
-def test_a_person_has_a_few_requests_at_once(db: None, client: Client, settings: Any) -> None:
+def test_a_person_has_a_few_requests_at_once(
+    db: None, client: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two are answered, and a few more wait."""
     person = enrolled("ann@acme.test")
     sign_in(client, person)
-    settings.WEB_THREADS = 4
-    assert at_once.begin({("page", person.pk): 1})
+    settings.WEB_THREADS = 16
+    monkeypatch.setattr(at_once, "MAX_WAIT", 0)
+    for name, most in (("page", 4), ("page turn", 2)):
+        for _ in range(most):
+            assert at_once.begin({(name, person.pk): most})
+        try:
+            assert client.get("/admin/").status_code == 429
+        finally:
+            at_once.end([(name, person.pk)] * most)
+        assert client.get("/admin/").status_code == 200
+
+
+def test_a_key_has_a_few_exports_at_once(house: House) -> None:
+    remember(house.ada, "tea")
+    caller, mine = Caller(house.ada_key), ("download", ("agent", house.ada.pk))
+    for _ in range(3):
+        assert b"tea" in caller.get("export").content, "each ends when it is sent"
+    for _ in range(views.DOWNLOADS):
+        assert at_once.begin({mine: views.DOWNLOADS})
     try:
-        assert client.get("/admin/").status_code == 429
+        assert (caller.get("export").status, caller.get("memories").status) == (429, 200)
+        assert Caller(house.bob_key).get("export").status == 200
     finally:
-        at_once.end([("page", person.pk)])
-    assert client.get("/admin/").status_code == 200
+        at_once.end([mine] * views.DOWNLOADS)
+
+
+def test_only_the_first_words_of_a_search_in_the_admin_count(
+    ada: Agent, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = enrolled("ann@acme.test")
+    join(person, ada.tenant, Role.AUDITOR)
+    sign_in(client, person)
+    with CaptureQueriesContext(connection) as queries:
+        assert client.get("/admin/memory/agent/", {"q": "a " * 2_000}).status_code == 200
+    assert max(query["sql"].count("LIKE") for query in queries.captured_queries) == 2 * page.MOST_WORDS
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_expired_idempotency_keys_that_another_deletes_make_nobody_wait(ada: Agent, bob: Agent) -> None:
+    expired = timezone.now() - 2 * views.KEPT
+    for agent in (ada, bob):
+        Creation.objects.create(agent=agent, key=b"k", fingerprint=b"f", numbers=[], at=expired)
+
+    def store() -> None:
+        try:
+            with transaction.atomic():
+                views.Kept(b"new", b"f").store(ada, [1])
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool, transaction.atomic():
+        Creation.objects.select_for_update().get(agent=bob)
+        pool.submit(store).result(20)
+    assert set(Creation.objects.values_list("agent", "key")) == {(ada.pk, b"new"), (bob.pk, b"k")}
+
+
+def test_a_text_of_copyright_signs_takes_no_longer_to_mask_than_another() -> None:
+    """Each sign began a search in the next 300 characters."""
+
+    def seconds(text: str) -> float:
+        started = time.thread_time()
+        neutral(text)
+        return time.thread_time() - started
+
+    assert seconds("©" * 20_000) < 15 * max(seconds("x" * 20_000) for _ in range(3))
 
 
 def test_a_steward_gets_a_limited_number_of_letters_a_day(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from memory.search import words
+from memory.errors import SlowSearch
+from memory.search import holdings, selection, words
 from memory.search.holdings import Document
 from memory.search.index import WORD_LIMIT, Index
 from memory.search.query import QUERY_LIMIT, Query, parse
@@ -243,6 +244,35 @@ def test_bytes_used_counts_long_words() -> None:
     before = index.bytes_used
     index.extend([document(2, "x" * 100_000)])
     assert index.bytes_used > before + 100_000
+
+
+def test_bytes_used_counts_tags() -> None:
+    index, tags = index_of("A boat"), tuple(f"{n}{'x' * 50}" for n in range(100))
+    before = index.bytes_used
+    index.extend([document(2, "A boat", tags=tags), document(3, "A boat", tags=tags)])
+    assert index.bytes_used > before + 2 * 100 * (49 + 50)
+    index.remove(2)
+    index.remove(3)
+    assert index.bytes_used < before + 100 * 500, "the words of tags are forgotten, and so are the tags"
+
+
+def test_a_few_long_memories_are_indexed_at_a_time() -> None:
+    batches = list(holdings._batches(document(n, "x" * 100_000) for n in range(12)))
+    assert [list(batch) for batch in batches] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
+
+
+def test_a_sign_that_becomes_many_letters_makes_no_text_much_longer() -> None:
+    assert len(words.nfkc("\ufdfa" * 1_000)) == 4_100
+    assert words.nfkc("\ufdfa tea").endswith(" tea")
+
+
+def test_phrases_that_take_too_long_to_compare_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_of("red car", "漢字 car")
+    monkeypatch.setattr(selection, "MOST_SECONDS", -1)
+    for query in ('"red car"', 'car -"red car"', '"漢 car"'):
+        with pytest.raises(SlowSearch):
+            numbers(index, query)
+    assert numbers(index, "red car") == [1, 2]
 
 
 def test_a_long_series_of_combining_marks_is_cut_before_it_is_normalized() -> None:

@@ -31,7 +31,7 @@ _STATUS: dict[int, tuple[type[DomainError], ...]] = {  # others: 409
     403: (errors.PersonRequired,),
     404: (errors.NotFound, errors.UnknownMemory, errors.UnknownEntry, UnknownSession),
     409: (errors.Erased,),
-    422: (Invalid, ModelNotConfigured, BadCall),
+    422: (Invalid, errors.SlowSearch, ModelNotConfigured, BadCall),
     503: (errors.SealBroken, ConfigurationError),
 }
 

@@ -55,7 +55,7 @@ WINDOW = 60  # seconds
 KEPT = timedelta(days=1)  # how long an Idempotency-Key is remembered
 LARGE_BODY = 50_000  # bytes
 TURNS = 2  # requests of an agent that a process works on at the same time: Python gives each thread the same CPU time
-MAX_WAIT = 20  # seconds that a request waits for the others
+DOWNLOADS = 2  # exports of an agent that a process makes at the same time, and one more of its tenant
 MAX_KEY = 200  # characters of an Idempotency-Key
 MOST_EXPIRED = 1_000  # rows that one request deletes, because another writer may wait
 
@@ -177,7 +177,7 @@ def _limits(request: Request) -> dict[object, int]:
         sender = ("tenant", key.tenant_id) if isinstance(key, TenantKey) else at_once.client_address(request)
         limits = {sender: half}
     if "Transfer-Encoding" in request.headers or int(request.META.get("CONTENT_LENGTH") or 0) > LARGE_BODY:
-        limits["bodies", sender] = 2  # parsing one takes a second
+        limits["bodies", sender] = 2  # parsing one takes up to a second
     return limits
 
 
@@ -227,11 +227,21 @@ class View(APIView):
             return
         turn: dict[object, int] = {("turn", each): TURNS + place for place, each in enumerate(self.senders[:2])}
         is_free = at_once.begin(turn)
-        if not is_free and not at_once.begin(turn, seconds=MAX_WAIT):
+        if not is_free and not at_once.begin(turn, seconds=at_once.MAX_WAIT):
             raise Throttled(1)
         self.turns = list(turn)
         if not is_free:
             require_client(self.request)
+
+    def begin_download(self) -> None:
+        """Count a response whose body is made while it is sent. Its client may be slow, so it keeps no turn. Raises
+        Throttled."""
+        download: dict[object, int] = {
+            ("download", each): DOWNLOADS + place for place, each in enumerate(self.senders[:2])
+        }
+        if not at_once.begin(download):
+            raise Throttled(1)
+        self.senders += download
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Any:
         """Check the key once more after a read. So a key that was revoked in the meantime gets nothing newer."""
@@ -281,8 +291,9 @@ class Kept:
         """Store a result in the caller's transaction, and delete old results."""
         now = timezone.now()
         # Those of all agents, a few at a time. A wrong clock may have set a later time.
-        expired = Creation.objects.filter(Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT))
-        Creation.objects.filter(pk__in=expired.values("pk")[:MOST_EXPIRED]).delete()
+        rows = Creation.objects.select_for_update(skip_locked=True)  # another tenant may be deleting them
+        expired = rows.filter(Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT))
+        Creation.objects.filter(pk__in=list(expired.values_list("pk", flat=True)[:MOST_EXPIRED])).delete()
         new, unique = {"fingerprint": self.fingerprint, "numbers": made, "at": now}, ["agent", "key"]
         row = Creation(agent=agent, key=self.key, **new)  # the key may have an expired row
         Creation.objects.bulk_create([row], update_conflicts=True, update_fields=new, unique_fields=unique)
