@@ -283,7 +283,7 @@ def test_requests_of_one_agent_take_turns(runtime: Caller, house: House) -> None
 def test_requests_of_all_agents_of_a_tenant_take_turns(
     runtime: Caller, house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "MAX_WAIT", 0)
+    monkeypatch.setattr(at_once, "MAX_WAIT", 0)
     turn = "turn", ("tenant", house.ada.tenant_id)
     assert all(at_once.begin({turn: TURNS + 1}) for _ in range(TURNS + 1))
     assert (runtime.get("memories").status, Caller(house.bob_key).get("memories").status) == (429, 200)
