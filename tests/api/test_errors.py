@@ -11,7 +11,6 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from config import at_once
-from memory.api.base import views
 from memory.api.base.bodies import MAX_SIGNS
 from memory.api.base.views import TURNS
 from memory.models import Agent
