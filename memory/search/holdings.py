@@ -93,19 +93,6 @@ def _tag_bytes(tags: tuple[str, ...]) -> int:
     return sum(_PER_TAG + _PER_TAG_CHARACTER * len(tag) for tag in tags)
 
 
-def _batches(documents: Iterable[Document]) -> Iterator[dict[int, Document]]:
-    batch: dict[int, Document] = {}
-    characters = 0
-    for document in documents:
-        batch[document.number] = document
-        characters += len(document.text) + sum(map(len, document.tags))
-        if len(batch) >= _BATCH or characters >= _CHARACTERS:
-            yield batch
-            batch, characters = {}, 0
-    if batch:
-        yield batch
-
-
 def _fingerprint(document: Document) -> int:
     """Return a hash of the exact text and tags. The hash is valid only in this process."""
     return hash((document.text, document.tags))
@@ -149,9 +136,16 @@ class Holdings:
     def extend(self, documents: Iterable[Document]) -> None:
         """Add documents. A document replaces an earlier document with the same number. This is fastest if the
         documents are in ascending order of their numbers."""
+        batch: dict[int, Document] = {}
+        characters = 0
         with _collection_paused():
-            for batch in _batches(documents):
-                self._add(batch)
+            for document in documents:
+                batch[document.number] = document
+                characters += len(document.text) + sum(map(len, document.tags))
+                if len(batch) >= _BATCH or characters >= _CHARACTERS:
+                    self._add(batch)
+                    batch, characters = {}, 0
+            self._add(batch)
 
     def _add(self, batch: dict[int, Document]) -> None:
         for number in batch.keys() & self.by_number.keys():
@@ -178,7 +172,8 @@ class Holdings:
     def _hold(self, document: Document, held: bytes) -> None:
         self._release(document.number)
         holding = self.by_number[document.number] = _holding(document, held)
-        self._tag_bytes += _tag_bytes(holding.tags)
+        if holding.tags:
+            self._tag_bytes += _tag_bytes(holding.tags)
         if document.superseded_by is not None:
             self.sources.setdefault(document.superseded_by, set()).add(document.number)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from memory.errors import SlowSearch
-from memory.search import holdings, selection, words
+from memory.search import selection, words
 from memory.search.holdings import Document
 from memory.search.index import WORD_LIMIT, Index
 from memory.search.query import QUERY_LIMIT, Query, parse
@@ -256,9 +256,11 @@ def test_bytes_used_counts_tags() -> None:
     assert index.bytes_used < before + 100 * 500, "the words of tags are forgotten, and so are the tags"
 
 
-def test_a_few_long_memories_are_indexed_at_a_time() -> None:
-    batches = list(holdings._batches(document(n, "x" * 100_000) for n in range(12)))
-    assert [list(batch) for batch in batches] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
+def test_a_few_long_memories_are_indexed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[list[int]] = []
+    monkeypatch.setattr(Index, "_add", lambda _, batch: batches.append(list(batch)))
+    Index("english").extend(document(n, "x" * 100_000) for n in range(12))
+    assert batches == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
 
 
 def test_a_sign_that_becomes_many_letters_makes_no_text_much_longer() -> None:
