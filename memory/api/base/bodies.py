@@ -64,7 +64,9 @@ class StrictJSON(BodyParser):
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
         body = self.read(stream, parser_context or {}, settings.API_BODY_BYTES)
-        problem = "has too many values" if _has_many_values(body) else ""
+        is_large = sum(map(body.count, _SIGNS)) > MAX_SIGNS  # or it has long texts
+        is_large = is_large and sum(map(_TEXT.sub(b"", body).count, _SIGNS)) > MAX_SIGNS
+        problem = "has too many values" if is_large else ""
         try:
             value = None if problem else json.loads(body.decode(), parse_constant=_refuse, object_pairs_hook=_object)
             if b"\\u" in body:
@@ -82,12 +84,6 @@ class StrictJSON(BodyParser):
         if problem:  # raised outside the handlers, because their exceptions contain the body
             raise ParseError(f"The body {problem}.")
         return value
-
-
-def _has_many_values(body: bytes) -> bool:
-    if sum(map(body.count, _SIGNS)) > MAX_SIGNS:
-        body = _TEXT.sub(b"", body)
-    return sum(map(body.count, _SIGNS)) > MAX_SIGNS
 
 
 def _refuse(_: str) -> None:
