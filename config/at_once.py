@@ -65,15 +65,13 @@ def limited(
 
     @wraps(view)
     def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        counted, turn = ("page", sender(request)), ("page turn", sender(request))
-        refusal = HttpResponse("You have too many requests at once. Load the page again.", "text/plain", 429)
-        if not begin({counted: max(1, settings.WEB_THREADS // 4)}):
-            return refusal
-        begun = [counted]
+        counted, turn, begun = ("page", sender(request)), ("page turn", sender(request)), list[object]()
         try:
-            if not begin({turn: PAGES}, seconds=MAX_WAIT):
-                return refusal
-            begun.append(turn)
+            for each, most, seconds in ((counted, max(1, settings.WEB_THREADS // 4), 0), (turn, PAGES, MAX_WAIT)):
+                if not begin({each: most}, seconds=seconds):
+                    text = "You have too many requests at once. Load the page again."
+                    return HttpResponse(text, "text/plain", 429)
+                begun.append(each)
             response = view(request, *args, **kwargs)
             return response.render() if hasattr(response, "render") else response  # this can take long, too
         finally:

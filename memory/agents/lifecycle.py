@@ -183,7 +183,8 @@ def issue_key(agent: Agent, actor: Actor, *, label: str = "", is_claim: bool = F
 
 
 def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
-    """Issue a key for an agent whose silo is not in use yet. The tenant gives this key to the runtime.
+    """Issue a key for an agent whose silo is not in use yet. The tenant gives this key to the runtime. It replaces all
+    earlier keys, so a runtime that has one of them notices.
 
     A silo is in use if it has ever had a memory, or if the agent's side has used a key or changed anything. If a silo
     is in use, only the agent's side can issue keys. Raises AgentConsentRequired.
@@ -196,7 +197,10 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
         is_used = its_own.exists() or used.exists() or Change.objects.filter(agent_id=row.pk).exists()
         if row.claimed_at or is_used or guards.unexpected() or any(chain(row.pk, row.label)):
             raise AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
-        return _issue_key(row, actor, label)
+        earlier, key = row.live_keys.split(), _issue_key(row, actor, label)
+        for each in earlier:
+            revoke_key(row, each.partition("-")[0], actor)
+        return key
 
 
 def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:

@@ -27,6 +27,7 @@ GOOD_FOR = "With memory, an agent keeps what it learned, so nobody has to repeat
 
 _PEOPLE = (ActorKind.PERSON, ActorKind.OPERATOR)
 _SIDE = (ActorKind.AGENT, ActorKind.STEWARD)
+_BASE_PATH = "storage.base_path"
 _MASKING = ".".join(("memory_rules", *MASKING))
 
 
@@ -117,11 +118,9 @@ def as_text(rules: Mapping[str, Any]) -> str:
 
 
 def less_revealing(rules: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The rules, with the defaults of all settings that make the files of a vault reveal more."""
-    for path in _revealing({}, rules, has_vault=True):
-        default = settings_document.value({}, path)
-        rules = settings_document.with_value(rules, path, default if isinstance(default, str) else json.dumps(default))
-    return rules
+    """The rules, with the default folder of a vault, and the defaults of all settings that make its files reveal
+    more."""
+    return settings_document.with_defaults(rules, [_BASE_PATH, *_revealing({}, rules, has_vault=True)])
 
 
 def _is_readable(rules: Mapping[str, Any]) -> bool:

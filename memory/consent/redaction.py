@@ -191,6 +191,7 @@ def _lineage(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
         equal = {other for content in new for other in holders[content]}
         found = dict.fromkeys(equal, "same words")
         found |= dict.fromkeys(_made_by(agent, _edits_of(agent, fresh), Operation.CONSOLIDATED), "merged")
+        found |= dict.fromkeys(lineage.successors(agent, fresh), "merged")  # imported ones have no such entry
         fresh = found.keys() - why.keys() - set(numbers)
         why |= {number: found[number] for number in fresh}
     return why

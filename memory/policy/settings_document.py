@@ -6,7 +6,7 @@ complete document. The master switch is a column of the agent's row, because eve
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -169,6 +169,14 @@ def with_value(kept: Mapping[str, Any], path: str, text: str) -> Document:
     document = deepcopy(dict(kept))
     _put(document, tuple(path.split(".")), value)
     _require_room(document)
+    return _differing(document)
+
+
+def with_defaults(kept: Mapping[str, Any], names: Iterable[str]) -> Document:
+    """Return the document with the defaults of these settings."""
+    document = deepcopy(dict(kept))
+    for path in names:
+        _put(document, tuple(path.split(".")), PATHS[path])
     return _differing(document)
 
 

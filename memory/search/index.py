@@ -140,7 +140,8 @@ class Index(Holdings):
         if filters.any() and not query.restricts:
             most = wanted + max(_SPARE, wanted // 2)
             best = ranking.best(most)
-            allowed = [(score, number) for score, number in best if filters.allow(self.by_number[number])]
+            allow = filters.allowing()
+            allowed = [(score, number) for score, number in best if allow(self.by_number[number])]
             if len(allowed) >= wanted or len(best) < most:
                 return allowed
         return ranking.best(wanted, select(self, query, filters, ranking.scales))

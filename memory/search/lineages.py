@@ -47,7 +47,7 @@ def without_repetitions(index: Index, hits: Iterable[Hit], query: Query, filters
     - A source is replaced by its successor if the successor has at least as many of them, and says the same.
     - Of two sources of one memory, the one that has all words of the other stays.
     """
-    matched, last_stop = index.matched(query), index.vocabulary.last_stop
+    matched, last_stop, allow = index.matched(query), index.vocabulary.last_stop, filters.allowing()
 
     @cache
     def words(number: int) -> frozenset[int]:
@@ -58,7 +58,7 @@ def without_repetitions(index: Index, hits: Iterable[Hit], query: Query, filters
         return len(matched.intersection(words(number))) / max(len(index.by_number[number].terms), 1)
 
     def is_dearer(number: int) -> bool:
-        return any(value(n) > value(number) and filters.allow(index.by_number[n]) for n in index.origins(number))
+        return any(value(n) > value(number) and allow(index.by_number[n]) for n in index.origins(number))
 
     def is_same(number: int, successor: int) -> bool:
         kept = words(number) & words(successor)

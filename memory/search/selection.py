@@ -3,10 +3,10 @@ tags and metadata."""
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from itertools import chain
 
 from memory.errors import SlowSearch
@@ -19,11 +19,6 @@ from memory.search.words import is_cjk, name_key, split
 MOST_SECONDS = 1.0  # of CPU time, for all phrases of a query: a session searches while the agent is locked
 
 Phrase = Sequence[frozenset[int]]  # for each word of the phrase, the terms that the word can mean
-
-
-@lru_cache(maxsize=16)
-def _keys(tags: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(map(name_key, tags))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +47,6 @@ class Filters:
     def any(self) -> bool:
         return self != EVERYTHING
 
-    @property
-    def tag_keys(self) -> frozenset[str]:
-        return _keys(tuple(self.tags))
-
     def see(self, holding: Holding) -> bool:
         """Whether the agent can see a memory here. This depends on its category and project, and not on the search."""
         return (
@@ -64,7 +55,11 @@ class Filters:
             and (self.with_notices or not holding.is_notice)
         )
 
-    def allow(self, holding: Holding) -> bool:
+    def allowing(self) -> Callable[[Holding], bool]:
+        """Whether a memory is allowed. The function is for one search: it has normalized the tags once."""
+        return partial(self._allow, frozenset(map(name_key, self.tags)))
+
+    def _allow(self, tags: frozenset[str], holding: Holding) -> bool:
         return (
             self.see(holding)
             and self.kind in (None, Kind.JOURNAL if holding.layer == Layer.JOURNAL else Kind.CORE)
@@ -73,7 +68,7 @@ class Filters:
             and self.project in (None, holding.project)
             and (self.since is None or holding.origin >= self.since)
             and (self.until is None or holding.origin <= self.until)
-            and self.tag_keys.issubset(holding.tags)
+            and tags.issubset(holding.tags)
         )
 
 
@@ -100,7 +95,8 @@ def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[
         return None
     numbers = list(_start(holdings, phrases, ranked))
     if filters.any():
-        numbers = [number for number in numbers if filters.allow(holdings.by_number[number])]
+        allow = filters.allowing()
+        numbers = [number for number in numbers if allow(holdings.by_number[number])]
     if query.tags or query.without_tags:
         tags, no_tags = ({*map(name_key, names)} for names in (query.tags, query.without_tags))
         held = [(number, holdings.by_number[number].tags) for number in numbers]

@@ -14,3 +14,9 @@ def sources(agent: Agent, numbers: Collection[int]) -> set[int]:
     merged = changes.filter(seq__in=merges.values("seq"), before_digest__isnull=False)
     replaced = Memory.objects.of(agent).filter(superseded_by__among=list(numbers))
     return {*merged.values_list("number", flat=True), *replaced.values_list("number", flat=True)}
+
+
+def successors(agent: Agent, numbers: Collection[int]) -> set[int]:
+    """Return the memories that replaced one of these."""
+    found = Memory.objects.of(agent).numbered(numbers).values_list("superseded_by", flat=True)
+    return {number for number in found if number is not None}

@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
-from audit.models import Operation
+from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
 from config.queue import IMPORT_MEMORIES, put
 from memory.access.authentication import new_request, request_key, require_valid_key
@@ -30,7 +30,7 @@ from memory.silo.silo import Silo
 from memory.time_machine.selection import Undone
 from memory.transfer import importing
 from memory.transfer.formats import tree
-from memory.transfer.importing import BATCH, CheckedFile
+from memory.transfer.importing import BATCH, CheckedFile, Imported
 from memory.writing import edits, operations
 
 SMALL_ENTRIES, SMALL_BYTES = 500, 2**20  # the largest file that a request imports
@@ -146,6 +146,7 @@ def _run(job: ImportJob) -> str:
         if not _store(job, drafts[start : start + most]):
             return "taken"
         time.sleep(PAUSE)
+    _link(job, found.done)
     found.done.imported, found.done.tokens = len(drafts), sum(tokens.count(draft.content) for draft in drafts)
     figures = json.dumps(found.done.figures(job.format)).encode()
     return _end(job, DONE, result=silo.seal_data(_RESULT, job.number, figures))
@@ -166,6 +167,20 @@ def _store(job: ImportJob, batch: list[Draft]) -> bool:
         operations.remember(row, batch, actor, operation=Operation.IMPORTED, detail=detail)
     job.imported = imported
     return True
+
+
+def _link(job: ImportJob, done: Imported) -> None:
+    """Restore the lineage, when all batches are stored. Raises AlreadyUndone."""
+    if job.entry is None or not done.sources:
+        return
+    with edits.locked(job.agent) as row:
+        entries = AuditEntry.objects.filter(agent_id=row.pk, seq__gte=job.entry, detail__import=job.entry)
+        made = Change.objects.filter(agent_id=row.pk, seq__in=entries.values("seq"), before_digest__isnull=True)
+        found = done.successors(list(made.order_by("seq", "number").values_list("number", flat=True)))
+        if Undone.of(row).by(job.entry):
+            raise AlreadyUndone("The import was rolled back before it ended. Its lineage was not restored.")
+        if found:
+            operations.link(row, found, Actor.agent(job.key.prefix), {"import": job.entry})
 
 
 def _end(job: ImportJob, state: str, **values: Any) -> str:

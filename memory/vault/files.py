@@ -89,10 +89,14 @@ class Files:
 
     def _sync_batch(self, numbers: Sequence[int]) -> None:
         self.take(numbers)
-        now = Agent.objects.filter(pk=self.agent.pk, vault_path=self.agent.vault_path)
-        if not now.filter(claimed_at=self.agent.claimed_at).exists():  # a claim while this read the memories
-            raise FileFault("The vault's owner has changed. Try again.", "the vault path has changed")
+        self._require_owner()
         self.finish()
+
+    def _require_owner(self) -> None:
+        """Raise FileFault if the agent was claimed, or has another vault, since this began to read."""
+        now = Agent.objects.filter(pk=self.agent.pk, vault_path=self.agent.vault_path)
+        if not now.filter(claimed_at=self.agent.claimed_at).exists():
+            raise FileFault("The vault's owner has changed. Try again.", "the vault path has changed")
 
     def rebuild(self) -> int:
         """Write the index pages again, and return the number of their lines. After an error, return 0."""
@@ -101,7 +105,8 @@ class Files:
             mine = Memory.objects.of(self.agent).filter(category__in=self.closed)
             rows = rows.exclude(number__in=mine.values("number"))
         try:
-            lines = (Line.open(self.silo, row) for row in rows.iterator(chunk_size=2_000))
+            lines = [Line.open(self.silo, row) for row in rows.iterator(chunk_size=2_000)]
+            self._require_owner()
             return layout.rebuild(self.disk, lines)
         except FileFault as fault:
             self._note(fault)
@@ -298,6 +303,7 @@ class Files:
             update_many([self._row(each) for each in done if each.file is not None], _CHANGEABLE)
         if left:
             self.take(left)
+            self._require_owner()
             self.finish(again=True)
 
     def _row(self, each: _Write) -> VaultFile:

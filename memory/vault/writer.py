@@ -111,9 +111,7 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     begins = not (is_soon or state.seq) and VaultFile.objects.filter(agent_id=now.pk).exists()
     if files.are_pages_stale or begins:
         files.rebuild()
-    if not Agent.objects.filter(pk=now.pk, vault_path=now.vault_path).exists():
-        forget(now)  # these files do not belong to the new vault
-        raise FileFault(*_ANOTHER_VAULT)
+    _require_vault(now)
     if disk.moved_aside:
         log.warning("changed files moved aside", agent=now.pk, number=len(disk.moved_aside))
     if files.fault is not None:
@@ -209,6 +207,15 @@ def _why_no_file(agent: Agent) -> str:
 
 
 # --- resetting a vault
+
+
+def _require_vault(agent: Agent) -> None:
+    """Raise FileFault if the agent has another vault now. If it has none, delete the rows that were just written."""
+    path = Agent.objects.values_list("vault_path", flat=True).get(pk=agent.pk)
+    if path != agent.vault_path:
+        if not path:
+            forget(agent)
+        raise FileFault(*_ANOTHER_VAULT)
 
 
 def reset(agent: Agent) -> None:

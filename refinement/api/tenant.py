@@ -93,7 +93,8 @@ class OneAgent(_OneAgent):
 class AgentKeys(_OneAgent):
     @extend_schema(operation_id="agents_key_issue", request=LabelIn, responses={201: KeyOut})
     def post(self, request: Request, slug: str) -> Response:
-        """Issue a key for an agent whose silo is not in use yet. Later, only the agent's side can issue keys."""
+        """Issue a key for an agent whose silo is not in use yet. Its earlier keys end. Later, only the agent's side can
+        issue keys."""
         key = lifecycle.first_key(self.agent(slug), self.actor, label=self.payload(LabelIn)["label"])
         return Response(key_json(key), status.HTTP_201_CREATED)
 

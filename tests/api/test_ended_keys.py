@@ -104,7 +104,11 @@ def test_an_older_row_that_sql_puts_back_during_a_request_gets_nothing_newer(hou
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("POST", "memories/search"), ("GET", "memories"), ("GET", "context"), ("POST", "retrieve")]
+    ("method", "path"),
+    [
+        *(("POST", "memories/search"), ("GET", "memories"), ("GET", "context"), ("POST", "retrieve")),
+        *(("GET", "export"), ("GET", "export?format=mem0"), ("GET", "export?format=letta")),
+    ],
 )
 def test_a_key_exchanged_during_a_read_gets_nothing_newer(
     house: House, method: str, path: str, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,9 @@ from django.test import Client
 from django.utils import timezone
 from django_q.models import OrmQ
 
-from memory.models import Agent, ImportBody, ImportJob
+from audit.models import AuditEntry
+from memory.consent import redaction
+from memory.models import Agent, ImportBody, ImportJob, Memory
 from memory.time_machine import rollback
 from memory.transfer import import_jobs
 from refinement.tasks import close_stale
@@ -30,6 +32,19 @@ def lines(count: int, last: bytes = b"") -> bytes:
 
 def send(runtime: Caller, body: bytes) -> Answer:
     return runtime.post("import", raw=body, kind=NDJSON)
+
+
+def test_a_job_restores_the_lineage(runtime: Caller, ada: Agent) -> None:
+    rows = [{"id": n, "content": f"tea {n}", "layer": "beneath"} for n in range(1, 3)]
+    rows += [{"id": n, "content": f"milk {n}"} for n in range(3, 700)]
+    rows += [{"id": 700, "content": "tea 1 and 2", "sources": [1, 2]}]
+    assert ended(runtime, b"".join(json.dumps(row).encode() + b"\n" for row in rows))["state"] == "done"
+    memories = Memory.objects.of(ada)
+    assert set(memories.filter(superseded_by=700).values_list("number", flat=True)) == {1, 2}
+    assert redaction.preview(steps.fresh(ada), [1]).memories == (1, 700)
+    entry = AuditEntry.objects.filter(agent_id=ada.pk, operation="imported").earliest("seq").seq
+    rollback.roll_back(steps.fresh(ada), rollback.What("import", entry), steps.ME)
+    assert not memories.kept().exists()
 
 
 def ended(runtime: Caller, body: bytes) -> Any:

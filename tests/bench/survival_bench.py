@@ -99,23 +99,24 @@ class Planned:
 
 def honest_merges(plans: Sequence[tuple[Path, Path]]) -> Iterator[Figure]:
     before = after = refused = 0
-    when: list[bool | None] = []
+    dated: list[bool | None] = []
     for path, plan in plans:
-        told = year.memories(path)
-        agent, asked = created(f"plan{_number(path)}", model="openai/scripted", **UNLIMITED), year.questions(path, told)
-        operations.remember(agent, [Draft(each.content, origin=each.origin) for each in told], year.ME)
-        now = max(each.origin for each in told)
+        stored = year.memories(path)
+        asked = year.questions(path, stored)
+        agent = created(f"plan{_number(path)}", model="openai/scripted", **UNLIMITED)
+        operations.remember(agent, [Draft(each.content, origin=each.origin) for each in stored], year.ME)
+        now = max(each.origin for each in stored)
         before += sum(year.answered(fresh(agent), asked, room, now) for room in ROOMS)
         with scripted(Planned(plan)):
             session = loop.refine(fresh(agent), trigger="manual")
         assert session.outcome == "completed", session.reason
         refused += session.failed_calls
         after += sum(year.answered(fresh(agent), asked, room, now) for room in ROOMS)
-        when += survival_dates.when_questions(fresh(agent), path, told, now)
+        dated += survival_dates.date_questions(fresh(agent), path, stored, now)
     yield at_least(f"honest merges: answered after / before ({after}/{before})", after / before, "", KEPT)
     yield at_most("honest merges: refused", refused, "", 0)
-    found = [is_near for is_near in when if is_near is not None]
-    what = f'"when" questions, {len(found)} of {len(when)} whose evidence is found: a date within 21 days'
+    found = [is_near for is_near in dated if is_near is not None]
+    what = f'"when" questions, {len(found)} of {len(dated)} whose evidence is found: a date within 21 days'
     yield at_least(what, sum(found) / len(found), "", WHEN)
 
 
@@ -217,11 +218,11 @@ def undo(ledgers: Sequence[Path]) -> Iterator[Figure]:
     for number in changed:
         rollback.roll_back(fresh(agent), What("session", number), year.ME)
     seconds = time.perf_counter() - started
-    told = sorted(each.content for week in year.weeks(ledgers, 1) for each in week)
+    stored = sorted(each.content for week in year.weeks(ledgers, 1) for each in week)
     kept = sorted(silo.open(row).content for row in rows.kept() if row.layer == Layer.CORE)
     beneath = fresh(agent).beneath_count
     name = f"undo of {len(changed)} sessions"
-    is_exact = told == kept and not beneath
+    is_exact = stored == kept and not beneath
     yield Figure(f"{name}: exact", float(is_exact), target="1", met=is_exact)
     yield at_most(name, seconds, "s", UNDO_SECONDS)
 

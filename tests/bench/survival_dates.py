@@ -13,17 +13,18 @@ from memory.silo.silo import Read
 from memory.time_machine import lineage
 from refinement import ledger
 from tests.bench import survival_year as year
+from tests.bench.survival_year import LedgerMemory
 
 NEAR, A_MONTH = timedelta(days=21), timedelta(days=60)
 
 
-def when_questions(agent: Agent, path: Path, told: Sequence[year.Told], now: datetime) -> Iterator[bool | None]:
+def date_questions(agent: Agent, path: Path, stored: Sequence[LedgerMemory], now: datetime) -> Iterator[bool | None]:
     """For each question that begins with "When", has a day or a month in its answer, and is about merged memories:
     whether the results with the evidence have a date within 21 days of the answer. None if no result has it."""
     rows = json.loads(path.with_name(path.name.replace("memories.jsonl", "questions.json")).read_text("utf-8"))
     merged = set(Memory.objects.of(agent).exclude(superseded_by=None).values_list("number", flat=True))
     for row in rows:
-        numbers = {number for number, each in enumerate(told, 1) if each.evidence & set(row["evidence"])}
+        numbers = {number for number, memory in enumerate(stored, 1) if memory.evidence & set(row["evidence"])}
         answer = [(begin, end) for begin, end in periods(str(row["answer"]), now) if end - begin < A_MONTH]
         if row["question"].startswith("When") and answer and numbers and numbers <= merged:
             found = retrieve(agent, row["question"], max_tokens=year.ROOM, now=now).reads

@@ -35,7 +35,7 @@ def content_words(text: object) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LedgerMemory:
     """A memory of a ledger. `ledger` is the number of the conversation."""
 
     ledger: str
@@ -50,17 +50,17 @@ class Question:
     words: frozenset[str]  # of the answer
 
 
-def memories(path: Path) -> list[Told]:
+def memories(path: Path) -> list[LedgerMemory]:
     rows = map(json.loads, path.read_text("utf-8").splitlines())
     name = path.name.split(".")[0]
     dated = ((row, datetime.fromisoformat(row["created_at"])) for row in rows)
-    return [Told(name, row["content"], frozenset(row["evidence"]), origin) for row, origin in dated]
+    return [LedgerMemory(name, row["content"], frozenset(row["evidence"]), origin) for row, origin in dated]
 
 
-def questions(path: Path, told: Iterable[Told]) -> list[Question]:
+def questions(path: Path, stored: Iterable[LedgerMemory]) -> list[Question]:
     """The questions of a ledger that can be answered: the memories with the evidence together have all content words
     of the answer."""
-    own = [each for each in told if each.ledger == path.name.split(".")[0]]
+    own = [each for each in stored if each.ledger == path.name.split(".")[0]]
     found = []
     for row in json.loads(path.with_name(path.name.replace("memories.jsonl", "questions.json")).read_text("utf-8")):
         words, evidence = content_words(row["answer"]), set(row["evidence"])
@@ -70,10 +70,10 @@ def questions(path: Path, told: Iterable[Told]) -> list[Question]:
     return found
 
 
-def weeks(ledgers: Sequence[Path], seed: int) -> list[list[Told]]:
+def weeks(ledgers: Sequence[Path], seed: int) -> list[list[LedgerMemory]]:
     """The memories of each week. The seed mixes the conversations. Each conversation stays in order."""
     chance, left = random.Random(seed), [memories(path) for path in ledgers]
-    found: list[list[Told]] = [[]]
+    found: list[list[LedgerMemory]] = [[]]
     room = TOKENS_A_WEEK
     while any(left):
         one = chance.choices(left, list(map(len, left)))[0].pop(0)
@@ -91,12 +91,12 @@ def live(slug: str, ledgers: Sequence[Path], seed: int, policy: str, *, least: i
     with time_machine.travel(BEGINNING):
         agent = created(slug, model=f"builtin/{policy}" if policy in BUILT_IN else "openai/scripted", **settings)
     chance, asked = random.Random(f"{policy} {seed}"), random.Random(seed)
-    told: list[Told] = []
+    stored: list[LedgerMemory] = []
     for week, new in enumerate(weeks(ledgers, seed)):
         with time_machine.travel(BEGINNING + timedelta(weeks=week)):
             operations.remember(fresh(agent), [Draft(each.content) for each in new], ME)
-            told += new
-            for each in asked.sample(told, ASKED_A_WEEK):
+            stored += new
+            for each in asked.sample(stored, ASKED_A_WEEK):
                 retrieve(fresh(agent), each.content, max_tokens=ROOM)
         with time_machine.travel(BEGINNING + timedelta(weeks=week, days=6)):
             if policy in POLICIES:
@@ -117,6 +117,6 @@ def block(agent: Agent, query: str, room: int, now: datetime) -> str:
 
 
 def all_questions(ledgers: Sequence[Path], seed: int) -> Iterator[Question]:
-    told = [each for week in weeks(ledgers, seed) for each in week]
+    stored = [each for week in weeks(ledgers, seed) for each in week]
     for path in ledgers:
-        yield from questions(path, told)
+        yield from questions(path, stored)

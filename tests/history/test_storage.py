@@ -15,7 +15,7 @@ from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.history.repositories import ALL, WIDE, analysis, commit
 from tests.rules import recordings
-from tests.steps import ME, PERSON, active, fresh, last_entry, row, says
+from tests.steps import ME, PERSON, active, fresh, last_entry, remember, row, says
 
 
 def test_an_analysis_is_a_memory_of_its_project(ada: Agent, harbour: Path, work: Path) -> None:
@@ -54,6 +54,15 @@ def test_a_memory_that_was_changed_since_is_not_overwritten(ada: Agent, work: Pa
     before = row(ada, first).version
     second = storage.store(fresh(ada), "work", analysis(work), OPERATOR)
     assert (second.is_new, second.number != first, row(ada, first).version) == (True, True, before)
+
+
+def test_a_row_that_names_another_memory_overwrites_nothing(ada: Agent, work: Path) -> None:
+    """SQL can change the row."""
+    storage.store(ada, "work", analysis(work), OPERATOR)
+    [secret] = remember(ada, "the code of the safe", kind="journal")
+    HistoryAnalysis.objects.update(memory=secret, version=row(ada, secret).version, head="")
+    assert storage.store(fresh(ada), "work", analysis(work), OPERATOR).is_new
+    assert says(ada, secret).content == "the code of the safe"
 
 
 def test_while_the_category_is_off_nothing_is_stored(ada: Agent, work: Path) -> None:

@@ -30,7 +30,7 @@ from tests import refining
 from tests.access_requests import EVE, STEWARD, ask, granted, read, state
 from tests.claiming import claim
 from tests.conftest import OPERATOR, House
-from tests.steps import ME, PERSON, fresh, last_entry, problems, remember
+from tests.steps import ME, PERSON, fresh, last_entry, problems, remember, signed_update
 from tests.tampering import sql
 
 pytestmark = pytest.mark.database
@@ -214,6 +214,14 @@ def test_a_claim_puts_back_what_keeps_the_files_of_a_vault_private(house: House)
     left = settings_document.changes({}, switches.rules_of(fresh(house.ada)))
     assert left == {"memory_rules.categories.git_history.enabled": False}
     assert problems(house.ada) == []
+
+
+def test_settings_of_the_largest_size_do_not_prevent_a_claim(house: House) -> None:
+    rules: dict[str, Any] = {"storage": {"readable_names": True, "base_path": "/somewhere"}, "note": ""}
+    rules["note"] = "x" * (settings_document.MAX_BYTES - len(rule_changes.as_text(rules)))
+    signed_update(Agent.objects.filter(pk=house.ada.pk), rules=rule_changes.as_text(rules))
+    assert "rules" in claim(house.ada).cleared
+    assert switches.rules_of(fresh(house.ada)) == {"note": rules["note"]}
 
 
 def test_an_agent_has_a_limited_number_of_keys(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

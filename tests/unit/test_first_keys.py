@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from audit.models import AuditEntry, Change
-from memory.access.authentication import agent_key
+from memory.access.authentication import agent_key, prefix_of
 from memory.agents import lifecycle
 from memory.consent import claims
 from memory.errors import AgentConsentRequired
@@ -15,7 +15,7 @@ from memory.run_log import runs
 from refinement import gc
 from tests.api.calling import Caller
 from tests.conftest import OPERATOR, House, drop_guards
-from tests.steps import ME, fresh, remember
+from tests.steps import ME, fresh, problems, remember
 
 pytestmark = pytest.mark.database
 
@@ -50,7 +50,16 @@ def test_after_a_claim_gc_calls_no_model_that_the_agents_side_did_not_name(
 
 def test_a_silo_whose_key_was_used_gets_no_first_key(house: House) -> None:
     """Its memory file, or reports about it, may already have content."""
-    lifecycle.first_key(fresh(house.ada), OPERATOR)
     assert Caller(house.ada_key).get("agent").status == 200
     with pytest.raises(AgentConsentRequired):
         lifecycle.first_key(fresh(house.ada), ME)
+
+
+def test_a_first_key_replaces_the_earlier_ones(house: House) -> None:
+    """Two of them would be a key of the runtime and one of somebody else, who could then end the first."""
+    second = lifecycle.first_key(fresh(house.ada), OPERATOR)
+    third = lifecycle.first_key(fresh(house.ada), OPERATOR)
+    assert [Caller(key).get("agent").status for key in (house.ada_key, second, third)] == [401, 401, 200]
+    assert problems(house.ada) == []
+    with pytest.raises(AgentConsentRequired):
+        lifecycle.revoke_key(fresh(house.ada), prefix_of(third), OPERATOR)

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from unittest import mock
 
 import pytest
@@ -44,6 +44,33 @@ def test_a_vault_that_a_claim_cleared_meanwhile_gets_no_file(ada: Agent, ferry: 
     with meanwhile, pytest.raises(FileFault, match="vault was changed"):
         comparing.repair(fresh(ada))
     assert "salary" not in str([file.read_text() for file in vault.rglob("*.md")])
+
+
+def test_a_file_that_is_tried_again_after_a_claim_is_not_written(ada: Agent, ferry: int, vault: Path) -> None:
+    """Somebody kept the file open, so its first write was refused."""
+    real, claimed = Disk.publish, []
+
+    def publish(disk: Disk) -> list[PurePosixPath]:
+        if claimed:
+            return real(disk)
+        claimed.append(claim(ada))
+        revise(ada, ferry, "9000")
+        disk.drop_staged()
+        return [PurePosixPath(only_file(vault).relative_to(vault))]
+
+    with mock.patch.object(Disk, "publish", publish):
+        revise(ada, ferry, "15:10")
+    assert claimed
+    assert not [file for file in vault.rglob("*.md") if "9000" in file.read_text()]
+
+
+def test_a_page_that_is_written_again_after_a_claim_does_not_change(ada: Agent, ferry: int, vault: Path) -> None:
+    before = (vault / "index.md").read_bytes()
+    with writer.opened(fresh(ada)) as disk:
+        files = Files(fresh(ada), disk)
+        claim(ada)
+        assert (files.rebuild(), str(files.fault)) == (0, "The vault's owner has changed. Try again.")
+    assert (vault / "index.md").read_bytes() == before
 
 
 def test_a_changed_file_is_kept_by_an_edit_and_by_a_repair(ada: Agent, ferry: int, vault: Path) -> None:

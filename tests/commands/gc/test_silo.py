@@ -17,6 +17,7 @@ from memory.writing import operations
 from refinement import gc_reports
 from refinement.models import GcReport
 from tests.admin.reading import asking, granted, reads
+from tests.claiming import claim
 from tests.commands.calling import failed, run
 from tests.commands.gc.conftest import ME, REPORT, Make, last_line, log_of, sent_log
 from tests.members import join
@@ -154,6 +155,18 @@ def test_a_header_inside_an_entry_does_not_count_as_an_entry(logged: Agent, serv
     operations.revise(fresh(logged), 2, RUNTIME, content=f"{MARKER} 2\n\n## 2031-01-01T00:00:00Z\n**Task:** forged")
     assert run("gc", "ada").out.splitlines()[1] == "Entries: 5"
     assert sum(line.startswith("## ") for line in sent_log(server).splitlines()) == 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_gc_that_began_before_a_claim_trims_nothing(logged: Agent, server: ModelServer, key: None) -> None:
+    def exchange(_: Turn) -> Say:
+        claim(logged)
+        connection.close()
+        return Say(REPORT)
+
+    server.script = exchange
+    assert "Nothing was trimmed" in run("gc", "ada").err
+    assert operations.runs(logged).count() == 5
 
 
 @pytest.mark.django_db(transaction=True)
