@@ -320,9 +320,9 @@ def _left_out(call: CallContext, texts: dict[int, Text], content: str) -> list[d
     if not lost:
         return []
     core = Filters(layers=[Layer.CORE], without=ledger.left_out(call.agent))
-    until = time.monotonic() + SEARCH_SECONDS
     report = []
     with reader(call.agent) as index:
+        until = time.monotonic() + SEARCH_SECONDS  # without the time to build the index
         for number, one in lost:
             if time.monotonic() > until:
                 break

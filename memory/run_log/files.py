@@ -1,12 +1,13 @@
 """Find, open, lock and replace a file below a trusted folder.
 
-Symlinks are resolved once. After that, each folder of the path below the trusted folder is opened relative to its
-parent folder, and a symlink is an error. So a user who can write in the trusted folder cannot redirect the path to a
-folder outside. This is true during the operation, too.
+A stored path has no symlinks. Each folder of the path below the trusted folder is opened relative to its parent folder,
+and a symlink is an error. So a user who can write in the trusted folder cannot redirect the path to another file. This
+is true during the operation, too.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -26,11 +27,13 @@ PATIENCE = 10.0  # seconds to wait for a lock
 PLAIN = os.O_CLOEXEC | os.O_NONBLOCK  # without O_NONBLOCK, opening a pipe would block
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # the path is a symlink, or a socket
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_RENAME = getattr(_LIBC, "renameat2", None) or getattr(_LIBC, "renameatx_np", None)  # of Linux, of macOS
+_EXCHANGE = 2
 
 
 class Place(NamedTuple):
-    """A path, and the folders (`bases`) in which this path is allowed. After all symlinks in the path are resolved, the
-    path must be inside one of these folders."""
+    """A path without symlinks, and the folders (`bases`) in which this path is allowed."""
 
     path: Path
     bases: tuple[Path, ...]
@@ -39,13 +42,16 @@ class Place(NamedTuple):
         return str(self.path)
 
     def real(self) -> tuple[Path, Path]:
-        """Resolve the symlinks in the path. Return the trusted folder, and the path relative to this folder. Raises
-        FileOutsideRoots."""
-        real = Path(os.path.realpath(self.path))
+        """Return the trusted folder, and the path relative to this folder. Raises FileOutsideRoots, also if the path
+        now has a symlink."""
+        if os.path.realpath(self.path) != str(self.path):
+            raise FileOutsideRoots(
+                f"{self.path}: a symlink in the path now points elsewhere", "a symlink points elsewhere"
+            )
         for base in self.bases:
             trusted = Path(os.path.realpath(base))
-            if trusted in real.parents:
-                return trusted, real.relative_to(trusted)
+            if trusted in self.path.parents:
+                return trusted, self.path.relative_to(trusted)
         where = f"is not under {' or '.join(map(str, self.bases))} (VAULT_ROOTS)"
         raise FileOutsideRoots(f"{self.path}: {where}", where)
 
@@ -68,6 +74,12 @@ class Folder(NamedTuple):
 
     def replace(self, name: str, by: str) -> None:
         os.replace(by, name, src_dir_fd=self.number, dst_dir_fd=self.number)
+
+    def exchange(self, name: str, other: str) -> bool:
+        """Exchange the names of two files in one step. Return False if the system cannot do this, or if one of the
+        files does not exist."""
+        names = os.fsencode(name), os.fsencode(other)
+        return _RENAME is not None and _RENAME(self.number, names[0], self.number, names[1], _EXCHANGE) == 0
 
     def move(self, name: str, to: Folder, as_: str) -> None:
         """Move a file to another folder and name. Raises FileExistsError if the new name exists. However, if another

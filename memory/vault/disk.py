@@ -23,6 +23,7 @@ LOCK = ".palimpsest"
 ASIDE, BENEATH = ".discarded", ".beneath"
 NEW = ".palimpsest-new-"
 ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is not the mark of a vault"
+INSIDE, CONTAINS = "is inside another agent's vault", "contains another agent's vault"
 LARGEST = 4_000_000  # bytes of a file that are read at most; files of memories have at most about 200,000
 _SYNCED_AT_ONCE = 16  # several syncs in parallel take as long as one sync
 _MARK = re.compile(r"[0-9a-f]{32}")
@@ -62,7 +63,10 @@ class Disk:
 
     def require_no_other_owner(self, mark: str) -> bool:
         """Return whether the vault has this mark. If a killed writer left only the first part of the mark, return
-        False. Raises FileFault if the vault has another agent's mark, or an unknown mark."""
+        False. Raises FileFault if the vault has another agent's mark or an unknown mark, or is inside the vault of
+        another agent."""
+        if any(mark_in(above) not in ("", mark) for above in self.path.parents):
+            raise FileFault(f"{self.path}: {INSIDE}", INSIDE)
         whose = self.whose()
         if not mark.startswith(whose):
             why = ANOTHERS if _MARK.fullmatch(whose) else NO_MARK
@@ -165,7 +169,15 @@ class Disk:
             with old:
                 if is_written(old.fileno()) or old.read(LARGEST) != each.expected:
                     return False
-                self._replaced(folder, each)
+                if not folder.exchange(name, each.temporary):
+                    if folder.exists(name) and not folder.has(name, old.fileno()):
+                        return False
+                    self._replaced(folder, each)  # the system cannot exchange files, or the file is gone
+                elif folder.has(each.temporary, old.fileno()):
+                    self._drop(each)
+                else:  # an editor replaced the file at the last moment
+                    self.set_aside(each.path, each.temporary)
+                each.temporary = ""
                 self._keep_what_came_last(each.path, each.expected, old)
         return True
 
@@ -187,10 +199,11 @@ class Disk:
             self.append(free, data)
             self.moved_aside.append((path, free))
 
-    def set_aside(self, path: PurePosixPath) -> PurePosixPath:
-        """Move a file of unknown origin to .discarded/. Return its new path."""
+    def set_aside(self, path: PurePosixPath, name: str = "") -> PurePosixPath:
+        """Move a file of unknown origin to .discarded/. Return its new path. `name` is the file's name, if it is not at
+        the path itself."""
         free = self.free_aside(path)
-        self.move(path, free)
+        self.move(path.with_name(name or path.name), free)
         self.moved_aside.append((path, free))
         return free
 
@@ -236,13 +249,19 @@ class Disk:
                 size = os.fstat(number).st_size
                 if size and os.pread(number, 1, size - 1) != b"\n":
                     data = b"\n" + data
-                write(number, data)
+                if os.fstat(number).st_nlink > 1:  # a write would also change the other file
+                    self.stage(path, os.pread(number, size, 0) + data, expected=None, replaces_all=True)
+                    self.publish()
+                else:
+                    write(number, data)
             finally:
                 os.close(number)
 
     def files(self, faults: list[FileFault] | None = None) -> Iterator[PurePosixPath]:
-        """Yield the path of every regular file, also in .discarded/. The lock file is left out. If a folder cannot be
-        read, the error is added to `faults`. Without `faults`, the error is raised."""
+        """Yield the path of every regular file, also in .discarded/. The lock file is left out, and every folder that
+        is another agent's vault. If a folder cannot be read, the error is added to `faults`. Without `faults`, the
+        error is raised."""
+        mine = self.whose()
 
         def unless_gone(problem: OSError) -> None:
             if isinstance(problem, FileNotFoundError):
@@ -254,7 +273,7 @@ class Disk:
         with file_errors("read", self.path):
             for above, folders, names in os.walk(self.path, onerror=unless_gone, followlinks=False):
                 here = PurePosixPath(Path(above).relative_to(self.path).as_posix())
-                folders.sort()
+                folders[:] = sorted(each for each in folders if mark_in(Path(above, each)) in ("", mine))
                 for name in sorted(names):
                     file = Path(above, name)
                     if name != LOCK and not file.is_symlink() and file.is_file():
@@ -285,6 +304,16 @@ class Disk:
         if staged.temporary:
             with suppress(OSError), self._in(staged.path) as folder:
                 folder.remove(staged.temporary)
+
+
+def mark_in(folder: Path) -> str:
+    """Return the mark of the vault in this folder, or "" if the folder is not a vault."""
+    with suppress(OSError):
+        if (file := folder / LOCK).is_file():
+            with file.open("rb") as opened:
+                found = _MARK.match(opened.read(_MOST_OF_MARK).decode("ascii", "replace"))
+                return found[0] if found else ""
+    return ""
 
 
 def _opened(folder: Folder, name: str) -> BinaryIO:

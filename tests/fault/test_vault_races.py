@@ -227,14 +227,14 @@ def test_another_process_waits_for_the_lock(eve: Agent) -> None:
 
 def at_replace(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Act just before the writer replaces the first file."""
-    replace, done = disk.Folder.replace, []
+    exchange, done = disk.Folder.exchange, []
 
-    def act_first(folder: disk.Folder, name: str, by: str) -> None:
-        if not done and name != "index.md":
+    def act_first(folder: disk.Folder, name: str, other: str) -> bool:
+        if not done:
             done.append(act())
-        replace(folder, name, by)
+        return exchange(folder, name, other)
 
-    monkeypatch.setattr(disk.Folder, "replace", act_first)
+    monkeypatch.setattr(disk.Folder, "exchange", act_first)
 
 
 def test_a_file_that_a_person_has_open_is_not_replaced(eve: Agent, one: tuple[int, Path]) -> None:
@@ -266,6 +266,20 @@ def test_the_writer_waits_for_a_person_who_opens_the_file_just_before(
     assert sorted("by hand" in each.read_text() for each in files(eve)) == [False, True]
 
 
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_file_that_a_person_replaces_just_before_the_writer_is_kept(
+    eve: Agent, one: tuple[int, Path], monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    number, path = one
+    if not can_exchange:  # as on a file system without this operation
+        monkeypatch.setattr("memory.run_log.files._RENAME", None)
+    at_replace(monkeypatch, lambda: path.with_name("editor.tmp").replace(path))
+    path.with_name("editor.tmp").write_bytes(path.read_bytes() + b"by hand")
+    operations.revise(eve, number, PERSON, content="changed")
+    assert "changed" in path.read_text()
+    assert sorted("by hand" in each.read_text() for each in files(eve)) == [False, True]
+
+
 def test_a_vault_that_moves_during_a_write_is_written_again(
     eve: Agent, one: tuple[int, Path], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,8 +290,9 @@ def test_a_vault_that_moves_during_a_write_is_written_again(
             at_once(lambda: lifecycle.change(fresh(eve), PERSON, vault_path=str(root / "new")))
 
     at_replace(monkeypatch, move)
-    remember(eve, "another", category="technical")
+    operations.revise(eve, one[0], PERSON, content="changed")
     vault_writer.try_sync(eve.pk)
     now = fresh(eve)
-    assert len(files(now)) == 2
+    assert now.vault_path == str(root / "new")
+    assert "changed" in files(now)[0].read_text()
     assert comparing.whole(now).differences == []

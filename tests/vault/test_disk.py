@@ -49,7 +49,7 @@ def open_folder(vault: Path) -> None:
         path.chmod(0o700 if path.is_dir() else 0o600)
 
 
-REFUSED = [("write", errno.ENOSPC), ("replace", errno.EROFS), ("fsync", errno.EIO), ("mkdir", errno.EROFS)]
+REFUSED = [("write", errno.ENOSPC), ("link", errno.EROFS), ("fsync", errno.EIO), ("mkdir", errno.EROFS)]
 
 
 @pytest.mark.parametrize(("call", "number"), REFUSED, ids=[f"{call}-{errno.errorcode[n]}" for call, n in REFUSED])
