@@ -29,7 +29,7 @@ from memory.run_log import runs
 from memory.search.words import LANGUAGES
 from memory.silo.keys import new_wrapped_key
 from memory.vault import base, removing, writer
-from memory.vault.disk import ANOTHERS, NO_MARK
+from memory.vault.disk import ANOTHERS, CONTAINS, INSIDE, NO_MARK
 from memory.writing import edits
 
 FILES = ("memory_path", "vault_path")  # paths on disk, which need the consent of the agent's side
@@ -307,14 +307,15 @@ def _resolved(path: str, *, is_agreed: bool) -> str:
 
 
 def _require_unused(agent: Agent) -> None:
-    """Raise Invalid if the mark file in the vault's folder has no mark, or has the mark of another agent.
+    """Raise Invalid if the mark file in the vault's folder has no mark, or has the mark of another agent. Also if the
+    folder is inside a vault, or contains one.
 
     The other agent may belong to another installation. The writer reports all other faults later.
     """
     try:
         base.require_no_other_owner(agent.vault_path, agent)
     except FileFault as fault:
-        if fault.reason in (ANOTHERS, NO_MARK):
+        if fault.reason in (ANOTHERS, NO_MARK, INSIDE, CONTAINS):
             raise Invalid("vault_path", fault.reason) from None
 
 

@@ -86,7 +86,7 @@ def make(
         on = turned_on(row, wanted)
         if unknown := sorted(set(on) - set(agreed)):
             raise NotConfirmed(unknown)
-        revealing = _revealing(before, now, has_vault=bool(row.vault_path))
+        revealing = _revealing(before, now)
         if revealing and (side is None or side.kind not in _SIDE):
             advice = "Only the agent's side can agree to this: set PALIMPSEST_AGENT_KEY to its key."
             raise AgentConsentRequired(f"{' and '.join(revealing)} would let files reveal more. {advice}")
@@ -99,11 +99,9 @@ def make(
             return edit.finish(always=True)
 
 
-def _revealing(before: Mapping[str, Any], now: Mapping[str, Any], *, has_vault: bool) -> list[str]:
-    """The changed settings that make the files reveal more. Readable names need consent even if there is no vault."""
+def _revealing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The changed settings that make the files of a vault, or of a later vault, reveal more."""
     named = [READABLE_NAMES] if _is_readable(now) and not _is_readable(before) else []
-    if not has_vault:
-        return named
     public = [
         f"memory_rules.categories.{name}.storage_location"
         for name in SCOPES
@@ -120,7 +118,7 @@ def as_text(rules: Mapping[str, Any]) -> str:
 def less_revealing(rules: Mapping[str, Any]) -> Mapping[str, Any]:
     """The rules, with the default folder of a vault, and the defaults of all settings that make its files reveal
     more."""
-    return settings_document.with_defaults(rules, [_BASE_PATH, *_revealing({}, rules, has_vault=True)])
+    return settings_document.with_defaults(rules, [_BASE_PATH, *_revealing({}, rules)])
 
 
 def _is_readable(rules: Mapping[str, Any]) -> bool:

@@ -174,16 +174,16 @@ def _require_begins_with(opened: Opened, state: FileState) -> None:
 
 
 def _require_one_name(opened: Opened) -> None:
+    """Raise FileFault if the file has several names, because it may also be another agent's file."""
     names = os.fstat(opened.file.fileno()).st_nlink
     if names > 1:
-        raise FileFault(f"{opened.place} has {names} names (hard links), so it cannot be replaced.")
+        raise FileFault(f"{opened.place} has {names} names (hard links). Remove the other names.")
 
 
 def _replace(opened: Opened, now: FileState, keep: int, before_replace: OnTrim | None) -> Trimmed:
     """Write the last entries to a new file, and replace the old file with it. Then copy the bytes that other programs
     wrote to the old file in the meantime."""
     old, written = opened.file, _Counter()
-    _require_one_name(opened)
     with files.file_errors("failed to write temp file in", opened.folder.path), files.replacement(opened.folder) as new:
         for piece in _between(old, _start_of_last(old, now.size, keep), now.size):
             files.write(new, written.add(piece))
@@ -325,7 +325,9 @@ def _opened(place: files.Place, flags: int = os.O_RDONLY) -> Iterator[Opened]:
     FileFault."""
     folder = files.opened_below(*place.real(), create=bool(flags & os.O_CREAT))
     with closing(folder), files.open_file(folder, folder.name, place, flags) as file:
-        yield Opened(place, folder, file)
+        opened = Opened(place, folder, file)
+        _require_one_name(opened)
+        yield opened
 
 
 @contextmanager

@@ -39,9 +39,9 @@ def log_run(agent: Agent, task: str, result: str, actor: Actor, file: log_file.O
     text = body(task, result)
     if not agent.memory_path:
         return operations.remember(agent, [Draft(text, kind=Kind.JOURNAL, source=Source.RUN)], actor).memory.number
-    _require_current(agent)
     data = entry(timezone.now(), text).encode()
-    with nullcontext(file) if file else log_file.locked_to_append(place_of(agent)) as opened:
+    with nullcontext(file) if file else _locked(agent) as opened:
+        _require_current(agent)  # while this waited for the lock, a claim may have changed the path
         opened.add(data)
     return None
 
@@ -66,10 +66,12 @@ def locked_file(agent: Agent) -> AbstractContextManager[log_file.Opened | None]:
 
     Raises Erased, MemoryDisabled, FileFault.
     """
-    if agent.memory_path:
-        _require_current(agent)  # check this before the file is created
-        return log_file.locked_to_append(place_of(agent))
-    return nullcontext()
+    return _locked(agent) if agent.memory_path else nullcontext()
+
+
+def _locked(agent: Agent) -> AbstractContextManager[log_file.Opened]:
+    _require_current(agent)  # check this before the file is created
+    return log_file.locked_to_append(place_of(agent))
 
 
 def body(task: str, result: str) -> str:
@@ -95,19 +97,13 @@ def entry(at: datetime, body: str) -> str:
 
 
 def place_of(agent: Agent) -> Place:
-    """Return the place of the agent's memory file. The file must be inside one of the folders in VAULT_ROOTS, even
-    after symlinks are resolved. If the path is inside the tenant's folder, the file must be inside the tenant's folder
-    after symlinks are resolved."""
-    path, roots = Path(agent.memory_path), [Path(root) for root in settings.VAULT_ROOTS]
-    real = Path(os.path.realpath(path.parent))
-    folders = [root / agent.tenant.slug for root in roots]
-    own = [each for each in folders if path.is_relative_to(each) or real.is_relative_to(os.path.realpath(each))]
-    return Place(path, tuple(own or roots))
+    """Return the place of the agent's memory file. The file must be inside one of the folders in VAULT_ROOTS."""
+    return Place(Path(agent.memory_path), tuple(Path(root) for root in settings.VAULT_ROOTS))
 
 
 def path_in_roots(text: str) -> str:
-    """Check the path of a memory file, and return the absolute path. The file must be inside one of the folders in
-    VAULT_ROOTS. Raises Invalid."""
+    """Check the path of a memory file, and return the absolute path, with symlinks resolved. The file must be inside
+    one of the folders in VAULT_ROOTS. Raises Invalid."""
     try:
         text = str(Path(text).expanduser()) + ("/" if text.endswith("/") else "") if text else ""
     except RuntimeError:
@@ -116,8 +112,8 @@ def path_in_roots(text: str) -> str:
 
 
 def path_in_tenant(tenant: str, text: str) -> str:
-    """Check the path of a memory file, and return the absolute path. The file must be inside the tenant's folder. Use
-    this function if the path does not come from the operator. Raises Invalid."""
+    """Check the path of a memory file, and return the absolute path, with symlinks resolved. The file must be inside
+    the tenant's folder. Use this function if the path does not come from the operator. Raises Invalid."""
     folders = [Path(root) / tenant for root in settings.VAULT_ROOTS]
     if text.startswith("~"):
         raise Invalid("memory_path", "must not begin with ~")
@@ -139,8 +135,8 @@ def _checked(text: str, base: Path, folders: list[Path]) -> str:
     if PurePath(text).name.startswith(PREFIX):
         raise Invalid("memory_path", f"must not begin with {PREFIX}, which is for temporary files")
     try:
-        path = Path(os.path.normpath(base / text))
-        real, is_folder = Path(os.path.realpath(path)), path.is_dir()
+        real = Path(os.path.realpath(os.path.normpath(base / text)))
+        is_folder = real.is_dir()
     except OSError:
         raise Invalid("memory_path", "is a path that cannot be opened") from None
     if not any(real.is_relative_to(os.path.realpath(folder)) for folder in folders):
@@ -149,4 +145,4 @@ def _checked(text: str, base: Path, folders: list[Path]) -> str:
         raise Invalid("memory_path", "is a folder; choose a file")
     if any(above.is_file() for above in real.parents):
         raise Invalid("memory_path", "has a parent that is a file, not a folder; choose another path")
-    return str(path)
+    return str(real)

@@ -13,14 +13,15 @@ from typing import BinaryIO
 from django.conf import settings
 
 from audit.models import AuditEntry
-from memory.errors import FileFault, FileOutsideRoots, Invalid, NotAFile, VaultBusy
+from memory.errors import FileFault, Invalid, NotAFile, VaultBusy
 from memory.models import Agent
 from memory.run_log.files import Folder, Place, file_errors, lock, open_file, opened_below
-from memory.vault.disk import LOCK, Disk
+from memory.vault.disk import CONTAINS, LOCK, Disk, mark_in
 
 ROOM = 10_000_000  # free bytes that a new vault needs
 LONGEST = 1_000  # bytes
 FIELD = "vault_path"
+_WITHIN = ("*/", "*/*/", "*/*/*/")  # the folders in which a vault has files
 PATIENCE = 1.0  # seconds that an edit waits for the lock; after this time, the next sync writes the files
 
 
@@ -85,10 +86,14 @@ def require_usable(path: str, agent: Agent) -> None:
 
 
 def require_no_other_owner(path: str, agent: Agent) -> None:
-    """Check that the folder does not have the mark of another agent. A folder that does not exist is accepted. Changes
-    nothing. Raises FileFault, FileOutsideRoots."""
+    """Check that the folder does not have the mark of another agent, is not inside another agent's vault, and contains
+    none. A folder that does not exist is accepted. Changes nothing. Raises FileFault, FileOutsideRoots."""
+    mark = mark_of(agent)
     with unlocked(Path(path)) as disk:
-        disk.require_no_other_owner(mark_of(agent))
+        disk.require_no_other_owner(mark)
+    within = (found.parent for above in _WITHIN for found in Path(path).glob(f"{above}{LOCK}"))
+    if any(mark_in(each) not in ("", mark) for each in within):
+        raise FileFault(f"{path}: {CONTAINS}", CONTAINS)
 
 
 def alternatives(agent: Agent) -> list[str]:
@@ -134,8 +139,6 @@ def unlocked(base: Path) -> Iterator[Disk]:
 def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
     """Open a folder inside VAULT_ROOTS. Each folder of the path is opened relative to its parent folder. So a symlink
     that somebody creates later is not followed."""
-    if os.path.realpath(base) != str(base):
-        raise FileOutsideRoots(f"{base}: a symlink in the path now points elsewhere", "a symlink points elsewhere")
     trusted, below = Place(base, roots()).real()
     folder = None
     with file_errors("open", base), suppress(FileNotFoundError):

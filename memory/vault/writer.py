@@ -102,13 +102,14 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     files = Files(now, disk)
     state = Vault.objects.get_or_create(agent_id=now.pk, defaults={"seq": 0})[0]
     is_soon = bool(edited) and state.fault_at is not None and abs(timezone.now() - state.fault_at) < RETRY_AFTER
+    since = state.seq if state.seq <= now.audit_seq else 0  # only SQL can set a higher number
     if is_soon:
         files.sync(edited)
     else:
         if state.fault and (numbers := list(removing.pending(now).values_list("number", flat=True))):
             files.remove(numbers)  # first, because a later step may fail
-        files.sync(_changed_since(now, state.seq))
-    begins = not (is_soon or state.seq) and VaultFile.objects.filter(agent_id=now.pk).exists()
+        files.sync({*edited, *_changed_since(now, since)})
+    begins = not (is_soon or since) and VaultFile.objects.filter(agent_id=now.pk).exists()
     if files.are_pages_stale or begins:
         files.rebuild()
     _require_vault(now)

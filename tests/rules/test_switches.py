@@ -142,6 +142,13 @@ def test_only_the_agents_side_agrees_to_weaker_protection(sealed: Agent) -> None
     assert list(Path(sealed.vault_path).rglob("000001*"))
 
 
+def test_weaker_protection_needs_the_agents_side_before_there_is_a_vault(house: House) -> None:
+    set_rule(fresh(house.ada), PERSON, LOCATION, "private")
+    for path, value in WEAKER:
+        with refused(fresh(house.ada), AgentConsentRequired):
+            rule_changes.make(fresh(house.ada), PERSON, Wanted(key=path, value=value))
+
+
 @pytest.mark.parametrize(("path", "value"), WEAKER)
 def test_the_command_needs_the_agents_key_for_weaker_protection(
     sealed: Agent, house: House, monkeypatch: pytest.MonkeyPatch, path: str, value: str
@@ -158,10 +165,8 @@ def test_the_command_needs_the_agents_key_for_weaker_protection(
     assert bool(readable_files(sealed)) == (path == LOCATION)
 
 
-def test_stronger_protection_and_agents_without_a_vault_need_no_consent(sealed: Agent, bob: Agent) -> None:
+def test_stronger_protection_needs_no_consent(sealed: Agent) -> None:
     rule_changes.make(sealed, PERSON, Wanted(key=MASKING, value="false"), side=ME)
     for path, value in ((MASKING, "true"), ("memory_rules.categories.topic.storage_location", "private")):
         set_rule(fresh(sealed), PERSON, path, value)
     rule_changes.change(fresh(sealed), PERSON, enabled=False)
-    for path, value in WEAKER:
-        set_rule(fresh(bob), PERSON, path, value)

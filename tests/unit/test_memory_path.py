@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -10,9 +11,10 @@ from memory import errors
 from memory.agents import lifecycle
 from memory.consent import approval, erasure, requests
 from memory.models import Agent
-from memory.run_log import runs
+from memory.run_log import log_file, runs
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
+from tests.claiming import claim
 from tests.conftest import OPERATOR
 from tests.steps import ME, entries, fresh, last_entry, problems, refused, remember
 from tests.unit.test_steward_mail import sent_mail
@@ -71,6 +73,37 @@ def test_a_proposed_path_is_stored_as_an_absolute_path(agent: Agent, root: Path,
         propose(agent, path)
         assert last_entry(agent).detail["proposed"] == {"memory_path": f"{root}/acme/ada.md"}
     propose(agent, str(tmp_path / "other" / "acme" / "ada.md"))  # in the operator's second folder
+
+
+def test_a_symlink_leads_to_no_file_of_another_agent(agent: Agent, root: Path) -> None:
+    log_run(create("eve", "acme/eve/log.md"))
+    (root / "acme" / "link").symlink_to(root / "acme" / "eve")
+    with refused(agent, errors.Invalid):
+        propose(agent, "link/log.md")
+    number, eves = propose(agent, "ada/log.md"), (root / "acme" / "eve" / "log.md").read_bytes()
+    (root / "acme" / "ada").symlink_to(root / "acme" / "eve")
+    with refused(agent, errors.Invalid):
+        approval.approve(fresh(agent), number, ME)
+    (root / "acme" / "ada").unlink()
+    approval.approve(fresh(agent), number, ME)
+    (root / "acme" / "ada").symlink_to(root / "acme" / "eve")
+    with pytest.raises(errors.FileOutsideRoots, match="symlink"):
+        log_run(agent)
+    assert (root / "acme" / "eve" / "log.md").read_bytes() == eves
+
+
+def test_a_run_that_waits_for_its_file_during_a_claim_is_not_written(agent: Agent, root: Path) -> None:
+    accept(agent, "ada.md")
+    log_run(agent)
+    before, locked_to_append = (root / "acme" / "ada.md").read_bytes(), log_file.locked_to_append
+
+    def claimed_first(place: Any) -> Any:
+        claim(fresh(agent))
+        return locked_to_append(place)
+
+    with mock.patch.object(log_file, "locked_to_append", claimed_first), pytest.raises(errors.FileFault):
+        log_run(agent)
+    assert (root / "acme" / "ada.md").read_bytes() == before
 
 
 def test_a_path_outside_the_tenants_folder_is_refused(agent: Agent, root: Path) -> None:

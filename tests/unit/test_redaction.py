@@ -144,6 +144,12 @@ def test_several_memories_are_redacted_in_one_entry_and_active_ones_are_discarde
     assert problems(past) == []
 
 
+def test_a_successor_that_only_sql_set_is_not_redacted(past: Agent) -> None:
+    for number, other in ((3, 4), (4, 3)):
+        Memory.objects.filter(agent_id=past.pk, number=number).update(discarded_at=timezone.now(), superseded_by=other)
+    assert redaction.preview(fresh(past), [3], []).memories == (3,)
+
+
 def test_an_export_leaves_it_out_and_the_silo_does_not_open_it(past: Agent) -> None:
     redact(past, 1)
     lines = "\n".join(exported(fresh(past), with_discarded=True))

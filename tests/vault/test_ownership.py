@@ -20,7 +20,7 @@ from memory.vault.disk import LOCK
 from memory.writing import operations
 from tests.steps import ME, PERSON, fresh, last_entry, remember, signed_update
 from tests.vault.conftest import KEY
-from tests.vault.tree import assert_repaired, erase, ferry, memory_files, tree
+from tests.vault.tree import assert_repaired, erase, ferry, memory_files, redact, tree
 
 FIRST_FILE = "common/technical/000001.md"
 
@@ -246,6 +246,39 @@ def test_a_former_vault_stays_its_agents(ada: Agent, bob: Agent, vault: Path, ro
         move(bob, vault)
     move(ada, vault)
     assert comparing.repair(fresh(ada)).left == ()
+
+
+def test_a_vault_is_neither_above_nor_inside_a_former_vault(ada: Agent, bob: Agent, vault: Path, root: Path) -> None:
+    store(ada)
+    move(ada, root / "second")
+    (root / "above" / "common").mkdir(parents=True)
+    vault.rename(root / "above" / "common" / "x")
+    for path in ("above", "above/common", "above/common/x/common"):
+        with pytest.raises(Invalid, match="vault"):
+            move(bob, root / path)
+
+
+def test_a_vault_does_not_touch_a_vault_that_was_moved_into_it(ada: Agent, bob: Agent, vault: Path, root: Path) -> None:
+    store(ada)
+    move(ada, root / "second")
+    move(bob, root / "third")
+    store(bob)
+    vault.rename(root / "third" / "old")
+    before = tree(root / "third" / "old")
+    assert comparing.whole(fresh(bob)).differences == []
+    redact(bob, 1)
+    erase(bob)
+    assert tree(root / "third" / "old") == before
+
+
+def test_a_page_that_is_also_another_file_gets_no_line(ada: Agent, vault: Path, root: Path) -> None:
+    store(ada)
+    (root / "log.md").hardlink_to(vault / "index.md")
+    before = (root / "log.md").read_bytes()
+    store(ada)
+    assert (root / "log.md").read_bytes() == before
+    assert "000002.md" in (vault / "index.md").read_text()
+    assert comparing.whole(fresh(ada)).differences == []
 
 
 def test_another_agent_can_use_the_folder_after_an_erasure(ada: Agent, bob: Agent, vault: Path) -> None:

@@ -54,6 +54,14 @@ def test_a_redaction_removes_files_changed_files_and_copies(ada: Agent, vault: P
     assert differences(ada) == []
 
 
+def test_a_redaction_removes_files_whatever_sql_set_in_the_vaults_row(ada: Agent, vault: Path) -> None:
+    [number] = store(ada, "heather")
+    Vault.objects.update(seq=10**6)
+    redact(ada, number)
+    assert memory_files(vault) == []
+    assert Vault.objects.get().seq == fresh(ada).audit_seq
+
+
 def test_a_redaction_removes_files_that_lost_their_number(ada: Agent, vault: Path) -> None:
     [number] = store(ada, "heather blooms")
     path = vault / TECHNICAL / "000001.md"
