@@ -47,8 +47,11 @@ def _search_before_each_flush() -> Iterator[None]:
     flush = TransactionTestCase._fixture_teardown
 
     def search_and_flush(test: TransactionTestCase) -> None:
+        from tests.privacy import watch
+
         found = left(None, depth=0)
         flush(test)
+        watch.shrink()
         _fail(found)
 
     TransactionTestCase._fixture_teardown = search_and_flush

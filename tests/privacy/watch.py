@@ -116,6 +116,17 @@ def database_files() -> list[Path]:
     return [Path(name) for name in names if Path(name).is_file()]
 
 
+LARGE = 4 << 20  # bytes
+
+
+def shrink() -> None:
+    """Make large files of SQLite small again. Otherwise each later search would read what one large test deleted."""
+    if sum(file.stat().st_size for file in database_files()) > LARGE:
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM")
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
 def content_of(file: Path) -> bytes:
     """The content of a database file, or nothing if the last process to close it has removed it.
 
