@@ -8,7 +8,10 @@ from memory.transfer import import_jobs
 
 @task
 def tell_steward(agent_id: int, seq: int, whose: int, tried: int = 0) -> str:
-    """Send the steward a letter about a change."""
+    """Send the steward a letter about a change. `whose` is BEFORE or AFTER. With another number, SQL could choose any
+    former steward."""
+    if whose not in (letters.BEFORE, letters.AFTER):
+        return "no_steward"
     return letters.post(letters.send, TELL_STEWARD, agent_id, seq, whose, tried=tried)
 
 

@@ -204,11 +204,6 @@ def _trim(agent: Agent, agent_log: Log, output: Output) -> None:
     if not keep:
         output.tell("No trim target configured (last_n and max_entries are both 0). Skipping trim.")
         return
-    same = {name: getattr(agent, name) for name in ("memory_path", "claimed_at")}
-    if not Agent.objects.filter(pk=agent.pk, **same).exists():
-        raise GcFailed(
-            "The agent was claimed, or has another memory file, since gc began. Nothing was trimmed.", FAILED
-        )
     try:
         removed, kept = agent_log.trim(keep)
     except (FileFault, MemoryDisabled) as fault:

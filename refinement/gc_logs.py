@@ -18,7 +18,7 @@ from memory.policy import switches, tokens
 from memory.run_log import log_file, runs
 from memory.run_log.log_file import HEADER, FileState, Trimmed
 from memory.silo.silo import Silo
-from memory.writing import operations
+from memory.writing import edits, operations
 
 BYTES_PER_TOKEN = 16  # at most: four characters of four bytes
 
@@ -82,9 +82,12 @@ class FileLog:
 
     def _announce(self, planned: Trimmed) -> None:
         """Record the trim in the trail before the file is replaced. So the file never changes without an entry, even
-        after a crash. If memory is off, raises MemoryDisabled, and the file does not change."""
-        switches.require_on(Agent.objects.select_related("tenant").get(pk=self.agent.pk))
-        self._trail_entry = operations.record_file_trim(self.agent, _summary(planned), self.actor)
+        after a crash. If memory is off, or the agent was claimed, this raises an error. Then the file does not change.
+        """
+        with edits.locked(self.agent) as row:
+            edits.require_same_owner(row, self.agent)
+            switches.require_on(row)
+            self._trail_entry = operations.record_file_trim(row, _summary(planned), self.actor)
 
 
 def _summary(planned: Trimmed) -> dict[str, Any]:
@@ -137,7 +140,9 @@ class Journal:
         return Text(lambda: [content], len(content), len(entries) - kept)
 
     def trim(self, keep: int) -> tuple[int, int]:
-        done = operations.trim(self.agent, keep, self.actor, upto=max(self.numbers))
+        with edits.locked(self.agent) as row:
+            edits.require_same_owner(row, self.agent)
+            done = operations.trim(row, keep, self.actor, upto=max(self.numbers))
         return len(done.memories), operations.runs(done.agent).count()
 
 

@@ -25,9 +25,10 @@ def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0
     """Store a sealed report with the agent's next number.
 
     If content was redacted after audit entry `since`, the report may quote this content. Then the report is marked as
-    withdrawn, and its text is not stored. Raises Erased, MemoryDisabled.
+    withdrawn, and its text is not stored. Raises Erased, MemoryDisabled. Raises FileFault if the agent was claimed.
     """
     with edits.locked(agent) as row:
+        edits.require_same_owner(row, agent)
         edits.require_key(row)
         switches.require_on(row)
         redactions = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.REDACTED)

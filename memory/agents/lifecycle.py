@@ -29,7 +29,7 @@ from memory.run_log import runs
 from memory.search.words import LANGUAGES
 from memory.silo.keys import new_wrapped_key
 from memory.vault import base, removing, writer
-from memory.vault.disk import ANOTHERS, CONTAINS, INSIDE, NO_MARK
+from memory.vault.disk import ANOTHERS, CONTAINS, INSIDE, NO_MARK, mark_in
 from memory.writing import edits
 
 FILES = ("memory_path", "vault_path")  # paths on disk, which need the consent of the agent's side
@@ -365,6 +365,8 @@ def _file_overlaps(agent: Agent) -> bool:
     vaults = [path, *above, *(str(each) for each in Path(os.path.realpath(path)).parents)]
     if agent.vault_path in vaults or agent.vault_path.startswith(path.rstrip(os.sep) + os.sep):
         return True
+    if any(mark_in(Path(each)) for each in above):
+        return True  # a former vault, whose agent may return to it
     others = Agent.objects.exclude(pk=agent.pk)
     return others.filter(clash | _vault_in(vaults, below=path)).exists()
 

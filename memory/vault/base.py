@@ -13,6 +13,9 @@ from typing import BinaryIO
 from django.conf import settings
 
 from audit.models import AuditEntry
+from audit.trail import changes_digest
+from audit.verify import follows
+from config.keyring import keyring
 from memory.errors import FileFault, Invalid, NotAFile, VaultBusy
 from memory.models import Agent
 from memory.run_log.files import Folder, Place, file_errors, lock, open_file, opened_below
@@ -21,7 +24,7 @@ from memory.vault.disk import CONTAINS, LOCK, Disk, mark_in
 ROOM = 10_000_000  # free bytes that a new vault needs
 LONGEST = 1_000  # bytes
 FIELD = "vault_path"
-_WITHIN = ("*/", "*/*/", "*/*/*/")  # the folders in which a vault has files
+_WITHIN = ("*/", "*/*/", "*/*/*/", "*/*/*/*/")  # the folders in which a vault has files
 PATIENCE = 1.0  # seconds that an edit waits for the lock; after this time, the next sync writes the files
 
 
@@ -57,14 +60,16 @@ def resolve_path(path: str, beside: Path | None = None, allowed: Sequence[Path] 
 
 def mark_of(agent: Agent) -> str:
     """Return the mark that identifies the agent's vault. The mark comes from the MAC of the first entry of the audit
-    trail, so it never changes."""
+    trail, so it never changes. Raises FileFault if somebody changed this entry."""
     return _mark(agent.pk, agent.created_at)
 
 
 @lru_cache(1_000)
 def _mark(agent_id: int, _: datetime) -> str:
-    first = AuditEntry.objects.filter(agent_id=agent_id).order_by("seq").values_list("mac", flat=True)[0]
-    return bytes(first).hex()[:32]
+    first = AuditEntry.objects.filter(agent_id=agent_id).order_by("seq").values()[0]
+    if not follows(dict(first), b"", changes_digest([]), keyring().audit):
+        raise FileFault("The first entry of the agent's trail was changed.", "the first entry of the trail was changed")
+    return bytes(first["mac"]).hex()[:32]
 
 
 def require_usable(path: str, agent: Agent) -> None:

@@ -7,13 +7,13 @@ changed a file, the repair first moves this file to .discarded/.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from memory.access import authority
 from memory.access.authentication import require_valid_key
-from memory.errors import FileFault, NotAFile
+from memory.errors import FileFault, NotAFile, SealBroken
 from memory.models import Agent, Kind, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
 from memory.vault import base, layout, rendering, writer
@@ -116,11 +116,20 @@ def _of_memories(now: Files, numbers: Collection[int]) -> Iterator[Difference]:
         if memory.category in now.closed:  # such files are neither written nor reported
             continue
         if file is not None:
-            path = Line.open(now.silo, file).path
-            if kind := _kind(now, file, memory, path):
+            path = _path_of(now, file)
+            if path is None:
+                yield Difference(memory.number, BEHIND, "")
+            elif kind := _kind(now, file, memory, path):
                 yield Difference(memory.number, kind, str(path))
         elif memory.layer in Kind.values and memory.source != Source.SYSTEM:
             yield Difference(memory.number, BEHIND, "")
+
+
+def _path_of(now: Files, file: VaultFile) -> PurePosixPath | None:
+    """Return the path in a row, or None if SQL changed this row."""
+    with suppress(SealBroken):
+        return Line.open(now.silo, file).path
+    return None
 
 
 def _kind(now: Files, file: VaultFile, memory: Memory, path: PurePosixPath) -> str:
@@ -156,6 +165,8 @@ def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
     pages: dict[PurePosixPath, set[str]] = defaultdict(set)
     categories = dict(Memory.objects.of(now.agent).values_list("number", "category"))
     for row in VaultFile.objects.filter(agent_id=now.agent.pk).iterator(chunk_size=2_000):
+        if _path_of(now, row) is None:
+            continue
         line = Line.open(now.silo, row)
         there.discard(str(line.path))
         if row.state == VaultFile.State.THERE and categories[row.number] not in now.closed:

@@ -176,7 +176,8 @@ class Disk:
                 elif folder.has(each.temporary, old.fileno()):
                     self._drop(each)
                 else:  # an editor replaced the file at the last moment
-                    self.set_aside(each.path, each.temporary)
+                    folder.exchange(name, each.temporary)
+                    return False
                 each.temporary = ""
                 self._keep_what_came_last(each.path, each.expected, old)
         return True
@@ -199,11 +200,10 @@ class Disk:
             self.append(free, data)
             self.moved_aside.append((path, free))
 
-    def set_aside(self, path: PurePosixPath, name: str = "") -> PurePosixPath:
-        """Move a file of unknown origin to .discarded/. Return its new path. `name` is the file's name, if it is not at
-        the path itself."""
+    def set_aside(self, path: PurePosixPath) -> PurePosixPath:
+        """Move a file of unknown origin to .discarded/. Return its new path."""
         free = self.free_aside(path)
-        self.move(path.with_name(name or path.name), free)
+        self.move(path, free)
         self.moved_aside.append((path, free))
         return free
 

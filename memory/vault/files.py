@@ -104,8 +104,13 @@ class Files:
         if self.closed:
             mine = Memory.objects.of(self.agent).filter(category__in=self.closed)
             rows = rows.exclude(number__in=mine.values("number"))
+        lines = []
+        for row in rows.iterator(chunk_size=2_000):
+            try:
+                lines.append(Line.open(self.silo, row))
+            except SealBroken:
+                self._note(FileFault(f"{self.disk.path}: a file's row is broken", "a file's row is broken"))
         try:
-            lines = [Line.open(self.silo, row) for row in rows.iterator(chunk_size=2_000)]
             self._require_owner()
             return layout.rebuild(self.disk, lines)
         except FileFault as fault:
@@ -267,8 +272,11 @@ class Files:
         known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=numbers)
         former: dict[int, PurePosixPath | None] = dict.fromkeys(numbers)
         self.are_pages_stale = True
+        for row in known:
+            with suppress(SealBroken):  # the other files of the memory are still found
+                former[row.number] = Line.open(self.silo, row).path
         try:
-            removing.remove(self.disk, former | {row.number: Line.open(self.silo, row).path for row in known})
+            removing.remove(self.disk, former)
         except FileFault as fault:
             self._note(fault)
         else:

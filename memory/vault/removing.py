@@ -4,7 +4,7 @@ people created for other purposes stay."""
 import codecs
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -50,7 +50,8 @@ def remove(disk: Disk, paths: Paths) -> None:
         # An unreadable file may be a copy of a memory's file. The error makes a later sync retry the removal.
         return _number_inside(disk, path) in paths
 
-    _remove_each(disk, is_of_them)
+    known = [place for path in stems.values() for place in layout.everywhere(path)]
+    _remove_each(disk, is_of_them, known)
 
 
 def remove_all(disk: Disk, agent: Agent) -> None:
@@ -69,11 +70,12 @@ def remove_all(disk: Disk, agent: Agent) -> None:
                 Path(above).rmdir()
 
 
-def _remove_each(disk: Disk, is_to_go: Callable[[PurePosixPath], bool]) -> None:
+def _remove_each(disk: Disk, is_to_go: Callable[[PurePosixPath], bool], known: Collection[PurePosixPath] = ()) -> None:
+    """Remove the known files, also in a folder that `files` leaves out, and all other files that are to go."""
     faults: list[FileFault] = []
-    for path in list(disk.files(faults)):
+    for path in (*known, *disk.files(faults)):
         try:
-            if is_to_go(path):
+            if path in known or is_to_go(path):
                 disk.remove(path)
         except FileFault as fault:
             faults.append(fault)

@@ -245,6 +245,14 @@ def begin(
         yield Edit(row, actor, operation, session, row.audit_seq + 1, at, ignores_switches=is_notice)
 
 
+def require_same_owner(row: Agent, before: Agent) -> None:
+    """Raise FileFault if the agent was claimed, or has another memory file, since `before` was read."""
+    if (row.claimed_at, row.memory_path) != (before.claimed_at, before.memory_path):
+        raise errors.FileFault(
+            "The agent was claimed, or has another memory file, since this began. Nothing was changed."
+        )
+
+
 def require_key(row: Agent) -> None:
     """Raise Erased for an agent whose data key was destroyed."""
     if not row.wrapped_key:

@@ -140,6 +140,15 @@ def test_the_address_of_a_replaced_steward_is_sealed_in_the_trail(stewarded: Age
     assert work() == [("tell_steward", "erased"), ("tell_steward", "sent")]
 
 
+def test_a_task_that_sql_inserts_does_not_choose_a_former_steward(stewarded: Agent) -> None:
+    lifecycle.change(stewarded, ME, steward=TOM)
+    was = last_entry(stewarded).seq
+    lifecycle.change(fresh(stewarded), ME, model="openai/secret")
+    sent_mail()
+    assert tasks.tell_steward(stewarded.pk, last_entry(stewarded).seq, was - last_entry(stewarded).seq) == "no_steward"
+    assert mail.outbox == []
+
+
 class Refuses(EmailBackend):
     """A mail server that refuses each message and quotes it in the error."""
 

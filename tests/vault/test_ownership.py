@@ -10,6 +10,7 @@ import pytest
 from django.db import connections
 from pytest_django.fixtures import Settings
 
+from audit.models import AuditEntry
 from memory.agents import lifecycle, rule_changes
 from memory.agents.rule_changes import Wanted
 from memory.consent import approval, requests
@@ -18,6 +19,7 @@ from memory.models import Agent, Vault
 from memory.vault import base, comparing, writer
 from memory.vault.disk import LOCK
 from memory.writing import operations
+from tests.conftest import drop_guards
 from tests.steps import ME, PERSON, fresh, last_entry, remember, signed_update
 from tests.vault.conftest import KEY
 from tests.vault.tree import assert_repaired, erase, ferry, memory_files, redact, tree
@@ -256,6 +258,17 @@ def test_a_vault_is_neither_above_nor_inside_a_former_vault(ada: Agent, bob: Age
     for path in ("above", "above/common", "above/common/x/common"):
         with pytest.raises(Invalid, match="vault"):
             move(bob, root / path)
+    with pytest.raises(Invalid, match="overlaps"):
+        lifecycle.change(fresh(bob), ME, memory_path=str(root / "above" / "common" / "x" / "log.md"))
+
+
+def test_the_mark_of_a_vault_comes_from_an_entry_of_its_own_trail(ada: Agent, bob: Agent) -> None:
+    first = {agent: AuditEntry.objects.filter(agent_id=agent.pk).order_by("seq")[0] for agent in (ada, bob)}
+    drop_guards("audit_auditentry")
+    AuditEntry.objects.filter(pk=first[bob].pk).update(mac=first[ada].mac)
+    base._mark.cache_clear()
+    with pytest.raises(FileFault, match="was changed"):
+        base.mark_of(fresh(bob))
 
 
 def test_a_vault_does_not_touch_a_vault_that_was_moved_into_it(ada: Agent, bob: Agent, vault: Path, root: Path) -> None:

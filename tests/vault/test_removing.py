@@ -14,6 +14,7 @@ from memory.policy.validation import Draft
 from memory.recording import recorder, sessions
 from memory.recording.interactions import Interaction
 from memory.vault import comparing, writer
+from memory.vault.disk import LOCK
 from memory.vault.files import AT_ONCE, open_file
 from memory.writing import operations
 from tests.rules.recordings import talk
@@ -60,6 +61,21 @@ def test_a_redaction_removes_files_whatever_sql_set_in_the_vaults_row(ada: Agent
     redact(ada, number)
     assert memory_files(vault) == []
     assert Vault.objects.get().seq == fresh(ada).audit_seq
+
+
+def test_a_redaction_removes_the_file_of_a_row_that_sql_changed(ada: Agent, vault: Path) -> None:
+    one, two = store(ada, "heather", "moss")
+    VaultFile.objects.update(sealed_path=b"x")
+    redact(ada, one)
+    assert (memory_files(vault), "heather" in all_text(vault)) == ([f"{TECHNICAL}/00000{two}.md"], False)
+    assert {each.number for each in comparing.whole(fresh(ada)).differences if each.number} == {two}
+
+
+def test_a_redaction_removes_files_below_a_foreign_mark(ada: Agent, vault: Path) -> None:
+    [number] = store(ada, "heather")
+    (vault / TECHNICAL / LOCK).write_text("f" * 32)
+    redact(ada, number)
+    assert "heather" not in all_text(vault)
 
 
 def test_a_redaction_removes_files_that_lost_their_number(ada: Agent, vault: Path) -> None:

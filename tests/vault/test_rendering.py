@@ -128,6 +128,11 @@ def test_only_invisible_characters_are_escaped() -> None:
     assert {text: visible(text) for text in rows} == rows
 
 
+def test_the_time_to_read_a_file_grows_with_its_length() -> None:
+    start = "## Metadata\n- **Memory ID**: 1\n\n## Sealed\n```"
+    assert growth(lambda size: rendering.read_file(f"{start}{chr(10) * size}x".encode()), 4_000) < 10
+
+
 @pytest.mark.parametrize("do", [visible, restored, tags_of])
 def test_time_grows_with_the_length_of_the_text(do: object) -> None:
     assert growth(lambda size: do("\\" * size), 50_000) < 10  # type: ignore[operator]

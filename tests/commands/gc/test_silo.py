@@ -1,6 +1,7 @@
 """`gc` of a log in the journal: who can read the analysis, what is sent, and changes during the call."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from audit.consent import Scope
 from audit.models import AuditEntry, Operation
 from memory.agents import lifecycle, rule_changes
 from memory.consent import grants, redaction, requests
+from memory.errors import FileFault
 from memory.models import Agent, Memory, Person
+from memory.run_log import runs
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
-from refinement import gc_reports
+from refinement import gc_logs, gc_reports
 from refinement.models import GcReport
 from tests.admin.reading import asking, granted, reads
 from tests.claiming import claim
@@ -158,15 +161,32 @@ def test_a_header_inside_an_entry_does_not_count_as_an_entry(logged: Agent, serv
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_gc_that_began_before_a_claim_trims_nothing(logged: Agent, server: ModelServer, key: None) -> None:
+def test_a_gc_that_began_before_a_claim_changes_nothing(logged: Agent, server: ModelServer, key: None) -> None:
     def exchange(_: Turn) -> Say:
         claim(logged)
         connection.close()
         return Say(REPORT)
 
     server.script = exchange
-    assert "Nothing was trimmed" in run("gc", "ada").err
+    assert "Nothing was changed" in run("gc", "ada").err
+    assert (operations.runs(logged).count(), GcReport.objects.count()) == (5, 0)
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_claim_while_gc_waits_to_trim_leaves_the_log_whole(
+    logged: Agent, tmp_path: Path, settings: Any, is_file: bool
+) -> None:
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    if is_file:
+        lifecycle.change(fresh(logged), RUNTIME, memory_path=str(tmp_path / "ada.md"))
+        for _ in range(2):
+            runs.log_run(fresh(logged), "Brew", "tea", RUNTIME)
+    log = gc_logs.log_of(fresh(logged), RUNTIME)
+    claim(logged)
+    with pytest.raises(FileFault, match="claimed"):
+        log.trim(1)
     assert operations.runs(logged).count() == 5
+    assert not is_file or (tmp_path / "ada.md").read_text().count("## ") == 2
 
 
 @pytest.mark.django_db(transaction=True)
