@@ -20,6 +20,8 @@ from tests.api.serving import Served, serving
 from tests.conftest import OPERATOR, House
 from tests.privacy.marker import MARKER
 
+pytestmark = pytest.mark.slow
+
 BODY = json.dumps({"content": f"{MARKER} tea"}).encode()
 HEAD = b"POST /api/v1/memories HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -9,12 +9,16 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests import comparing
 from tests.commands.calling import ROOT, Installation, failed, run
 from tests.conftest import House
 from tests.model_server import YES, Action, ModelServer, Slow, Turn, is_check, tidy
 from tests.privacy.marker import MARKER
 from tests.refining import filler
+
+pytestmark = pytest.mark.slow
 
 
 def create_agent(service: Installation, model: str, *contents: str) -> str:

@@ -25,6 +25,8 @@ from memory.accounts import memberships
 from memory.consent import approval, grants, requests
 from memory.models import Person
 
+pytestmark = pytest.mark.slow
+
 agent = agent_named("acme/ada")
 person = Person.objects.create_user("pat@acme.test", None)
 memberships.set_role(agent.tenant_id, person.pk, "auditor")

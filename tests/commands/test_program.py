@@ -19,6 +19,8 @@ from memory.silo.silo import forget_unwrapped
 from tests.commands.calling import NAMES, ROOT, Installation, failed, run
 from tests.commands.serving import Serve
 
+pytestmark = pytest.mark.slow
+
 
 def test_one_version_is_shown_everywhere(service: Installation) -> None:
     assert service.manage("--version").out == service.manage("refine", "--version").out == f"{__version__}\n"

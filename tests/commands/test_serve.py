@@ -20,6 +20,8 @@ from tests.commands.serving import TOKEN, Serve, Served, children_of, cpu_second
 from tests.model_server import YES, Action, Call, ModelServer, Slow, Turn, is_check
 from tests.privacy.marker import MARKER
 
+pytestmark = pytest.mark.slow
+
 
 def assert_refines(serving: Served, name: str = "acme/ada") -> None:
     """The worker refines a new agent without a model server."""

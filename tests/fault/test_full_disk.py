@@ -17,6 +17,8 @@ from config.database import FULL
 from tests.commands.calling import Installation, failed
 from tests.commands.serving import TOKEN, start_serving, until_ready
 
+pytestmark = pytest.mark.slow
+
 MEMORY = {"content": "The harbour office opens at nine."}
 BYTES = 24 * 2**20
 # without `-W error`: Django does not close a connection whose first statement failed, and Python 3.13 warns

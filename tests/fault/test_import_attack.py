@@ -16,6 +16,8 @@ from tests.commands.conftest import serve as serve
 from tests.commands.conftest import service as service
 from tests.commands.serving import Serve, Served
 
+pytestmark = pytest.mark.slow
+
 MOST = 5  # seconds: a second, with a factor for a busy machine
 MARKDOWN, NDJSON = ("markdown", "application/gzip"), ("jsonl", "application/x-ndjson")
 

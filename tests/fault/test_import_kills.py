@@ -2,8 +2,12 @@
 
 import os
 
+import pytest
+
 from tests.commands.calling import Installation
 from tests.fault.killing import run_script
+
+pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("KILLS", "12"))
 

@@ -5,9 +5,13 @@ A few kills in every run; KILLS=200 for the figures in docs/internals/reliabilit
 
 import os
 
+import pytest
+
 from tests.commands.calling import Installation
 from tests.fault.killing import TEXTS, run_script
 from tests.model_server import Action, Call, ModelServer, Slow, Turn
+
+pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("KILLS", "15"))
 TOOLS = ("search", "consolidate", "update", "delete", "protect")

@@ -20,6 +20,7 @@ SOON = Slow(2, then=Call("complete_refinement", {"summary": "Nothing to do."}))
 END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> %s"
 
 
+@pytest.mark.slow
 @pytest.mark.postgresql
 def test_work_continues_and_no_agent_waits_longer(service: Installation, scaled: dict[str, str]) -> None:
     assert service.manage("migrate", "--verbosity", "0", **scaled).code == 0

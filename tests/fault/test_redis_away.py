@@ -6,11 +6,14 @@ from contextlib import ExitStack
 from typing import Any
 
 import httpx
+import pytest
 from redis import Redis
 
 from tests import servers
 from tests.commands.calling import Installation
 from tests.commands.serving import Served, start_serving, until_ready
+
+pytestmark = pytest.mark.slow
 
 RATE = 300  # more than the polls of `session`
 INVALID = [b"\xff\xfe", b"text", b"a:b:c", b""]

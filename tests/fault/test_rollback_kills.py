@@ -10,6 +10,8 @@ import pytest
 from tests.commands.calling import Installation
 from tests.fault.killing import run_script
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("KILLS", "9"))
 CHANGES = int(os.environ.get("CHANGES", "500"))
 

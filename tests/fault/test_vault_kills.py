@@ -5,8 +5,12 @@ A few kills in every run; KILLS=200 for the figures in docs/internals/reliabilit
 
 import os
 
+import pytest
+
 from tests.commands.calling import Installation
 from tests.fault.killing import run_script
+
+pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("KILLS", "24"))
 CALLS = ("open", "fsync", "link", "replace", "rename", "commit")

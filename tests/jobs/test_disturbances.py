@@ -14,7 +14,7 @@ from tests.jobs.scripted import SlowModel
 from tests.model_server import ModelServer, Slow
 from tests.servers import PostgreSQL
 
-pytestmark = [pytest.mark.postgresql, pytest.mark.usefixtures("databases")]
+pytestmark = [pytest.mark.slow, pytest.mark.postgresql, pytest.mark.usefixtures("databases")]
 
 
 def test_repeated_tasks_and_two_sweeps_at_once_refine_each_agent_once(fleet: Fleet) -> None:

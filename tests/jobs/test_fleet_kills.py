@@ -21,7 +21,7 @@ from tests.jobs.fleet import Fleet, Worker, new_fleet
 from tests.jobs.scripted import SlowModel
 from tests.model_server import ModelServer
 
-pytestmark = pytest.mark.postgresql
+pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
 KILLS, SESSIONS, SEED = (int(os.environ.get(*each)) for each in (("KILLS", "10"), ("SESSIONS", "30"), ("SEED", "1")))
 WORKERS = 3
 SECONDS, SECONDS_PER_KILL = 500, 5

@@ -26,7 +26,7 @@ from tests.commands.conftest import service as service
 from tests.commands.serving import Served, children_of, start_serving, until_ready
 from tests.privacy.marker import MARKER
 
-pytestmark = pytest.mark.database
+pytestmark = [pytest.mark.slow, pytest.mark.database]
 
 KILLS, SEED = (int(os.environ.get(*each)) for each in (("KILLS", "6"), ("SEED", "1")))
 WRITERS, AGENTS = 10, 5

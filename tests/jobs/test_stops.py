@@ -10,7 +10,7 @@ from tests.jobs.ending import assert_clean, refine_all
 from tests.jobs.fleet import Fleet, Worker
 from tests.jobs.scripted import SlowModel
 
-pytestmark = pytest.mark.postgresql
+pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
 COMPLETED, OPEN = ("completed", ""), ("open", "")
 STOPPED, ABANDONED = ("incomplete", "worker_stopped"), ("abandoned", "lease_expired")
 

@@ -91,8 +91,11 @@ def _each_inside(data: bytes) -> Iterator[tuple[str, int, bytes]]:
             yield "escaped bytes", start, octets
     yield from _as_latin_1(data)
     for form, pattern, decode in _WRAPPINGS:
+        starts: dict[bytes, int] = {}
         for match in pattern.finditer(data):
-            yield from ((form, match.start(), inner) for inner in decode(match[0]))
+            starts.setdefault(match[0], match.start())  # a log repeats the same words thousands of times
+        for run, start in starts.items():
+            yield from ((form, start, inner) for inner in decode(run))
     for form, pattern, opener in _STREAMS:
         for match in pattern.finditer(data):
             yield form, match.start(), _decompressed(data, match.start(), opener)
