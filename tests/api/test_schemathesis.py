@@ -31,7 +31,7 @@ from tests.conftest import OPERATOR, House
 from tests.steps import problems
 
 SECONDS = int(os.environ.get("SCHEMATHESIS_SECONDS", "0"))
-pytestmark = [pytest.mark.database, pytest.mark.timeout(2 * SECONDS + 300)]
+pytestmark = [pytest.mark.slow, pytest.mark.database, pytest.mark.timeout(2 * SECONDS + 300)]
 SEED = int(os.environ.get("SCHEMATHESIS_SEED", time.time() if SECONDS else 7))
 application = WSGIHandler()
 # Only the other tenant has this text. It is reversed because Hypothesis uses the literals of a test as input.

@@ -12,6 +12,8 @@ from tests.commands.gc.conftest import REPORT
 from tests.commands.serving import Serve
 from tests.model_server import ModelServer, Say
 
+pytestmark = pytest.mark.slow
+
 CONTENTS = [f"The team {always}meets at 09:45 on the quay." for always in ("", "always ")] + [
     f"The {thing} of the harbour office is in the {place}."
     for thing in ("lamp", "map", "radio", "ladder")
@@ -24,8 +26,6 @@ from memory.access.authentication import agent_named
 from memory.accounts import memberships
 from memory.consent import approval, grants, requests
 from memory.models import Person
-
-pytestmark = pytest.mark.slow
 
 agent = agent_named("acme/ada")
 person = Person.objects.create_user("pat@acme.test", None)

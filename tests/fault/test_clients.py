@@ -25,7 +25,7 @@ from tests import steps
 from tests.api.serving import Served, serving
 from tests.conftest import OPERATOR
 
-pytestmark = [pytest.mark.database, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.database, pytest.mark.django_db(transaction=True)]
 
 INITIAL = ("counted 0", "tagged", "sugar is sweet", "the kettle is red")
 TEXTS = ("tea is hot", "milk is white", "sugar is sweet", "the kettle is red")
