@@ -129,23 +129,29 @@ class Kept:
     fast as to create it. PostgreSQL's sequences would not follow the inserted rows."""
 
     house: House | None = None
-    rows: dict[str, list[Any]] = field(default_factory=dict)
+    rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
 
     def make(self) -> House:
-        with transaction.atomic(), connection.cursor() as cursor:
-            if self.house is None:
-                self.house = new_house()
-                for table in set(connection.introspection.django_table_names(only_existing=True)) - _MADE_BY_MIGRATE:
-                    cursor.execute(f"SELECT * FROM {table}")
-                    self.rows[table] = cursor.fetchall()
-            else:
+        if self.house is None:
+            before = _all_rows()
+            self.house = new_house()
+            new = {table: [row for row in rows if row not in before[table]] for table, rows in _all_rows().items()}
+            self.rows = {table: rows for table, rows in new.items() if rows}
+        else:
+            search_cache.forget()
+            with transaction.atomic(), connection.cursor() as cursor:
                 for table, rows in self.rows.items():
-                    if rows:
-                        cursor.executemany(
-                            f"INSERT OR IGNORE INTO {table} VALUES ({', '.join(['%s'] * len(rows[0]))})", rows
-                        )
-                search_cache.forget()
+                    cursor.executemany(f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(rows[0]))})", rows)
         return deepcopy(self.house)
+
+
+def _all_rows() -> dict[str, list[tuple[Any, ...]]]:
+    found = {}
+    with connection.cursor() as cursor:
+        for table in set(connection.introspection.django_table_names(only_existing=True)) - _MADE_BY_MIGRATE:
+            cursor.execute(f"SELECT * FROM {table}")
+            found[table] = cursor.fetchall()
+    return found
 
 
 _KEPT = Kept()

@@ -268,8 +268,8 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
     """
     with edits.locked(agent) as row:
         before = copy(row)
-        if "vault_path" in settings:
-            settings["vault_path"] = _resolved(settings["vault_path"], is_agreed=bool(proposal))
+        for name in settings.keys() & set(FILES):
+            settings[name] = _resolved(name, settings[name], is_agreed=bool(proposal))
         recorded = {name: _recorded(name, value) for name, value in settings.items()}
         settings |= {name: prompts.sealed(row, name, settings[name]) for name in prompts.NAMES if name in settings}
         changed = {name: value for name, value in settings.items() if getattr(row, name) != value}
@@ -297,18 +297,18 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
         return row
 
 
-def _resolved(path: str, *, is_agreed: bool) -> str:
-    """The path of a vault, without symlinks. Raises Invalid if the path of an accepted proposal now leads to another
-    folder."""
-    resolved = base.resolve_path(path)
+def _resolved(name: str, path: str, *, is_agreed: bool) -> str:
+    """The path in one of FILES, without symlinks. Raises Invalid if the path of an accepted proposal now leads
+    elsewhere."""
+    resolved = runs.path_in_roots(path) if name == "memory_path" else base.resolve_path(path)
     if is_agreed and resolved != path:
-        raise Invalid("vault_path", "now leads to another folder; propose it again")
+        raise Invalid(name, "now leads elsewhere; propose it again")
     return resolved
 
 
 def _require_unused(agent: Agent) -> None:
-    """Raise Invalid if the mark file in the vault's folder has no mark, or has the mark of another agent. Also if the
-    folder is inside a vault, or contains one.
+    """Raise Invalid if the mark file in the vault's folder has no mark, or has the mark of another agent. Also raise it
+    if the folder is inside another agent's vault, or contains one.
 
     The other agent may belong to another installation. The writer reports all other faults later.
     """

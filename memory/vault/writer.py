@@ -108,7 +108,7 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     else:
         if state.fault and (numbers := list(removing.pending(now).values_list("number", flat=True))):
             files.remove(numbers)  # first, because a later step may fail
-        files.sync({*edited, *_changed_since(now, since)})
+        files.sync(sorted({*edited, *_changed_since(now, since)}))
     begins = not (is_soon or since) and VaultFile.objects.filter(agent_id=now.pk).exists()
     if files.are_pages_stale or begins:
         files.rebuild()

@@ -85,6 +85,12 @@ def test_a_symlink_leads_to_no_file_of_another_agent(agent: Agent, root: Path) -
     with refused(agent, errors.Invalid):
         approval.approve(fresh(agent), number, ME)
     (root / "acme" / "ada").unlink()
+    (root / "globex").mkdir()
+    (root / "acme" / "ada").symlink_to(root / "globex")
+    with refused(agent, errors.Invalid) as caught:
+        approval.approve(fresh(agent), number, ME)
+    assert caught.value.problem.startswith("now leads elsewhere")
+    (root / "acme" / "ada").unlink()
     approval.approve(fresh(agent), number, ME)
     (root / "acme" / "ada").symlink_to(root / "acme" / "eve")
     with pytest.raises(errors.FileOutsideRoots, match="symlink"):

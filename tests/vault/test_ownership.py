@@ -326,7 +326,7 @@ def test_an_accepted_folder_is_the_proposed_folder(ada: Agent, root: Path) -> No
     (root / "acme").mkdir()
     (root / "other").mkdir()
     (root / "acme" / "notes").symlink_to(root / "other")
-    with pytest.raises(Invalid, match="leads to another folder"):
+    with pytest.raises(Invalid, match="leads elsewhere"):
         approval.approve(fresh(ada), proposal.number, ME)
 
 
