@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.test import TransactionTestCase
 from hypothesis import HealthCheck, Phase
 from hypothesis import settings as hypothesis_settings
+from pytest_django import DjangoDbBlocker
 from pytest_socket import socket_allow_hosts
 
 from audit import guards
@@ -25,6 +26,7 @@ from tests import environment
 
 pytest_plugins = ["tests.privacy.plugin", "tests.tampering"]
 
+Rows = dict[str, list[tuple[Any, ...]]]  # by table
 LOOPBACK = ["127.0.0.1", "::1"]
 OPERATOR = Actor.operator("tests")
 
@@ -123,29 +125,18 @@ def new_house() -> House:
     return House(ada, ada_key, bob, bob_key)
 
 
-@dataclass
-class Kept:
-    """The first house of this process, and its rows: most tests begin with it, and to insert its rows is ten times as
-    fast as to create it. PostgreSQL's sequences would not follow the inserted rows."""
-
-    house: House | None = None
-    rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
-
-    def make(self) -> House:
-        if self.house is None:
-            before = _all_rows()
-            self.house = new_house()
-            new = {table: [row for row in rows if row not in before[table]] for table, rows in _all_rows().items()}
-            self.rows = {table: rows for table, rows in new.items() if rows}
-        else:
-            search_cache.forget()
-            with transaction.atomic(), connection.cursor() as cursor:
-                for table, rows in self.rows.items():
-                    cursor.executemany(f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(rows[0]))})", rows)
-        return deepcopy(self.house)
+@pytest.fixture(scope="session")
+def first_house(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> tuple[House, Rows]:
+    """A house, and its rows. Most tests begin with a copy of them: to insert the rows is ten times as fast as to create
+    the agents. It is made before any test can change the clock or the settings."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        before, made = _all_rows(), new_house()
+        new = {table: [row for row in rows if row not in before[table]] for table, rows in _all_rows().items()}
+        transaction.set_rollback(True)
+    return made, {table: rows for table, rows in new.items() if rows}
 
 
-def _all_rows() -> dict[str, list[tuple[Any, ...]]]:
+def _all_rows() -> Rows:
     found = {}
     with connection.cursor() as cursor:
         for table in set(connection.introspection.django_table_names(only_existing=True)) - _MADE_BY_MIGRATE:
@@ -154,14 +145,16 @@ def _all_rows() -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-_KEPT = Kept()
-
-
 @pytest.fixture
-def house(db: None) -> House:
-    if connection.vendor != "sqlite" or Tenant.objects.exists():
+def house(db: None, first_house: tuple[House, Rows]) -> House:
+    if connection.vendor != "sqlite" or Tenant.objects.exists():  # PostgreSQL's sequences would not follow the rows
         return new_house()
-    return _KEPT.make()
+    made, rows_of = first_house
+    search_cache.forget()
+    with transaction.atomic(), connection.cursor() as cursor:
+        for table, rows in rows_of.items():
+            cursor.executemany(f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(rows[0]))})", rows)
+    return deepcopy(made)
 
 
 @pytest.fixture

@@ -361,14 +361,12 @@ def _file_overlaps(agent: Agent) -> bool:
         return False
     above = [str(each) for each in PurePath(path).parents]
     clash = Q(memory_path__in=[path, *above]) | Q(memory_path__startswith=path.rstrip(os.sep) + os.sep)
-    # A vault's path has no symlinks; a file's path may have some.
-    vaults = [path, *above, *(str(each) for each in Path(os.path.realpath(path)).parents)]
-    if agent.vault_path in vaults or agent.vault_path.startswith(path.rstrip(os.sep) + os.sep):
+    if agent.vault_path in (path, *above) or agent.vault_path.startswith(path.rstrip(os.sep) + os.sep):
         return True
     if any(mark_in(Path(each)) for each in above):
         return True  # a former vault, whose agent may return to it
     others = Agent.objects.exclude(pk=agent.pk)
-    return others.filter(clash | _vault_in(vaults, below=path)).exists()
+    return others.filter(clash | _vault_in([path, *above], below=path)).exists()
 
 
 def _vault_in(paths: list[str], *, below: str) -> Q:
@@ -385,8 +383,7 @@ def _vault_overlaps(agent: Agent) -> bool:
         return False
     below = path.rstrip(os.sep) + os.sep
     above = [str(each) for each in PurePath(path).parents]
-    files = [agent.memory_path, os.path.realpath(agent.memory_path)] if agent.memory_path else []
-    if any(file in (path, *above) or file.startswith(below) for file in files):
+    if agent.memory_path in (path, *above) or agent.memory_path.startswith(below):
         return True
     others = Agent.objects.exclude(pk=agent.pk)
     in_files = Q(memory_path__in=[path, *above]) | Q(memory_path__startswith=below)

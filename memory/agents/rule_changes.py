@@ -69,7 +69,7 @@ def make(
     """Change the rules. If the new rules are equal to the old rules, nothing is written.
 
     `agreed` has the switches that a person agreed to turn on. `side` is the actor who agreed for the agent's side.
-    This agreement is required if the vault's files reveal more after the change.
+    This agreement is required if the files of a vault, present or later, reveal more after the change.
 
     Raises Invalid, PersonRequired, NotConfirmed, AgentConsentRequired.
     """

@@ -27,7 +27,7 @@ PATIENCE = 10.0  # seconds to wait for a lock
 PLAIN = os.O_CLOEXEC | os.O_NONBLOCK  # without O_NONBLOCK, opening a pipe would block
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # the path is a symlink, or a socket
-_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC = ctypes.CDLL(None)
 _RENAME = getattr(_LIBC, "renameat2", None) or getattr(_LIBC, "renameatx_np", None)  # of Linux, of macOS
 _EXCHANGE = 2
 

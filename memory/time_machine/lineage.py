@@ -29,7 +29,8 @@ def _replaced(agent: Agent, condition: Q) -> Iterator[tuple[int, int]]:
     but not in the trail is left out, because SQL can change the row."""
     rows = Memory.objects.of(agent).filter(condition, superseded_by__isnull=False)
     versions = {row.number: (row.version, row.superseded_by or 0) for row in rows.defer("sealed", "digest")}
-    changes = Change.objects.filter(agent_id=agent.pk, number__among=list(versions))
+    seqs = [version for version, _ in versions.values()]
+    changes = Change.objects.filter(agent_id=agent.pk, number__among=list(versions), seq__among=seqs)
     for number, seq, after in changes.values_list("number", "seq", "after").iterator(chunk_size=500):
         version, successor = versions[number]
         if seq == version and after is not None and fields_of(bytes(after))["superseded_by"] == successor:

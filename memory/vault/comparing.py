@@ -116,19 +116,19 @@ def _of_memories(now: Files, numbers: Collection[int]) -> Iterator[Difference]:
         if memory.category in now.closed:  # such files are neither written nor reported
             continue
         if file is not None:
-            path = _path_of(now, file)
-            if path is None:
+            line = _line(now, file)
+            if line is None:
                 yield Difference(memory.number, BEHIND, "")
-            elif kind := _kind(now, file, memory, path):
-                yield Difference(memory.number, kind, str(path))
+            elif kind := _kind(now, file, memory, line.path):
+                yield Difference(memory.number, kind, str(line.path))
         elif memory.layer in Kind.values and memory.source != Source.SYSTEM:
             yield Difference(memory.number, BEHIND, "")
 
 
-def _path_of(now: Files, file: VaultFile) -> PurePosixPath | None:
-    """Return the path in a row, or None if SQL changed this row."""
+def _line(now: Files, file: VaultFile) -> Line | None:
+    """Return the line of a file, or None if SQL changed the file's row."""
     with suppress(SealBroken):
-        return Line.open(now.silo, file).path
+        return Line.open(now.silo, file)
     return None
 
 
@@ -165,9 +165,9 @@ def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
     pages: dict[PurePosixPath, set[str]] = defaultdict(set)
     categories = dict(Memory.objects.of(now.agent).values_list("number", "category"))
     for row in VaultFile.objects.filter(agent_id=now.agent.pk).iterator(chunk_size=2_000):
-        if _path_of(now, row) is None:
+        line = _line(now, row)
+        if line is None:
             continue
-        line = Line.open(now.silo, row)
         there.discard(str(line.path))
         if row.state == VaultFile.State.THERE and categories[row.number] not in now.closed:
             pages[line.page()].add(line.there())
