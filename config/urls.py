@@ -12,6 +12,7 @@ handler403, handler404, handler500 = "config.plain.forbidden", "config.plain.mis
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("", include("refinement.monitoring.urls")),
+    path("", include("refinement.mcp.urls")),
     path("api/v1/", include("refinement.api.urls")),
     path("api/v1/", include("audit.api.urls")),
     path("api/v1/", include("memory.api.urls")),  # last: it handles all other paths

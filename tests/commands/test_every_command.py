@@ -93,7 +93,8 @@ def raise_error(error: BaseException) -> Callable[..., Any]:
 def test_a_failing_database_is_reported_without_a_traceback(agent_key: None, monkeypatch: pytest.MonkeyPatch) -> None:
     marker = unique()
     down = raise_error(OperationalError(f"no such table, near {marker}"))
-    for name in set(USES_KEYS) - {"serve"}:  # serve: the processes that it starts use the database
+    others = {"serve", "mcp"}  # serve: the processes that it starts use the database; mcp: the client gets an error
+    for name in set(USES_KEYS) - others:
         with monkeypatch.context() as patch:
             patch.setattr(type(connections["default"]), "cursor", down)
             patch.setattr(type(connections["default"]), "chunked_cursor", down)

@@ -1,0 +1,138 @@
+"""The results of MCP's methods. A server has tools, prompts and resources."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp_types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from rest_framework.utils.encoders import JSONEncoder
+
+from config import __version__
+from refinement.mcp.inner import Api, Refused
+from refinement.mcp.messages import Message
+
+REFUSED = -32010  # this server's own code: the API refused. `data` is the body of its response
+INFO = {"name": "palimpsest", "title": "Palimpsest", "version": __version__}
+INSTRUCTIONS = (
+    "This is your long-term memory. At the start of a task, call `context`. Before you ask the user something that you "
+    "may know, call `search`. When you learn something that will be useful later, call `remember`. If `context` says "
+    "that core memory is over its budget, call `begin_refinement`."
+)
+NOT_SHARED = {"ttlMs": 0, "cacheScope": "private"}
+_CACHEABLE = {"server/discover", "tools/list", "prompts/list"}
+_CACHEABLE |= {"resources/list", "resources/templates/list", "resources/read"}
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool as clients see it, and the function that carries it out. The function returns structured content, and
+    raises Refused."""
+
+    listed: Mapping[str, Any]
+    run: Callable[[Api, Json], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt as clients see it, and the function that returns its messages. The function raises Refused."""
+
+    listed: Mapping[str, Any]
+    messages: Callable[[Api], list[Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Resources with the same form of URI. `read` returns None for another form of URI. It raises Refused."""
+
+    listed: Mapping[str, Any]
+    read: Callable[[Api, str], Json | None]
+
+
+@dataclass(frozen=True)
+class Server:
+    """What one address offers."""
+
+    tools: Mapping[str, Tool]
+    prompts: Mapping[str, Prompt]
+    resources: tuple[Resource, ...]
+
+    def result(self, message: Message, api: Api) -> Json:
+        """The result of a request. Raises McpError."""
+        method = METHODS.get(message.method)
+        if method is None:
+            raise message.error(METHOD_NOT_FOUND, "This server does not have this method.")
+        result = method(self, message, api)
+        if message.is_modern:
+            result |= {"resultType": "complete"} | (NOT_SHARED if message.method in _CACHEABLE else {})
+        return result
+
+    def initialize(self, message: Message, _: Api) -> Json:
+        return {"protocolVersion": message.version, "serverInfo": INFO, **self._about()}
+
+    def discover(self, _: Message, __: Api) -> Json:
+        versions = {"supportedVersions": list(MODERN_PROTOCOL_VERSIONS)}
+        return versions | self._about() | {"_meta": {"io.modelcontextprotocol/serverInfo": INFO}}
+
+    def _about(self) -> Json:
+        return {"capabilities": {"tools": {}, "prompts": {}, "resources": {}}, "instructions": INSTRUCTIONS}
+
+    def call_tool(self, message: Message, api: Api) -> Json:
+        tool = self.tools.get(message.params["name"])
+        if tool is None:
+            raise message.error(INVALID_PARAMS, "This server does not have this tool. List the tools.")
+        given = message.params.get("arguments") or {}
+        try:
+            data = tool.run(api, {name: value for name, value in given.items() if value is not None})
+        except Refused as refused:  # the model can read the reason, and call again
+            return {"content": [text(as_json(refused.data))], "isError": True}
+        return {"content": [text(as_json(data))], "structuredContent": data, "isError": False}
+
+    def get_prompt(self, message: Message, api: Api) -> Json:
+        prompt = self.prompts.get(message.params["name"])
+        if prompt is None:
+            raise message.error(INVALID_PARAMS, "This server does not have this prompt. List the prompts.")
+        try:
+            return {"description": prompt.listed["description"], "messages": prompt.messages(api)}
+        except Refused as refused:
+            raise message.error(REFUSED, refused.reason, refused.data) from None
+
+    def read_resource(self, message: Message, api: Api) -> Json:
+        uri = message.params["uri"]
+        try:
+            for resource in self.resources:
+                found = resource.read(api, uri)
+                if found is not None:
+                    return {"contents": [{"uri": uri, **found}]}
+        except Refused as refused:
+            code = INVALID_PARAMS if refused.status == 404 else REFUSED
+            raise message.error(code, refused.reason, {"uri": uri}) from None
+        raise message.error(INVALID_PARAMS, "This server does not have a resource with this URI.", {"uri": uri})
+
+    def listed_resources(self, form: str) -> list[Any]:
+        return [resource.listed for resource in self.resources if form in resource.listed]
+
+
+def text(content: str) -> Json:
+    return {"type": "text", "text": content}
+
+
+def as_json(data: Any) -> str:
+    return json.dumps(data, cls=JSONEncoder, ensure_ascii=False)
+
+
+METHODS: dict[str, Callable[[Server, Message, Api], Json]] = {
+    "initialize": Server.initialize,
+    "server/discover": Server.discover,
+    "ping": lambda *_: {},
+    "tools/list": lambda server, *_: {"tools": [tool.listed for tool in server.tools.values()]},
+    "tools/call": Server.call_tool,
+    "prompts/list": lambda server, *_: {"prompts": [prompt.listed for prompt in server.prompts.values()]},
+    "prompts/get": Server.get_prompt,
+    "resources/list": lambda server, *_: {"resources": server.listed_resources("uri")},
+    "resources/templates/list": lambda server, *_: {"resourceTemplates": server.listed_resources("uriTemplate")},
+    "resources/read": Server.read_resource,
+}

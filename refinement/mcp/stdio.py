@@ -1,0 +1,77 @@
+"""MCP over standard input and output. Each line is one message. It becomes a request to `/mcp`, of this process or of a
+service, so both ways have the same checks and limits."""
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import httpx
+from django.conf import settings
+from django.core.handlers.wsgi import WSGIHandler
+from mcp_types import PROTOCOL_VERSION_META_KEY
+from mcp_types.jsonrpc import INTERNAL_ERROR
+
+from refinement.mcp.messages import NAMED, VERSION_HEADER
+
+TIMEOUT = 300.0  # seconds
+
+
+def client(address: str, key: str) -> httpx.Client:
+    """A client of the service at an address, or, without one, of the WSGI application in this process."""
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    if address:
+        return httpx.Client(base_url=address, headers=headers, timeout=TIMEOUT)
+    settings.ALLOWED_HOSTS = ["localhost"]  # no other client reaches this process
+    transport = httpx.WSGITransport(app=WSGIHandler())
+    return httpx.Client(base_url="https://localhost", headers=headers, transport=transport)
+
+
+def answers(lines: Iterable[bytes], service: httpx.Client) -> Iterator[str]:
+    """The responses to messages, one line each. A notification has none."""
+    version = ""  # that `initialize` has agreed on
+    for line in filter(bytes.strip, lines):
+        message = _parsed(line)
+        try:
+            response = service.post("/mcp", content=line, headers=_headers(message, version))
+            answer = _parsed(response.content) or _failed(f"The service answered with HTTP {response.status_code}.")
+        except httpx.HTTPError as error:
+            answer = _failed(f"The service does not answer ({type(error).__name__}).")
+        if "method" in message and "id" not in message:
+            continue
+        if answer.get("id") is None:  # the service refused before it read the message
+            answer["id"] = message.get("id")
+        version = answer.get("result", {}).get("protocolVersion", version)
+        yield json.dumps(answer, ensure_ascii=False)
+
+
+def _headers(message: dict[str, Any], version: str) -> dict[str, str]:
+    """The headers that repeat parts of a message."""
+    method, params = message.get("method"), message.get("params")
+    params = params if isinstance(params, dict) else {}
+    meta = params.get("_meta")
+    modern = meta.get(PROTOCOL_VERSION_META_KEY) if isinstance(meta, dict) else None
+    headers = {
+        VERSION_HEADER: modern or version,
+        "Mcp-Method": method,
+        "Mcp-Name": params.get(NAMED.get(str(method), "")),
+    }
+    return {name: _encoded(value) for name, value in headers.items() if isinstance(value, str) and value}
+
+
+def _encoded(value: str) -> str:
+    is_plain = value.isascii() and value.isprintable() and value == value.strip() and not value.startswith("=?")
+    return value if is_plain else f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """A JSON object, or an empty one."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _failed(reason: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": reason}}

@@ -1,0 +1,247 @@
+"""The tools that a connected agent calls. Each is one path of the API, or two."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.utils import timezone
+
+from memory.api.base.memory_out import MemoryOut
+from memory.api.memories import FoundOut, FoundPageOut, LineageOut, ListQuery, MemoryIn, RevisionIn, SearchIn, StoredOut
+from refinement import schedule
+from refinement.api.agent import ContextQuery
+from refinement.api.sessions import BriefingOut, CallIn, CallOut, SessionIn
+from refinement.mcp import schemas
+from refinement.mcp.inner import Api, invalid
+from refinement.mcp.schemas import Schema
+from refinement.mcp.server import Json, Tool
+from refinement.models import RefinementSession, held
+from refinement.tools import TOOLS
+
+ALIASES = {"text": "content", "memory": "content", "query": "q"}
+MAX_TITLE = 80  # characters
+_READS = {"readOnlyHint": True, "openWorldHint": False}
+_WRITES = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False}
+
+
+# --- the functions
+
+
+def remember(api: Api, given: Json) -> Any:
+    once = str(given.pop("idempotency_key", ""))
+    return api.call("POST", "memories", _named(given), once=once)
+
+
+def search(api: Api, given: Json) -> Any:
+    found = api.call("POST", "memories/search", _named(given))
+    return {**found, "results": [_cited(each) for each in found["results"]]}
+
+
+def fetch(api: Api, given: Json) -> Any:
+    found = api.get(f"memories/{_number(given, 'id')}", lineage="true")
+    return {**_cited(found), "text": found["content"]}
+
+
+def context(api: Api, given: Json) -> Any:
+    agent = api.outer.agent
+    figures = {"core_tokens": agent.core_tokens, "budget_tokens": agent.budget_tokens}
+    return {"text": api.get("context", **given | {"format": "text"}), **figures, "refinement_due": schedule.why(agent)}
+
+
+def list_memories(api: Api, given: Json) -> Any:
+    return api.get("memories", **given)
+
+
+def update_memory(api: Api, given: Json) -> Any:
+    return api.call("PATCH", f"memories/{_number(given, 'id')}", _named(given))
+
+
+def forget(api: Api, given: Json) -> Any:
+    number = _number(given, "id")
+    api.call("DELETE", f"memories/{number}")
+    return {"forgotten": number, "undo": "To bring it back, call `restore` with this id."}
+
+
+def restore(api: Api, given: Json) -> Any:
+    return api.call("POST", f"memories/{_number(given, 'id')}/restore")
+
+
+def history(api: Api, given: Json) -> Any:
+    return api.get(f"audit/{_number(given, 'entry')}" if "entry" in given else "audit", **given)
+
+
+def begin_refinement(api: Api, given: Json) -> Any:
+    """Open a session, or continue the open one. Returns its briefing."""
+    row = RefinementSession.objects.filter(held(timezone.now()), agent=api.outer.agent, driver="runtime").first()
+    number = row.number if row else api.call("POST", "refinement-sessions", given)["id"]
+    return {"session": number, **api.get(f"refinement-sessions/{number}/briefing")}
+
+
+def knife(api: Api, given: Json) -> Any:
+    once, action = str(given.pop("idempotency_key", "")), given.pop("action", None)
+    if not isinstance(action, str) or action not in TOOLS:
+        raise invalid("action", f"must be one of: {', '.join(TOOLS)}")
+    number = _number(given, "session") if "session" in given else _open_session(api)
+    body: Json = {name: given.pop(name) for name in ("reply", "last") if name in given}
+    body["arguments"] = given.pop("arguments", given)  # some models write the arguments beside `action`
+    return api.call("POST", f"refinement-sessions/{number}/tools/{action}", body, once=once)
+
+
+def _open_session(api: Api) -> int:
+    numbers = RefinementSession.objects.filter(agent=api.outer.agent, outcome="open").values_list("number", flat=True)
+    for number in numbers:
+        return number
+    raise invalid("session", "no session is open: call `begin_refinement` first")
+
+
+def _named(given: Json) -> Json:
+    """The arguments, with the names of the API."""
+    return {ALIASES.get(name, name): value for name, value in given.items()}
+
+
+def _number(given: Json, name: str) -> int:
+    """Take an argument that is a number. ChatGPT sends it as text."""
+    number = str(given.pop(name, ""))
+    if not (number.isascii() and number.isdigit() and len(number) < 17):
+        raise invalid(name, "must be a whole number")
+    return int(number)
+
+
+def _cited(memory: Json) -> Json:
+    """A memory with what ChatGPT expects: a text as `id`, a title, and an address."""
+    number, first = memory["id"], memory["content"].strip().partition("\n")[0]
+    return {**memory, "id": str(number), "title": first[:MAX_TITLE], "url": f"memory://{number}"}
+
+
+# --- what clients see
+
+
+def _tool(
+    run: Callable[[Api, Json], Any], title: str, description: str, given: Schema, out: Schema, hints: Json
+) -> Tool:
+    about = {"name": run.__name__, "title": title, "description": description}
+    return Tool({**about, "inputSchema": given, "outputSchema": out, "annotations": {"title": title, **hints}}, run)
+
+
+def _object(*required: str, **properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _text(description: str = "", **more: Any) -> Schema:
+    return {"type": "string", **({"description": description} if description else {}), **more}
+
+
+_WHOLE: Schema = {"type": "integer"}
+_ID: Schema = {"type": ["integer", "string"], "description": "number of the memory"}
+_ONCE = _text("any text: if you repeat the call with it within a day, you get the first result", maxLength=200)
+_ACTION = _text("name of one of the briefing's tools", enum=list(TOOLS))
+_SESSION = {"type": "integer", "description": "number of the session; default: the open one"}
+_CITED = {"id": _text("number of the memory"), "title": _text("its first words"), "url": _text()}
+_DUE = _text("why a refinement is due now; empty if none is due")
+
+
+def _cited_form(form: Any, *required: str, **more: Schema) -> Schema:
+    found = schemas.of(form)
+    names = [*found["required"], "title", "url", *required]
+    return {"type": "object", "properties": {**found["properties"], **_CITED, **more}, "required": names}
+
+
+_MEMORY = schemas.of(MemoryOut)
+_FOUND = schemas.of(FoundPageOut)["properties"] | {"results": {"type": "array", "items": _cited_form(FoundOut)}}
+_PAGE = _object("results", results={"type": "array", "items": _MEMORY}, next={"type": ["string", "null"]})
+_CONTEXT = _object("text", text=_text(), core_tokens=_WHOLE, budget_tokens=_WHOLE, refinement_due=_DUE)
+_CONTEXT_IN = _object(**{k: v for k, v in schemas.of(ContextQuery)["properties"].items() if k != "format"})
+_ENTRY: Schema = {"type": "integer", "description": "number of one entry, to read its changes; default: list all"}
+_HISTORY = _object(
+    entry=_ENTRY,
+    memory={"type": "integer", "description": "only entries that changed this memory"},
+    session={"type": "integer", "description": "only entries of this refinement session"},
+    cursor=_text("`next` of the previous page"),
+    limit={"type": "integer", "minimum": 1, "maximum": 500},
+)
+
+ALL = (
+    _tool(
+        remember,
+        "Remember",
+        "Store one fact, decision or event in your long-term memory. Call it when you learn something that will be "
+        "useful in later conversations. Write whole sentences, with names and dates.",
+        schemas.extended(MemoryIn, idempotency_key=_ONCE),
+        schemas.of(StoredOut),
+        _WRITES,
+    ),
+    _tool(
+        search,
+        "Search memories",
+        "Find memories by words. Call it before you ask the user something that you may know.",
+        schemas.of(SearchIn),
+        _object(*_FOUND, **_FOUND),
+        _READS,
+    ),
+    _tool(
+        fetch,
+        "Read a memory",
+        "Read one memory by its number, with the memories that it was made from.",
+        _object("id", id=_ID),
+        _cited_form(LineageOut, "text", text=_text("the same as `content`")),
+        _READS,
+    ),
+    _tool(
+        context,
+        "Core memory",
+        "Read your core memory and the journal of the last days. Call it once at the start of a task.",
+        _CONTEXT_IN,
+        _CONTEXT,
+        _READS,
+    ),
+    _tool(
+        list_memories,
+        "List memories",
+        "List memories by number, one page at a time. To find words, call `search`.",
+        schemas.of(ListQuery),
+        _PAGE,
+        _READS,
+    ),
+    _tool(
+        update_memory,
+        "Change a memory",
+        "Change the text or the tags of a memory that is wrong or out of date. The history keeps the earlier text.",
+        schemas.extended(RevisionIn, ("id",), id=_ID),
+        _MEMORY,
+        _WRITES,
+    ),
+    _tool(
+        forget,
+        "Forget a memory",
+        "Discard a memory that is no longer useful. You can undo this: `restore` brings it back.",
+        _object("id", id=_ID),
+        _object("forgotten", "undo", forgotten=_WHOLE, undo=_text()),
+        _WRITES,
+    ),
+    _tool(restore, "Restore a memory", "Bring back a forgotten memory.", _object("id", id=_ID), _MEMORY, _WRITES),
+    _tool(
+        history,
+        "History",
+        "Read the audit trail: who changed what, and when. With `entry`, read one entry with its changes.",
+        _HISTORY,
+        {"type": "object"},
+        _READS,
+    ),
+    _tool(
+        begin_refinement,
+        "Begin a refinement",
+        "Open a refinement session, or continue the open one. You get a briefing: the memories, what to do, and the "
+        "tools that you call with `knife`. Call it when core memory is over its budget. Every change can be undone.",
+        schemas.of(SessionIn),
+        schemas.extended(BriefingOut, ("session",), session=_WHOLE),
+        _WRITES,
+    ),
+    _tool(
+        knife,
+        "Refine",
+        "Make one edit in the open refinement session. `action` is the name of one of the briefing's tools, and "
+        "`arguments` are its arguments. A refused edit changes nothing, and the result says why.",
+        schemas.extended(CallIn, ("action",), action=_ACTION, session=_SESSION, idempotency_key=_ONCE),
+        schemas.of(CallOut),
+        _WRITES,
+    ),
+)
