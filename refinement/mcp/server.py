@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mcp_types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -59,15 +59,26 @@ class Server:
     tools: Mapping[str, Tool]
     prompts: Mapping[str, Prompt]
     resources: tuple[Resource, ...]
+    methods: ClassVar[Mapping[str, str]] = {
+        "initialize": "initialize",
+        "server/discover": "discover",
+        "ping": "ping",
+        "tools/list": "list_tools",
+        "tools/call": "call_tool",
+        "prompts/list": "list_prompts",
+        "prompts/get": "get_prompt",
+        "resources/list": "list_resources",
+        "resources/templates/list": "list_templates",
+        "resources/read": "read_resource",
+    }
 
     def result(self, message: Message, api: Api) -> Json:
         """The result of a request. Raises McpError."""
-        method = METHODS.get(message.method)
-        if method is None:
+        if message.method not in self.methods:
             raise message.error(METHOD_NOT_FOUND, "This server does not have this method.")
-        result = method(self, message, api)
+        result: Json = getattr(self, self.methods[message.method])(message, api)
         if message.is_modern:
-            result |= {"resultType": "complete"} | (NOT_SHARED if message.method in _CACHEABLE else {})
+            result = {"resultType": "complete"} | (NOT_SHARED if message.method in _CACHEABLE else {}) | result
         return result
 
     def initialize(self, message: Message, _: Api) -> Json:
@@ -79,6 +90,21 @@ class Server:
 
     def _about(self) -> Json:
         return {"capabilities": {"tools": {}, "prompts": {}, "resources": {}}, "instructions": INSTRUCTIONS}
+
+    def ping(self, _: Message, __: Api) -> Json:
+        return {}
+
+    def list_tools(self, _: Message, __: Api) -> Json:
+        return {"tools": [tool.listed for tool in self.tools.values()]}
+
+    def list_prompts(self, _: Message, __: Api) -> Json:
+        return {"prompts": [prompt.listed for prompt in self.prompts.values()]}
+
+    def list_resources(self, _: Message, __: Api) -> Json:
+        return {"resources": [each.listed for each in self.resources if "uri" in each.listed]}
+
+    def list_templates(self, _: Message, __: Api) -> Json:
+        return {"resourceTemplates": [each.listed for each in self.resources if "uriTemplate" in each.listed]}
 
     def call_tool(self, message: Message, api: Api) -> Json:
         tool = self.tools.get(message.params["name"])
@@ -112,9 +138,6 @@ class Server:
             raise message.error(code, refused.reason, {"uri": uri}) from None
         raise message.error(INVALID_PARAMS, "This server does not have a resource with this URI.", {"uri": uri})
 
-    def listed_resources(self, form: str) -> list[Any]:
-        return [resource.listed for resource in self.resources if form in resource.listed]
-
 
 def text(content: str) -> Json:
     return {"type": "text", "text": content}
@@ -122,17 +145,3 @@ def text(content: str) -> Json:
 
 def as_json(data: Any) -> str:
     return json.dumps(data, cls=JSONEncoder, ensure_ascii=False)
-
-
-METHODS: dict[str, Callable[[Server, Message, Api], Json]] = {
-    "initialize": Server.initialize,
-    "server/discover": Server.discover,
-    "ping": lambda *_: {},
-    "tools/list": lambda server, *_: {"tools": [tool.listed for tool in server.tools.values()]},
-    "tools/call": Server.call_tool,
-    "prompts/list": lambda server, *_: {"prompts": [prompt.listed for prompt in server.prompts.values()]},
-    "prompts/get": Server.get_prompt,
-    "resources/list": lambda server, *_: {"resources": server.listed_resources("uri")},
-    "resources/templates/list": lambda server, *_: {"resourceTemplates": server.listed_resources("uriTemplate")},
-    "resources/read": Server.read_resource,
-}

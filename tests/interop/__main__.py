@@ -1,0 +1,160 @@
+"""Check MCP with others' programs: the official Python and TypeScript clients, and the official test suite.
+
+    python -m tests.interop [clients] [suite]
+
+Needs Node, and the package indexes of Python and Node. The versions are pinned.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.commands.calling import ROOT, Installation
+from tests.servers import free_port
+
+HERE = Path(__file__).parent
+PYTHON_CLIENT, NODE_CLIENT = "mcp==2.3.0", "@modelcontextprotocol/client@2.4.0"
+SUITE = (
+    "npx",
+    "-y",
+    "-p",
+    "node@22",
+    "-p",
+    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
+    "conformance",
+    "server",
+)
+REQUIRED = {"2026-07-28": 37, "2025-11-25": 30}  # scenarios for a server
+SECONDS = 180
+# These need no fixture, so the real tools pass them, too.
+REAL = {
+    "2026-07-28": (
+        *("tools-list", "prompts-list", "resources-list", "sep-2164-resource-not-found", "caching"),
+        *("dns-rebinding-protection", "server-sse-multiple-streams", "input-required-result-unsupported-methods"),
+        "http-header-validation",
+    ),
+    "2025-11-25": (
+        *("server-initialize", "ping", "tools-list", "prompts-list", "resources-list", "dns-rebinding-protection"),
+        "server-sse-multiple-streams",
+    ),
+}
+
+
+def ran(*command: str, folder: Path = ROOT, **variables: str) -> str:
+    """The output of a program that succeeds."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-4_000:]}")
+    return done.stdout
+
+
+@contextmanager
+def served(folder: Path, *, settings: str = "config.settings") -> Iterator[tuple[Installation, str]]:
+    """A new service in one process: its installation and its address."""
+    at, port = Installation(folder), free_port()
+    for command in (("create_keys",), ("migrate", "--verbosity", "0")):
+        at.manage(*command)
+    options = ["--bind", f"127.0.0.1:{port}", "--workers", "1", "--threads", "16", "--no-control-socket"]
+    variables = at.environment | {"DJANGO_SETTINGS_MODULE": settings}
+    with (folder / "log").open("w") as log:
+        command = [sys.executable, "-m", "gunicorn", "config.wsgi", *options]
+        process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=log, stderr=log)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        until_ready(process, address, folder / "log")
+        yield at, address
+    finally:
+        process.terminate()
+        process.wait()
+    if " 500" in (folder / "log").read_text():
+        raise SystemExit("The service had an internal error.")
+
+
+def until_ready(process: "subprocess.Popen[bytes]", address: str, log: Path) -> None:
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(f"{address}/healthz", timeout=5).close()
+            return
+        except (urllib.error.URLError, OSError):
+            if process.poll() is not None:
+                break
+            time.sleep(0.1)
+    raise SystemExit(f"The service does not start:\n{log.read_text()[-2_000:]}")
+
+
+def clients(work: Path) -> None:
+    """Each client, in each mode, over HTTP and over standard input and output, with an agent of its own."""
+    python, node = work / "python", work / "node"
+    ran(sys.executable, "-m", "venv", str(python))
+    ran(str(python / "bin" / "python"), "-m", "pip", "install", "--quiet", PYTHON_CLIENT)
+    node.mkdir()
+    (node / "client.mjs").write_text((HERE / "client.mjs").read_text())
+    ran("npm", "install", "--no-fund", "--no-audit", "--prefix", str(node), NODE_CLIENT)
+    programs = {
+        (str(python / "bin" / "python"), str(HERE / "client.py")): ROOT,
+        ("node", str(node / "client.mjs")): node,
+    }
+    with served(work / "clients") as (at, address):
+        stdio = (sys.executable, str(ROOT / "manage.py"), "mcp")
+        ways = {"HTTP": (f"{address}/mcp",), "stdio": stdio, "stdio to a service": (*stdio, "--url", address)}
+        for number, (program, folder, mode, way) in enumerate(
+            (program, folder, mode, way)
+            for program, folder in programs.items()
+            for mode in ("legacy", "auto")
+            for way in ways
+        ):
+            key = at.manage("create_agent", f"interop/a{number}", "--model", "builtin/dedupe").json["key"]
+            own = {"VAR_DIR": str(at.folder), "KEYS_DIR": str(at.folder / "keys"), "PALIMPSEST_AGENT_KEY": key}
+            said = ran(*program, mode, *ways[way], folder=folder, **own)
+            print(f"{said.splitlines()[-1]}, over {way}", flush=True)
+        problems = at.manage("verify_audit", "--all")
+        assert problems.code == 0, problems
+
+
+def suite(work: Path) -> None:
+    """The official test suite: every required scenario with the fixtures, and those without with the real tools."""
+    with served(work / "suite", settings="tests.interop.settings") as (_, address):
+        for version, count in REQUIRED.items():
+            out = work / f"results-{version}"
+            said = ran(*SUITE, "--url", f"{address}/fixtures", "--requirements", version, "-o", str(out))
+            summary = said.partition("=== SUMMARY ===")[2].partition("Not scored")
+            unscored = set(re.findall(r"[✓✗] (\S+) \(", summary[2]))
+            results = {name: mark for mark, name in re.findall(r"([✓✗]) (\S+?): ", summary[0])}
+            scored = {name: mark for name, mark in results.items() if name not in unscored}
+            failed = sorted(name for name, mark in scored.items() if mark != "✓")
+            if failed or len(scored) != count:
+                raise SystemExit(
+                    f"{version}: {len(scored)} of {count} scenarios ran, failed: {failed}\n{said[-6_000:]}"
+                )
+            print(f"{version}: {count} of {count} required scenarios passed", flush=True)
+            for scenario in REAL[version]:
+                ran(*SUITE, "--url", f"{address}/mcp", "--scenario", scenario, "--spec-version", version)
+            print(f"{version}: {len(REAL[version])} scenarios without fixtures passed with the real tools", flush=True)
+
+
+def main(names: Sequence[str]) -> None:
+    parts = {"clients": clients, "suite": suite}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names or parts:
+            parts[name](Path(folder))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
