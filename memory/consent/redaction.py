@@ -178,7 +178,8 @@ def _lineage(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
     merges. A memory joins the group if its content is or was the same as that of a memory in the group, or if a
     memory of the group was merged into it. The result has all memories of the group except the given ones.
     """
-    why = dict.fromkeys(_sources(agent, numbers), "source")
+    walk = lineage.Walk(agent)
+    why = dict.fromkeys(_sources(walk, numbers), "source")
     fresh = why.keys() | set(numbers)
     contents, holders = defaultdict(set), defaultdict(set)
     for number, content in _contents(agent):
@@ -190,8 +191,7 @@ def _lineage(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
         seen |= new
         equal = {other for content in new for other in holders[content]}
         found = dict.fromkeys(equal, "same words")
-        found |= dict.fromkeys(_made_by(agent, _edits_of(agent, fresh), Operation.CONSOLIDATED), "merged")
-        found |= dict.fromkeys(lineage.successors(agent, fresh), "merged")  # imported ones have no such entry
+        found |= dict.fromkeys(walk.successors(fresh), "merged")
         fresh = found.keys() - why.keys() - set(numbers)
         why |= {number: found[number] for number in fresh}
     return why
@@ -214,12 +214,12 @@ def _related(agent: Agent, numbers: Sequence[int], group: dict[int, str]) -> lis
     return [Related(memory.number, why[memory.number], memory.layer) for memory in left]
 
 
-def _sources(agent: Agent, numbers: Sequence[int]) -> set[int]:
+def _sources(walk: lineage.Walk, numbers: Sequence[int]) -> set[int]:
     """The memories that were merged into these, directly or through other merges."""
     found: set[int] = set()
     fresh = set(numbers)
     while fresh:
-        fresh = lineage.sources(agent, fresh) - found - set(numbers)
+        fresh = walk.sources(fresh) - found - set(numbers)
         found |= fresh
     return found
 

@@ -85,17 +85,22 @@ class Index(Holdings):
 
     def successor(self, number: int) -> int | None:
         """Return the memory that superseded a memory, directly or through others. It may be beneath itself, if it was
-        demoted. Return None if no memory did, or if it was discarded."""
-        found = None
-        while (number := self.by_number[number].superseded_by or 0) in self.by_number:
+        demoted. Return None if no memory did, or if it was discarded. A cycle (a rollback of a part can make one) ends
+        the search."""
+        found, seen = None, {number}
+        while (number := self.by_number[number].superseded_by or 0) in self.by_number and number not in seen:
+            seen.add(number)
             found = number
         return found
 
     def origins(self, number: int) -> Iterator[int]:
-        """Yield the sources of a memory, their sources, and so on."""
-        for source in self.sources.get(number, ()):
-            yield source
-            yield from self.origins(source)
+        """Yield the sources of a memory, their sources, and so on, each once."""
+        seen, waiting = {number}, [number]
+        while waiting:
+            for source in self.sources.get(waiting.pop(), set()) - seen:
+                seen.add(source)
+                waiting.append(source)
+                yield source
 
     def matched(self, query: Query) -> set[int]:
         """Return the terms of a query that are used for ranking, without related words."""

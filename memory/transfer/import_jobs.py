@@ -140,6 +140,7 @@ def _run(job: ImportJob) -> str:
     drafts = _read(found, MAX_ENTRIES)
     if drafts is None:
         raise Invalid("file", f"has more than {MAX_ENTRIES:,} entries. Nothing was imported. Split the file")
+    found.done.require_no_cycle()
     switches.require_open(job.agent, {draft.category for draft in drafts})
     most = min(BATCH, BATCH_CHARACTERS // max((len(draft.content) for draft in drafts), default=1))
     for start in range(job.imported, len(drafts), most):

@@ -84,6 +84,19 @@ class Imported:
         found = ((each, numbers[place]) for place, ids in self.sources.items() for each in ids)
         return {known[id]: successor for id, successor in found if isinstance(id, int | str) and id in known}
 
+    def require_no_cycle(self) -> None:
+        """Raise Invalid if a memory of the whole file would replace itself, directly or through others."""
+        successors = self.successors(range(len(self.ids)))
+        checked: set[int] = set()
+        for place in successors:
+            path: set[int] = set()
+            while place in successors and place not in checked:
+                if place in path:
+                    raise Invalid("sources", "must not lead from a memory back to itself. Nothing was imported")
+                path.add(place)
+                place = successors[place]
+            checked |= path
+
     def note(self, found: Found) -> None:
         for what in found.transformed:
             is_known = what in self.transformed or len(self.transformed) < NAMED
@@ -138,6 +151,7 @@ class CheckedFile:
                 self.done.tokens += sum(memory.tokens for memory in edited.memories)
                 numbers += [memory.number for memory in edited.memories]
                 advance(len(batch))
+            self.done.require_no_cycle()
             if successors := self.done.successors(numbers):
                 operations.link(row, successors, actor, detail)
         return self.done
