@@ -163,12 +163,13 @@ class TopicFull(Invalid):
 
 
 def _composed(values: Values) -> str:
-    """Return the text of a topic's memory. While this text is too long, remove the oldest stages, and then the oldest
-    items of the longest list. The text states how many stages and items were removed. Raises TopicFull if nothing can
-    be removed."""
+    """Return the text of a topic's memory. While this text is too long, remove the oldest stages except the last one,
+    and then the oldest items of the longest other list. The text states how many stages and items were removed. Raises
+    TopicFull if nothing can be removed."""
+    stages = values["Development Stages"]
+    others = [values[field] for field in _LISTS if values[field] is not stages]
     while len(text := _as_text(values)) > MAX_CONTENT:
-        stages = values["Development Stages"]
-        longest = stages if len(stages) > 1 else max((values[field] for field in _LISTS), key=len)
+        longest = stages if len(stages) > 1 else max(others, key=len)
         if not longest:
             raise TopicFull("topic", f"needs more than {MAX_CONTENT:,} characters in its memory; shorten the text")
         excess, count = len(text) - MAX_CONTENT, 0

@@ -8,7 +8,7 @@ from memory.errors import CategoryDisabled, Constitutional, Invalid
 from memory.markdown import sections
 from memory.models import Agent
 from memory.policy.validation import MAX_CONTENT, Draft
-from memory.recording.topics import Stage, evolve
+from memory.recording.topics import Stage, TopicFull, evolve
 from memory.writing import operations
 from tests.rules.recordings import of_category, off, settings, talk, text_of
 from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, row, says
@@ -93,6 +93,19 @@ def test_if_there_is_no_room_at_all_the_topic_is_refused(ada: Agent) -> None:
     operations.remember(ada, [Draft(full, category="topic", project="site", tags=("topic:x",))], ME)
     with pytest.raises(Invalid, match="topic"):
         evolve(ada, "x", ME, Stage(project="site", insights=("b" * 300,)))
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("size", [MAX_CONTENT, MAX_CONTENT - 30])
+def test_a_topic_that_the_agent_filled_is_refused(size: int, ada: Agent) -> None:
+    """Only its last stage could be removed, and that one stays."""
+    evolved(ada)
+    filled = "## Topic Definition\n- Topic: Tea\n- Description: "
+    operations.revise(ada, 1, ME, content=filled.ljust(size, "x"))
+    with refused(ada, TopicFull):
+        evolved(ada)
+    talk(ada, "Which tea?", "Green.", topic="Tea")
+    assert text_of(ada, 1) == filled.ljust(size, "x")
 
 
 def test_text_that_the_agent_added_is_kept(ada: Agent) -> None:
