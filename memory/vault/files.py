@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from audit.bulk import update_many
 from audit.models import AuditEntry, Change
+from memory.access import authority
 from memory.errors import FileFault, Invalid, NotAFile, SealBroken
 from memory.models import Agent, Kind, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
@@ -57,6 +58,10 @@ class _Write:
         return There if self.memory.layer in Kind.values else SetAside
 
 
+class OwnerChanged(FileFault):
+    """The agent was claimed, or has another vault. No more files are written."""
+
+
 class Files:
     """An agent's vault: its folder and its database rows. `fault` is the first error with a file. After an error with
     one file, the other files are still written."""
@@ -73,11 +78,14 @@ class Files:
     # --- batches
 
     def sync(self, numbers: Iterable[int]) -> None:
-        """Sync the files of these memories. The first error is stored in `fault`."""
+        """Sync the files of these memories. The first error is stored in `fault`. Raises OwnerChanged."""
         remaining = iter(numbers)
         while batch := list(islice(remaining, AT_ONCE)):
             try:
                 self._sync_batch(batch)
+            except OwnerChanged:
+                self.drop()
+                raise
             except FileFault:  # retry the files one by one
                 self.drop()
                 for number in batch:
@@ -93,10 +101,12 @@ class Files:
         self.finish()
 
     def _require_owner(self) -> None:
-        """Raise FileFault if the agent was claimed, or has another vault, since this began to read."""
-        now = Agent.objects.filter(pk=self.agent.pk, vault_path=self.agent.vault_path)
-        if not now.filter(claimed_at=self.agent.claimed_at).exists():
-            raise FileFault("The vault's owner has changed. Try again.", "the vault path has changed")
+        """Raise OwnerChanged if the agent was claimed, or has another vault, since this began to read. Raise
+        AuthorityBroken if SQL put an older row back."""
+        row = Agent.objects.get(pk=self.agent.pk)
+        if (row.vault_path, row.claimed_at) != (self.agent.vault_path, self.agent.claimed_at):
+            raise OwnerChanged("The vault's owner has changed. Try again.", "the vault path has changed")
+        authority.require(row)
 
     def rebuild(self) -> int:
         """Write the index pages again, and return the number of their lines. After an error, return 0."""
@@ -129,11 +139,13 @@ class Files:
     # --- staging one memory's file
 
     def take(self, numbers: Sequence[int]) -> None:
-        """Stage the files of at most AT_ONCE memories. `finish` publishes the staged files."""
-        memories = Memory.objects.of(self.agent).numbered(numbers)
+        """Stage the files of at most AT_ONCE memories. `finish` publishes the staged files. The owner is checked before
+        anything is written to the folder, also to a temporary file. Raises OwnerChanged."""
+        memories = list(Memory.objects.of(self.agent).numbered(numbers))
         rows = VaultFile.objects.filter(agent_id=self.agent.pk, number__among=list(numbers))
         files = {row.number: row for row in rows}
         times = self._times(memories)
+        self._require_owner()
         if redacted := [memory.number for memory in memories if memory.redacted_at is not None]:
             self.remove(redacted)
         for memory in memories:

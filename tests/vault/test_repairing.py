@@ -4,17 +4,18 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from memory.errors import FileFault, MemoryDisabled
+from memory.errors import AuthorityBroken, FileFault, MemoryDisabled
 from memory.models import Agent, Vault, VaultFile
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.vault import comparing, writer
 from memory.vault.disk import LOCK, Disk
-from memory.vault.files import Files, open_file
+from memory.vault.files import Files, OwnerChanged, open_file
 from memory.writing import operations
 from tests.claiming import claim
 from tests.steps import ME, PERSON, fresh, last_entry, remember, set_rule, signed_update
@@ -62,6 +63,30 @@ def test_a_file_that_is_tried_again_after_a_claim_is_not_written(ada: Agent, fer
         revise(ada, ferry, "15:10")
     assert claimed
     assert not [file for file in vault.rglob("*.md") if "9000" in file.read_text()]
+
+
+@pytest.mark.parametrize("is_put_back", [False, True])
+def test_a_sync_that_read_after_a_claim_writes_nothing(is_put_back: bool, ada: Agent, ferry: int, vault: Path) -> None:
+    """Not even a temporary file, also if SQL shows the former owner again. It does not go on with other files."""
+    others = remember(ada, *(f"tea {number}" for number in range(3)), category="technical")
+    seen: list[str] = []
+    stage = Disk.stage
+
+    def noted(disk: Disk, path: PurePosixPath, data: bytes, **options: Any) -> None:
+        seen.append(data.decode())
+        stage(disk, path, data, **options)
+
+    with writer.opened(fresh(ada)) as disk:
+        files = Files(fresh(ada), disk)
+        former = {"vault_path": str(vault), "claimed_at": fresh(ada).claimed_at}
+        claim(ada)
+        operations.revise(fresh(ada), ferry, ME, content="a secret that came later")
+        if is_put_back:
+            Agent.objects.filter(pk=ada.pk).update(**former)
+        with mock.patch.object(Disk, "stage", noted), pytest.raises((OwnerChanged, AuthorityBroken)):
+            files.sync([ferry, *others])
+    assert (seen, files.fault) == ([], None)
+    assert "secret" not in all_text(vault)
 
 
 def test_a_page_that_is_written_again_after_a_claim_does_not_change(ada: Agent, ferry: int, vault: Path) -> None:
