@@ -1,10 +1,15 @@
 """Transactions that wait for locks and for the disk only as long as necessary, and reads that make no writer wait."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
+
+T = TypeVar("T")
+
+_TRIES = 5
+_CHANGED_MEANWHILE = "40001"  # PostgreSQL's code
 
 
 def wait_at_most(seconds: int, *, may_be_lost: bool = False) -> None:
@@ -33,6 +38,18 @@ def one_snapshot() -> Iterator[None]:
         if connection.vendor == "postgresql" and not connection.savepoint_ids:
             _run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         yield
+
+
+def repeated(work: Callable[[], T]) -> T:
+    """Return the result of `work`, which uses `one_snapshot`. On PostgreSQL, another transaction may change a row that
+    the snapshot has, and `work` begins again."""
+    for _ in range(_TRIES - 1):
+        try:
+            return work()
+        except OperationalError as error:
+            if connection.in_atomic_block or getattr(error.__cause__, "sqlstate", "") != _CHANGED_MEANWHILE:
+                raise
+    return work()
 
 
 def _run(statement: str, values: Sequence[Any] = ()) -> None:

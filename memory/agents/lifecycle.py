@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Collection, Iterable
 from copy import copy
 from datetime import timedelta
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -17,7 +18,7 @@ from audit import guards
 from audit.models import ActorKind, AuditEntry, Change, Operation
 from audit.trail import Actor
 from audit.verify import chain
-from audit.waiting import advisory_lock, one_snapshot
+from audit.waiting import advisory_lock, one_snapshot, repeated
 from config import PROGRAM
 from memory.access import authority, roles, tenants
 from memory.access.authentication import new_key
@@ -189,6 +190,10 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     A silo is in use if it has ever had a memory, or if the agent's side has used a key or changed anything. If a silo
     is in use, only the agent's side can issue keys. Raises AgentConsentRequired.
     """
+    return repeated(partial(_first_key, agent, actor, label))
+
+
+def _first_key(agent: Agent, actor: Actor, label: str) -> str:
     with one_snapshot(), edits.locked(agent) as row:
         # This reads the trail, because SQL can change the rows of AgentKey. A view could hide entries of the trail.
         entries = AuditEntry.objects.filter(agent_id=row.pk)

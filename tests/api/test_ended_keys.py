@@ -1,7 +1,7 @@
 """A key that is revoked during its request, while the body arrives or while the request waits for the lock."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from memory import errors
 from memory.access.authentication import agent_key, new_request, prefix_of, request_key
 from memory.access.tenants import issue_key, revoke_key
 from memory.agents import lifecycle
-from memory.api.base.views import CHALLENGE
+from memory.api.base.views import CHALLENGE, Kept
 from memory.consent import claims
 from memory.models import Agent, AgentKey, Creation, TenantKey
-from memory.silo.silo import Silo
-from memory.writing import edits
+from memory.search import reading
+from memory.silo.silo import Read, Silo
+from memory.writing import edits, operations
 from tests import steps
 from tests.api.calling import BASE, Answer, Caller
 from tests.conftest import OPERATOR, House
@@ -169,6 +170,30 @@ def test_a_repeated_request_of_an_ended_key_gets_nothing(house: House) -> None:
         lifecycle.revoke_key(fresh(house.ada), prefix_of(house.ada_key), ME)
 
     assert slowly(house.ada_key, "POST", "memories", body, revoke, **once).status == 401
+
+
+def test_a_repeated_request_that_waited_during_a_claim_gets_nothing_newer(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds the stored result only under the lock. Then the agent is claimed, and the memory changes."""
+    once, find, found = {"Idempotency-Key": "k"}, Kept.find, []
+    assert slowly(house.ada_key, "POST", "memories", {"content": "mine"}, lambda: None, **once).status == 201
+
+    def late(kept: Kept, agent: Agent) -> list[Any] | None:
+        found.append(find(kept, agent))
+        return found[-1] if len(found) > 1 else None
+
+    def read(agent: Agent, numbers: Sequence[int]) -> list[Read]:
+        with new_request():
+            claims.exchange(agent_key(house.ada_key), ME)
+            operations.revise(fresh(house.ada), 1, ME, content="a secret that came later")
+        return several(agent, numbers)
+
+    several = reading.several
+    monkeypatch.setattr(Kept, "find", late)
+    monkeypatch.setattr(reading, "several", read)
+    answer = slowly(house.ada_key, "POST", "memories", {"content": "mine"}, lambda: None, **once)
+    assert (answer.status, len(found), b"secret" in answer.content) == (401, 2, False)
 
 
 def test_a_claim_forgets_the_requests_of_the_former_holder(house: House) -> None:

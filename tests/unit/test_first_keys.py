@@ -1,10 +1,13 @@
 """A silo in use gets no first key. After a claim, no model is called that the agent's side did not name."""
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+from django.db import connection
 
 from audit.models import AuditEntry, Change
 from memory.access.authentication import agent_key, prefix_of
@@ -12,6 +15,7 @@ from memory.agents import lifecycle
 from memory.consent import claims
 from memory.errors import AgentConsentRequired
 from memory.run_log import runs
+from memory.writing import edits
 from refinement import gc
 from tests.api.calling import Caller
 from tests.conftest import OPERATOR, House, drop_guards
@@ -63,3 +67,29 @@ def test_a_first_key_replaces_the_earlier_ones(house: House) -> None:
     assert problems(house.ada) == []
     with pytest.raises(AgentConsentRequired):
         lifecycle.revoke_key(fresh(house.ada), prefix_of(third), OPERATOR)
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_first_key_is_issued_while_the_agent_changes(house: House) -> None:
+    """The row that its snapshot has may change in the meantime. Then it begins again."""
+    changed: list[int] = []
+
+    def pause() -> None:
+        with closing(connection):
+            lifecycle.change(fresh(house.ada), OPERATOR, paused=True)
+
+    locking = edits._locking
+
+    def locked_late(pk: int) -> Any:
+        if not changed:
+            AuditEntry.objects.exists()  # the snapshot begins
+            changed.append(1)
+            with ThreadPoolExecutor(1) as other:
+                other.submit(pause).result()
+        return locking(pk)
+
+    with mock.patch.object(edits, "_locking", locked_late):
+        key = lifecycle.first_key(fresh(house.ada), OPERATOR)
+    assert changed
+    assert Caller(key).get("agent").status == 200

@@ -331,6 +331,8 @@ class AgentView(View):
             if made is None:
                 made = make(row)
                 kept.store(row, made)
+            else:
+                self.shows_later = True
             return made
 
     def kept(self) -> Kept | None:
