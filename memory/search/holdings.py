@@ -20,6 +20,7 @@ _BATCH, _CHARACTERS = 1_000, 500_000
 # Sizes in bytes, measured with tracemalloc for memories of 5 to 200 words (CPython 3.11 and 3.13).
 _PER_MEMORY = 348
 TERM_BYTES = 4
+_FEW = 2  # stop words
 _PER_POSTING = 12
 _PER_TERM = 330
 _PER_TAG, _PER_TAG_CHARACTER = 60, 2
@@ -232,13 +233,25 @@ class Holdings:
     def numbers_with(self, terms: Iterable[int]) -> dict[int, list[int]]:
         """Map each term to the sorted numbers of the memories that contain the term."""
         postings, last_stop = self.vocabulary.postings, self.vocabulary.last_stop
-        return {term: postings[term] if term > last_stop else self._look_for(term) for term in terms}
+        found = {term: postings[term] for term in terms if term > last_stop}
+        return found | self._look_for({term for term in terms if term <= last_stop})
 
-    def _look_for(self, stop_term: int) -> list[int]:
+    def _look_for(self, stop_terms: set[int]) -> dict[int, list[int]]:
         # Half of all words are stop words, but queries rarely need them. So there is no list of the memories that
-        # contain a stop word, and all memories are searched for it.
-        sought = packed((stop_term,))
-        return sorted(number for number, holding in self.by_number.items() if holds_run(holding.packed, sought))
+        # contain a stop word, and all memories are searched for it. One word is found fastest in the bytes, but many
+        # are found in one pass.
+        found: dict[int, list[int]] = {term: [] for term in stop_terms}
+        if len(stop_terms) <= _FEW:
+            for term in stop_terms:
+                sought = packed((term,))
+                found[term] += (
+                    number for number, holding in self.by_number.items() if holds_run(holding.packed, sought)
+                )
+        else:
+            for number, holding in self.by_number.items():
+                for term in stop_terms.intersection(holding.terms):
+                    found[term].append(number)
+        return {term: sorted(numbers) for term, numbers in found.items()}
 
     @property
     def bytes_used(self) -> int:

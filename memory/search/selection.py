@@ -137,10 +137,10 @@ def _holding_any(holdings: Holdings, terms: Set[int]) -> Sequence[int] | set[int
 def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int], until: float) -> list[int]:
     """Return the memories among `numbers` that contain the phrase."""
     by_number = holdings.by_number
-    if len(phrase) == 1:
-        return list(set(numbers).intersection(chain.from_iterable(holdings.numbers_with(phrase[0]).values())))
     if (some := _holding_any(holdings, min(phrase, key=len))) is not None:
         numbers = set(numbers).intersection(some)
+        if len(phrase) == 1:
+            return list(numbers)
     if all(len(word) == 1 for word in phrase):
         sought = packed(chain.from_iterable(phrase))
         return [number for number in _in_time(numbers, until) if holds_run(by_number[number].packed, sought)]

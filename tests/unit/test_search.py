@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from memory.errors import SlowSearch
-from memory.search import selection, words
+from memory.search import holdings, selection, words
 from memory.search.holdings import Document
 from memory.search.index import WORD_LIMIT, Index
 from memory.search.query import QUERY_LIMIT, Query, parse
@@ -281,3 +281,17 @@ def test_a_long_series_of_combining_marks_is_cut_before_it_is_normalized() -> No
     hostile = "\u0344" * 5_000 + "\u0327" * 5_000
     assert len(words.nfkc(f"tea{hostile}, {hostile}")) < 200
     assert words.nfkc("e\u0301" * 100) == "\u00e9" * 100
+
+
+def test_many_stop_words_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was looked for in all memories: 64 of them took six seconds in 5,700 long memories."""
+    texts = [f"{word} tea" for word in ("the", "of", "a", "and")]
+    index, passes = index_of(*texts), []
+    with monkeypatch.context() as patch:
+        patch.setattr(holdings, "holds_run", lambda *_: passes.append(1))
+        assert numbers(index, "the of a an and or but if then so") == [1, 2, 3, 4]
+    assert passes == []
+    assert (numbers(index, "the"), numbers(index, '"the" "a"'), numbers(index, "tea -the -of")) == ([1], [], [3, 4])
+    monkeypatch.setattr(selection, "MOST_SECONDS", -1)
+    with pytest.raises(SlowSearch):
+        numbers(index, '"the"')
