@@ -63,6 +63,7 @@ class Api:
             response = getattr(view, method.lower())(view.request, **match.kwargs)
         except Exception as error:  # noqa: BLE001  as in APIView.dispatch
             response = view.handle_exception(error)
+        self.outer.shows_later |= view.shows_later or method == "GET"
         return _data(response)
 
     def _request(self, method: str, path: str, body: Any, query: Mapping[str, Any], once: str) -> WSGIRequest:

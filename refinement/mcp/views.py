@@ -29,7 +29,6 @@ class Mcp(AgentView):
 
     schema = None  # the protocol describes itself
     http_method_names: Any = ("post",)
-    shows_later = True
     server: Server = SERVER
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

@@ -5,14 +5,16 @@ from typing import Any
 
 import pytest
 
-from memory.agents import rule_changes
+from memory.access.authentication import new_request
+from memory.agents import lifecycle, rule_changes
 from memory.models import Agent
+from memory.search import reading
 from refinement.models import RefinementSession
 from tests import refining, steps
 from tests.api.calling import Caller
 from tests.conftest import House
 from tests.mcp.calling import Mcp
-from tests.steps import PERSON, active, says
+from tests.steps import ME, PERSON, active, says
 
 
 @pytest.fixture
@@ -146,3 +148,19 @@ def test_the_prompt_opens_a_session_and_has_its_briefing(each: Mcp, ada: Agent, 
     assert texts[:2] == [message["content"] for message in briefing["messages"]]
     assert json.loads(texts[2].partition("The tools:\n")[2]) == briefing["tools"]
     assert each.result("prompts/get", name="refine") == prompt  # the same session
+
+
+def test_a_key_that_ends_during_a_read_gets_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over the API: the key is checked again after each read."""
+    steps.remember(house.ada, "Tea is hot")
+    client, search = Mcp(house.ada_key), reading.search
+    lifecycle.issue_key(house.ada, ME)
+
+    def ended(*args: Any, **options: Any) -> Any:
+        with new_request():
+            lifecycle.revoke_key(steps.fresh(house.ada), house.ada_key.split("_")[1], ME)
+        return search(*args, **options)
+
+    monkeypatch.setattr(reading, "search", ended)
+    answer = client.request("tools/call", name="search", arguments={"q": "tea"})
+    assert (answer.status, b"Tea" in answer.content) == (401, False)
