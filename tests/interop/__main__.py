@@ -111,6 +111,8 @@ def clients(work: Path) -> None:
         (str(python / "bin" / "python"), str(HERE / "client.py")): ROOT,
         ("node", str(node / "client.mjs")): node,
     }
+    page = (ROOT / "docs" / "connect.md").read_text("utf-8").partition("## A loop of your own")[2]
+    (work / "loop.py").write_text(page.partition("```python\n")[2].partition("```")[0])
     with served(work / "clients") as (at, address):
         stdio = (sys.executable, str(ROOT / "manage.py"), "mcp")
         ways = {"HTTP": (f"{address}/mcp",), "stdio": stdio, "stdio to a service": (*stdio, "--url", address)}
@@ -124,6 +126,12 @@ def clients(work: Path) -> None:
             own = {"VAR_DIR": str(at.folder), "KEYS_DIR": str(at.folder / "keys"), "PALIMPSEST_AGENT_KEY": key}
             said = ran(*program, mode, *ways[way], folder=folder, **own)
             print(f"{said.splitlines()[-1]}, over {way}", flush=True)
+        key = at.manage("create_agent", "interop/loop", "--model", "builtin/dedupe").json["key"]
+        at.manage("rules", "enable", "interop/loop", "--recording", "--yes", PALIMPSEST_AGENT_KEY=key)
+        own = {"PALIMPSEST_AGENT_KEY": key, "PALIMPSEST_URL": address}
+        turns = [ran(str(python / "bin" / "python"), str(work / "loop.py"), **own).strip() for _ in range(2)]
+        assert turns[0] == "I know 0 lines." != turns[1], turns
+        print("The loop of docs/connect.md: done")
         problems = at.manage("verify_audit", "--all")
         assert problems.code == 0, problems
 
