@@ -34,7 +34,8 @@ class Mcp(AgentView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Also refuse pages of other sites: the name of their host may lead to this machine (DNS rebinding)."""
         origin = request.headers.get("Origin")
-        if origin and urlsplit(origin).netloc not in (request.get_host(), urlsplit(settings.PUBLIC_URL).netloc):
+        hosts = request.get_host(), urlsplit(settings.PUBLIC_URL).netloc
+        if origin and origin.removeprefix("http://").removeprefix("https://") not in hosts:
             raise ForeignOrigin
         super().initial(request, *args, **kwargs)
 

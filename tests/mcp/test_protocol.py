@@ -150,6 +150,8 @@ def test_a_header_may_be_encoded(house: House, ada: Agent) -> None:
         ("https://evil.example", 403),
         ("http://testserver.evil.example", 403),
         ("null", 403),
+        ("http://[", 403),
+        ("http://https://testserver/x", 403),
         ("http://testserver", 200),
         ("http://127.0.0.1:8000", 200),
     ],
