@@ -21,6 +21,7 @@ def client(address: str, key: str) -> httpx.Client:
     """A client of the service at an address, or, without one, of the WSGI application in this process."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     if address:
+        address = address.rstrip("/").removesuffix("/mcp")
         return httpx.Client(base_url=address, headers=headers, timeout=TIMEOUT)
     settings.ALLOWED_HOSTS = ["localhost"]  # no other client reaches this process
     transport = httpx.WSGITransport(app=WSGIHandler())
@@ -34,7 +35,10 @@ def answers(lines: Iterable[bytes], service: httpx.Client) -> Iterator[str]:
         message = _parsed(line)
         try:
             response = service.post("/mcp", content=line, headers=_headers(message, version))
-            answer = _parsed(response.content) or _failed(f"The service answered with HTTP {response.status_code}.")
+            answer = _parsed(response.content)
+            if "jsonrpc" not in answer:  # it did not come from `/mcp`
+                reason = f"The service answered with HTTP {response.status_code}."
+                answer = _failed(answer["errors"][0]["detail"] if "errors" in answer else reason)
         except httpx.HTTPError as error:
             answer = _failed(f"The service does not answer ({type(error).__name__}).")
         if "method" in message and "id" not in message:

@@ -6,7 +6,7 @@ from typing import Any
 from django.utils import timezone
 
 from memory.api.base.memory_out import MemoryOut
-from memory.api.memories import FoundOut, FoundPageOut, LineageOut, ListQuery, MemoryIn, RevisionIn, SearchIn, StoredOut
+from memory.api.memories import FoundOut, FoundPageOut, LineageOut, ListQuery, MemoryIn, RevisionIn, SearchIn
 from refinement import schedule
 from refinement.api.agent import ContextQuery
 from refinement.api.sessions import BriefingOut, CallIn, CallOut, SessionIn
@@ -28,7 +28,8 @@ _WRITES = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": Fal
 
 def remember(api: Api, given: Json) -> Any:
     once = str(given.pop("idempotency_key", ""))
-    return api.call("POST", "memories", _named(given), once=once)
+    stored = api.call("POST", "memories", _named(given), once=once)
+    return {name: value for name, value in stored.items() if name not in ("file", "no_file")}  # of use to people
 
 
 def search(api: Api, given: Json) -> Any:
@@ -72,7 +73,7 @@ def history(api: Api, given: Json) -> Any:
 def begin_refinement(api: Api, given: Json) -> Any:
     """Open a session, or continue the open one. Returns its briefing."""
     row = RefinementSession.objects.filter(held(timezone.now()), agent=api.outer.agent, driver="runtime").first()
-    number = row.number if row else api.call("POST", "refinement-sessions", given)["id"]
+    number = row.number if row else api.call("POST", "refinement-sessions", given | {"driver": "runtime"})["id"]
     return {"session": number, **api.get(f"refinement-sessions/{number}/briefing")}
 
 
@@ -166,7 +167,7 @@ ALL = (
         "Store one fact, decision or event in your long-term memory. Call it when you learn something that will be "
         "useful in later conversations. Write whole sentences, with names and dates.",
         schemas.extended(MemoryIn, idempotency_key=_ONCE),
-        schemas.of(StoredOut),
+        _MEMORY,
         _WRITES,
     ),
     _tool(
@@ -231,7 +232,7 @@ ALL = (
         "Begin a refinement",
         "Open a refinement session, or continue the open one. You get a briefing: the memories, what to do, and the "
         "tools that you call with `knife`. Call it when core memory is over its budget. Every change can be undone.",
-        schemas.of(SessionIn),
+        _object(mode=schemas.of(SessionIn)["properties"]["mode"]),
         schemas.extended(BriefingOut, ("session",), session=_WHOLE),
         _WRITES,
     ),

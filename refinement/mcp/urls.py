@@ -1,7 +1,7 @@
 """The URL of MCP."""
 
-from django.urls import path
+from django.urls import re_path
 
 from refinement.mcp.views import Mcp
 
-urlpatterns = [path("mcp", Mcp.as_view())]
+urlpatterns = [re_path("^mcp/?$", Mcp.as_view())]

@@ -64,7 +64,9 @@ def test_a_client_uses_this_machines_database(service: Installation) -> None:
 def test_a_client_uses_a_service_elsewhere(house: House, tmp_path: Any) -> None:
     elsewhere = Installation(tmp_path)  # it has no keys
     with serving() as served:
-        checked(elsewhere.manage("mcp", "--url", served.url, stdin=SESSION, PALIMPSEST_AGENT_KEY=house.ada_key))
+        checked(
+            elsewhere.manage("mcp", "--url", f"{served.url}/mcp", stdin=SESSION, PALIMPSEST_AGENT_KEY=house.ada_key)
+        )
     assert MARKER not in "".join(served.log)
 
 
@@ -87,6 +89,7 @@ def refuse(_: httpx.Request) -> httpx.Response:
         (lambda _: httpx.Response(502, text=f"<html>{MARKER}"), "The service answered with HTTP 502."),
         (lambda _: httpx.Response(200, text="[]"), "The service answered with HTTP 200."),
         (lambda _: httpx.Response(301), "The service answered with HTTP 301."),
+        (lambda _: httpx.Response(400, json={"errors": [{"detail": "Check it."}]}), "Check it."),
         (refuse, "The service does not answer (ConnectError)."),
     ],
 )
@@ -112,6 +115,8 @@ def test_the_headers_repeat_the_message() -> None:
     ("arguments", "key", "words"),
     [
         ((), "", "set PALIMPSEST_AGENT_KEY"),
+        ((), "pal_\u2026", "set PALIMPSEST_AGENT_KEY"),
+        ((), "pal_a\nb", "set PALIMPSEST_AGENT_KEY"),
         (("--url", "memory.example.org"), "x", "--url must begin with https://"),
         (("--url", "ftp://memory.example.org"), "x", "--url must begin with https://"),
     ],

@@ -165,6 +165,17 @@ def test_only_post_is_allowed(method: str, client: Mcp) -> None:
     assert client.send(None, method=method).status == 405
 
 
+def test_a_wrong_host_and_a_slash_too_many(client: Mcp, settings: Any) -> None:
+    assert (
+        client._client.post(
+            "/mcp/", PING, "application/json", headers={"authorization": f"Bearer {client.key}"}
+        ).status_code
+        == 200
+    )
+    settings.ALLOWED_HOSTS = ["memory.example.org"]
+    assert "ALLOWED_HOSTS" in client.send(PING).json["errors"][0]["detail"]
+
+
 def test_a_body_has_a_limit_and_one_encoding(client: Mcp, settings: Any) -> None:
     assert client.send(PING, content_encoding="gzip").status == 415
     settings.API_BODY_BYTES = 50

@@ -104,7 +104,7 @@ def test_forget_can_be_undone(each: Mcp, ada: Agent) -> None:
         ("forget", {"id": [1]}, "invalid", "id"),
         ("history", {"entry": "x"}, "invalid", "entry"),
         ("history", {"entry": 99}, "unknown_entry", None),
-        ("begin_refinement", {"driver": "nobody"}, "invalid_choice", "driver"),
+        ("begin_refinement", {"mode": "half"}, "invalid_choice", "mode"),
         ("knife", {}, "invalid", "action"),
         ("knife", {"action": ["apply"]}, "invalid", "action"),
         ("knife", {"action": "apply"}, "invalid", "session"),
@@ -148,6 +148,13 @@ def test_the_prompt_opens_a_session_and_has_its_briefing(each: Mcp, ada: Agent, 
     assert texts[:2] == [message["content"] for message in briefing["messages"]]
     assert json.loads(texts[2].partition("The tools:\n")[2]) == briefing["tools"]
     assert each.result("prompts/get", name="refine") == prompt  # the same session
+
+
+@pytest.mark.parametrize("driver", ["runtime", "server", "nobody"])
+def test_the_client_drives_the_session_that_it_begins(driver: str, client: Mcp, ada: Agent) -> None:
+    steps.remember(ada, "Tea is hot")
+    assert client.called("begin_refinement", driver=driver)["session"] == 1
+    assert RefinementSession.objects.get(agent=ada).driver == "runtime"
 
 
 def test_a_key_that_ends_during_a_read_gets_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,8 @@ class Command(Task):
 
     def run(self, *, url: str, **options: Any) -> None:
         key = os.environ.get(KEY, "")
-        if not key:
-            self.fail(f"set {KEY} to the agent's key", USAGE)
+        if not (key.isascii() and key.isprintable() and key):
+            self.fail(f"set {KEY} to the agent's key (pal_ and its letters)", USAGE)
         if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc):
             self.fail("--url must begin with https:// or http://, and the host", USAGE)
         if not url:
