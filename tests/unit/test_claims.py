@@ -20,7 +20,7 @@ from memory.errors import (
 from memory.models import Agent, AgentKey
 from memory.policy import settings_document, switches
 from memory.vault.base import locked
-from memory.vault.files import Files
+from memory.vault.files import Files, OwnerChanged
 from refinement import backlog, gc, loop, probe, schedule, worker
 from refinement.llm.base import NoModel, Reply, ToolCall
 from refinement.llm.dedupe import Dedupe
@@ -177,8 +177,8 @@ def test_a_vault_gets_nothing_that_is_read_after_a_claim(prepared: Agent) -> Non
     with locked(path) as disk:
         files = Files(fresh(prepared), disk)
         claim(prepared)
-        files.sync([1])
-        assert files.fault is not None
+        with pytest.raises(OwnerChanged):
+            files.sync([1])
     assert not [file for file in path.rglob("*.md") if "tea" in file.read_text()]
 
 
