@@ -25,6 +25,7 @@ from memory.policy.validation import parse_moment
 from memory.search import lineages
 from memory.search.cache import reader
 from memory.search.selection import Filters
+from memory.search.words import nfkc
 from memory.silo.silo import Silo
 from memory.writing import counters, edits, operations
 from refinement import ledger, limits, losses, similarity, tools
@@ -305,7 +306,7 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
 def _texts(call: CallContext, sources: list[Memory]) -> dict[int, Text]:
     silo = Silo.for_agent(call.agent)
     texts = {memory.number: Text.of(memory, silo.open(memory).content) for memory in sources}
-    if sum(len(text.content) for text in texts.values()) > MAX_SOURCE_CHARACTERS:
+    if sum(len(nfkc(text.content)) for text in texts.values()) > MAX_SOURCE_CHARACTERS:  # the form that is compared
         raise BadCall(
             f"The sources have more than {MAX_SOURCE_CHARACTERS:,} characters in total. Merge fewer memories at once.",
             "too_much",

@@ -47,7 +47,7 @@ _SPELLINGS = [
         (r"\b(it|that|there|he|she)['’]s\b", r"\1 is"),
     )
 ]
-_SENTENCE = re.compile(r"(?:\A|[.;:!–—]\s)\W*\w")
+_SENTENCE = re.compile(r"(?:\A|[.;:!–—]\s)\W{0,30}\w")  # a limit: otherwise the time grows with the square
 # In scripts without spaces, each character is a word. A run of letters and digits keeps its inner signs ("09:45",
 # "db-1", "1.8", "a@b.example"). Punctuation is left out. Any other sign is a word of its own.
 _CHARACTER = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"

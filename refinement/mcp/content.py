@@ -7,8 +7,8 @@ from refinement.mcp import tools
 from refinement.mcp.inner import Api
 from refinement.mcp.server import Json, Prompt, Resource, Server, as_json, text
 
-_MEMORY = re.compile(r"memory://(\d{1,16})")
-_ENTRY = re.compile(r"memory://audit/(\d{1,16})")
+_MEMORY = re.compile(r"memory://([0-9]{1,16})")
+_ENTRY = re.compile(r"memory://audit/([0-9]{1,16})")
 _JSON, _TEXT = "application/json", "text/markdown"
 _WORK = (
     "Now refine the memory. Make each edit with the tool `knife`: `action` is the name of one of these tools, and "

@@ -45,7 +45,7 @@ class Api:
 
     outer: AgentView
 
-    def get(self, path: str, **query: Any) -> Any:
+    def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
         return self.call("GET", path, query=query)
 
     def call(

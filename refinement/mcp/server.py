@@ -20,6 +20,7 @@ INSTRUCTIONS = (
     "may know, call `search`. When you learn something that will be useful later, call `remember`. If `context` says "
     "that core memory is over its budget, call `begin_refinement`."
 )
+MAX_ARGUMENTS = 100
 NOT_SHARED = {"ttlMs": 0, "cacheScope": "private"}
 _CACHEABLE = {"server/discover", "tools/list", "prompts/list"}
 _CACHEABLE |= {"resources/list", "resources/templates/list", "resources/read"}
@@ -111,6 +112,8 @@ class Server:
         if tool is None:
             raise message.error(INVALID_PARAMS, "This server does not have this tool. List the tools.")
         given = message.params.get("arguments") or {}
+        if len(given) > MAX_ARGUMENTS:
+            raise message.error(INVALID_PARAMS, f"A tool has at most {MAX_ARGUMENTS} arguments.")
         try:
             data = tool.run(api, {name: value for name, value in given.items() if value is not None})
         except Refused as refused:  # the model can read the reason, and call again

@@ -46,7 +46,7 @@ def answers(lines: Iterable[bytes], service: httpx.Client) -> Iterator[str]:
         if answer.get("id") is None:  # the service refused before it read the message
             answer["id"] = message.get("id")
         version = answer.get("result", {}).get("protocolVersion", version)
-        yield json.dumps(answer, ensure_ascii=False)
+        yield json.dumps(answer)
 
 
 def _headers(message: dict[str, Any], version: str) -> dict[str, str]:
@@ -65,14 +65,15 @@ def _headers(message: dict[str, Any], version: str) -> dict[str, str]:
 
 def _encoded(value: str) -> str:
     is_plain = value.isascii() and value.isprintable() and value == value.strip() and not value.startswith("=?")
-    return value if is_plain else f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+    encoded = base64.b64encode(value.encode(errors="replace")).decode()
+    return value if is_plain else f"=?base64?{encoded}?="
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
     """A JSON object, or an empty one."""
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -38,18 +38,18 @@ def search(api: Api, given: Json) -> Any:
 
 
 def fetch(api: Api, given: Json) -> Any:
-    found = api.get(f"memories/{_number(given, 'id')}", lineage="true")
+    found = api.get(f"memories/{_number(given, 'id')}", {"lineage": "true"})
     return {**_cited(found), "text": found["content"]}
 
 
 def context(api: Api, given: Json) -> Any:
     agent = api.outer.agent
     figures = {"core_tokens": agent.core_tokens, "budget_tokens": agent.budget_tokens}
-    return {"text": api.get("context", **given | {"format": "text"}), **figures, "refinement_due": schedule.why(agent)}
+    return {"text": api.get("context", given | {"format": "text"}), **figures, "refinement_due": schedule.why(agent)}
 
 
 def list_memories(api: Api, given: Json) -> Any:
-    return api.get("memories", **given)
+    return api.get("memories", given)
 
 
 def update_memory(api: Api, given: Json) -> Any:
@@ -67,7 +67,7 @@ def restore(api: Api, given: Json) -> Any:
 
 
 def history(api: Api, given: Json) -> Any:
-    return api.get(f"audit/{_number(given, 'entry')}" if "entry" in given else "audit", **given)
+    return api.get(f"audit/{_number(given, 'entry')}" if "entry" in given else "audit", given)
 
 
 def begin_refinement(api: Api, given: Json) -> Any:

@@ -98,6 +98,12 @@ def test_a_service_that_fails_is_an_error_of_each_request(respond: Respond, reas
     assert [(answer["id"], answer["error"]["message"]) for answer in answers] == [(7, reason), (8, reason)]
 
 
+def test_no_line_of_a_client_ends_the_program() -> None:
+    lines = (b"[" * 200_000, b"\xff", b'{"id": "\\ud800", "method": "tools/call", "params": {"name": "\\ud800"}}', b"7")
+    answers = answered(lambda _: httpx.Response(200, json={"jsonrpc": "2.0", "id": None, "error": {}}), *lines)
+    assert [answer["id"] for answer in answers] == [None, None, "\ud800", None]
+
+
 def test_the_headers_repeat_the_message() -> None:
     seen: list[httpx.Headers] = []
 

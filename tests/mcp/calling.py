@@ -63,7 +63,7 @@ class Mcp:
         methods.validate_server_result(method, self.version, result)
         return result
 
-    def called(self, name: str, **arguments: Any) -> Any:
+    def called(self, name: str, /, **arguments: Any) -> Any:
         """The structured result of a tool that succeeds."""
         result = self.result("tools/call", name=name, arguments=arguments)
         assert not result["isError"], result
@@ -71,7 +71,7 @@ class Mcp:
         jsonschema.validate(result["structuredContent"], OUTPUTS[name])
         return result["structuredContent"]
 
-    def refused(self, name: str, **arguments: Any) -> dict[str, Any]:
+    def refused(self, name: str, /, **arguments: Any) -> dict[str, Any]:
         """The error of a tool that is refused: its code, detail and field."""
         result = self.result("tools/call", name=name, arguments=arguments)
         assert result["isError"], result

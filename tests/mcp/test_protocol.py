@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from typing import Any
 
 import pytest
@@ -87,6 +88,7 @@ DEEP = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b'{"a":' * MAX_DEP
         ({"method": "prompts/get", "params": {"name": "no"}}, 200, INVALID_PARAMS),
         ({"method": "resources/read", "params": {"uri": "x:y"}}, 200, INVALID_PARAMS),
         ({"method": "resources/read", "params": {"uri": "memory://9"}}, 200, INVALID_PARAMS),
+        ({"method": "resources/read", "params": {"uri": "memory://\u0661"}}, 200, INVALID_PARAMS),
     ],
 )
 def test_a_bad_message_gets_an_error(body: bytes | dict[str, Any], status: int, code: int, client: Mcp) -> None:
@@ -196,3 +198,22 @@ def test_the_rate_of_a_key_is_limited(client: Mcp, settings: Any) -> None:
     settings.API_RATE = 2
     cache.clear()
     assert [client.send(PING).status for _ in range(3)] == [200, 200, 429]
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_many_wrong_values_in_params_take_no_longer_than_right_ones(version: str, house: House) -> None:
+    """Models of the protocol made 15 errors for each: 300 kB took half a minute and gigabytes."""
+    client, took = Mcp(house.ada_key, version), {}
+    for name in ("inputResponses", "ignored"):
+        body, headers = client.message("tools/call", {"name": "context", name: {"a": {"content": [{}] * 60_000}}})
+        raw = json.dumps(body).encode()
+        started = time.thread_time()
+        assert client.send(None, raw=raw, **headers).status == 200
+        took[name] = time.thread_time() - started
+    assert took["inputResponses"] < 5 * took["ignored"]
+
+
+def test_a_tool_has_a_limit_of_arguments(client: Mcp) -> None:
+    answer = client.request("tools/call", name="list_memories", arguments=dict.fromkeys(map(str, range(101)), 1))
+    assert answer.json["error"]["code"] == INVALID_PARAMS
+    assert client.request("tools/call", name="fetch", arguments=[1]).json["error"]["code"] == INVALID_PARAMS

@@ -100,6 +100,8 @@ def test_forget_can_be_undone(each: Mcp, ada: Agent) -> None:
         ("context", {"max_tokens": -1}, "min_value", "max_tokens"),
         ("list_memories", {"limit": 501}, "max_value", "limit"),
         ("list_memories", {"colour": "red"}, "unknown_field", "body"),
+        ("list_memories", {"path": "agent", "name": 1}, "unknown_field", "body"),
+        ("context", {"query": "x"}, "unknown_field", "body"),
         ("update_memory", {"id": 1}, "invalid", "body"),
         ("forget", {"id": [1]}, "invalid", "id"),
         ("history", {"entry": "x"}, "invalid", "entry"),
