@@ -236,6 +236,13 @@ def test_sources_that_take_long_to_compare(ada: Agent) -> None:
     refused(opened(ada, retention=0.5, target_tokens=1), "too_much", "consolidate_memories", arguments)
 
 
+def test_sources_are_limited_in_the_form_that_is_compared(ada: Agent) -> None:
+    """A sign can become three letters."""
+    numbers = remember(ada, *(f"{place} {'…' * 29 + '/'}" * 300 for place in range(5)))
+    arguments = {"ids_to_merge": numbers, "new_content": "All of it."}
+    refused(opened(ada, retention=0.5, target_tokens=1), "too_much", "consolidate_memories", arguments)
+
+
 def test_the_changes_left_are_checked_before_the_comparison(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refinement.losses.missing", lambda *_: pytest.fail("the sources were compared"))
     type(held.row).objects.filter(pk=held.row.pk).update(max_changes=1)

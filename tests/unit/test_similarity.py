@@ -113,3 +113,14 @@ def _contents(texts: list[str], groups: list[list[int]]) -> list[list[str]]:
 def test_texts_that_differ_late_in_a_long_series_of_signs_are_no_duplicates() -> None:
     assert not covers(["The code is " + "★" * 40 + "☆"], "The code is " + "★" * 40 + "✦")
     assert covers(["The code is " + "★" * 40], "The code is " + "★" * 40)
+
+
+def test_the_time_to_compare_grows_with_the_length() -> None:
+    """Points between signs were read again from each point: 10,000 characters took two seconds."""
+    unit = "…\u1fc1" * 15 + "."
+
+    def compare(size: int) -> None:
+        text = ("hello " + unit * 400)[:size]
+        covers([text + "x"], text)
+
+    assert growth(compare, 2_500) < 8
