@@ -6,7 +6,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from django.db.models import Max
+from django.db import connection
+from django.db.models import DateTimeField, Max, QuerySet
 
 from audit import trail
 from audit.bulk import streamed
@@ -56,7 +57,7 @@ def _problems_of(agent_id: int) -> Iterator[Problem]:
 def problems(agent: Agent) -> Iterator[Problem]:
     """Yield the problems that are found in the agent's chain, entries, memories, counters, keys and access requests."""
     yield from chain(agent.pk, agent.label)
-    for check in (_signature, _tail, _names, _states, _counters, _high_water, _keys, _data_key, _access):
+    for check in (_signature, _tail, _names, _dates, _states, _counters, _high_water, _keys, _data_key, _access):
         yield from tolerant(agent.label, check(agent))
 
 
@@ -97,6 +98,23 @@ def _names(agent: Agent) -> Iterator[Problem]:
     others = entries.exclude(tenant_id=agent.tenant_id, agent_label=agent.label).order_by("seq")
     for seq in others.values_list("seq", flat=True)[:1]:
         yield Problem(agent.label, typed(int, seq), "the tenant or the agent's name in this entry is wrong")
+
+
+def _dates(agent: Agent) -> Iterator[Problem]:
+    """Check that every date can be read. On SQLite, SQL can store any text, which is not null for queries, but null for
+    the other checks."""
+    tables: dict[str, QuerySet[Any]] = {
+        "memory": Memory.objects.of(agent),
+        "key": AgentKey.objects.filter(agent_id=agent.pk),
+        "request": AccessRequest.objects.filter(agent_id=agent.pk),
+        "agent": Agent.objects.filter(pk=agent.pk),
+    }
+    for name, rows in tables.items() if connection.vendor == "sqlite" else ():
+        for field in rows.model._meta.fields:
+            if isinstance(field, DateTimeField) and field.null:
+                dates = rows.exclude(**{field.name: None}).values_list(field.name, flat=True).iterator()
+                if any(date is None for date in dates):
+                    yield Problem(agent.label, 0, f"{name}: {field.name} of a row is not a date")
 
 
 def _states(agent: Agent) -> Iterator[Problem]:

@@ -21,6 +21,7 @@ from memory.models import Agent, AgentKey, Memory
 from memory.silo.silo import Silo
 from memory.time_machine import replay
 from memory.writing import operations
+from memory.writing.counters import recount
 from memory.writing.edits import fields_of
 from tests import steps
 from tests.steps import ME, problems, remember, signed_update
@@ -330,3 +331,16 @@ def test_any_json_detail_verifies(ada: Agent, detail: dict[str, Any]) -> None:
     operations.notify(ada, "told", operation="session_closed", actor=Actor.system("x"), detail=detail)
     assert steps.last_entry(ada).detail == json.loads(json.dumps(detail))
     assert problems(ada) == []
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("column", ["discarded_at", "beneath_at", "origin_latest", "redacted_at"])
+def test_a_date_that_is_none_does_not_hide_a_memory(column: str, ada: Agent) -> None:
+    """Queries take it as a date, but Python reads no date. The counters can agree with it."""
+    remember(ada, "tea")
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA ignore_check_constraints = on")
+        cursor.execute(f"UPDATE memory_memory SET {column} = 'x' WHERE agent_id = %s", [ada.pk])
+        cursor.execute("PRAGMA ignore_check_constraints = off")
+    Agent.objects.filter(pk=ada.pk).update(**{name: n for name, n in recount(ada).items() if name != "next_number"})
+    assert f"memory: {column} of a row is not a date" in {problem.problem for problem in problems(ada)}
