@@ -4,6 +4,7 @@ import os
 import tarfile
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -60,10 +61,11 @@ class Command(Task):
             self.say(f"warning: {warning}")
 
     def _as_agent(self, agent: Agent, _: str, **which: bool) -> Generator[Read, None, None]:
-        if not has_agents_key(agent):
-            needed = f"set {KEY} to its key, or PALIMPSEST_GRANT to the token of an active grant"
-            raise KeyRejected(f"Only the agent, or a person with a grant, can read memories: {needed}.")
-        return exporting.memories(agent, **which)
+        _require_key(agent)
+        with closing(exporting.memories(agent, **which)) as memories:
+            first = list(islice(memories, 1))  # this reads one state of the silo
+            _require_key(agent)  # the key may have ended meanwhile
+            yield from chain(first, memories)
 
     def _under_grant(
         self, agent: Agent, token: str, *, with_discarded: bool, with_beneath: bool
@@ -79,6 +81,12 @@ class Command(Task):
         for start in range(0, len(numbers), granted_reads.MAX_READ):
             page = numbers[start : start + granted_reads.MAX_READ]
             yield from granted_reads.memories(agent, grant.number, person, page)
+
+
+def _require_key(agent: Agent) -> None:
+    if not has_agents_key(agent):
+        needed = f"set {KEY} to its key, or PALIMPSEST_GRANT to the token of an active grant"
+        raise KeyRejected(f"Only the agent, or a person with a grant, can read memories: {needed}.")
 
 
 def _into_file(path: Path, pieces: Iterator[bytes]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from config.wording import several
+from memory.access.authentication import require_valid_key
 from memory.management.agent_command import KEY, PROJECT_HELP, AgentCommand, agents_side
 from memory.models import Agent
 from memory.policy.categories import SCOPES
@@ -38,6 +39,7 @@ class Command(AgentCommand):
         limits = {name: options[name] for name in ("category", "limit", "max_tokens", "tags", "duplicates")}
         limits |= {name: parse_moment(name, options[name]) for name in ("since", "until") if options[name]}
         found = retrieval.retrieve(agent, options["query"], project=project, **limits)
+        require_valid_key()  # the key may have ended meanwhile
         if options["json"]:
             self.result(_as_record(found) | {"project": project})
             return

@@ -10,6 +10,7 @@ from config.commandline import is_shown, read_file
 from config.commandline.progress import progress
 from config.errors import FAILED
 from config.wording import several
+from memory.access.authentication import require_valid_key
 from memory.errors import Invalid
 from memory.management.agent_command import KEY, AgentCommand, agents_side, shown_path
 from memory.models import Agent
@@ -87,6 +88,7 @@ class Command(AgentCommand):
         if agent.vault_path and not path.exists():
             path = Path(agent.vault_path) / file
         opened = open_file(agent, read_file("file", str(path)))
+        require_valid_key()  # the key may have ended meanwhile
         # A terminal gets no control characters. A file or pipe gets the exact content.
         self.stdout.write(visible(opened.content) if is_shown() else opened.content)
         if opened.tags:
