@@ -37,16 +37,24 @@ def answers(lines: Iterable[bytes], service: httpx.Client) -> Iterator[str]:
             response = service.post("/mcp", content=line, headers=_headers(message, version))
             answer = _parsed(response.content)
             if "jsonrpc" not in answer:  # it did not come from `/mcp`
-                reason = f"The service answered with HTTP {response.status_code}."
-                answer = _failed(answer["errors"][0]["detail"] if "errors" in answer else reason)
+                answer = _failed(_reason(answer, response.status_code))
         except httpx.HTTPError as error:
             answer = _failed(f"The service does not answer ({type(error).__name__}).")
         if "method" in message and "id" not in message:
             continue
         if answer.get("id") is None:  # the service refused before it read the message
             answer["id"] = message.get("id")
-        version = answer.get("result", {}).get("protocolVersion", version)
+        if message.get("method") == "initialize" and "result" in answer:
+            version = answer["result"]["protocolVersion"]
         yield json.dumps(answer)
+
+
+def _reason(answer: dict[str, Any], status: int) -> str:
+    """Why a request failed: what the API's error says, or the status."""
+    match answer:
+        case {"errors": [{"detail": str(detail)}, *_]}:
+            return detail
+    return f"The service answered with HTTP {status}."
 
 
 def _headers(message: dict[str, Any], version: str) -> dict[str, str]:

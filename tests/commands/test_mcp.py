@@ -90,6 +90,7 @@ def refuse(_: httpx.Request) -> httpx.Response:
         (lambda _: httpx.Response(200, text="[]"), "The service answered with HTTP 200."),
         (lambda _: httpx.Response(301), "The service answered with HTTP 301."),
         (lambda _: httpx.Response(400, json={"errors": [{"detail": "Check it."}]}), "Check it."),
+        (lambda _: httpx.Response(400, json={"errors": {"detail": 5}}), "The service answered with HTTP 400."),
         (refuse, "The service does not answer (ConnectError)."),
     ],
 )
