@@ -9,7 +9,7 @@ import time_machine
 
 from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
-from refinement.models import Outcome
+from refinement.models import Outcome, RefinementSession
 from tests import refining, steps
 from tests.api.calling import Caller
 from tests.conftest import House
@@ -96,3 +96,17 @@ def test_a_session_over_mcp_equals_one_over_the_api(begin: Callable[[str], Call]
     codes = [result["code"] for result in expected["results"]]
     assert (codes.count("ok"), expected["session"]["outcome"]) == (7, Outcome.COMPLETED)
     assert expected["session"]["tokens_after"] < expected["session"]["tokens_before"]
+
+
+def test_a_client_that_goes_away_leaves_whole_edits(house: House) -> None:
+    """Its session ends with its lease, and the next client opens another."""
+    with time_machine.travel(START, tick=False) as clock:
+        steps.remember(house.ada, *TEXTS)
+        client = Mcp(house.ada_key)
+        assert client.called("begin_refinement")["session"] == 1
+        assert client.called("knife", action="demote_memory", id=3)["ok"]
+        clock.shift(timedelta(hours=1))
+        assert Mcp(house.ada_key, NEW).called("begin_refinement")["session"] == 2
+        assert RefinementSession.objects.get(agent=house.ada, number=1).outcome == Outcome.ABANDONED
+        assert steps.row(house.ada, 3).layer == "beneath"
+    assert steps.problems(house.ada) == []
