@@ -41,8 +41,8 @@ def one_snapshot() -> Iterator[None]:
 
 
 def repeated(work: Callable[[], T]) -> T:
-    """Return the result of `work`, which uses `one_snapshot`. On PostgreSQL, another transaction may change a row that
-    the snapshot has, and `work` begins again."""
+    """Return the result of `work`, which uses `one_snapshot`. On PostgreSQL, `work` fails if another transaction
+    changed a row of its snapshot. Then it begins again, at most five times in all."""
     for _ in range(_TRIES - 1):
         try:
             return work()

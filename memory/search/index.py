@@ -85,8 +85,8 @@ class Index(Holdings):
 
     def successor(self, number: int) -> int | None:
         """Return the memory that superseded a memory, directly or through others. It may be beneath itself, if it was
-        demoted. Return None if no memory did, or if it was discarded. A cycle (a rollback of a part can make one) ends
-        the search."""
+        demoted. Return None if no memory did, or if it was discarded. SQL, or the rollback of a single entry, can make
+        a cycle of memories. Then each memory is visited once."""
         found, seen = None, {number}
         while (number := self.by_number[number].superseded_by or 0) in self.by_number and number not in seen:
             seen.add(number)

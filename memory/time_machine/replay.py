@@ -101,8 +101,8 @@ def _names(agent: Agent) -> Iterator[Problem]:
 
 
 def _dates(agent: Agent) -> Iterator[Problem]:
-    """Check that every date can be read. On SQLite, SQL can store any text, which is not null for queries, but null for
-    the other checks."""
+    """Check that every date can be read. In SQLite, SQL can store any text in place of a date. Queries see a value
+    there, but Django reads None."""
     tables: dict[str, QuerySet[Any]] = {
         "memory": Memory.objects.of(agent),
         "key": AgentKey.objects.filter(agent_id=agent.pk),

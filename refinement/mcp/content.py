@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from refinement.mcp import tools
-from refinement.mcp.inner import Api
+from refinement.mcp.api import Api
 from refinement.mcp.server import Json, Prompt, Resource, Server, as_json, text
 
 _MEMORY = re.compile(r"memory://([0-9]{1,16})")

@@ -10,7 +10,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from rest_framework.utils.encoders import JSONEncoder
 
 from config import __version__
-from refinement.mcp.inner import Api, Refused
+from refinement.mcp.api import Api, Refused
 from refinement.mcp.messages import Message
 
 REFUSED = -32010  # this server's own code: the API refused. `data` is the body of its response

@@ -4,6 +4,7 @@ service, so both ways have the same checks and limits."""
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -12,20 +13,29 @@ from django.core.handlers.wsgi import WSGIHandler
 from mcp_types import PROTOCOL_VERSION_META_KEY
 from mcp_types.jsonrpc import INTERNAL_ERROR
 
+from memory.errors import Invalid
 from refinement.mcp.messages import NAMED, VERSION_HEADER
 
 TIMEOUT = 300.0  # seconds
 
 
 def client(address: str, key: str) -> httpx.Client:
-    """A client of the service at an address, or, without one, of the WSGI application in this process."""
+    """A client of the service at an address, or, without one, of the WSGI application in this process. Raises
+    Invalid."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     if address:
-        address = address.rstrip("/").removesuffix("/mcp")
-        return httpx.Client(base_url=address, headers=headers, timeout=TIMEOUT)
+        return httpx.Client(base_url=_checked(address), headers=headers, timeout=TIMEOUT)
     settings.ALLOWED_HOSTS = ["localhost"]  # no other client reaches this process
     transport = httpx.WSGITransport(app=WSGIHandler())
     return httpx.Client(base_url="https://localhost", headers=headers, transport=transport)
+
+
+def _checked(address: str) -> httpx.URL:
+    with suppress(httpx.InvalidURL):
+        url = httpx.URL(address.rstrip("/").removesuffix("/mcp"))
+        if url.scheme in ("http", "https") and url.host:
+            return url
+    raise Invalid("--url", "must begin with https:// or http://, and a host")
 
 
 def answers(lines: Iterable[bytes], service: httpx.Client) -> Iterator[str]:

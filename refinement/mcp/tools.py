@@ -11,7 +11,7 @@ from refinement import schedule
 from refinement.api.agent import ContextQuery
 from refinement.api.sessions import BriefingOut, CallIn, CallOut, SessionIn
 from refinement.mcp import schemas
-from refinement.mcp.inner import Api, invalid
+from refinement.mcp.api import Api, invalid
 from refinement.mcp.schemas import Schema
 from refinement.mcp.server import Json, Tool
 from refinement.models import RefinementSession, held

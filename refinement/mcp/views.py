@@ -13,8 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.api.base.views import AgentView
+from refinement.mcp.api import Api
 from refinement.mcp.content import SERVER
-from refinement.mcp.inner import Api
 from refinement.mcp.messages import McpError, read
 from refinement.mcp.server import Server
 

@@ -124,8 +124,9 @@ def test_the_headers_repeat_the_message() -> None:
         ((), "", "set PALIMPSEST_AGENT_KEY"),
         ((), "pal_\u2026", "set PALIMPSEST_AGENT_KEY"),
         ((), "pal_a\nb", "set PALIMPSEST_AGENT_KEY"),
-        (("--url", "memory.example.org"), "x", "--url must begin with https://"),
-        (("--url", "ftp://memory.example.org"), "x", "--url must begin with https://"),
+        (("--url", "memory.example.org"), "x", "--url: must begin with https://"),
+        (("--url", "ftp://memory.example.org"), "x", "--url: must begin with https://"),
+        (("--url", "https:///mcp"), "x", "--url: must begin with https://"),
     ],
 )
 def test_a_wrong_start_says_what_is_needed(

@@ -18,7 +18,7 @@ from mcp_types.jsonrpc import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from refinement.mcp.inner import Api
+from refinement.mcp.api import Api
 from refinement.mcp.messages import Message, read
 from refinement.mcp.server import Json, Prompt, Resource, Server, Tool, text
 from refinement.mcp.views import Mcp

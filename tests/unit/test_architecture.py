@@ -301,7 +301,7 @@ def test_only_listed_modules_catch_every_exception() -> None:
         "memory/vault/writer.py",  # the edit is committed: it stores the error's type and tries again
         "memory/policy/tokens.py",  # any error of tiktoken's download
         "memory/git_history/repository.py",  # dulwich raises errors of any class for a damaged repository
-        "refinement/mcp/inner.py",  # gives it to the API's handler of errors
+        "refinement/mcp/api.py",  # gives it to the API's handler of errors
         "refinement/loop.py",  # closes the session and raises again
         "refinement/session.py",  # logs the type of error of one stale session, and closes the next
     }
