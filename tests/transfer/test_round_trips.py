@@ -129,6 +129,7 @@ def test_a_lossless_format_gives_the_same_memories(name: str, drafts: list[Draft
 @given(draft=drafts(), constitutional=st.booleans())
 @example(draft=Draft("x" * 10_000, category="technical", origin=AT).checked(), constitutional=False)
 @example(draft=Draft("## Tags\n" * 1_250, category="technical", origin=AT).checked(), constitutional=False)
+@example(draft=Draft("\r\\## Context\r\nx", category="user_interaction", origin=AT).checked(), constitutional=False)
 def test_markdown_loses_only_what_it_reports(draft: Draft, constitutional: bool, ada: Agent) -> None:
     data, losses = write("markdown", ada, reads(ada, [draft], constitutional=constitutional))
     found = read("markdown", data)

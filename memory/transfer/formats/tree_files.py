@@ -151,7 +151,8 @@ class _File:
             if name not in templates.AROUND and text and not labels.is_absent(text)
         }
         plain = texts.get(sections.main_section(self._gathered.category), "")
-        if self._is_own and plain and len(texts) == 1 and sections.is_plain(plain, self._gathered.category):
+        is_only = self._is_own and plain and len(texts) == 1
+        if is_only and sections.split(plain, self._gathered.category) == texts:
             return plain  # most memories are stored without the heading of the main section
         before = "" if self._is_own else self._before()
         return "\n\n".join(filter(None, (before, content(texts, self._gathered.category))))
