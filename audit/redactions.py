@@ -14,7 +14,7 @@ from typing import Any
 from django.db import connection, models
 
 from audit import trail
-from audit.models import AuditEntry, Change, Operation
+from audit.models import CONSENT, AuditEntry, Change, Operation
 
 # --- what the triggers allow
 
@@ -59,6 +59,13 @@ def _same() -> str:
 def _unchanged(model: type[models.Model], except_for: tuple[str, ...]) -> list[str]:
     names = (field.column for field in model._meta.concrete_fields if field.column not in except_for)
     return [f"NEW.{name} {_same()} OLD.{name}" for name in names]
+
+
+def last(agent_id: int) -> int:
+    """The number of the agent's last redaction, or 0. It is part of the names of seals that a redaction makes invalid.
+    So SQL cannot put back what was sealed before."""
+    rows = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, operation=Operation.REDACTED)
+    return rows.order_by("-seq").values_list("seq", flat=True).first() or 0
 
 
 # --- verification

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from django.db import transaction
 from django.utils import timezone
 
+from audit import redactions
 from config.errors import DomainError
 from memory import errors
 from memory.models import Agent
@@ -181,8 +182,9 @@ def call(
     """
     try:
         with edits.locked(agent) as locked:
+            place = f"call/{redactions.last(locked.pk)}" if kept else ""  # a redaction makes earlier results invalid
             if locked.memory_enabled and kept and (made := kept.find(locked)):
-                return Result(*json.loads(Silo.for_agent(locked).open_text("call", number, bytes.fromhex(made[0]))))
+                return Result(*json.loads(Silo.for_agent(locked).open_text(place, number, bytes.fromhex(made[0]))))
             row = _driven(locked, number)
             if locked.memory_enabled:
                 silo = Silo.for_agent(locked)
@@ -190,7 +192,7 @@ def call(
                 digest = silo.digest(reply, "reply").hex() if reply else ""
                 result = _carry_out(locked, row, tool, arguments, reply=digest, with_figures=is_last)
                 if kept:
-                    kept.store(locked, [silo.seal_text("call", number, json.dumps(astuple(result))).hex()])
+                    kept.store(locked, [silo.seal_text(place, number, json.dumps(astuple(result))).hex()])
                 return result
             sessions.end(locked, row, Outcome.INCOMPLETE, errors.MemoryDisabled.code)
     except cache.Behind as behind:

@@ -16,6 +16,7 @@ from django.db import models, transaction
 from django.db.models import F, Max
 from django.utils import timezone
 
+from audit import redactions
 from audit.models import Operation
 from audit.trail import Actor
 from memory.errors import SealBroken, SiloKeyMissing
@@ -286,11 +287,16 @@ def read_summaries(agent: Agent, session: RefinementSession) -> list[str]:
     if session.summaries is None:
         return []
     try:
-        return Silo.for_agent(agent).open_text("summary", session.number, bytes(session.summaries)).split("\n")
+        return Silo.for_agent(agent).open_text(_summary(agent), session.number, bytes(session.summaries)).split("\n")
     except (SealBroken, SiloKeyMissing):  # the session must still close
         return ["(The earlier summaries cannot be decrypted.)"]
 
 
 def add_summary(agent: Agent, session: RefinementSession, words: str) -> None:
     summaries = [*read_summaries(agent, session), " ".join(words.split())]
-    session.summaries = Silo.for_agent(agent).seal_text("summary", session.number, "\n".join(summaries))
+    session.summaries = Silo.for_agent(agent).seal_text(_summary(agent), session.number, "\n".join(summaries))
+
+
+def _summary(agent: Agent) -> str:
+    """The name of the seal of summaries. A redaction changes it, because they may have the redacted content."""
+    return f"summary/{redactions.last(agent.pk)}"

@@ -23,6 +23,10 @@ class UnknownPath(View):
         raise NotFound("Unknown path.")
 
 
+class _Page(SpectacularSwaggerSplitView):
+    http_method_names = ("get", "head")  # type: ignore[assignment]
+
+
 _OPEN = {"permission_classes": [AllowAny]}
 _SCHEMA = SpectacularAPIView.as_view(generator_class=OnceGenerator, **_OPEN)
 
@@ -57,6 +61,6 @@ urlpatterns = [
     path("docs", RedirectView.as_view(pattern_name="docs")),
     path("schema/", at_once.limited(cache_page(3600, cache="local")(_SCHEMA)), name="schema"),
     # This view serves its script as a separate file, because the Content-Security-Policy allows no script in a page.
-    path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema", **_OPEN), name="docs"),
+    path("docs/", _Page.as_view(url_name="schema", **_OPEN), name="docs"),
     re_path("", UnknownPath.as_view()),
 ]

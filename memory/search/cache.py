@@ -171,7 +171,7 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
             held.index.keep_newest(settings.SEARCH_LAYER_MAX)
             seen = batch[-1].version
     # `seen` changes only here. All memories of one edit have the same version, so after an error all are read again.
-    held.seen = seen
+    held.seen = min(seen, agent.audit_seq)  # only SQL can set a higher version
     return True
 
 

@@ -19,6 +19,7 @@ from memory.time_machine import lineage
 from memory.writing import edits
 from memory.writing.operations import refuse
 
+MAX_SOURCES = 1_000  # as many as one merge can have
 CANDIDATES = 3  # times the wanted results, because some repeat others
 
 
@@ -45,10 +46,12 @@ def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
 
 
 def lineage_of(agent: Agent, number: int) -> tuple[list[Read], Read | None]:
-    """Return what a memory was made from, and what replaced it. Memories that cannot be read are left out."""
+    """Return what a memory was made from, and what replaced it. Memories that cannot be read are left out. Of the
+    sources, the first MAX_SOURCES are returned."""
     [memory] = edits.fetch(agent, [number])
     sources, silo = lineage.sources(agent, [number]), Silo.for_agent(agent)
-    rows = Memory.objects.of(agent).numbered({*sources, memory.superseded_by or 0}).filter(redacted_at__isnull=True)
+    wanted = {*sorted(sources)[:MAX_SOURCES], memory.superseded_by or 0}
+    rows = Memory.objects.of(agent).numbered(wanted).filter(redacted_at__isnull=True)
     found = {row.number: Read(row, silo.open(row)) for row in rows.exclude(switches.hidden(agent)).order_by("number")}
     return [read for number, read in found.items() if number in sources], found.get(memory.superseded_by or 0)
 

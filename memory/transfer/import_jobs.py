@@ -18,6 +18,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
+from audit import redactions
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
 from config.queue import IMPORT_MEMORIES, put
@@ -84,9 +85,14 @@ def add(agent: Agent, key: AgentKey, body: bytes, format: str, project: str) -> 
         number = last.number + 1 if last else 1
         now = timezone.now()
         ImportJob(agent=row, number=number, key=key, format=format, project=project, moved_at=now).save()
-        ImportBody(agent=row, sealed=Silo.for_agent(row).seal_data(f"{_BODY}/{key.prefix}", number, body)).save()
+        ImportBody(agent=row, sealed=Silo.for_agent(row).seal_data(_place(row, key), number, body)).save()
         put(IMPORT_MEMORIES, row.pk, number)
         return number
+
+
+def _place(agent: Agent, key: AgentKey) -> str:
+    """The name of the body's seal. A redaction changes it, because the file may have the redacted content."""
+    return f"{_BODY}/{key.prefix}/{redactions.last(agent.pk)}"
 
 
 def describe(agent: Agent, number: int) -> dict[str, Any]:
@@ -135,7 +141,7 @@ def _run(job: ImportJob) -> str:
         raise Invalid("file", f"was given up, because the worker ended {ATTEMPTS} times. Split the file")
     silo = Silo.for_agent(job.agent)
     sealed = ImportBody.objects.get(agent=job.agent).sealed
-    body = silo.open_data(f"{_BODY}/{job.key.prefix}", job.number, bytes(sealed))
+    body = silo.open_data(_place(job.agent, job.key), job.number, bytes(sealed))
     found = importing.check_file(io.BytesIO(body), job.format, project=job.project)
     drafts = _read(found, MAX_ENTRIES)
     if drafts is None:

@@ -23,6 +23,7 @@ BATCH = 1_000  # memories that are held at a time, and memories in one audit ent
 NAMED = 100  # number of left-out parts, and of kinds of changes, that are listed
 NAMED_KEYS = 10  # number of unknown keys that a warning lists
 KEY, NAME = 200, 64  # characters of a listed key, and of an unknown key
+FREE_SOURCES, SOURCES_PER_MEMORY = 10_000, 10  # the most sources in a file: linking keeps the agent locked
 MOST_LEFT_OUT = 100_000  # an import fails if more parts of the file are left out
 # These reasons show that a file has another format. If all parts of a file have such a reason, the file is refused.
 _STRANGE = frozenset({NO_TEXT, axe.BEFORE, tree.NO_MARKDOWN, "is not an object"})
@@ -180,7 +181,8 @@ def check_lines(lines: Iterable[bytes]) -> CheckedFile:
 
 
 def _of_lines(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:
-    for _, value, draft in jsonl.read(lines):
+    count = 0
+    for number, value, draft in jsonl.read(lines):
         for name in jsonl.unknown(value):
             done.ignore(name)
         done.discarded += draft is None
@@ -188,7 +190,10 @@ def _of_lines(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:
             done.constitutional += value.get("constitutional") is True
             if isinstance(value.get("sources"), list):
                 done.sources[len(done.ids)] = value["sources"]
+                count += len(value["sources"])
             done.ids.append(value.get("id"))
+            if count > FREE_SOURCES + SOURCES_PER_MEMORY * len(done.ids):
+                raise jsonl.BadLine(number, "sources", "the file has too many of them")
             yield draft
 
 

@@ -17,6 +17,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
+from audit import redactions
 from audit.models import Change
 from config import PROGRAM
 from memory.access import authority
@@ -106,7 +107,9 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     if is_soon:
         files.sync(edited)
     else:
-        if state.fault and (numbers := list(removing.pending(now).values_list("number", flat=True))):
+        # SQL can hide that an earlier sync failed.
+        is_left = state.fault or redactions.last(now.pk)
+        if is_left and (numbers := list(removing.pending(now).values_list("number", flat=True))):
             files.remove(numbers)  # first, because a later step may fail
         files.sync(sorted({*edited, *_changed_since(now, since)}))
     begins = not (is_soon or since) and VaultFile.objects.filter(agent_id=now.pk).exists()

@@ -102,7 +102,7 @@ def _named(given: Json) -> Json:
 def _number(given: Json, name: str) -> int:
     """Take an argument that is a number. ChatGPT sends it as text."""
     number = str(given.pop(name, ""))
-    if not (number.isascii() and number.isdigit() and len(number) < 17):
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
         raise invalid(name, "must be a whole number")
     return int(number)
 

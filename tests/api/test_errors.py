@@ -340,3 +340,15 @@ def test_requests_without_a_key_or_a_working_cache_are_not_counted(runtime: Call
 
     monkeypatch.setattr("memory.api.base.views.counts.incr", fails)
     assert [runtime.get("agent").status for _ in range(5)] == [200] * 5
+
+
+@pytest.mark.parametrize("path", ["memories", "agent", "docs/", "schema/"])
+def test_too_many_parameters_are_refused(runtime: Caller, path: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django.conf.settings.DATA_UPLOAD_MAX_NUMBER_FIELDS", 10)
+        answer = runtime.get(f"{path}?{'&'.join(f'a{n}=1' for n in range(11))}")
+    assert answer.status in ((200, 400) if path in ("agent", "schema/") else (400,)), answer.content
+
+
+def test_the_page_of_the_api_has_no_other_methods(client: Client) -> None:
+    assert client.options(f"{BASE}docs/").status_code == 405

@@ -3,6 +3,7 @@
 import gzip
 import json
 import socket
+import tarfile
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from django.utils import timezone
 from django_q.models import OrmQ
 
 from audit.models import AuditEntry
-from memory.consent import redaction
+from memory.consent import redaction, requests
 from memory.models import Agent, ImportBody, ImportJob, Memory
 from memory.time_machine import rollback
 from memory.transfer import import_jobs
@@ -95,6 +96,40 @@ def test_an_invalid_file_stores_nothing(runtime: Caller, ada: Agent) -> None:
         assert (state["state"], state["imported"], state["entry"], state["error"]["code"]) == ("failed", 0, None, code)
         assert words in state["error"]["detail"]
         assert steps.state(ada) == before
+
+
+def huge(field: str) -> bytes:
+    """An archive with one file. Its header claims a size that takes for ever to skip."""
+    header = tarfile.TarInfo("a.md")
+    if field == "pax":
+        header.pax_headers = {"size": "99999999999999"}
+    else:
+        header.size = 10**13
+    return gzip.compress(header.tobuf(tarfile.PAX_FORMAT if field == "pax" else tarfile.GNU_FORMAT))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("field", ["pax", "base-256"])
+def test_a_size_that_an_archive_cannot_have_ends_the_import(runtime: Caller, field: str) -> None:
+    answer = put(runtime, "markdown", huge(field))
+    assert (answer.status, answer.attrs) == (422, ["file"])
+
+
+def test_a_job_that_sql_puts_back_after_a_redaction_imports_nothing(runtime: Caller, ada: Agent) -> None:
+    assert send(runtime, lines(501)).status == 202
+    rows = [list(model.objects.values()) for model in (ImportJob, ImportBody)]
+    queueing.work()
+    number = Memory.objects.of(ada).earliest("number").number
+    request = requests.ask_redaction(steps.fresh(ada), [number], steps.PERSON, reason="request 17")
+    redaction.redact(steps.fresh(ada), request.number, steps.ME)
+    kept = Memory.objects.of(ada).count()
+    for model, values in zip((ImportJob, ImportBody), rows, strict=True):
+        model.objects.all().delete()
+        model.objects.bulk_create(model(**each) for each in values)
+    import_jobs.queue_late()
+    queueing.work()
+    assert Memory.objects.of(ada).count() == kept
+    assert runtime.get("import/1").json["error"]["code"] == "seal_broken"
 
 
 def test_a_body_is_bounded_when_it_is_unpacked(runtime: Caller, ada: Agent) -> None:

@@ -96,7 +96,7 @@ def test_forget_can_be_undone(each: Mcp, ada: Agent) -> None:
         ("fetch", {"id": "1; DROP TABLE memory_memory"}, "invalid", "id"),
         ("fetch", {"id": "٣"}, "invalid", "id"),
         ("fetch", {"id": 9}, "unknown_memory", None),
-        ("fetch", {"id": 10**16}, "invalid", "id"),
+        ("fetch", {"id": 10**18}, "invalid", "id"),
         ("context", {"max_tokens": -1}, "min_value", "max_tokens"),
         ("list_memories", {"limit": 501}, "max_value", "limit"),
         ("list_memories", {"colour": "red"}, "unknown_field", "body"),

@@ -80,3 +80,10 @@ def test_a_merge_is_found_at_each_step_of_a_long_walk(ada: Agent, monkeypatch: p
         made.append(steps.operations.consolidate(ada, [made[-1], number], f"merged {number}", ME).memories[0].number)
     assert set(redaction.preview(fresh(ada), [made[-1]]).memories) == set(range(1, made[-1] + 1))
     assert set(redaction.preview(fresh(ada), [1]).memories) == {1, *made[1:]}
+
+
+def test_an_import_with_too_many_sources_is_refused(ada: Agent) -> None:
+    """Linking them would keep the agent locked for seconds."""
+    importing.check_lines(lines({1: [1_000] * 10_000})).store(ada, ME)
+    with pytest.raises(Invalid, match="too many"):
+        importing.check_lines(lines({1: [1_000] * 10_020})).store(fresh(ada), ME)

@@ -14,7 +14,8 @@ from memory import errors
 from memory.consent import redaction, requests
 from memory.consent.redaction import Figures
 from memory.models import Agent, Creation, Memory
-from memory.search import cache
+from memory.search import cache, reading
+from memory.search.selection import Filters
 from memory.silo.silo import Silo
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
@@ -335,3 +336,15 @@ def test_the_database_refuses_content_in_a_redacted_memory(past: Agent, values: 
     redact(past, 1)
     with pytest.raises(DatabaseError), transaction.atomic():
         Memory.objects.filter(agent_id=past.pk, number=1).update(**values)
+
+
+def test_a_high_version_that_sql_sets_for_a_moment_does_not_stop_the_index(ada: Agent) -> None:
+    remember(ada, "tea")
+    memories = Memory.objects.of(ada).filter(number=1)
+    version = memories.get().version
+    memories.update(version=10**12)
+    reading.search(fresh(ada), "tea", filters=Filters())
+    memories.update(version=version)
+    remember(ada, "coffee")
+    assert problems(ada) == []
+    assert len(reading.search(fresh(ada), "coffee", filters=Filters())) == 1

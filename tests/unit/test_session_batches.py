@@ -7,11 +7,12 @@ import pytest
 import time_machine
 from django.utils import timezone
 
+from memory.consent import redaction, requests
 from memory.models import Agent
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
 from tests.refining import Held, entries, fill, notice, opened
-from tests.steps import fresh
+from tests.steps import ME, PERSON, fresh, remember
 
 LATER = timedelta(hours=1)  # a lease is shorter
 
@@ -43,6 +44,16 @@ def test_summaries_wait_sealed(ada: Agent) -> None:
     with time_machine.travel(timezone.now() + LATER):
         sessions.close_stale()
     assert notice(ada).endswith(' "Zanzibar."')
+
+
+def test_summaries_that_sql_puts_back_after_a_redaction_are_lost(ada: Agent) -> None:
+    remember(ada, "Zanzibar is an island.")
+    held = in_batches(ada, 2)
+    held.call("complete_refinement", summary="Zanzibar.")
+    row = RefinementSession.objects.get()
+    request = requests.ask_redaction(fresh(ada), [1], PERSON, reason="request 17")
+    redaction.redact(fresh(ada), request.number, ME)
+    assert sessions.read_summaries(fresh(ada), row) == ["(The earlier summaries cannot be decrypted.)"]
 
 
 def test_summaries_longer_than_a_memory_are_cut(ada: Agent) -> None:

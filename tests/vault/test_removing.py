@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from memory.agents import lifecycle, rule_changes
 from memory.agents.rule_changes import Wanted
 from memory.consent import claims, erasure, redaction
-from memory.errors import Invalid
+from memory.errors import FileFault, Invalid
 from memory.models import Agent, AgentKey, Memory, RecordedSession, Vault, VaultFile
 from memory.policy.validation import Draft
 from memory.recording import recorder, sessions
@@ -61,6 +62,16 @@ def test_a_redaction_removes_files_whatever_sql_set_in_the_vaults_row(ada: Agent
     redact(ada, number)
     assert memory_files(vault) == []
     assert Vault.objects.get().seq == fresh(ada).audit_seq
+
+
+def test_the_next_edit_removes_files_whose_removal_failed_and_sql_hides_it(ada: Agent, vault: Path) -> None:
+    [number] = store(ada, "heather")
+    with mock.patch.object(writer, "sync", side_effect=FileFault("")):
+        redact(ada, number)
+    assert len(memory_files(vault)) == 1
+    Vault.objects.update(fault="", fault_at=None, seq=fresh(ada).audit_seq)
+    store(ada, "moss")
+    assert "heather" not in all_text(vault)
 
 
 def test_a_redaction_removes_the_file_of_a_row_that_sql_changed(ada: Agent, vault: Path) -> None:

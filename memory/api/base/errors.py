@@ -7,6 +7,7 @@ details. The log has the type of the error and its place in the code.
 from typing import Any
 
 import structlog
+from django.core.exceptions import SuspiciousOperation
 from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from drf_standardized_errors.formatter import ExceptionFormatter
@@ -76,6 +77,8 @@ class Handler(ExceptionHandler):
             return Unavailable(_FILE, FileFault.code)
         if isinstance(exc, DomainError):
             return _refusal(exc)
+        if isinstance(exc, SuspiciousOperation):
+            return exceptions.ParseError("The request has too many parameters.")
         if isinstance(exc, DatabaseError):
             log.error("database failed", exc_info=(type(exc), exc, exc.__traceback__))
             return Unavailable()

@@ -39,6 +39,7 @@ MAX_UNPACKED = 2**30  # bytes
 MAX_RATIO, RATIO_FROM = 200, 2**24
 MAX_FILES = 1_000_000
 MAX_FILE = 2**20  # bytes
+MAX_EMPTY = 100  # reads after the end: a header can claim a size that takes for ever to skip
 MAX_HEADERS = 2**16  # bytes of headers for one member
 NO_ARCHIVE = "is not a complete tar archive, packed with gzip"
 _BUFFER = 10_240  # bytes read at a time
@@ -61,6 +62,7 @@ class _Unpacked:
         file.seek(0)
         self._packed, self._file = file, gzip.GzipFile(fileobj=file, mode="rb")
         self.count = self.headers = 0  # number of bytes that were read, and number of these since the last member
+        self.empty = 0  # number of reads after the end
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
@@ -70,6 +72,9 @@ class _Unpacked:
             raise Unfit("is too large when unpacked")
         if self.headers > MAX_HEADERS + 2 * _BUFFER:
             raise Unfit(f"has more than {MAX_HEADERS:,} bytes of headers before a file")
+        self.empty += not data
+        if self.empty > MAX_EMPTY:
+            raise Unfit(NO_ARCHIVE)
         return data
 
 
