@@ -101,6 +101,7 @@ class Request:
     asked_by: str = ""
     memories: tuple[int, ...] = ()  # empty for an erasure
     excluded: tuple[int, ...] = ()  # related memories that a redaction keeps
+    version: int = 0  # the entry of the only version to redact; 0: all versions
     left: tuple[int, ...] = ()  # those of the memories that are not redacted yet
     state: State = State.OPEN
     decided_at: datetime | None = None
@@ -178,7 +179,8 @@ def _built(entries: Iterable[AuditEntry]) -> dict[int, Request]:
             number = entry.detail.get("request", entry.detail.get("proposal", 0))
             if number in found:
                 found[number] = _after(found[number], entry)
-            gone = [_WHOLE] if entry.operation == Operation.ERASED else map(int, entry.detail.get("redacted", ()))
+            redacted = () if "version" in entry.detail else entry.detail.get("redacted", ())
+            gone = [_WHOLE] if entry.operation == Operation.ERASED else map(int, redacted)
             removed |= dict.fromkeys(gone, entry.at)
     return {number: _without(each, removed) if each.is_removal else each for number, each in found.items()}
 
@@ -191,6 +193,7 @@ def _request(entry: AuditEntry) -> Request:
     elif entry.operation in REMOVALS:
         values |= {name: tuple(typed(int, each) for each in detail.get(name, ())) for name in ("memories", "excluded")}
         values |= {"reason": detail["reason"], "asked_by": typed(str, detail["asked_by"])}
+        values |= {"version": typed(int, detail.get("version", 0))}
     else:
         values |= {"asker": typed(str, detail["person"]), "reason": detail["purpose"], "state": State.REQUESTED}
         values |= {name: typed(int, detail[name]) for name in ("person_id", "seconds")}

@@ -73,6 +73,7 @@ class Operation(models.TextChoices):
     CONTENT_READ = "content_read"
     CHANGE_PROPOSED = "change_proposed"
     CHANGE_DECLINED = "change_declined"
+    STORE_CHANGED = "store_changed"
 
 
 class State(models.TextChoices):

@@ -1,9 +1,10 @@
 """Redactions: the updates that the triggers allow, and how verification handles removed content.
 
 The `detail` of a redaction's entry has two fields. `redacted` has the number of each redacted memory, with the hex
-digests of its removed bodies. `notes` has the numbers of the entries whose notes were removed. After this entry exists,
-the triggers allow `trail.strip` to remove two things: these notes, and the bodies of these memories in all entries up
-to the redaction's entry. All other values stay, and the chain can still be verified.
+digests of its removed bodies. `notes` has the numbers of the entries whose notes were removed. For the redaction of a
+single version, `version` is the number of its entry. After the redaction's entry exists, the triggers allow
+`trail.strip` to remove two things: these notes, and the bodies of these memories in all entries up to this entry. All
+other values stay, and the chain can still be verified.
 """
 
 import hashlib
@@ -23,7 +24,9 @@ def is_redacted_change() -> str:
     """An SQL condition for a trigger. The UPDATE may only remove the bodies of a change. The memory of this change must
     be redacted, by the same entry or by a later one."""
     head = trail.SnapshotHead.sql[connection.vendor]
-    heads = [f"NEW.{side} {_same()} {head.format(f'OLD.{side}')}" for side in _SNAPSHOTS]
+    kept = [f"NEW.{side} {_same()} OLD.{side}" for side in _SNAPSHOTS]
+    stripped = [f"NEW.{side} {_same()} {head.format(f'OLD.{side}')}" for side in _SNAPSHOTS]
+    heads = [f"({one} OR {other})" for one, other in zip(kept, stripped, strict=True)]
     return " AND ".join([*_unchanged(Change, _SNAPSHOTS), *heads, _IS_REDACTED])
 
 
@@ -89,10 +92,10 @@ class Redacted:
     def _named(self, number: int) -> frozenset[bytes]:
         return self.bodies.get(number, (0, frozenset[bytes]()))[1]
 
-    def covers(self, number: int, seq: int) -> bool:
-        """Whether the snapshots of this memory in this entry are redacted."""
+    def covers(self, number: int, seq: int, snapshot: bytes) -> bool:
+        """Whether this snapshot of this memory in this entry is redacted, or has no body in the redacted trail."""
         by, named = self.bodies.get(number, (0, frozenset()))
-        return seq <= by and bool(named)
+        return seq <= by and (not trail.has_body(snapshot) or trail.body_digest(snapshot) in named)
 
     def accounts_for(self, number: int, head: bytes, digest: bytes) -> bool:
         """Whether a redaction explains why this snapshot has no body."""

@@ -117,6 +117,19 @@ def strip(agent_id: int, numbers: Sequence[int], notes: Sequence[int]) -> None:
     AuditEntry.objects.filter(agent_id=agent_id, seq__among=list(notes)).update(sealed=None)
 
 
+def strip_version(agent_id: int, number: int, body: bytes) -> list[Change]:
+    """Permanently remove one body of a memory, given by its digest, from all snapshots that have it. The rules of
+    `strip` apply. Returns the changes that had it, as they were."""
+    found = []
+    for change in Change.objects.filter(agent_id=agent_id, number=number).order_by("seq"):
+        sides = {"before": change.before, "after": change.after}
+        heads = {name: SnapshotHead(name) for name, kept in sides.items() if kept and body_digest(bytes(kept)) == body}
+        if heads:
+            Change.objects.filter(pk=change.pk, agent_id=agent_id).update(**heads)
+            found.append(change)
+    return found
+
+
 def entry_mac(secret: bytes, previous: bytes, entry: dict[str, Any], changes: bytes) -> bytes:
     """One HMAC-SHA256 of three values: the previous MAC, the digest of the entry's changes, and the entry's fields as
     canonical JSON."""

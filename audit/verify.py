@@ -320,7 +320,7 @@ def _snapshot_problem(
     """The problem of a snapshot, or None. `digest` is the stored digest. `redacted` contains the agent's redactions."""
     if snapshot is None:
         return None if digest is None else _missing_body(digest)
-    is_covered = bool(redacted.bodies) and redacted.covers(number, seq)
+    is_covered = bool(redacted.bodies) and redacted.covers(number, seq, snapshot)
     if is_covered and trail.has_body(snapshot):
         return RETURNED
     if trail.snapshot_digest(snapshot) == digest:

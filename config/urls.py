@@ -16,6 +16,7 @@ urlpatterns = [
     path("api/v1/", include("refinement.api.urls")),
     path("api/v1/", include("audit.api.urls")),
     path("api/v1/", include("memory.api.urls")),  # last: it handles all other paths
+    path("v1/", include("memory.api.stores.urls")),
     path("admin/", admin.site.urls),
     path("", include("memory.admin.plain_pages.urls")),
     path("static/<path:name>", assets.asset),

@@ -59,6 +59,30 @@ class Beneath(NumbersError):
     what = "These memories are beneath. Promote them first"
 
 
+class PathTaken(NumbersError):
+    """Two memories of a store would have the same path, or a memory would have the path of a folder. `numbers` has the
+    memories that are in the way."""
+
+    code = "path_taken"
+    what = "The store already has memories at this path, above it or below it"
+
+
+class ContentChanged(MemoryFault):
+    """The content of the memory is not the content that the client expects."""
+
+    code = "content_changed"
+
+    def __init__(self) -> None:
+        super().__init__("The memory's content has changed. Read it again.")
+
+
+class StoreArchived(MemoryFault):
+    code = "store_archived"
+
+    def __init__(self) -> None:
+        super().__init__("The memory store is archived: its memories can be read and deleted, but not changed.")
+
+
 class MixedScope(NumbersError):
     """Memories of different scopes or projects cannot be consolidated."""
 

@@ -20,8 +20,8 @@ from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
 from memory import errors
 from memory.access import authority
-from memory.consent import requests
-from memory.models import Agent, Creation, HistoryAnalysis, Kind, Layer, Memory, RecordedSession
+from memory.consent import requests, versions
+from memory.models import Agent, Creation, HistoryAnalysis, Kind, Layer, Memory, RecordedSession, StoreVersion
 from memory.search import cache
 from memory.time_machine import lineage
 from memory.transfer import migration
@@ -65,13 +65,15 @@ class Figures:
     former_vaults: tuple[str, ...]  # folders that may still contain files of these memories; these files stay
 
 
-def preview(agent: Agent, numbers: Sequence[int], excluded: Sequence[int] = ()) -> Figures:
-    """Return the figures of `redact`, and change nothing.
+def preview(agent: Agent, numbers: Sequence[int], excluded: Sequence[int] = (), version: int = 0) -> Figures:
+    """Return the figures of `redact`, and change nothing. `version` is as in `requests.ask_redaction`.
 
     The agent is not locked, because it takes seconds to read a long audit trail.
 
     Raises UnknownMemory, DuplicateNumbers, Redacted.
     """
+    if version:
+        return _figures(agent, _Whole([], {}), None, None, tuple(numbers))
     return _figures(agent, _Whole.of(agent, numbers, excluded), None, None)
 
 
@@ -86,6 +88,12 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
         requests.removing.send(Agent, agent=row, why="redaction")
         transaction.on_commit(lambda: cache.forget(row.pk))  # before the files are deleted, which takes longer
         with edits.begin(row, Operation.REDACTED, actor, is_notice=True) as edit:
+            Creation.objects.filter(agent_id=row.pk).delete()  # somebody could test a guess with their keyed digests
+            disk.empty_log_on_commit()
+            if request_row.version:
+                [number] = request_row.memories
+                versions.redact(edit, number, request_row.version, request)
+                return _figures(edit.agent, _Whole([], {}), request, edit.seq, (number,))
             whole = _Whole.of(edit.agent, request_row.memories, request_row.excluded)
             memories, figures = whole.memories, _figures(edit.agent, whole, request, edit.seq)
             if figures.constitutional and not include_constitutional:
@@ -94,16 +102,35 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
             edit.detail = {"request": request} | redactions.as_detail(_bodies(edit.agent, memories), notes)
             for memory in memories:
                 discarded_at = memory.discarded_at or edit.at
-                values = {"sealed": b"", "digest": b"", "constitutional": False}
+                values: Any = {"sealed": b"", "digest": b"", "constitutional": False, "store": None, "place": None}
                 edit.change(memory, discarded_at=discarded_at, redacted_at=edit.at, **values)
-            disk.empty_log_on_commit()
             migration.redact(row, figures.memories)
-            Creation.objects.filter(agent_id=row.pk).delete()  # somebody could test a guess with their keyed digests
             _rename_sessions(row, figures.memories)
             HistoryAnalysis.objects.filter(agent_id=row.pk, memory__in=figures.memories).delete()
             edit.finish()
             trail.strip(row.pk, figures.memories, notes)
+            versions.mark(edit, figures.memories)
     return figures
+
+
+def redact_version(agent: Agent, version: StoreVersion, actor: Actor) -> None:
+    """Redact one version of a memory in a store, in the name of the agent's runtime. If the agent has a steward, the
+    steward decides: then this only asks, and raises ConsentRequired. Raises Invalid."""
+    with edits.locked(agent) as row:
+        [memory] = edits.fetch(row, [version.number])
+        versions.require_old(memory, version)
+        waiting = requests.waiting(row, Operation.REDACTION_REQUESTED.value)
+        asked = [each.number for each in waiting if (each.memories, each.version) == ((memory.number,), version.seq)]
+        if not asked:
+            request = requests.ask_redaction(row, [memory.number], actor, reason=_REASON, version=version.seq)
+            asked = [request.number]
+        if not row.steward:
+            redact(row, asked[0], actor)
+            return
+    raise errors.ConsentRequired(f"The agent's steward decides about this, and was asked (request {asked[0]}).")
+
+
+_REASON = "The agent's program asks for it, over the memory stores API."
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +175,17 @@ def _edits_of(agent: Agent, numbers: Iterable[int]) -> QuerySet[Change]:
     return Change.objects.filter(agent_id=agent.pk, number__among=list(numbers))
 
 
-def _figures(agent: Agent, whole: _Whole, request: int | None, entry: int | None) -> Figures:
+def _figures(
+    agent: Agent, whole: _Whole, request: int | None, entry: int | None, of_version: tuple[int, ...] = ()
+) -> Figures:
+    """The figures of a redaction. `of_version` has the memory of which one version is redacted."""
     memories, numbers = whole.memories, tuple(memory.number for memory in whole.memories)
     active = [memory for memory in memories if memory.layer in Kind.values]
     core = [memory for memory in active if memory.layer == Layer.CORE and not memory.is_instruction]
     return Figures(
         request=request,
         entry=entry,
-        memories=numbers,
+        memories=numbers or of_version,
         active=len(active),
         constitutional=tuple(memory.number for memory in memories if memory.constitutional),
         changes=_edits_of(agent, numbers).count(),

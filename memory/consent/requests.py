@@ -126,10 +126,17 @@ def _vault(row: Agent, path: str, actor: Actor) -> str:
 
 
 def ask_redaction(
-    agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str, asked_by: str = "", excluded: Sequence[int] = ()
+    agent: Agent,
+    numbers: Sequence[int],
+    actor: Actor,
+    *,
+    reason: str,
+    asked_by: str = "",
+    excluded: Sequence[int] = (),
+    version: int = 0,
 ) -> Request:
     """Request the permanent deletion of the content of these memories and of their lineage, except the excluded
-    memories. `reason` is stored permanently.
+    ones. Or only of the version of one memory that entry `version` made. `reason` is stored permanently.
 
     Raises Invalid, UnknownMemory, DuplicateNumbers, Redacted, ConsentRequired, MailNotSent, TooManyRequests, Erased.
     """
@@ -142,7 +149,8 @@ def ask_redaction(
         if redacted:
             raise errors.Redacted(redacted)
         edits.fetch(row, excluded)
-        more = {"memories": sorted(numbers)} | ({"excluded": sorted(excluded)} if excluded else {})
+        more: dict[str, Any] = {"memories": sorted(numbers)} | ({"excluded": sorted(excluded)} if excluded else {})
+        more |= {"version": version} if version else {}
         return _ask_removal(row, REMOVALS[0], actor, reason, asked_by, **more)
 
 
@@ -176,7 +184,7 @@ def _file(row: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> R
         raise errors.ConsentRequired("Only the steward can decide, but they are the requester. So nobody can decide.")
     if steward_only or not is_removal:
         letters.require_mail(row)
-    if actor.kind == ActorKind.PERSON or not is_removal:  # an operator who runs commands has no limit
+    if actor.kind != ActorKind.OPERATOR or not is_removal:  # an operator who runs commands has no limit
         require_room(row, actor)
     close_expired(row)
     for replaced in waiting(row, PROPOSAL) if operation == PROPOSAL else ():
@@ -190,12 +198,9 @@ def _file(row: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> R
 def require_room(agent: Agent, actor: Actor) -> None:
     """Raise TooManyRequests if the actor or the agent has reached the limit of requests in 24 hours.
 
-    All requests count, because each of them sends mail to the steward and adds a permanent entry. They also count after
-    they are decided or withdrawn. The limit of an actor is ASKS_PER_PERSON, for all agents together. The limit of an
-    agent is ASKS_PER_AGENT, for all actors together.
-
-    The caller must have locked the agent's row. An actor who asks several agents at the same moment can slightly exceed
-    ASKS_PER_PERSON.
+    All requests count, also those that are decided or withdrawn. ASKS_PER_PERSON is the limit of an actor, for all
+    agents together. ASKS_PER_AGENT is the limit of an agent. The caller must have locked the agent's row. An actor who
+    asks several agents at the same moment can slightly exceed ASKS_PER_PERSON.
     """
     entries = AuditEntry.objects.filter(ASKS, at__gt=clock(agent) - DAY).order_by("-at").values_list("at", flat=True)
     by_actor = entries.filter(actor_kind=actor.kind, actor_label=actor.label)
@@ -343,10 +348,8 @@ def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Request
 
 
 def withdraw_all(person_id: int, why: str, *, tenant_id: int | None = None) -> None:
-    """End all requests and grants of a person. If `tenant_id` is given, end only those for agents of this tenant.
-
-    It is called when a person's password or second factor changes, and when a person is deactivated or leaves a tenant.
-    """
+    """End all requests and grants of a person, or only those for agents of this tenant. It is called when a person's
+    password or second factor changes, and when a person is deactivated or leaves a tenant."""
     requested = AuditEntry.objects.filter(ASKS, operation=Operation.ACCESS_REQUESTED, detail__person_id=person_id)
     agents = Agent.objects.select_related("tenant").filter(pk__in=requested.values("agent_id"))
     ends = {State.REQUESTED: State.LAPSED, State.ACTIVE: State.REVOKED}

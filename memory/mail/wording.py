@@ -36,6 +36,8 @@ def removed(request: Request) -> str:
     """Return a text that says what is deleted if the agent's side agrees."""
     if request.is_erasure:
         return "all its memories, present and past, by destroying their key"
+    if request.version:
+        return "the content and the path of one version of a memory"
     many = len(request.memories)
     what, whose = ("one memory", "its history") if many == 1 else (f"{many:,} memories", "their history")
     return f"the content of {what}, including {whose}"

@@ -114,6 +114,7 @@ class RemovalCommand(Task):
             return
         for each in waiting:
             what = f"memories {', '.join(map(str, each.memories))}" if each.memories else "the whole silo"
+            what += f", only the version of entry {each.version}" if each.version else ""
             by = f"{each.asked_at:%Y-%m-%d %H:%M} UTC by {each.asked_by}"
             self.tell(f"request {each.number} of {by}, {what}: {each.reason}")
         if not waiting:

@@ -5,5 +5,6 @@ from memory.models.imports import HistoryAnalysis, ImportBody, ImportedPiece, Im
 from memory.models.memories import CleanupDecision, Creation, Kind, Layer, Memory, Recall, Scope, Source, layer_of
 from memory.models.people import Authenticator, Invitation, Membership, People, Pepper, Person, Role
 from memory.models.sessions import RecordedSession
+from memory.models.stores import Store, StoreVersion
 from memory.models.tenants import RefinementLimits, Tenant
 from memory.models.vault import Vault, VaultFile

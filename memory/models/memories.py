@@ -116,6 +116,8 @@ class Memory(models.Model):
     discarded_at = models.DateTimeField(null=True)
     beneath_at = models.DateTimeField(null=True, help_text="when it left core memory. Search still finds it")
     superseded_by = models.PositiveBigIntegerField(null=True)
+    store = models.PositiveBigIntegerField(null=True, help_text="the number of its memory store")
+    place = models.BinaryField(null=True, max_length=320, help_text="keyed digests of its path, folder by folder")
     redacted_at = models.DateTimeField(null=True, help_text="when its content was removed permanently")
     version = models.PositiveBigIntegerField()
 
@@ -143,8 +145,18 @@ class Memory(models.Model):
                 condition=Q(constitutional=False) | ~Q(source="system"), name="memory_notice_never_constitutional"
             ),
             models.CheckConstraint(
-                condition=Q(redacted_at__isnull=True) | Q(discarded_at__isnull=False, sealed=b"", digest=b""),
+                condition=Q(redacted_at__isnull=True)
+                | Q(discarded_at__isnull=False, sealed=b"", digest=b"", place__isnull=True),
                 name="memory_redacted_says_nothing",
+            ),
+            models.CheckConstraint(
+                condition=Q(store__isnull=True, place__isnull=True) | Q(store__isnull=False, place__isnull=False),
+                name="memory_in_store_has_place",
+            ),
+            models.UniqueConstraint(
+                fields=["agent", "store", "place"],
+                condition=_KEPT & Q(store__isnull=False),
+                name="memory_path_in_store",
             ),
             models.CheckConstraint(condition=Q(kind__in=Kind.values), name="memory_known_kind"),
             models.CheckConstraint(condition=Q(scope__in=Scope.values), name="memory_known_scope"),
@@ -164,6 +176,11 @@ class Memory(models.Model):
                 fields=["agent", "kind", "category", "project", "tokens", "discarded_at"],
                 condition=_ACTIVE,
                 name="memory_active_category",
+            ),
+            models.Index(
+                fields=["agent", "store", "number"],
+                condition=_KEPT & Q(store__isnull=False),
+                name="memory_of_store",
             ),
             models.Index(fields=["agent"], condition=Q(constitutional=True), name="memory_constitutional"),
         ]

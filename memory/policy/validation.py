@@ -42,6 +42,8 @@ class Draft:
     is_project_known: bool = False  # the project exists already, so its name was checked earlier
     origin_latest: datetime | None = None
     is_beneath: bool = False
+    store: int | None = None  # the memory store that it is in, with its path there
+    path: str = ""
     is_checked: bool = False
 
     def checked(self) -> Draft:

@@ -1,9 +1,10 @@
 """The silo encrypts and decrypts an agent's memories. No other module encrypts or decrypts memories.
 
-A sealed memory is one byte string with two seals: one of the content and one of the tags. So tags can be merged without
-decrypting the content. The format of a sealed memory is:
+A sealed memory is one byte string with two seals: one of the content and one of the label. So tags can be merged
+without decrypting the content. The label is a JSON list of tags. For a memory of a store, it is a JSON object. The
+format of a sealed memory is:
 
-    version (1 byte) | length of the content's seal (4 bytes) | content's seal | tags' seal (empty for no tags)
+    version (1 byte) | length of the content's seal (4 bytes) | content's seal | label's seal (empty for no tags)
 
 A seal is encrypted with AES-256-GCM. A seal consists of a random 12-byte nonce, the ciphertext and a 16-byte
 authentication tag. Associated data binds a seal to its agent, memory and field.
@@ -11,6 +12,7 @@ authentication tag. Associated data binds a seal to its agent, memory and field.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import os
@@ -30,17 +32,30 @@ from memory.models import Agent, Memory
 from memory.silo.keys import NONCE_BYTES, VERSION, derive, unwrap
 
 CONTENT, TAGS = "content", "tags"
+PLACE_BYTES = 16  # of the digest of one folder or file
 CACHED = 1024  # the most silos that this process keeps in its cache
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Opened:
-    """The decrypted content and tags of a memory. The `repr` shows neither content nor tags, so that logs do not
-    contain them."""
+    """The decrypted content, tags and path of a memory. The `repr` shows none of them, so that logs do not contain
+    them."""
 
     content: str
     tags: tuple[str, ...]
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Label:
+    """What a sealed memory has besides its content. `path`, `sha256` and `size` are set for a memory of a store. The
+    last two are the SHA-256 of its content in hex, and the size of its content in bytes."""
+
+    tags: tuple[str, ...]
+    path: str = ""
+    sha256: str = ""
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -76,6 +91,7 @@ class Read:
             "tokens": memory.tokens,
             "constitutional": memory.constitutional,
             "content": self.opened.content,
+            "path": self.opened.path if memory.store else None,
             "discarded_at": memory.discarded_at,
             "superseded_by": memory.superseded_by,
             "version": memory.version,
@@ -122,23 +138,43 @@ class Silo:
         about the file's content."""
         return hmac.digest(self._digest_key, b"file\0" + data, "sha256")
 
-    def seal(self, number: int, content: str, tags: Sequence[str]) -> bytes:
-        return self._with_tags(number, self.seal_data(CONTENT, number, content.encode()), tags)
+    def place(self, store: int, path: str) -> bytes:
+        """Return a keyed digest of each folder of a path and of the path itself, one after another. So the place of a
+        folder begins the places of all memories in it."""
+        parts = path.rstrip("/").split("/")
+        paths = ("/".join(parts[:end]) for end in range(2, len(parts) + 1))
+        return b"".join(self.digest(f"{store}{each}", "path")[:PLACE_BYTES] for each in paths)
+
+    def seal(self, number: int, content: str, tags: Sequence[str], path: str = "") -> bytes:
+        """Seal a memory. `path` is its path in its store."""
+        data = content.encode()
+        label: Any = list(tags)
+        if path:
+            label = {"tags": label, "path": path, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+        return self._with_label(number, self.seal_data(CONTENT, number, data), label)
 
     def retag(self, number: int, sealed: bytes, tags: Sequence[str]) -> bytes:
         """Return the sealed memory with other tags. The content is not decrypted."""
-        return self._with_tags(number, self._parts(number, sealed)[0], tags)
+        return self._relabeled(number, sealed, tags=list(tags))
+
+    def rename(self, number: int, sealed: bytes, path: str) -> bytes:
+        """Return a sealed memory of a store with another path. The content is not decrypted."""
+        return self._relabeled(number, sealed, path=path)
 
     def open(self, memory: Memory) -> Opened:
         return self.open_sealed(memory.number, bytes(memory.sealed))
 
     def open_sealed(self, number: int, sealed: bytes) -> Opened:
         """Decrypt a sealed memory. Raises SealBroken with the number of the memory."""
-        content, tags = self._parts(number, sealed)
-        return Opened(self.open_data(CONTENT, number, content).decode(), self._open_tags(number, tags))
+        content, sealed_label = self._parts(number, sealed)
+        label = self._open_label(number, sealed_label)
+        return Opened(self.open_data(CONTENT, number, content).decode(), label.tags, label.path)
 
     def open_tags(self, memory: Memory) -> tuple[str, ...]:
-        return self._open_tags(memory.number, self._parts(memory.number, bytes(memory.sealed))[1])
+        return self.open_label(memory.number, bytes(memory.sealed)).tags
+
+    def open_label(self, number: int, sealed: bytes) -> Label:
+        return self._open_label(number, self._parts(number, sealed)[1])
 
     def seal_text(self, field: str, number: int, text: str) -> bytes:
         """Seal another text, such as the note of an entry or the summaries of a session. `number` is the number of the
@@ -165,14 +201,23 @@ class Silo:
         except (InvalidTag, ValueError):
             raise self._broken(number) from None
 
-    def _with_tags(self, number: int, content: bytes, tags: Sequence[str]) -> bytes:
-        """Seal the tags. Return a sealed memory that consists of the seal of the content (`content`) and the seal of
-        the tags."""
-        sealed_tags = self.seal_data(TAGS, number, _encode(list(tags)).encode()) if tags else b""
-        return VERSION + struct.pack(">I", len(content)) + content + sealed_tags
+    def _with_label(self, number: int, content: bytes, label: Any) -> bytes:
+        """Seal the label. Return a sealed memory that consists of the seal of the content (`content`) and the seal of
+        the label."""
+        sealed_label = self.seal_data(TAGS, number, _encode(label).encode()) if label else b""
+        return VERSION + struct.pack(">I", len(content)) + content + sealed_label
 
-    def _open_tags(self, number: int, sealed: bytes) -> tuple[str, ...]:
-        return tuple(json.loads(self.open_data(TAGS, number, sealed))) if sealed else ()
+    def _relabeled(self, number: int, sealed: bytes, **values: Any) -> bytes:
+        content, sealed_label = self._parts(number, sealed)
+        label = self._open_label(number, sealed_label)
+        changed = {name: getattr(label, name) for name in ("tags", "path", "sha256", "size")} | values
+        return self._with_label(number, content, changed if changed["path"] else changed["tags"])
+
+    def _open_label(self, number: int, sealed: bytes) -> Label:
+        label = json.loads(self.open_data(TAGS, number, sealed)) if sealed else []
+        if isinstance(label, dict):
+            return Label(**label | {"tags": tuple(label["tags"])})
+        return Label(tuple(label))
 
     def _parts(self, number: int, sealed: bytes) -> tuple[bytes, bytes]:
         """Return the seal of the content and the seal of the tags. Raises SealBroken if the format is wrong."""

@@ -8,6 +8,7 @@ entries created a memory, it is discarded. Redacted memories and notices about r
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
@@ -17,16 +18,17 @@ from typing import Any, NamedTuple
 from django.db.models import Count, OuterRef, Subquery
 
 from audit.models import READS, AuditEntry, Change, Operation
-from audit.trail import Actor
+from audit.trail import Actor, has_body
 from audit.waiting import consistent_reads
 from memory import errors
 from memory.access import authority
 from memory.models import Agent, Layer, Memory, layer_of
 from memory.policy.validation import checked_content
+from memory.silo.silo import PLACE_BYTES, Silo
 from memory.time_machine.selection import Part, What, entries_of, runs_of
-from memory.writing import cooldown, edits
+from memory.writing import cooldown, edits, places
 from memory.writing.counters import recount
-from memory.writing.edits import fields_of, snapshot
+from memory.writing.edits import Edit, fields_of, snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class _Plan:
     changes: list[_Change]
     redacted: tuple[int, ...]
     conflicts: dict[int, list[int]] = field(default_factory=dict)  # memory's number → the later entries that changed it
+    blocked: dict[int, int] = field(default_factory=dict)  # memory's number → the memory that has its path now
 
 
 def preview(
@@ -101,8 +104,9 @@ def roll_back(
 ) -> Figures:
     """Roll back `what` in one transaction, with one audit entry. This works even while memory is off.
 
-    If later entries changed the same memories, there is a conflict. With `skip_conflicts`, these memories do not
-    change. With `force`, they are restored anyway. In both cases, the entries count as undone. `reason` is stored in
+    If later entries changed the same memories, or gave a memory's path to another memory, there is a conflict. With
+    `skip_conflicts`, these memories do not change. With `force`, they are restored anyway, under another path if their
+    path is taken. In both cases, the entries count as undone. `reason` is stored in
     the audit entry. A constitutional memory changes only with `include_constitutional` and a reason. `head` is the head
     that a preview returned. If the trail has grown since the preview, the rollback is refused.
 
@@ -122,6 +126,7 @@ def roll_back(
             raise errors.Constitutional(figures.constitutional)
         if not plan.changes:
             raise errors.NothingToUndo("There is nothing left to undo. Every memory is already in its earlier state.")
+        _rename_blocked(edit, plan)
         for change in plan.changes:
             edit.put(change.memory, change.now, change.fields)
         if figures.rests:
@@ -146,11 +151,11 @@ def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool
     memories = _touched(agent, since)
     if not memories:
         raise _nothing(agent, entries)
-    plan = _Plan(entries, [], tuple(memory.number for memory in memories if memory.redacted_at is not None))
+    plan = _Plan(entries, [], tuple(memory.number for memory in memories if _is_redacted(memory)))
     if len(plan.redacted) == len(memories):
         raise errors.Redacted(plan.redacted)
     for memory in memories:
-        if memory.redacted_at is not None:
+        if memory.number in plan.redacted:
             continue
         first_before, now, fields = vars(memory)["then"], snapshot(memory), {}
         then = None if first_before is None else bytes(first_before)
@@ -164,9 +169,16 @@ def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool
             plan.changes.append(_Change(memory, now, then, fields))
     if plan.changes and not isinstance(since, range):
         plan.conflicts = _conflicts(agent, plan, set(since))
+    _find_blocked(agent, plan)
     if skip_conflicts:
         plan.changes = [change for change in plan.changes if change.memory.number not in plan.conflicts]
     return plan
+
+
+def _is_redacted(memory: Memory) -> bool:
+    """Whether the memory, or the state that it would return to, is redacted."""
+    then = vars(memory)["then"]
+    return memory.redacted_at is not None or (then is not None and not has_body(bytes(then)))
 
 
 def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
@@ -191,6 +203,40 @@ def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
         numbers = set(touched.values_list("number", flat=True))
         raise errors.UnknownMemory(sorted(numbers - {memory.number for memory in found}))
     return found
+
+
+def _find_blocked(agent: Agent, plan: _Plan) -> None:
+    """Find the memories that cannot return to their path, because another memory has it now. These are conflicts."""
+    spots = {}
+    for change in plan.changes:
+        after = vars(change.memory) | change.fields
+        is_kept = after["store"] is not None and after["discarded_at"] is None
+        spots[change.memory.number] = (after["store"], bytes(after["place"])) if is_kept else None
+    if any(spots.values()):
+        plan.blocked = places.taken(agent, spots)
+        versions = dict(Memory.objects.of(agent).numbered(plan.blocked.values()).values_list("number", "version"))
+        for number, other in plan.blocked.items():
+            plan.conflicts.setdefault(number, []).append(versions[other])
+
+
+def _rename_blocked(edit: Edit, plan: _Plan) -> None:
+    """Give the blocked memories other paths: " (restored N)" is added to the part of the path that is taken."""
+    if not plan.blocked:
+        return
+    others = Memory.objects.of(edit.agent).numbered(plan.blocked.values())
+    depths = {row.number: len(bytes(row.place or b"")) // PLACE_BYTES for row in others}
+    silo = Silo.for_agent(edit.agent)
+    for at, change in enumerate(plan.changes):
+        number, fields = change.memory.number, dict(change.fields)
+        if number not in plan.blocked:
+            continue
+        parts = silo.open_label(number, fields["sealed"]).path.split("/")
+        parts[min(depths[plan.blocked[number]], len(parts) - 1)] += f" (restored {edit.seq})"
+        fields["sealed"] = silo.rename(number, fields["sealed"], "/".join(parts))
+        fields["place"] = silo.place(fields["store"], "/".join(parts))
+        then = copy(change.memory)
+        vars(then).update(fields)
+        plan.changes[at] = change._replace(then=snapshot(then), fields=fields)
 
 
 def _nothing(agent: Agent, entries: Sequence[int]) -> errors.NothingToUndo:

@@ -100,5 +100,5 @@ def _state(silo: Silo, number: int, kept: bytes | memoryview[int] | None) -> Sta
     snapshot = bytes(kept)
     fields = fields_of(snapshot)
     sealed = fields.pop("sealed")
-    fields.pop("digest")
+    del fields["digest"], fields["place"]
     return State(fields, silo.open_sealed(number, sealed) if trail.has_body(snapshot) else None)

@@ -35,12 +35,13 @@ _INSTRUCTION = "instruction"
 
 class Weight(NamedTuple):
     """What a memory adds to the counters. `layer` is the memory's layer. For an active instruction, it is
-    `_INSTRUCTION`."""
+    `_INSTRUCTION`. `spot` is its store and its place there."""
 
     layer: str
     tokens: int
     constitutional: bool
     group: Group
+    spot: tuple[int, bytes] | None
 
     @classmethod
     def of(cls, memory: Memory) -> Weight | None:
@@ -51,7 +52,8 @@ class Weight(NamedTuple):
             return None
         group = Group(bytes(memory.digest), memory.category, memory.scope, memory.project)
         layer = _INSTRUCTION if memory.is_instruction and layer != Layer.BENEATH else layer
-        return cls(layer, memory.tokens, memory.constitutional, group)
+        spot = None if memory.store is None else (memory.store, bytes(memory.place or b""))
+        return cls(layer, memory.tokens, memory.constitutional, group, spot)
 
 
 Pair = tuple[Weight | None, Weight | None]

@@ -26,11 +26,11 @@ MOST, MOST_BYTES = 4_000, 3_000_000
 
 def find(agent: Agent) -> list[Memory]:
     """Find up to MOST active memories that have an exact duplicate, group by group, with up to MOST_BYTES in total.
-    Notices of the service, and memories in categories that are off, are left out."""
+    Notices of the service, memories in categories that are off, and memories of a store are left out."""
     memories = Memory.objects.of(agent).order_by(*_GROUP, "number")
     numbers = list(
         memories.active()
-        .exclude(Q(source=Source.SYSTEM) | Q(category__in=switches.closed(agent)))
+        .exclude(Q(source=Source.SYSTEM) | Q(category__in=switches.closed(agent)) | Q(store__isnull=False))
         .annotate(equal=Window(Count("id"), partition_by=list(_GROUP)))
         .filter(equal__gt=1)
         .values_list("number", flat=True)[:MOST]  # without `sealed`, which the window would copy for each memory

@@ -31,7 +31,7 @@ from memory.policy import switches, tokens
 from memory.policy.categories import SCOPES
 from memory.policy.validation import Draft
 from memory.silo.silo import Silo
-from memory.writing import counters
+from memory.writing import counters, places
 from memory.writing.counters import Weight
 from memory.writing.signals import edited
 
@@ -73,6 +73,7 @@ class Edit:
     _touched: dict[int, tuple[Memory, bytes | None, Weight | None]] = field(default_factory=dict)
     _added: list[Memory] = field(default_factory=list)
     _changed: set[str] = field(default_factory=lambda: {"version"})  # the fields of memories that this edit sets
+    _in_store: bool = False  # whether one of the memories is or was in a store
 
     def take(self, refs: MemoryRefs, expect: Mapping[int, int] | None = None) -> list[Memory]:
         """Return the memories of `refs`, in the same order.
@@ -95,7 +96,8 @@ class Edit:
 
     def rewrite(self, memory: Memory, content: str, tags: Sequence[str], silo: Silo) -> None:
         """Set the content and the tags of a memory. Raises CategoryDisabled."""
-        sealed, size = silo.seal(memory.number, content, tags), tokens.count(content)
+        path = silo.open_label(memory.number, bytes(memory.sealed)).path if memory.store else ""
+        sealed, size = silo.seal(memory.number, content, tags, path), tokens.count(content)
         self.change(memory, sealed=sealed, digest=silo.digest(content), tokens=size)
 
     def put(self, memory: Memory, now: bytes | None, values: Mapping[str, Any]) -> None:
@@ -104,6 +106,7 @@ class Edit:
         `now` is the memory's current snapshot. `now` is used only if this edit has not changed the memory before.
         """
         _, before, weight = self._touched.get(memory.number) or (memory, now, Weight.of(memory))
+        self._in_store = self._in_store or memory.store is not None
         for name, value in values.items():
             setattr(memory, name, value)
         memory.version = self.seq
@@ -129,10 +132,12 @@ class Edit:
             beneath_at=self.at if draft.is_beneath else None,
             created_at=self.at,
             tokens=tokens.count(draft.content),
-            sealed=silo.seal(number, draft.content, draft.tags),
+            sealed=silo.seal(number, draft.content, draft.tags, draft.path),
             digest=silo.digest(draft.content),
             version=self.seq,
         )
+        if draft.store is not None:
+            memory.store, memory.place, self._in_store = draft.store, silo.place(draft.store, draft.path), True
         self._touched[number] = memory, None, None
         self._added.append(memory)
         return memory
@@ -149,7 +154,9 @@ class Edit:
         if self.operation in authority.OPERATIONS and self.agent.wrapped_key:
             field, text = authority.FIELD, authority.as_text(self.agent)
         sealed = Silo.for_agent(self.agent).seal_text(field, self.seq, text) if text else None
-        counters.apply(self.agent, [(weight, Weight.of(memory)) for memory, _, weight in touched])
+        pairs = [(weight, Weight.of(memory)) for memory, _, weight in touched]
+        counters.apply(self.agent, pairs)
+        versions = places.versions_of(self.agent, self.seq, self.at, touched, pairs) if self._in_store else ()
         touches = [(memory.number, before, snapshot(memory)) for memory, before, _ in touched]
         self.agent.next_number += len(self._added)
         draft = trail.Draft(
@@ -168,6 +175,7 @@ class Edit:
         )
         with bulk.pipelined():
             bulk.insert_many(self._added)
+            bulk.insert_many(versions)
             bulk.update_many([memory for memory, before, _ in touched if before is not None], self._changed)
             counters.save(self.agent, trail.append(draft, bytes(self.agent.audit_mac), touches))
         bulk.analyze(len(memories), Memory, AuditEntry, Change)
@@ -283,13 +291,13 @@ def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
 #
 # The trail has the snapshots of a memory from before and after each edit. The head of a snapshot is the metadata as
 # canonical JSON. Fields that are empty, false or null are left out. A NUL byte follows. The body is the keyed digest of
-# the content and the sealed bytes of the row. A redaction removes the body (`audit.trail`). Taking or restoring a
-# snapshot does not decrypt anything.
+# the content, the place in a store, and the sealed bytes of the row. (The head has only the length of the place.) A
+# redaction removes the body (`audit.trail`). Taking or restoring a snapshot does not decrypt anything.
 
 DIGEST_BYTES = 32  # the length of a content's keyed digest
 # No field may be called `trust`: this name is kept for a later version.
 _TIMES = ("beneath_at", "created_at", "discarded_at", "origin", "origin_latest", "redacted_at")
-_NAMES = ("category", "kind", "scope", "source", "superseded_by", "tokens", *_TIMES)
+_NAMES = ("category", "kind", "place", "scope", "source", "store", "superseded_by", "tokens", *_TIMES)
 _LEFT_OUT: dict[str, Any] = dict.fromkeys(_NAMES) | {"project": "", "constitutional": False, "is_instruction": False}
 
 
@@ -300,12 +308,14 @@ def snapshot(memory: Memory) -> bytes:
         for name, key, form, end, left_out in _FIELDS
         if (value := getattr(memory, name)) != left_out
     ]
-    return f"{{{','.join(fields)}}}".encode() + b"\0" + bytes(memory.digest) + bytes(memory.sealed)
+    body = bytes(memory.digest) + bytes(memory.place or b"") + bytes(memory.sealed)
+    return f"{{{','.join(fields)}}}".encode() + b"\0" + body
 
 
 # The result is the same as that of `json` with sorted names, but this is faster. A rollback of 10,000 memories takes
 # 30,000 snapshots.
-_FORMS: dict[str, Callable[[Any], str]] = {"superseded_by": str, "tokens": str}
+_FORMS: dict[str, Callable[[Any], str]] = dict.fromkeys(("store", "superseded_by", "tokens"), str)
+_FORMS |= {"place": lambda place: str(len(place))}
 _FORMS |= dict.fromkeys(("constitutional", "is_instruction"), json.dumps)
 _FIELDS = [
     (name, f'"{name}":"', datetime.isoformat, '"', None)
@@ -323,7 +333,9 @@ def fields_of(snapshot: bytes) -> dict[str, Any]:
     for name in _TIMES:
         if fields[name] is not None:
             fields[name] = datetime.fromisoformat(fields[name])
-    return fields | {"digest": body[:DIGEST_BYTES], "sealed": body[DIGEST_BYTES:]}
+    end = DIGEST_BYTES + (fields["place"] or 0)
+    place = body[DIGEST_BYTES:end] or None
+    return fields | {"digest": body[:DIGEST_BYTES], "place": place, "sealed": body[end:]}
 
 
 class KeyedDigest(SnapshotPart):

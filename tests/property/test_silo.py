@@ -89,9 +89,10 @@ FIELDS = st.fixed_dictionaries(
         "is_instruction": st.booleans(),
     }
     | dict.fromkeys(("beneath_at", "discarded_at", "origin_latest", "redacted_at"), MOMENTS)
-    | {"superseded_by": st.none() | NUMBERS}
+    | {"superseded_by": st.none() | NUMBERS, "store": st.none() | NUMBERS}
     | dict.fromkeys(("kind", "category", "scope", "project", "source"), STORABLE)
     | {"sealed": st.binary(max_size=40), "digest": st.binary(min_size=32, max_size=32)}
+    | {"place": st.none() | st.binary(min_size=1, max_size=40)}
 )
 
 
@@ -106,10 +107,10 @@ def test_a_snapshot_is_canonical_json_and_its_body(fields: dict[str, Any]) -> No
         *((name, None) for name in fields),
     }
     state = {
-        name: value.isoformat() if isinstance(value, datetime) else value
+        name: value.isoformat() if isinstance(value, datetime) else len(value) if name == "place" else value
         for name, value in fields.items()
         if name not in ("sealed", "digest") and (name, value) not in left_out
     }
     assert head.decode() == json.dumps(state, sort_keys=True, separators=(",", ":"))
-    assert body == fields["digest"] + fields["sealed"]
+    assert body == fields["digest"] + (fields["place"] or b"") + fields["sealed"]
     assert fields_of(snapshot(memory)) == fields

@@ -37,10 +37,10 @@ def modules(folders: dict[str, str]) -> set[str]:
 OPENS_SILOS = modules(
     {
         "memory/agents": "prompts",
-        "memory/writing": "edits operations duplicates",
+        "memory/writing": "edits operations duplicates stores",
         "memory/consent": "granted_reads",
-        "memory/search": "context reading cache",
-        "memory/time_machine": "trail_view",
+        "memory/search": "context reading cache stores",
+        "memory/time_machine": "trail_view rollback",
         "memory/recording": "sessions topics cleanup",
         "memory/transfer": "planning migration exporting import_jobs",
         "memory/vault": "files writer",
@@ -196,7 +196,9 @@ def test_no_code_updates_authority_columns_without_their_row() -> None:
 RUNS_SQL = {"memory/silo/checks.py", "refinement/monitoring/health.py"}
 RUNS_SQL |= modules({"audit": "disk guards waiting bulk"})
 BEGINS_EDITS = {"memory/time_machine/rollback.py", "refinement/session.py"}
-BEGINS_EDITS |= modules({"memory/writing": "operations duplicates", "memory/agents": "lifecycle repair rule_changes"})
+BEGINS_EDITS |= modules(
+    {"memory/writing": "operations duplicates stores", "memory/agents": "lifecycle repair rule_changes"}
+)
 BEGINS_EDITS |= modules({"memory/consent": "claims granted_reads erasure requests redaction"})
 
 

@@ -122,7 +122,7 @@ def _removal(opened: Opened, request: Request) -> dict[str, Any]:
     }
     if opened.request.state != State.OPEN or request.is_erasure:
         return context
-    figures = redaction.preview(opened.agent, request.left, request.excluded)
+    figures = redaction.preview(opened.agent, request.left, request.excluded, request.version)
     return context | {
         "lineage": wording.numbered([each.number for each in figures.lineage]),
         "figures": figures,

@@ -62,7 +62,7 @@ class ChangedMeanwhile(APIException):
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer a request that is refused before its path is resolved. Usually, the reason is an unknown host name."""
-    if not request.path_info.startswith(("/api/", "/mcp")):
+    if not request.path_info.startswith(("/api/", "/mcp", "/v1/")):
         return plain.bad_request(request, exception)
     detail = "Bad request. Check that ALLOWED_HOSTS contains the host name of the request."
     problem = {"code": "bad_request", "detail": detail, "attr": None}

@@ -44,7 +44,7 @@ class Command(RemovalCommand):
         if options["ids"]:
             return redaction.preview(agent, options["ids"], options["exclude"])
         request = requests.require_open(agent, options["agree"], Operation.REDACTION_REQUESTED)
-        return redaction.preview(agent, request.memories, request.excluded)
+        return redaction.preview(agent, request.memories, request.excluded, request.version)
 
     def objection(self, figures: redaction.Figures, options: dict[str, Any]) -> str:
         if figures.constitutional and not options["include_constitutional"]:
