@@ -95,7 +95,8 @@ class Redacted:
     def covers(self, number: int, seq: int, snapshot: bytes) -> bool:
         """Whether this snapshot of this memory in this entry is redacted, or has no body in the redacted trail."""
         by, named = self.bodies.get(number, (0, frozenset()))
-        return seq <= by and (not trail.has_body(snapshot) or trail.body_digest(snapshot) in named)
+        is_listed = not trail.has_body(snapshot) or trail.body_digest(snapshot) in named
+        return seq <= by and bool(named) and is_listed
 
     def accounts_for(self, number: int, head: bytes, digest: bytes) -> bool:
         """Whether a redaction explains why this snapshot has no body."""

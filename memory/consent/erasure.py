@@ -14,7 +14,17 @@ from audit import disk
 from audit.models import AuditEntry, Operation
 from audit.trail import Actor
 from memory.consent import requests
-from memory.models import Agent, CleanupDecision, Creation, HistoryAnalysis, Memory, Recall, RecordedSession
+from memory.models import (
+    Agent,
+    CleanupDecision,
+    Creation,
+    HistoryAnalysis,
+    Memory,
+    Recall,
+    RecordedSession,
+    Store,
+    StoreVersion,
+)
 from memory.search import cache
 from memory.silo import keys
 from memory.silo.silo import forget_unwrapped
@@ -61,7 +71,7 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
             paths = {"memory_path": figures.file, "vault_path": figures.vault}
             edit.detail = {"request": request, "silo_key": figures.silo_key} | {k: v for k, v in paths.items() if v}
             disk.empty_log_on_commit()
-            for rows in (Creation, Recall, RecordedSession, CleanupDecision, HistoryAnalysis):
+            for rows in (Creation, Recall, RecordedSession, CleanupDecision, HistoryAnalysis, Store, StoreVersion):
                 rows.objects.filter(agent_id=row.pk).delete()
             migration.forget(row)
             edit.agent.wrapped_key, edit.agent.due_at, edit.agent.memory_path = b"", None, ""

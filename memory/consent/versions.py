@@ -18,20 +18,24 @@ def redact(edit: Edit, number: int, version: int, request: int) -> None:
     content of the memory.
     """
     [memory] = edits.fetch(edit.agent, [number])
-    row = StoreVersion.objects.get(agent_id=edit.agent.pk, number=number, seq=version)
-    change = Change.objects.get(agent_id=edit.agent.pk, number=number, seq=version)
-    body = trail.body_digest(bytes((change.before if row.operation == DELETED else change.after) or b""))
+    rows = {row.seq: row for row in StoreVersion.objects.filter(agent_id=edit.agent.pk, number=number)}
+    body = _body(rows[version], Change.objects.get(agent_id=edit.agent.pk, number=number, seq=version))
     now = snapshot(memory)
     if trail.body_digest(now) == body:
-        require_old(memory, row)
+        require_old(memory, rows[version])
         values = {"sealed": b"", "digest": b"", "store": None, "place": None}
         edit.change(memory, redacted_at=edit.at, **values)
     else:
         edit.put(memory, now, {})  # the database allows the removal only if the entry has a change of this memory
     edit.detail = {"request": request, "version": version} | redactions.as_detail({number: [body]}, [])
     edit.finish()
-    stripped = [each.seq for each in trail.strip_version(edit.agent.pk, number, body)]
-    mark(edit, [number], stripped)
+    stripped = trail.strip_version(edit.agent.pk, number, body)
+    mark(edit, [number], [each.seq for each in stripped if each.seq in rows and _body(rows[each.seq], each) == body])
+
+
+def _body(version: StoreVersion, change: Change) -> bytes:
+    """The digest of the content and the path that a version has."""
+    return trail.body_digest(bytes((change.before if version.operation == DELETED else change.after) or b""))
 
 
 def require_old(memory: Memory, version: StoreVersion) -> None:

@@ -19,6 +19,7 @@ from memory.models import Kind, Source
 from memory.policy.categories import DEFAULT_PROJECT, NAMED_BY_SERVICE, NAMES, PROJECT, SCOPES, default_category
 
 MAX_CONTENT = 10_000  # characters
+MAX_BENEATH = 102_400  # bytes of a memory beneath
 MAX_TAGS = 256  # many, because a merged memory has the tags of all its sources
 MAX_TAG = 64  # characters
 _KINDS, _SOURCES = tuple(Kind.values), tuple(Source.values)
@@ -62,7 +63,7 @@ class Draft:
         tags = checked_tags(self.tags)
         if category in NAMED_BY_SERVICE:
             require_names(tags)
-        content = checked_content(self.content)
+        content = checked_beneath(self.content) if self.is_beneath else checked_content(self.content)
         origin, latest = (None if at is None else checked_origin(at) for at in (self.origin, self.origin_latest))
         if latest is not None and (origin is None or latest < origin):
             raise Invalid("origin_latest", "must not be earlier than `origin`")
@@ -90,6 +91,17 @@ def checked_content(content: object, field: str = "content", most: int = MAX_CON
     if len(content) > most:
         raise Invalid(field, f"has {len(content):,} characters; the maximum is {most:,}")
     require_storable(field, content)
+    return content
+
+
+def checked_beneath(content: object) -> str:
+    """Return the content of a memory beneath. It may be empty, and longer than that of other memories, as in a memory
+    store. Raises Invalid."""
+    if not isinstance(content, str):
+        raise Invalid("content", "must be text")
+    require_storable("content", content)
+    if len(content.encode()) > MAX_BENEATH:
+        raise Invalid("content", f"must have at most {MAX_BENEATH:,} bytes of UTF-8")
     return content
 
 

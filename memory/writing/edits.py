@@ -26,7 +26,7 @@ from audit.waiting import wait_at_most
 from memory import errors
 from memory.access import authority
 from memory.access.authentication import request_key, require_valid_key
-from memory.models import Agent, Memory
+from memory.models import Agent, Memory, StoreVersion
 from memory.policy import switches, tokens
 from memory.policy.categories import SCOPES
 from memory.policy.validation import Draft
@@ -156,7 +156,10 @@ class Edit:
         sealed = Silo.for_agent(self.agent).seal_text(field, self.seq, text) if text else None
         pairs = [(weight, Weight.of(memory)) for memory, _, weight in touched]
         counters.apply(self.agent, pairs)
-        versions = places.versions_of(self.agent, self.seq, self.at, touched, pairs) if self._in_store else ()
+        versions: Sequence[StoreVersion] = ()
+        if self._in_store:
+            versions = places.versions_of(self.agent, self.seq, self.at, touched, pairs)
+            self._changed |= {"store", "place"}  # `versions_of` may have removed them
         touches = [(memory.number, before, snapshot(memory)) for memory, before, _ in touched]
         self.agent.next_number += len(self._added)
         draft = trail.Draft(

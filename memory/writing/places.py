@@ -23,25 +23,29 @@ def versions_of(
     agent: Agent, seq: int, at: datetime, touched: Sequence[tuple[Memory, bytes | None, Any]], pairs: Sequence[Pair]
 ) -> list[StoreVersion]:
     """Return the versions that an edit makes. Raises PathTaken if two memories would have the same path, or if a memory
-    would have the path of a folder. A store that gets a memory is no longer deleted."""
+    would have the path of a folder. A store that gets a memory is no longer deleted. If several memories move, their
+    rows lose their places, until the edit writes them."""
     versions: list[StoreVersion] = []
     spots: dict[int, Spot | None] = {}
-    coming = False
+    moved: list[Memory] = []
     for (memory, snapshot, _), (before, after) in zip(touched, pairs, strict=True):
         was, now = (None if weight is None else weight.spot for weight in (before, after))
         spots[memory.number] = now
-        if was == now and (now is None or (snapshot or b"").endswith(memory.sealed)):
+        if was == now and (now is None or (snapshot or b"").endswith(bytes(memory.sealed))):
             continue
-        coming = coming or was != now
+        moved += [memory] if was != now else []
         operation = CREATED if was is None else DELETED if now is None else MODIFIED
         store = (now or was or (0,))[0]
         values: Any = {"store": store, "number": memory.number, "seq": seq, "at": at}
         versions.append(StoreVersion(agent_id=agent.pk, operation=operation, **values))
-    if coming and (blocked := taken(agent, spots)):
+    if moved and (blocked := taken(agent, spots)):
         raise PathTaken(list(blocked.values()))
     if created := {version.store for version in versions if version.operation == CREATED}:
         deleted = Store.objects.filter(agent_id=agent.pk, number__in=created, deleted_at__isnull=False)
         deleted.update(deleted_at=None)  # a memory was restored
+    if len(moved) > 1:  # two memories may exchange their paths, and the database checks each row by itself
+        rows = Memory.objects.of(agent).numbered(memory.number for memory in moved)
+        rows.update(store=None, place=None)
     return versions
 
 

@@ -18,13 +18,11 @@ from audit.trail import Actor
 from memory import errors
 from memory.errors import Invalid
 from memory.models import Agent, Memory, Store
-from memory.policy.categories import default_category
-from memory.policy.validation import Draft, require_storable
+from memory.policy.validation import Draft, checked_beneath, require_storable
 from memory.silo.silo import Silo
 from memory.writing import daily_limit, edits, operations
 from memory.writing.edits import Edit, Edited
 
-MAX_BYTES = 102_400  # of a memory's content
 MAX_MEMORIES = 10_000  # in a store
 MAX_STORES = 1_000  # of an agent
 MAX_NAME, MAX_DESCRIPTION = 255, 1_024  # characters
@@ -165,14 +163,6 @@ def checked_path(path: str) -> str:
     return path
 
 
-def checked_content(content: str) -> str:
-    """Raises Invalid."""
-    require_storable("content", content)
-    if len(content.encode()) > MAX_BYTES:
-        raise Invalid("content", f"must have at most {MAX_BYTES:,} bytes of UTF-8")
-    return content
-
-
 def memory(agent: Agent, store: int, number: int) -> Memory:
     """A memory that is in this store. Raises NotFound."""
     found = Memory.objects.of(agent).kept().filter(number=number, store=store).first() if number else None
@@ -183,15 +173,7 @@ def memory(agent: Agent, store: int, number: int) -> Memory:
 
 def add(agent: Agent, store: int, path: str, content: str, actor: Actor) -> Edited:
     """Store a memory. Raises NotFound, StoreArchived, Invalid, PathTaken, MemoryDisabled, CategoryDisabled."""
-    checked_path(path)
-    draft = Draft(
-        checked_content(content),
-        category=default_category(""),
-        is_beneath=True,
-        store=store,
-        path=path,
-        is_checked=True,
-    )
+    draft = Draft(content, is_beneath=True, store=store, path=checked_path(path)).checked()
     with edits.begin(agent, Operation.REMEMBERED, actor) as edit:
         _open(edit.agent, store)
         if Memory.objects.of(edit.agent).kept().filter(store=store).count() >= MAX_MEMORIES:
@@ -216,7 +198,7 @@ def revise(
     ContentChanged, PathTaken, Constitutional, DiscardShare, MemoryDisabled, CategoryDisabled.
     """
     path = None if path is None else checked_path(path)
-    content = None if content is None else checked_content(content)
+    content = None if content is None else checked_beneath(content)
     with edits.begin(agent, Operation.REVISED, actor) as edit:
         found = memory(edit.agent, store, number)
         silo = Silo.for_agent(edit.agent)

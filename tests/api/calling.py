@@ -48,6 +48,7 @@ class Caller:
     """A program with a key, or without one."""
 
     key: str = ""
+    base: str = BASE
 
     @cached_property
     def _client(self) -> Client:
@@ -62,7 +63,7 @@ class Caller:
         if self.key:
             sent["Authorization"] = f"Bearer {self.key}"
         kind = kind or "application/json"
-        response = self._client.generic(method, BASE + path, content, content_type=kind, headers=sent)
+        response = self._client.generic(method, self.base + path, content, content_type=kind, headers=sent)
         received = b"".join(response.streaming_content) if response.streaming else response.content  # type: ignore[attr-defined]
         return Answer(response.status_code, response.headers, received)
 

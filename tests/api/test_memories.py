@@ -16,7 +16,7 @@ from tests.api.calling import NDJSON, Caller
 from tests.steps import ME, problems, remember, signed_update
 
 KEYS = {"id", "kind", "category", "scope", "project", "tags", "origin", "created_at", "tokens", "constitutional"}
-KEYS |= {"content", "layer", "origin_latest", "discarded_at", "superseded_by", "version"}
+KEYS |= {"content", "layer", "origin_latest", "discarded_at", "superseded_by", "version", "path"}
 
 
 def test_a_stored_memory_can_be_read(runtime: Caller, ada: Agent) -> None:

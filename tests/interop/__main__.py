@@ -1,6 +1,6 @@
-"""Check MCP with others' programs: the official Python and TypeScript clients, and the official test suite.
+"""Check MCP and the memory stores with others' programs: the official clients, and the official test suites.
 
-    python -m tests.interop [clients] [suite]
+    python -m tests.interop [clients] [suite] [sdk]
 
 Needs Node, and the package indexes of Python and Node. The versions are pinned.
 """
@@ -47,9 +47,19 @@ REAL = {
     ),
 }
 
+SDK, SDK_PASSED = "anthropic==2.13.0", 305
+SDK_NEEDS = ("pytest", "pytest-asyncio", "respx", "inline-snapshot", "dirty-equals", "http-snapshot", "rich", "aiohttp")
+PIP_DOWNLOAD = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:")
+SDK_TESTS = ("tests/api_resources/beta/memory_stores", "tests/api_resources/beta/test_memory_stores.py")
+SDK_REFUSED = {  # test → the rule that it breaks
+    r"list_with_all_params": "`limit` is at least 1, and `page` is the `next_page` of an earlier response",
+    r"test_memories\.py.*_update\[": "an update has a content, a path or both",
+    r"test_memories\.py.*delete_with_all_params": "an expected SHA-256 has 64 hexadecimal digits",
+}
 
-def ran(*command: str, folder: Path = ROOT, **variables: str) -> str:
-    """The output of a program that succeeds."""
+
+def ran(*command: str, folder: Path = ROOT, may_fail: bool = False, **variables: str) -> str:
+    """The output of a program that succeeds, unless it may fail."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -60,7 +70,7 @@ def ran(*command: str, folder: Path = ROOT, **variables: str) -> str:
         check=False,
         timeout=SECONDS,
     )
-    if done.returncode:
+    if done.returncode and not may_fail:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-4_000:]}")
     return done.stdout
 
@@ -157,8 +167,31 @@ def suite(work: Path) -> None:
             print(f"{version}: {len(REAL[version])} scenarios without fixtures passed with the real tools", flush=True)
 
 
+def sdk(work: Path) -> None:
+    """The tests of Anthropic's SDK about memory stores. Each test that fails must be listed with the rule that it
+    breaks."""
+    python = work / "python"
+    ran(sys.executable, "-m", "venv", str(python))
+    ran(str(python / "bin" / "python"), "-m", "pip", "install", "--quiet", SDK, *SDK_NEEDS)
+    ran(*PIP_DOWNLOAD, SDK, folder=work)
+    [archive] = work.glob("anthropic-*.tar.gz")
+    ran("tar", "xzf", str(archive), folder=work)
+    source = work / archive.name.removesuffix(".tar.gz")
+    (source / "literal_ids.py").write_text((HERE / "sdk_plugin.py").read_text("utf-8"))
+    with served(work / "served", settings="tests.interop.sdk_settings") as (_, address):
+        options = ["-o", "addopts=", "-o", "asyncio_mode=auto", "-p", "literal_ids", "-q", "--no-header", "-rf"]
+        command = [str(python / "bin" / "python"), "-m", "pytest", *options, *SDK_TESTS]
+        said = ran(*command, folder=source, may_fail=True, TEST_API_BASE_URL=address)
+    failed = set(re.findall(r"^FAILED (\S+)", said, re.MULTILINE))
+    passed = int((re.findall(r"(\d+) passed", said) or ["0"])[-1])
+    unexpected = [node for node in failed if not any(re.search(pattern, node) for pattern in SDK_REFUSED)]
+    if unexpected or passed < SDK_PASSED:
+        raise SystemExit(f"{passed} tests passed, unexpected failures: {unexpected}\n{said[-6_000:]}")
+    print(f"Anthropic's SDK: {passed} tests passed, {len(failed)} send what the API's rules forbid", flush=True)
+
+
 def main(names: Sequence[str]) -> None:
-    parts = {"clients": clients, "suite": suite}
+    parts = {"clients": clients, "suite": suite, "sdk": sdk}
     with tempfile.TemporaryDirectory() as folder:
         for name in names or parts:
             parts[name](Path(folder))

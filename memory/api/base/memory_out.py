@@ -27,6 +27,7 @@ class MemoryOut(serializers.Serializer[Any]):
     constitutional = serializers.BooleanField()
     content = serializers.CharField()
     discarded_at = serializers.DateTimeField(allow_null=True)
+    path = serializers.CharField(allow_null=True, help_text="its path in a memory store; null for other memories")
     superseded_by = serializers.IntegerField(allow_null=True, help_text="the memory that replaced it")
     version = serializers.IntegerField(help_text="number of the last audit entry that changed it; the memory's ETag")
 

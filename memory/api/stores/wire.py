@@ -80,6 +80,10 @@ class StoresView(AgentView):
     def handle_exception(self, exc: Exception) -> Response:
         """Give the API's error the form of Anthropic's errors. Clients repeat a 409 by themselves, unless a header says
         that this cannot help."""
+        try:
+            more = self._in_the_way(exc.numbers[0]) if isinstance(exc, errors.PathTaken) else {}
+        except Exception as failure:  # noqa: BLE001  such as a database that fails
+            return self.handle_exception(failure)
         response = super().handle_exception(exc)
         code = response.status_code
         if code in (405, 406, 415, 422) or isinstance(exc, errors.StoreArchived):
@@ -89,9 +93,7 @@ class StoresView(AgentView):
         first = response.data["errors"][0]
         field = f"{first['attr']}: " if first["attr"] not in (None, "body") else ""
         kind = _DOMAIN_TYPES.get(type(exc)) or _TYPES.get(code, "api_error")
-        error = {"type": kind, "message": f"{field}{first['detail']}"}
-        if isinstance(exc, errors.PathTaken):
-            error |= self._in_the_way(exc.numbers[0])
+        error = {"type": kind, "message": f"{field}{first['detail']}"} | more
         if code == status.HTTP_409_CONFLICT:
             response["x-should-retry"] = "false"
         response.data = {"type": "error", "error": error, "request_id": self.request_id}

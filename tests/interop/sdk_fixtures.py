@@ -1,0 +1,56 @@
+"""What the tests of Anthropic's SDK call by name: a key, a workspace, a store, a memory and a version with literal ids.
+
+A plugin of pytest posts to `/reset` before each test. Then a new agent is the owner of the key. The tests expect that a
+create finds its path free, and that an update changes nothing.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from django.http import HttpRequest, HttpResponse
+
+from audit.trail import Actor
+from memory.agents import lifecycle
+from memory.models import StoreVersion
+from memory.writing import stores
+
+WORKSPACE = "wrkspc_011CZkZaBF1tNoB5wlCeusgy"  # the tests send it
+ME = Actor.operator("interop")
+
+
+class Literal:
+    """Middleware that replaces the literal ids of a request by those of the fixtures."""
+
+    ids: ClassVar[dict[str, str]] = {}
+    key: ClassVar[str] = ""
+    count: ClassVar[int] = 0
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if request.path_info == "/reset":
+            self.reset(request.GET["test"])
+            return HttpResponse()
+        request.path_info = "/".join(self.ids.get(part, part) for part in request.path_info.split("/"))
+        request.META["HTTP_AUTHORIZATION"] = f"Bearer {self.key}"
+        if request.headers.get("anthropic-workspace-id") == WORKSPACE:
+            request.META["HTTP_ANTHROPIC_WORKSPACE_ID"] = "wrkspc_sdk"
+        return self.get_response(request)
+
+    @classmethod
+    def reset(cls, test: str) -> None:
+        cls.count += 1
+        agent, cls.key = lifecycle.create("sdk", f"a{cls.count}", model="builtin/dedupe", actor=ME)
+        store = stores.create(agent, stores.About("notes"), ME).number
+        path = "/Q" if "create" in test else "/P"
+        agent.refresh_from_db()
+        number = stores.add(agent, store, path, "before", ME).memory.number
+        agent.refresh_from_db()
+        stores.revise(agent, store, number, ME, content="content")
+        first = StoreVersion.objects.filter(agent_id=agent.pk).earliest("seq").seq
+        cls.ids = {
+            "memory_store_id": f"memstore_{store}",
+            "memory_id": f"mem_{number}",
+            "memory_version_id": f"memver_{first}_{number}",
+        }

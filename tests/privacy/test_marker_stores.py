@@ -1,0 +1,67 @@
+"""Every path of the memory stores API with marked names, paths and contents: only the agent's own side receives the
+marker."""
+
+from typing import Any
+
+import pytest
+
+from memory.access import tenants
+from memory.search import cache
+from tests.api.test_stores import Client, client
+from tests.conftest import House
+from tests.privacy.watch import FAULTS, Watch, failing
+
+pytestmark = pytest.mark.database
+
+
+@pytest.fixture(autouse=True)
+def _settings(settings: Any) -> None:
+    settings.ALLOWED_HOSTS, settings.API_RATE = ["testserver"], 10**9
+
+
+def requests(mark: str) -> list[tuple[str, str, Any]]:
+    """Requests to a new agent, in an order in which each has an effect."""
+    store, about = "memory_stores/memstore_1", {"name": mark, "description": mark, "metadata": {mark: mark}}
+    return [
+        ("POST", "memory_stores", about),
+        ("POST", store, {"name": f"{mark} 2", "metadata": {"a": mark}}),
+        ("GET", "memory_stores", None),
+        ("POST", f"{store}/memories", {"path": f"/{mark}/a", "content": mark}),
+        ("POST", f"{store}/memories", {"path": f"/{mark}", "content": mark}),
+        ("POST", f"{store}/memories/mem_1", {"path": f"/{mark}/b", "content": f"{mark} 2"}),
+        ("POST", f"{store}/memories/mem_1", {"path": mark, "content": f"{mark}\0"}),
+        ("GET", f"{store}/memories?depth=1", None),
+        ("GET", f"{store}/memories?path_prefix=/x/&view=full", None),
+        ("GET", f"{store}/memories/mem_1", None),
+        ("GET", f"{store}/memory_versions?view=full", None),
+        ("POST", f"{store}/memory_versions/memver_5_1/redact", None),
+        ("DELETE", f"{store}/memories/mem_1?expected_content_sha256={'0' * 64}", None),
+        ("DELETE", f"{store}/memories/mem_1", None),
+        ("POST", f"{store}/archive", None),
+        ("DELETE", store, None),
+    ]
+
+
+def test_no_request_leaks(watch: Watch, house: House) -> None:
+    own, others = client(house.ada_key), [client(key) for key in (house.bob_key, "", tenants.issue_key("acme"))]
+    for method, path, body in requests(watch.marker):
+        assert own(method, path, body).status < 500
+        for other in others:
+            if method == "GET" or "memories" in path:
+                watch.response(other(method, path, body))
+    for raw in (f'{{"{watch.marker}": 1}}', f'{{"{watch.marker}'):
+        watch.response(own.caller.ask("POST", "memory_stores", raw=raw.encode(), anthropic_beta=watch.marker))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_request_leaks_in_a_fault(fault: str, watch: Watch, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    own: Client = client(house.ada_key)
+    for method, path, body in requests(watch.marker)[:6]:
+        own(method, path, body)
+    failures = 0
+    with failing(fault, monkeypatch):
+        for method, path, body in requests(watch.marker):
+            cache.forget()
+            answer = own(method, path, body)
+            failures += watch.response(answer).status >= 500 if answer.status >= 400 else 0
+    assert failures

@@ -1,0 +1,307 @@
+"""Memory stores: paths, versions, and what an edit, a rollback or a redaction does to them."""
+
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+
+from audit.models import Change
+from audit.trail import has_body
+from memory import errors
+from memory.agents import lifecycle
+from memory.consent import redaction, requests
+from memory.consent.versions import require_old
+from memory.errors import Invalid
+from memory.models import Agent, Layer, Memory, StoreVersion
+from memory.policy.validation import Draft
+from memory.search import reading
+from memory.search import stores as store_reading
+from memory.search.selection import Filters
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
+from memory.writing import duplicates, operations, stores
+from tests.steps import ME, PERSON, fresh, last_entry, problems, row
+from tests.tampering import undone
+
+pytestmark = pytest.mark.database
+
+
+def new(agent: Agent, **files: str) -> int:
+    """The number of a new store with these files. In a name, "__" is a slash."""
+    store = stores.create(fresh(agent), stores.About("notes"), ME).number
+    for name, content in files.items():
+        add(agent, store, "/" + name.replace("__", "/"), content)
+    return store
+
+
+def add(agent: Agent, store: int, path: str, content: str = "tea") -> int:
+    return stores.add(fresh(agent), store, path, content, ME).memory.number
+
+
+def tree(agent: Agent, store: int) -> dict[str, str | None]:
+    memories = store_reading.page(fresh(agent), store, "/", after_number=0, limit=100)
+    return {item.label.path: item.content for item in store_reading.items(fresh(agent), memories, is_full=True)}
+
+
+def versions(agent: Agent, store: int, **wanted: Any) -> list[tuple[str, str | None]]:
+    rows = store_reading.versions(fresh(agent), store, wanted, before=None, limit=100)
+    found = store_reading.opened(fresh(agent), rows, is_full=True)
+    return [(each.row.operation, each.content) for each in found]
+
+
+def undo(agent: Agent, seq: int, **options: Any) -> Any:
+    return rollback.roll_back(fresh(agent), What("entry", seq), ME, **options)
+
+
+def test_memories_of_a_store_are_beneath_and_found(ada: Agent) -> None:
+    store = new(ada, fruit__quince="A quince is yellow.")
+    memory = row(ada, 1)
+    assert (memory.layer, fresh(ada).core_tokens) == (Layer.BENEATH, 0)
+    [found] = reading.search(fresh(ada), "quince", filters=Filters())
+    assert found.to_dict()["path"] == "/fruit/quince"
+    assert tree(ada, store) == {"/fruit/quince": "A quince is yellow."}
+    assert problems(ada) == []
+
+
+@pytest.mark.parametrize("path", ["/a", "/a/b", "/a/b/c"])
+def test_a_path_is_used_once_and_a_file_is_no_folder(ada: Agent, path: str) -> None:
+    store, other = new(ada, a__b="tea"), new(ada)
+    number = add(ada, store, "/z")
+    with pytest.raises(errors.PathTaken) as refused:
+        add(ada, store, path)
+    assert refused.value.numbers == (1,)
+    with pytest.raises(errors.PathTaken):
+        stores.revise(fresh(ada), store, number, ME, path=path)
+    add(ada, other, path)
+    assert set(tree(ada, store)) == {"/a/b", "/z"}
+    assert problems(ada) == []
+
+
+def test_the_database_refuses_a_second_memory_at_a_path(ada: Agent) -> None:
+    new(ada, a="tea", b="milk")
+    one, other = row(ada, 1), Memory.objects.filter(number=2)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        other.update(place=one.place)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        other.update(place=None)
+
+
+def test_a_place_or_a_store_that_sql_changes_is_found(ada: Agent) -> None:
+    new(ada, a="tea")
+    new(ada)
+    place = bytes(row(ada, 1).place or b"")
+    for values in ({"place": place[::-1]}, {"place": place * 2}, {"store": 2}, {"store": None, "place": None}):
+        with undone():
+            Memory.objects.filter(number=1).update(**values)
+            assert [problem.seq for problem in problems(ada)] == [row(ada, 1).version], values
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("a", "start"), ("", "start"), ("/", "empty"), ("/a/", "empty"), ("/a//b", "empty"), ("/a/../b", "empty"),
+        ("/a\n", "control"), ("/a\u200b", "format"), ("/a\u2028", "line"), ("/e\u0301", "Form C"),
+        ("/a" * 21, "20 segments"), ("/" + "é" * 512, "1,024 bytes"), ("/\ud800", "surrogate"), ("/\0", "control"),
+    ],
+)  # fmt: skip
+def test_a_path_that_is_not_valid_is_refused(ada: Agent, path: str, problem: str) -> None:
+    with pytest.raises(Invalid, match=problem):
+        add(ada, new(ada), path)
+
+
+def test_paths_may_have_all_other_characters(ada: Agent) -> None:
+    paths = ["/é/日本", "/a b/.hidden", "/a b/ü.md", "/" + "é" * 511, "/x" * 20]
+    store = new(ada)
+    for path in paths:
+        add(ada, store, path)
+    assert list(tree(ada, store)) == paths
+    for folder, found in (("/a b/", paths[1:3]), ("/é/", paths[:1]), ("/a/", [])):
+        memories = store_reading.page(fresh(ada), store, folder, after_number=0, limit=9)
+        assert [item.label.path for item in store_reading.items(fresh(ada), memories, is_full=False)] == found
+
+
+def test_a_content_has_at_most_102_400_bytes(ada: Agent) -> None:
+    store = new(ada)
+    add(ada, store, "/a", "é" * 51_200)
+    for content in ("é" * 51_200 + "a", "a" * 102_401):
+        with pytest.raises(Invalid, match="102,400"):
+            add(ada, store, "/b", content)
+    add(ada, store, "/empty", "")
+    assert tree(ada, store)["/empty"] == ""
+
+
+def test_each_change_is_a_version(ada: Agent) -> None:
+    store = new(ada, a="one")
+    before = last_entry(ada).seq
+    stores.revise(fresh(ada), store, 1, ME, content="one", path="/a")
+    assert last_entry(ada).seq == before
+    stores.revise(fresh(ada), store, 1, ME, content="two")
+    stores.revise(fresh(ada), store, 1, ME, path="/b")
+    operations.promote(fresh(ada), 1, ME)
+    stores.discard(fresh(ada), store, 1, ME)
+    expected = [("deleted", None), ("modified", "two"), ("modified", "two"), ("created", "one")]
+    assert versions(ada, store) == expected
+    assert versions(ada, store, operation="created") == expected[-1:]
+    assert tree(ada, store) == {}
+    assert problems(ada) == []
+
+
+def test_a_change_needs_the_expected_content(ada: Agent) -> None:
+    store = new(ada, a="one")
+    old = store_reading.items(fresh(ada), [row(ada, 1)], is_full=False)[0].label.sha256
+    stores.revise(fresh(ada), store, 1, ME, content="two", expected=old)
+    for change in (
+        lambda: stores.revise(fresh(ada), store, 1, ME, content="three", expected=old),
+        lambda: stores.revise(fresh(ada), store, 1, ME, path="/b", expected=old),
+        lambda: stores.discard(fresh(ada), store, 1, ME, expected=old),
+    ):
+        with pytest.raises(errors.ContentChanged):
+            change()
+    assert tree(ada, store) == {"/a": "two"}
+
+
+def test_a_rollback_restores_content_and_path_to_the_byte(ada: Agent) -> None:
+    store = new(ada, a="one", b="two")
+    before, since = [bytes(row(ada, n).sealed) for n in (1, 2)], last_entry(ada).seq
+    stores.revise(fresh(ada), store, 1, ME, path="/c", content="three")
+    stores.revise(fresh(ada), store, 2, ME, path="/a")
+    add(ada, store, "/d")
+    rollback.roll_back(fresh(ada), What("since_entry", since), ME)
+    assert [bytes(row(ada, n).sealed) for n in (1, 2)] == before
+    assert tree(ada, store) == {"/a": "one", "/b": "two"}
+    assert problems(ada) == []
+
+
+@pytest.mark.parametrize(
+    ("taken", "restored"),
+    [("/a/b", "/a/b (restored {})"), ("/a", "/a (restored {})/b"), ("/a/b/c", "/a/b (restored {})")],
+)
+def test_a_path_that_is_taken_meanwhile_is_a_conflict(ada: Agent, taken: str, restored: str) -> None:
+    store = new(ada, a__b="one")
+    stores.discard(fresh(ada), store, 1, ME)
+    seq = last_entry(ada).seq
+    other = add(ada, store, taken, "two")
+    with pytest.raises(errors.PathTaken):
+        operations.restore(fresh(ada), [1], ME)
+    preview = rollback.preview(fresh(ada), What("entry", seq))
+    assert (preview.refused, preview.conflicts) == ("conflict", ((1, (row(ada, other).version,)),))
+    with pytest.raises(errors.Conflict):
+        undo(ada, seq)
+    figures = undo(ada, seq, force=True)
+    assert tree(ada, store) == {restored.format(figures.entry): "one", taken: "two"}
+    assert problems(ada) == []
+
+
+def test_a_deleted_store_comes_back_with_a_rollback(ada: Agent) -> None:
+    store = new(ada, a="one", b__c="two")
+    before = tree(ada, store)
+    stores.delete(fresh(ada), store, ME)
+    with pytest.raises(errors.NotFound):
+        stores.find(fresh(ada), store)
+    assert reading.search(fresh(ada), "one", filters=Filters()) == []
+    undo(ada, last_entry(ada).seq)
+    assert (stores.about(fresh(ada), stores.find(fresh(ada), store)).name, tree(ada, store)) == ("notes", before)
+    assert problems(ada) == []
+
+
+def test_an_archived_store_is_read_only_except_for_deletions(ada: Agent) -> None:
+    store = new(ada, a="one")
+    stores.archive(fresh(ada), store, ME)
+    for change in (
+        lambda: add(ada, store, "/b"),
+        lambda: stores.revise(fresh(ada), store, 1, ME, content="two"),
+        lambda: stores.change(fresh(ada), store, {"name": "x"}, ME),
+    ):
+        with pytest.raises(errors.StoreArchived):
+            change()
+    entry = last_entry(ada).seq
+    stores.archive(fresh(ada), store, ME)
+    assert last_entry(ada).seq == entry
+    stores.discard(fresh(ada), store, 1, ME)
+    stores.delete(fresh(ada), store, ME)
+
+
+def test_memories_of_a_store_are_not_removed_as_duplicates(ada: Agent) -> None:
+    new(ada, a="tea", b="tea")
+    operations.promote(fresh(ada), 1, ME)
+    operations.remember(fresh(ada), [Draft("tea", category="behavioral")], ME)
+    duplicates.remove(fresh(ada))
+    assert all(row(ada, number).discarded_at is None for number in (1, 2, 3))
+
+
+def redact_version(agent: Agent, number: int, seq: int) -> None:
+    redaction.redact_version(fresh(agent), StoreVersion.objects.get(number=number, seq=seq), ME)
+
+
+def test_a_version_is_redacted_and_the_others_stay(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk", path="/b")
+    operations.promote(fresh(ada), 1, ME)
+    redact_version(ada, 1, first)
+    assert versions(ada, store) == [("modified", "milk"), ("created", None)]
+    assert tree(ada, store) == {"/b": "milk"}
+    bodies = Change.objects.filter(agent_id=ada.pk, number=1).order_by("seq")
+    assert [(each.before and has_body(bytes(each.before)), has_body(bytes(each.after))) for each in bodies] == [
+        (None, False), (False, True), (True, True), (True, True)
+    ]  # fmt: skip
+    assert problems(ada) == []
+    with pytest.raises(errors.Redacted):
+        undo(ada, first + 1)
+
+
+def test_the_newest_version_of_a_memory_is_not_redacted(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    operations.promote(fresh(ada), 1, ME)
+    seq = StoreVersion.objects.get().seq
+    before = last_entry(ada).seq
+    with pytest.raises(Invalid, match="newest"):
+        redact_version(ada, 1, seq)
+    with pytest.raises(Invalid, match="newest"):
+        require_old(row(ada, 1), StoreVersion.objects.get())
+    assert last_entry(ada).seq == before
+    stores.discard(fresh(ada), store, 1, ME)
+    redact_version(ada, 1, seq)
+    assert row(ada, 1).redacted_at is not None
+    assert versions(ada, store) == [("deleted", None), ("created", None)]
+    assert problems(ada) == []
+
+
+def test_a_steward_decides_about_the_redaction_of_a_version(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    lifecycle.change(fresh(ada), ME, steward="steward@acme.test")
+    for _ in range(2):  # the second call asks nothing new
+        with pytest.raises(errors.ConsentRequired, match="steward"):
+            redact_version(ada, 1, first)
+    [request] = requests.waiting(fresh(ada), "redaction_requested")
+    assert (request.memories, request.version) == ((1,), first)
+    assert versions(ada, store)[-1] == ("created", "quince")
+
+
+def test_a_redacted_version_does_not_settle_a_request_for_its_memory(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    request = requests.ask_redaction(fresh(ada), [1], PERSON, reason="request 17").number
+    redact_version(ada, 1, first)
+    assert [each.number for each in requests.waiting(fresh(ada), "redaction_requested")] == [request]
+    redaction.redact(fresh(ada), request, ME)
+    assert versions(ada, store) == [("deleted", None), ("modified", None), ("created", None)]
+    assert problems(ada) == []
+
+
+def test_what_a_client_writes_about_a_store_is_checked_and_sealed(ada: Agent) -> None:
+    for about in (
+        stores.About(""), stores.About("a\n"), stores.About("x" * 256), stores.About("a", "x" * 1_025),
+        stores.About("a", metadata={f"k{n}": "v" for n in range(17)}), stores.About("a", metadata={"": "v"}),
+        stores.About("a", metadata={"k": "v" * 513}), stores.About("a", metadata={"k" * 65: "v"}),
+    ):  # fmt: skip
+        with pytest.raises(Invalid):
+            stores.create(fresh(ada), about, ME)
+    store = stores.create(fresh(ada), stores.About("Quince", "About quinces", {"a": "b"}), ME)
+    changed = stores.change(fresh(ada), store.number, {"metadata": {"a": None, "c": "d"}, "description": ""}, ME)
+    assert stores.about(fresh(ada), changed) == stores.About("Quince", "", {"c": "d"})
+    assert b"uince" not in bytes(changed.sealed)
+    assert last_entry(ada).detail == {"store": 1, "change": "updated"}
