@@ -145,8 +145,7 @@ def ask_redaction(
     if len(numbers) > MAX_MEMORIES:
         raise errors.Invalid("id", f"has more than {MAX_MEMORIES:,} memory numbers. Send several requests.")
     with edits.locked(agent) as row:
-        redacted = [memory.number for memory in edits.fetch(row, numbers) if memory.redacted_at]
-        if redacted:
+        if redacted := [memory.number for memory in edits.fetch(row, numbers) if memory.redacted_at]:
             raise errors.Redacted(redacted)
         edits.fetch(row, excluded)
         more: dict[str, Any] = {"memories": sorted(numbers)} | ({"excluded": sorted(excluded)} if excluded else {})
