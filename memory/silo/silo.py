@@ -171,7 +171,7 @@ class Silo:
         return Opened(self.open_data(CONTENT, number, content).decode(), label.tags, label.path)
 
     def open_tags(self, memory: Memory) -> tuple[str, ...]:
-        return self.open_label(memory.number, bytes(memory.sealed)).tags
+        return self._open_label(memory.number, self._parts(memory.number, bytes(memory.sealed))[1]).tags
 
     def open_label(self, number: int, sealed: bytes) -> Label:
         return self._open_label(number, self._parts(number, sealed)[1])

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from django.db.models import Count, OuterRef, Subquery
 
 from audit.models import READS, AuditEntry, Change, Operation
-from audit.trail import Actor, has_body
+from audit.trail import Actor
 from audit.waiting import consistent_reads
 from memory import errors
 from memory.access import authority
@@ -126,7 +126,8 @@ def roll_back(
             raise errors.Constitutional(figures.constitutional)
         if not plan.changes:
             raise errors.NothingToUndo("There is nothing left to undo. Every memory is already in its earlier state.")
-        _rename_blocked(edit, plan)
+        if plan.blocked:
+            _rename_blocked(edit, plan)
         for change in plan.changes:
             edit.put(change.memory, change.now, change.fields)
         if figures.rests:
@@ -178,7 +179,7 @@ def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool
 def _is_redacted(memory: Memory) -> bool:
     """Whether the memory, or the state that it would return to, is redacted."""
     then = vars(memory)["then"]
-    return memory.redacted_at is not None or (then is not None and not has_body(bytes(then)))
+    return memory.redacted_at is not None or (then is not None and bytes(then).find(b"\0") == len(then) - 1)
 
 
 def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
@@ -221,8 +222,6 @@ def _find_blocked(agent: Agent, plan: _Plan) -> None:
 
 def _rename_blocked(edit: Edit, plan: _Plan) -> None:
     """Give the blocked memories other paths: " (restored N)" is added to the part of the path that is taken."""
-    if not plan.blocked:
-        return
     others = Memory.objects.of(edit.agent).numbered(plan.blocked.values())
     depths = {row.number: len(bytes(row.place or b"")) // PLACE_BYTES for row in others}
     silo = Silo.for_agent(edit.agent)

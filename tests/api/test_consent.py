@@ -134,7 +134,7 @@ def test_a_removal_is_listed_and_previewed(runtime: Caller, ada: Agent) -> None:
     [listed] = runtime.get("removal-requests").json["results"]
     asker = {"asker_kind": "person", "asked_by": "admin@acme.test", "asked_at": listed["asked_at"]}
     what = {"number": number, "removes": "memories", "memories": [1], "reason_in_their_words": "request 17"}
-    assert listed == what | asker | {"state": "open", "decided_at": None, "decided_by": ""}
+    assert listed == what | asker | {"version": None, "state": "open", "decided_at": None, "decided_by": ""}
     request = runtime.get(f"removal-requests/{number}").json
     lineage = [{"id": 4, "why": "merged", "state": "core"}]
     preview = {

@@ -33,11 +33,12 @@ GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is o
     TEST_LINES: (58_000, 42_000),
     TEST_CASES: (None, 6_000),
 }
-# Layers, dates and the report of a merge added 3 functions to the first path, and 16 to the second.
+# Layers, dates and the report of a merge added 3 functions to the first path, and 16 to the second. Memory stores added
+# 2 to the last one.
 PATH_GOALS: dict[str, dict[str, tuple[int | None, int]]] = {
     "remember": {"files": (23, 23), "functions": (89, 85), "queries": (10, 10), "transactions": (1, 1)},
     "merge": {"files": (30, 29), "functions": (136, 119), "queries": (16, 16), "transactions": (1, 1)},
-    "rollback": {"files": (20, 20), "functions": (85, 85), "queries": (17, 17), "transactions": (1, 1)},
+    "rollback": {"files": (20, 20), "functions": (87, 85), "queries": (17, 17), "transactions": (1, 1)},
 }
 GOALS |= {f"{PATHS[path]}: {what}": goal for path, goals in PATH_GOALS.items() for what, goal in goals.items()}
 
