@@ -34,7 +34,7 @@ class Literal:
             return HttpResponse()
         request.path_info = "/".join(self.ids.get(part, part) for part in request.path_info.split("/"))
         request.META["HTTP_AUTHORIZATION"] = f"Bearer {self.key}"
-        if request.headers.get("anthropic-workspace-id") == WORKSPACE:
+        if request.META.get("HTTP_ANTHROPIC_WORKSPACE_ID") == WORKSPACE:
             request.META["HTTP_ANTHROPIC_WORKSPACE_ID"] = "wrkspc_sdk"
         return self.get_response(request)
 

@@ -111,10 +111,9 @@ class OneMemory(MemoryView):
         return Response(self.shown(found, is_full=view != "basic"))
 
     def post(self, request: Request, store: str, memory: str) -> Response:
+        """Change the content or the path. An update without both changes nothing, as for a store."""
         view, payload = self.query(ViewQuery).get("view"), self.payload(ChangeIn)
         content, path = payload.get("content"), payload.get("path")
-        if content is None and path is None:
-            raise Invalid("body", "must have `content`, `path` or both")
         expected = (payload.get("precondition") or {}).get("content_sha256")
         number = number_of(memory, "mem_")
         wanted = {"content": content, "path": path, "expected": expected}
