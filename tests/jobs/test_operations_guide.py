@@ -163,8 +163,9 @@ INCOMPATIBLE = RemoveField | RenameField | RenameModel | DeleteModel | AlterFiel
 
 # Migrations that look incompatible, and why they are not, or that the changelog says that the service must stop.
 REVIEWED = {
-    (app, "0002_layers"): "nothing was released before it, so no installation has its tables without it"
+    (app, name): "nothing was released before it, so no installation has its tables without it"
     for app in ("audit", "memory")
+    for name in ("0002_layers", "0003_stores")
 }
 
 
