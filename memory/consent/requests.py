@@ -140,10 +140,9 @@ def ask_redaction(
 
     Raises Invalid, UnknownMemory, DuplicateNumbers, Redacted, ConsentRequired, MailNotSent, TooManyRequests, Erased.
     """
-    if not numbers:
-        raise errors.Invalid("id", "must have at least one memory number")
-    if len(numbers) > MAX_MEMORIES:
-        raise errors.Invalid("id", f"has more than {MAX_MEMORIES:,} memory numbers. Send several requests.")
+    if not 0 < len(numbers) <= MAX_MEMORIES:
+        many = f"has more than {MAX_MEMORIES:,} memory numbers. Send several requests."
+        raise errors.Invalid("id", many if numbers else "must have at least one memory number")
     with edits.locked(agent) as row:
         if redacted := [memory.number for memory in edits.fetch(row, numbers) if memory.redacted_at]:
             raise errors.Redacted(redacted)
@@ -183,7 +182,8 @@ def _file(row: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> R
         raise errors.ConsentRequired("Only the steward can decide, but they are the requester. So nobody can decide.")
     if steward_only or not is_removal:
         letters.require_mail(row)
-    if actor.kind != ActorKind.OPERATOR or not is_removal:  # an operator who runs commands has no limit
+    # An operator who runs commands has no limit, and neither has an agent without a steward, who gets the mail.
+    if not is_removal or actor.kind == ActorKind.PERSON or (actor.kind == ActorKind.AGENT and row.steward):
         require_room(row, actor)
     close_expired(row)
     for replaced in waiting(row, PROPOSAL) if operation == PROPOSAL else ():

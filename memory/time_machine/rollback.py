@@ -104,9 +104,9 @@ def roll_back(
 ) -> Figures:
     """Roll back `what` in one transaction, with one audit entry. This works even while memory is off.
 
-    If later entries changed the same memories, or gave a memory's path to another memory, there is a conflict. With
-    `skip_conflicts`, these memories do not change. With `force`, they are restored anyway, under another path if their
-    path is taken. In both cases, the entries count as undone. `reason` is stored in
+    If later entries changed the same memories, or gave their paths to others, there is a conflict. `skip_conflicts`
+    leaves these memories as they are. `force` restores them, under another path if theirs is taken. In both cases, the
+    entries count as undone. `reason` is stored in
     the audit entry. A constitutional memory changes only with `include_constitutional` and a reason. `head` is the head
     that a preview returned. If the trail has grown since the preview, the rollback is refused.
 

@@ -305,3 +305,13 @@ def test_what_a_client_writes_about_a_store_is_checked_and_sealed(ada: Agent) ->
     assert stores.about(fresh(ada), changed) == stores.About("Quince", "", {"c": "d"})
     assert b"uince" not in bytes(changed.sealed)
     assert last_entry(ada).detail == {"store": 1, "change": "updated"}
+
+
+def test_an_agent_without_a_steward_redacts_as_many_versions_as_it_wants(ada: Agent, settings: Any) -> None:
+    settings.ASKS_PER_PERSON = settings.ASKS_PER_AGENT = 1
+    store = new(ada, a="quince")
+    for content in ("tea", "milk", "coffee"):
+        seq = StoreVersion.objects.latest("seq").seq
+        stores.revise(fresh(ada), store, 1, ME, content=content)
+        redact_version(ada, 1, seq)
+    assert [content for _, content in versions(ada, store)] == ["coffee", None, None, None]

@@ -77,7 +77,7 @@ class Stores(StoresView):
 class OneStore(StoresView):
     def get(self, request: Request, store: str) -> Response:
         switches.require_on(self.agent)
-        return Response(to_json(self.agent, stores.find(self.agent, number_of(store, "memstore_"))))
+        return Response(to_json(self.agent, stores.find(self.agent, _number(store))))
 
     def post(self, request: Request, store: str) -> Response:
         payload = {name: value for name, value in self.payload(StoreChangeIn).items() if value is not None}
