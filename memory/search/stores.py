@@ -63,6 +63,11 @@ def path_of(agent: Agent, number: int) -> str:
     return Silo.for_agent(agent).open_label(number, bytes(found.sealed)).path if found else ""
 
 
+def at(agent: Agent, store: int, path: str) -> Memory | None:
+    """Return the memory with this path."""
+    return Memory.objects.of(agent).kept().filter(store=store, place=Silo.for_agent(agent).place(store, path)).first()
+
+
 def page(agent: Agent, store: int, prefix: str, *, after_number: int, limit: int) -> list[Memory]:
     """Return at most `limit` memories of a store below a folder, with numbers above `after_number`."""
     rows = _below(agent, store, prefix).filter(number__gt=after_number)

@@ -209,12 +209,26 @@ def revise(
         _require_content(silo, found, expected)
         _require_editable(edit, [found])
         if path not in (None, opened.path):
-            sealed = silo.rename(number, bytes(found.sealed), path or "")
-            edit.change(found, sealed=sealed, place=silo.place(store, path or ""))
+            _move(edit, silo, found, path or "")
         if content not in (None, opened.content):
             edit.rewrite(found, content or "", opened.tags, silo)
         edit.finish()
         return found
+
+
+def move(agent: Agent, store: int, paths: Mapping[int, str], actor: Actor) -> None:
+    """Give memories of a store new paths, in one edit. `paths` has the numbers of the memories.
+
+    Raises NotFound, StoreArchived, Invalid, PathTaken, Constitutional, DiscardShare, MemoryDisabled, CategoryDisabled.
+    """
+    with edits.begin(agent, Operation.REVISED, actor) as edit:
+        _open(edit.agent, store)
+        memories = list(Memory.objects.of(edit.agent).kept().numbered(paths).filter(store=store))
+        _require_editable(edit, memories)
+        silo = Silo.for_agent(edit.agent)
+        for each in memories:
+            _move(edit, silo, each, checked_path(paths[each.number]))
+        edit.finish()
 
 
 def discard(agent: Agent, store: int, number: int, actor: Actor, *, expected: str | None = None) -> None:
@@ -232,6 +246,11 @@ def _locked(agent: Agent, store: int) -> Iterator[Agent]:
         edits.require_key(row)
         find(row, store)
         yield row
+
+
+def _move(edit: Edit, silo: Silo, found: Memory, path: str) -> None:
+    sealed = silo.rename(found.number, bytes(found.sealed), path)
+    edit.change(found, sealed=sealed, place=silo.place(found.store or 0, path))
 
 
 def _require_content(silo: Silo, found: Memory, expected: str | None) -> None:

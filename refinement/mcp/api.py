@@ -2,7 +2,7 @@
 errors and results as the path of the API."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -21,7 +21,8 @@ _KEPT = ("REMOTE_ADDR", "SERVER_NAME", "SERVER_PORT", "wsgi.url_scheme", "wsgi.e
 
 
 class Refused(Exception):
-    """The API refused. `data` is the body of its response. It has no content of memories."""
+    """The API refused. `data` is the body of its response, without content of memories. Or it is a text for the model,
+    from a tool that returns texts."""
 
     def __init__(self, code: int, data: Any) -> None:
         super().__init__(code)
@@ -65,6 +66,16 @@ class Api:
             response = view.handle_exception(error)
         self.outer.shows_later |= view.shows_later or method == "GET"
         return _data(response)
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """Call a function that is no path of the API, with the same errors. It shows memories. Raises Refused."""
+        self.outer.shows_later = True
+        try:
+            return function()
+        except Refused:
+            raise
+        except Exception as error:  # noqa: BLE001  as in APIView.dispatch
+            return _data(AgentView.handle_exception(self.outer, error))
 
     def _request(self, method: str, path: str, body: Any, query: Mapping[str, Any], once: str) -> WSGIRequest:
         content = b"" if body is None else json.dumps(body).encode()

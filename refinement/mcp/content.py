@@ -5,7 +5,7 @@ from typing import Any
 
 from refinement.mcp import tools
 from refinement.mcp.api import Api
-from refinement.mcp.server import Json, Prompt, Resource, Server, as_json, text
+from refinement.mcp.server import Json, Prompt, Resource, Server, as_text, text
 
 _MEMORY = re.compile(r"memory://([0-9]{1,16})")
 _ENTRY = re.compile(r"memory://audit/([0-9]{1,16})")
@@ -20,7 +20,7 @@ _WORK = (
 def _refine(api: Api) -> list[Json]:
     """The briefing as messages of the user, because a prompt has no system message."""
     begun = tools.begin_refinement(api, {})
-    texts = [message["content"] for message in begun["messages"]] + [_WORK + as_json(begun["tools"])]
+    texts = [message["content"] for message in begun["messages"]] + [_WORK + as_text(begun["tools"])]
     return [{"role": "user", "content": text(each)} for each in texts]
 
 
@@ -35,7 +35,7 @@ def _memory(api: Api, uri: str) -> Json | None:
 
 def _entry(api: Api, uri: str) -> Json | None:
     found = _ENTRY.fullmatch(uri)
-    return {"mimeType": _JSON, "text": as_json(api.get(f"audit/{found[1]}"))} if found else None
+    return {"mimeType": _JSON, "text": as_text(api.get(f"audit/{found[1]}"))} if found else None
 
 
 def _listed(name: str, description: str, mime_type: str, **uri: str) -> dict[str, Any]:

@@ -30,8 +30,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as clients see it, and the function that carries it out. The function returns structured content, and
-    raises Refused."""
+    """A tool as clients see it, and the function that carries it out. The function returns structured content, or a
+    text. It raises Refused."""
 
     listed: Mapping[str, Any]
     run: Callable[[Api, Json], Any]
@@ -117,8 +117,9 @@ class Server:
         try:
             data = tool.run(api, {name: value for name, value in given.items() if value is not None})
         except Refused as refused:  # the model can read the reason, and call again
-            return {"content": [text(as_json(refused.data))], "isError": True}
-        return {"content": [text(as_json(data))], "structuredContent": data, "isError": False}
+            return {"content": [text(as_text(refused.data))], "isError": True}
+        structured = {} if isinstance(data, str) else {"structuredContent": data}
+        return {"content": [text(as_text(data))], **structured, "isError": False}
 
     def get_prompt(self, message: Message, api: Api) -> Json:
         prompt = self.prompts.get(message.params["name"])
@@ -146,5 +147,5 @@ def text(content: str) -> Json:
     return {"type": "text", "text": content}
 
 
-def as_json(data: Any) -> str:
-    return json.dumps(data, cls=JSONEncoder, ensure_ascii=False)
+def as_text(data: Any) -> str:
+    return data if isinstance(data, str) else json.dumps(data, cls=JSONEncoder, ensure_ascii=False)

@@ -10,7 +10,7 @@ from memory.api.memories import FoundOut, FoundPageOut, LineageOut, ListQuery, M
 from refinement import schedule
 from refinement.api.agent import ContextQuery
 from refinement.api.sessions import BriefingOut, CallIn, CallOut, SessionIn
-from refinement.mcp import schemas
+from refinement.mcp import memory_tool, schemas
 from refinement.mcp.api import Api, invalid
 from refinement.mcp.schemas import Schema
 from refinement.mcp.server import Json, Tool
@@ -87,6 +87,13 @@ def knife(api: Api, given: Json) -> Any:
     return api.call("POST", f"refinement-sessions/{number}/tools/{action}", body, once=once)
 
 
+def memory(api: Api, given: Json) -> str:
+    command = given.pop("command", None)
+    if not isinstance(command, str) or command not in memory_tool.COMMANDS:
+        raise invalid("command", f"must be one of: {', '.join(memory_tool.COMMANDS)}")
+    return str(api.run(lambda: memory_tool.run(api.outer.agent, api.outer.actor, command, given)))
+
+
 def _open_session(api: Api) -> int:
     numbers = RefinementSession.objects.filter(agent=api.outer.agent, outcome="open").values_list("number", flat=True)
     for number in numbers:
@@ -119,8 +126,10 @@ def _cited(memory: Json) -> Json:
 def _tool(
     run: Callable[[Api, Json], Any], title: str, description: str, given: Schema, out: Schema, hints: Json
 ) -> Tool:
-    about = {"name": run.__name__, "title": title, "description": description}
-    return Tool({**about, "inputSchema": given, "outputSchema": out, "annotations": {"title": title, **hints}}, run)
+    """`out` is empty if the tool returns a text."""
+    about = {"name": run.__name__, "title": title, "description": description, "inputSchema": given}
+    about |= {"outputSchema": out} if out else {}
+    return Tool({**about, "annotations": {"title": title, **hints}}, run)
 
 
 def _object(*required: str, **properties: Schema) -> Schema:
@@ -159,6 +168,10 @@ _HISTORY = _object(
     cursor=_text("`next` of the previous page"),
     limit={"type": "integer", "minimum": 1, "maximum": 500},
 )
+_COMMAND = _text(enum=list(memory_tool.COMMANDS))
+_FIELDS = {
+    name: each for _, form in memory_tool.COMMANDS.values() for name, each in schemas.of(form)["properties"].items()
+}
 
 ALL = (
     _tool(
@@ -243,6 +256,16 @@ ALL = (
         "`arguments` are its arguments. A refused edit changes nothing, and the result says why.",
         schemas.extended(CallIn, ("action",), action=_ACTION, session=_SESSION, idempotency_key=_ONCE),
         schemas.of(CallOut),
+        _WRITES,
+    ),
+    _tool(
+        memory,
+        "Memory files",
+        "Keep notes in text files under /memories. `view` shows a folder (`path`) or a file (`path`, `view_range`). "
+        "`create` needs `path` and `file_text`; `str_replace` needs `path`, `old_str` and `new_str`; `insert` needs "
+        "`path`, `insert_line` and `insert_text`; `delete` needs `path`; `rename` needs `old_path` and `new_path`.",
+        _object("command", command=_COMMAND, **_FIELDS),
+        {},
         _WRITES,
     ),
 )

@@ -16,7 +16,7 @@ await client.connect(transport);
 assert.equal(client.getNegotiatedProtocolVersion(), { legacy: '2025-11-25', auto: '2026-07-28' }[mode]);
 
 const { tools } = await client.listTools();
-assert.equal(tools.length, 11);
+assert.equal(tools.length, 12);
 const call = (name, args = {}) => client.callTool({ name, arguments: args });
 for (const number of [0, 1]) await call('remember', { content: `TypeScript, ${mode}: Ben drinks coffee, cup ${number} ☕` });
 const found = await call('search', { query: `typescript ${mode} coffee` });

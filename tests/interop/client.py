@@ -29,7 +29,7 @@ async def use(mode: str, target: list[str]) -> None:
     async with Client(server(target), mode=mode) as client:
         assert client.session.protocol_version == VERSIONS[mode], client.session.protocol_version
         tools = [tool.name for tool in (await client.list_tools()).tools]
-        assert len(tools) == 11, tools
+        assert len(tools) == 12, tools
         for number in range(2):
             await client.call_tool("remember", {"content": f"Python, {mode}: Ann drinks tea, cup {number} ☕"})
         found = await client.call_tool("search", {"query": f"python {mode} tea"})

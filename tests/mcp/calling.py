@@ -15,7 +15,7 @@ from refinement.mcp.messages import NAMED
 from tests.api.calling import Answer
 
 OLD, NEW = "2025-11-25", "2026-07-28"
-OUTPUTS = {tool.listed["name"]: tool.listed["outputSchema"] for tool in tools.ALL}
+OUTPUTS = {tool.listed["name"]: tool.listed.get("outputSchema") for tool in tools.ALL}
 
 
 @dataclass(frozen=True)

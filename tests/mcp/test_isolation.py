@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from memory.models import Agent
 from refinement import tools
+from refinement.mcp import memory_tool
 from refinement.mcp.tools import ALL
 from refinement.models import RefinementSession
 from tests import refining, steps
@@ -44,6 +45,7 @@ def calls(number: int) -> list[tuple[str, dict[str, Any]]]:
     made += [("list_memories", {"cursor": number}), ("search", {"q": "boat"}), ("context", {})]
     made += [("history", {name: number}) for name in ("entry", "memory", "session", "cursor")]
     made += [("remember", {"content": "x", "idempotency_key": str(number)}), ("begin_refinement", {})]
+    made += [("memory", {"command": "view", "path": path}) for path in ("/memories", f"/memories/{number}")]
     edits = {
         "consolidate_memories": {"ids_to_merge": [number, number + 1], "new_content": "both"},
         "apply": {"edits": [{"tool": "delete_memory", "arguments": {"id": number}}]},
@@ -77,6 +79,7 @@ def test_nothing_of_another_tenant_is_read_or_changed(version: str, silos: House
     assert steps.problems(silos.ada) == steps.problems(silos.bob) == []
 
 
+FILES = "/memories", "/memories/a", "/memories/a/b", *memory_tool.COMMANDS
 VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -84,7 +87,7 @@ VALUES = st.recursive(
     | st.integers(-1, 9)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(codec="utf-8"), max_size=30)
-    | st.sampled_from(["", "\0", "1", "core", "beneath", "tea", '"tea', "x" * 2_001, *tools.TOOLS]),
+    | st.sampled_from(["", "\0", "1", "core", "beneath", "tea", '"tea', "x" * 2_001, *tools.TOOLS, *FILES]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["tool", "arguments", "id"]), inner),
     max_leaves=8,
 )

@@ -48,7 +48,7 @@ def test_each_list_is_complete(each: Mcp) -> None:
     names = [tool["name"] for tool in each.result("tools/list")["tools"]]
     assert names == [
         *("remember", "search", "fetch", "context", "list_memories", "update_memory", "forget", "restore"),
-        *("history", "begin_refinement", "knife"),
+        *("history", "begin_refinement", "knife", "memory"),
     ]
     assert [prompt["name"] for prompt in each.result("prompts/list")["prompts"]] == ["refine"]
     assert [resource["uri"] for resource in each.result("resources/list")["resources"]] == ["memory://context"]

@@ -28,6 +28,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "history": {"entry": 3},
     "begin_refinement": {},
     "knife": {"action": "search_memories", "arguments": {"query": 'M "M" tag:M'}, "reply": "M"},
+    "memory": {"command": "create", "path": "/memories/M/M", "file_text": "M"},
 }
 MESSAGES = [("tools/call", {"name": name, "arguments": given}) for name, given in ARGUMENTS.items()]
 MESSAGES += [("prompts/get", {"name": "refine"}), ("tools/call", {"name": "M"}), ("M", {"M": "M"})]
