@@ -16,7 +16,8 @@ urlpatterns = [
     path("api/v1/", include("refinement.api.urls")),
     path("api/v1/", include("audit.api.urls")),
     path("api/v1/", include("memory.api.urls")),  # last: it handles all other paths
-    path("v1/", include("memory.api.stores.urls")),
+    path("v1/", include("refinement.api.dreams.urls")),
+    path("v1/", include("memory.api.stores.urls")),  # last: it handles all other paths
     path("admin/", admin.site.urls),
     path("", include("memory.admin.plain_pages.urls")),
     path("static/<path:name>", assets.asset),

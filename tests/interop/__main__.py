@@ -7,6 +7,7 @@ Needs Node, and the package indexes of Python and Node. The versions are pinned.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.commands.calling import ROOT, Installation
 from tests.servers import free_port
@@ -55,6 +57,10 @@ SDK_REFUSED = {  # test → the rule that it breaks
     r"list_with_all_params": "`limit` is at least 1, and `page` is the `next_page` of an earlier response",
     r"test_memories\.py.*delete_with_all_params": "an expected SHA-256 has 64 hexadecimal digits",
 }
+
+
+QUIET = "-q", "--no-header", "-rf", "-W", "ignore::ResourceWarning"  # the tests do not close their clients
+SYNC_TESTS, SYNC_PASSED, SYNC_NOT_FOR_ROOT = "tests/lib/tools/memory_sync", 109, 2
 
 
 def ran(*command: str, folder: Path = ROOT, may_fail: bool = False, **variables: str) -> str:
@@ -169,24 +175,41 @@ def suite(work: Path) -> None:
 def sdk(work: Path) -> None:
     """The tests of Anthropic's SDK about memory stores. Each test that fails must be listed with the rule that it
     breaks."""
-    python = work / "python"
-    ran(sys.executable, "-m", "venv", str(python))
-    ran(str(python / "bin" / "python"), "-m", "pip", "install", "--quiet", SDK, *SDK_NEEDS)
+    python = str(work / "python" / "bin" / "python")
+    ran(sys.executable, "-m", "venv", str(work / "python"))
+    ran(python, "-m", "pip", "install", "--quiet", SDK, *SDK_NEEDS)
     ran(*PIP_DOWNLOAD, SDK, folder=work)
     [archive] = work.glob("anthropic-*.tar.gz")
     ran("tar", "xzf", str(archive), folder=work)
     source = work / archive.name.removesuffix(".tar.gz")
     (source / "literal_ids.py").write_text((HERE / "sdk_plugin.py").read_text("utf-8"))
+    (source / SYNC_TESTS / "_fake_anthropic.py").write_text((HERE / "sdk_memory_sync.py").read_text("utf-8"))
+    command = (python, "-m", "pytest", "-o", "addopts=", "-o", "asyncio_mode=auto", *QUIET)
     with served(work / "served", settings="tests.interop.sdk_settings") as (_, address):
-        options = ["-o", "addopts=", "-o", "asyncio_mode=auto", "-p", "literal_ids", "-q", "--no-header", "-rf"]
-        command = [str(python / "bin" / "python"), "-m", "pytest", *options, *SDK_TESTS]
-        said = ran(*command, folder=source, may_fail=True, TEST_API_BASE_URL=address)
+        own: Any = {"folder": source, "may_fail": True, "TEST_API_BASE_URL": address}
+        said = ran(*command, "-p", "literal_ids", *SDK_TESTS, **own)
+        synced = ran(*_without_root(), *command, SYNC_TESTS, **own)
     failed = set(re.findall(r"^FAILED (\S+)", said, re.MULTILINE))
-    passed = int((re.findall(r"(\d+) passed", said) or ["0"])[-1])
+    passed = _passed(said)
     unexpected = [node for node in failed if not any(re.search(pattern, node) for pattern in SDK_REFUSED)]
     if unexpected or passed < SDK_PASSED:
         raise SystemExit(f"{passed} tests passed, unexpected failures: {unexpected}\n{said[-6_000:]}")
     print(f"Anthropic's SDK: {passed} tests passed, {len(failed)} send what the API's rules forbid", flush=True)
+    if _passed(synced) < SYNC_PASSED - SYNC_NOT_FOR_ROOT or " failed" in synced:
+        raise SystemExit(f"{_passed(synced)} of {SYNC_PASSED} tests of the folder sync passed\n{synced[-6_000:]}")
+    print(f"Anthropic's SDK: {_passed(synced)} of {SYNC_PASSED} tests of its folder sync passed", flush=True)
+
+
+def _without_root() -> tuple[str, ...]:
+    """How to run a program as another user, if this user is root: two tests of the sync are skipped for root."""
+    command = "unshare", "--user", "--map-user=1000", "--map-group=1000"
+    if os.geteuid() or shutil.which("unshare") is None or subprocess.run([*command, "true"], check=False).returncode:
+        return ()
+    return command
+
+
+def _passed(said: str) -> int:
+    return int((re.findall(r"(\d+) passed", said) or ["0"])[-1])
 
 
 def main(names: Sequence[str]) -> None:

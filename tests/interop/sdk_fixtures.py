@@ -7,11 +7,12 @@ create finds its path free, and that an update changes nothing.
 from collections.abc import Callable
 from typing import ClassVar
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
 
 from audit.trail import Actor
 from memory.agents import lifecycle
-from memory.models import StoreVersion
+from memory.models import Agent, RecordedSession, StoreVersion
 from memory.writing import stores
 
 WORKSPACE = "wrkspc_011CZkZaBF1tNoB5wlCeusgy"  # the tests send it
@@ -30,20 +31,27 @@ class Literal:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if request.path_info == "/reset":
-            self.reset(request.GET["test"])
-            return HttpResponse()
+            return JsonResponse(self.reset(request.GET["test"]))
         request.path_info = "/".join(self.ids.get(part, part) for part in request.path_info.split("/"))
-        request.META["HTTP_AUTHORIZATION"] = f"Bearer {self.key}"
+        if "Bearer pal_" not in request.META.get("HTTP_AUTHORIZATION", ""):
+            request.META["HTTP_AUTHORIZATION"] = f"Bearer {self.key}"
         if request.META.get("HTTP_ANTHROPIC_WORKSPACE_ID") == WORKSPACE:
             request.META["HTTP_ANTHROPIC_WORKSPACE_ID"] = "wrkspc_sdk"
         return self.get_response(request)
 
     @classmethod
-    def reset(cls, test: str) -> None:
+    def reset(cls, test: str) -> dict[str, str]:
+        """Make a new agent with a store and a session. Returns the key and the id of the store."""
         cls.count += 1
         agent, cls.key = lifecycle.create("sdk", f"a{cls.count}", model="builtin/dedupe", actor=ME)
         store = stores.create(agent, stores.About("notes"), ME).number
-        path = "/Q" if "create" in test else "/P"
+        RecordedSession(agent=agent, name="s1", began_at=timezone.now(), last_at=timezone.now()).save()
+        if test != "sync":
+            cls._fill(agent, store, "/Q" if "create" in test else "/P")
+        return {"key": cls.key, "store": f"memstore_{store}"}
+
+    @classmethod
+    def _fill(cls, agent: Agent, store: int, path: str) -> None:
         agent.refresh_from_db()
         number = stores.add(agent, store, path, "before", ME).memory.number
         agent.refresh_from_db()
