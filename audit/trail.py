@@ -117,9 +117,10 @@ def strip(agent_id: int, numbers: Sequence[int], notes: Sequence[int]) -> None:
     AuditEntry.objects.filter(agent_id=agent_id, seq__among=list(notes)).update(sealed=None)
 
 
-def strip_version(agent_id: int, number: int, body: bytes) -> list[Change]:
-    """Permanently remove one body of a memory, given by its digest, from all snapshots that have it. The rules of
-    `strip` apply. Returns the changes that had it, as they were."""
+def strip_version(agent_id: int, number: int, body: bytes, notes: Sequence[int]) -> list[Change]:
+    """Permanently remove one body of a memory, given by its digest, from all snapshots that have it, and the notes of
+    these entries. The rules of `strip` apply. Returns the changes that had it, as they were."""
+    strip(agent_id, [], notes)
     found = []
     for change in Change.objects.filter(agent_id=agent_id, number=number).order_by("seq"):
         sides = {"before": change.before, "after": change.after}

@@ -15,7 +15,7 @@ from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base.actions import MAX_LISTED, AdminAction, MemoryAction, by_agent
 from memory.admin.base.page import AdminForm, actor_of, who_decides
-from memory.consent import erasure, redaction, requests
+from memory.consent import erasure, redaction, requests, versions
 from memory.consent.requests import MAX_REASON
 from memory.mail import wording
 from memory.models import Agent, Memory
@@ -51,7 +51,7 @@ class AskRedaction(MemoryAction):
     name, label, needs, form, is_destructive = ("ask_redaction", "Ask for removal", Action.REMOVE, RedactionForm, True)
 
     def is_offered(self, row: Memory) -> bool:
-        return row.redacted_at is None
+        return row.redacted_at is None or not versions.gone(row.agent, [row])
 
     def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
         chosen = by_agent(filter(self.is_offered, rows))

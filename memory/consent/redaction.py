@@ -23,6 +23,7 @@ from memory.access import authority
 from memory.consent import requests, versions
 from memory.models import Agent, Creation, HistoryAnalysis, Kind, Layer, Memory, RecordedSession, StoreVersion
 from memory.search import cache
+from memory.silo.silo import Silo
 from memory.time_machine import lineage
 from memory.transfer import migration
 from memory.vault import removing
@@ -91,9 +92,11 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
             Creation.objects.filter(agent_id=row.pk).delete()  # somebody could test a guess with their keyed digests
             disk.empty_log_on_commit()
             if request_row.version:
-                [number] = request_row.memories
-                versions.redact(edit, number, request_row.version, request)
-                return _figures(edit.agent, _Whole([], {}), request, edit.seq, (number,))
+                [memory] = edits.fetch(edit.agent, request_row.memories)
+                _require_alone(edit.agent, memory, request_row.version)
+                notes = _notes(edit.agent, [memory.number])
+                versions.redact(edit, memory, request_row.version, request, notes)
+                return _figures(edit.agent, _Whole([], {}), request, edit.seq, (memory.number,))
             whole = _Whole.of(edit.agent, request_row.memories, request_row.excluded)
             memories, figures = whole.memories, _figures(edit.agent, whole, request, edit.seq)
             if figures.constitutional and not include_constitutional:
@@ -103,7 +106,8 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
             for memory in memories:
                 discarded_at = memory.discarded_at or edit.at
                 values: Any = {"sealed": b"", "digest": b"", "constitutional": False, "store": None, "place": None}
-                edit.change(memory, discarded_at=discarded_at, redacted_at=edit.at, **values)
+                values |= {"discarded_at": discarded_at, "redacted_at": memory.redacted_at or edit.at}
+                edit.put(memory, edits.snapshot(memory), values)  # also if only versions of it are left
             migration.redact(row, figures.memories)
             _rename_sessions(row, figures.memories)
             HistoryAnalysis.objects.filter(agent_id=row.pk, memory__in=figures.memories).delete()
@@ -118,7 +122,7 @@ def redact_version(agent: Agent, version: StoreVersion, actor: Actor) -> None:
     steward decides: then this only asks, and raises ConsentRequired. Raises Invalid."""
     with edits.locked(agent) as row:
         [memory] = edits.fetch(row, [version.number])
-        versions.require_old(memory, version)
+        _require_alone(row, memory, version.seq)
         waiting = requests.waiting(row, Operation.REDACTION_REQUESTED.value)
         asked = [each.number for each in waiting if (each.memories, each.version) == ((memory.number,), version.seq)]
         if not asked:
@@ -128,6 +132,14 @@ def redact_version(agent: Agent, version: StoreVersion, actor: Actor) -> None:
             redact(row, asked[0], actor)
             return
     raise errors.ConsentRequired(f"The agent's steward decides about this, and was asked (request {asked[0]}).")
+
+
+def _require_alone(agent: Agent, memory: Memory, seq: int) -> None:
+    """Raise Invalid for a version whose content is needed, or may also be elsewhere."""
+    versions.require_former(memory, StoreVersion.objects.get(agent_id=agent.pk, number=memory.number, seq=seq))
+    if _lineage(agent, [memory.number]):
+        where = "has the words of other memories, or was merged with them"
+        raise errors.Invalid("version", f"is of a memory that {where}. {versions.WHOLE}")
 
 
 _REASON = "The agent's program asks for it, over the memory stores API."
@@ -144,12 +156,13 @@ class _Whole:
     @classmethod
     def of(cls, agent: Agent, numbers: Sequence[int], excluded: Sequence[int]) -> Self:
         """Raises Redacted if all of the given memories are redacted already."""
-        if all(memory.redacted_at for memory in edits.fetch(agent, sorted(numbers))):
+        if len(versions.gone(agent, edits.fetch(agent, sorted(numbers)))) == len(numbers):
             raise errors.Redacted(numbers)
         group = _lineage(agent, numbers)
         all_numbers = {*numbers, *group} - (set(excluded) - set(numbers))
         memories = edits.fetch(agent, sorted(all_numbers))
-        return cls([memory for memory in memories if memory.redacted_at is None], group)
+        gone = versions.gone(agent, memories)
+        return cls([memory for memory in memories if memory.number not in gone], group)
 
 
 def _bodies(agent: Agent, memories: Iterable[Memory]) -> dict[int, set[bytes]]:
@@ -215,7 +228,7 @@ def _lineage(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
     for number, content in _contents(agent):
         contents[number].add(content)
         holders[content].add(number)
-    seen: set[bytes] = set()
+    seen = {Silo.for_agent(agent).digest("")}  # empty files of memory stores are not related
     while fresh:
         new = {content for number in fresh for content in contents[number]} - seen
         seen |= new

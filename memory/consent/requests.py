@@ -22,7 +22,7 @@ from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import notices
+from memory.consent import notices, versions
 from memory.mail import letters
 from memory.models import Agent
 from memory.policy.validation import checked_words
@@ -144,8 +144,8 @@ def ask_redaction(
         many = f"has more than {MAX_MEMORIES:,} memory numbers. Send several requests."
         raise errors.Invalid("id", many if numbers else "must have at least one memory number")
     with edits.locked(agent) as row:
-        if redacted := [memory.number for memory in edits.fetch(row, numbers) if memory.redacted_at]:
-            raise errors.Redacted(redacted)
+        if redacted := versions.gone(row, edits.fetch(row, numbers)):
+            raise errors.Redacted(sorted(redacted))
         edits.fetch(row, excluded)
         more: dict[str, Any] = {"memories": sorted(numbers)} | ({"excluded": sorted(excluded)} if excluded else {})
         more |= {"version": version} if version else {}

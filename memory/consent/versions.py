@@ -1,48 +1,63 @@
 """The redaction of one version of a memory in a store. The other versions of the memory stay."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from audit import redactions, trail
 from audit.models import Change
 from memory.errors import Invalid
-from memory.models import Memory, StoreVersion
+from memory.models import Agent, Memory, StoreVersion
 from memory.writing import edits
 from memory.writing.edits import Edit, snapshot
 from memory.writing.places import DELETED
 
 
-def redact(edit: Edit, number: int, version: int, request: int) -> None:
-    """Remove the content and the path that a memory got with entry `version`, wherever the trail has them.
-
-    If the memory is discarded and still has them, its row is redacted, too. Raises Invalid if they are the present
-    content of the memory.
-    """
-    [memory] = edits.fetch(edit.agent, [number])
+def redact(edit: Edit, memory: Memory, version: int, request: int, notes: Sequence[int]) -> None:
+    """Remove the content and the path that a memory got with entry `version`, wherever the trail has them, and these
+    notes. If the memory is discarded and still has them, its row is redacted, too."""
+    number = memory.number
     rows = {row.seq: row for row in StoreVersion.objects.filter(agent_id=edit.agent.pk, number=number)}
-    body = _body(rows[version], Change.objects.get(agent_id=edit.agent.pk, number=number, seq=version))
-    now = snapshot(memory)
+    body, now = body_of(rows[version]), snapshot(memory)
     if trail.body_digest(now) == body:
-        require_old(memory, rows[version])
         values = {"sealed": b"", "digest": b"", "store": None, "place": None}
         edit.change(memory, redacted_at=edit.at, **values)
     else:
         edit.put(memory, now, {})  # the database allows the removal only if the entry has a change of this memory
-    edit.detail = {"request": request, "version": version} | redactions.as_detail({number: [body]}, [])
+    edit.detail = {"request": request, "version": version} | redactions.as_detail({number: [body]}, notes)
     edit.finish()
-    stripped = trail.strip_version(edit.agent.pk, number, body)
+    stripped = trail.strip_version(edit.agent.pk, number, body, notes)
     mark(edit, [number], [each.seq for each in stripped if each.seq in rows and _body(rows[each.seq], each) == body])
 
 
-def _body(version: StoreVersion, change: Change) -> bytes:
+def body_of(version: StoreVersion) -> bytes:
     """The digest of the content and the path that a version has."""
+    key = {"agent_id": version.agent_id, "number": version.number, "seq": version.seq}
+    return _body(version, Change.objects.get(**key))
+
+
+def _body(version: StoreVersion, change: Change) -> bytes:
     return trail.body_digest(bytes((change.before if version.operation == DELETED else change.after) or b""))
 
 
-def require_old(memory: Memory, version: StoreVersion) -> None:
-    """Raise Invalid for the newest version of a memory that is not discarded."""
-    newer = StoreVersion.objects.filter(agent_id=memory.agent_id, number=memory.number, seq__gt=version.seq)
-    if memory.discarded_at is None and not newer.exists():
-        raise Invalid("version", "is the newest one of its memory. Change or delete the memory first")
+def require_former(memory: Memory, version: StoreVersion) -> None:
+    """Raise Invalid for a version with the present content of a memory that is not discarded. Raise Invalid for a
+    memory that was in core or in the journal: its words may be in the vault and in prompts."""
+    if memory.discarded_at is None and trail.body_digest(snapshot(memory)) == body_of(version):
+        raise Invalid("version", "has the present content of its memory. Change or delete the memory first")
+    states = Change.objects.filter(agent_id=memory.agent_id, number=memory.number, after__isnull=False)
+    if any(
+        edits.fields_of(bytes(after or b""))["beneath_at"] is None for after in states.values_list("after", flat=True)
+    ):
+        raise Invalid("version", f"is of a memory that was not always beneath. {WHOLE}")
+
+
+WHOLE = "Ask for the removal of the whole memory instead"
+
+
+def gone(agent: Agent, memories: Iterable[Memory]) -> set[int]:
+    """The memories of which nothing is left to redact. If a version was redacted, others may be left."""
+    redacted = {memory.number for memory in memories if memory.redacted_at is not None}
+    rows = StoreVersion.objects.filter(agent_id=agent.pk, number__among=sorted(redacted), redaction=None)
+    return redacted - set(rows.values_list("number", flat=True))
 
 
 def mark(edit: Edit, numbers: Sequence[int], entries: Sequence[int] | None = None) -> None:

@@ -6,12 +6,16 @@ from typing import Any
 import pytest
 
 from memory.access import tenants
+from memory.access.authentication import agent_key, new_request
+from memory.consent import claims
 from memory.models import Agent
+from memory.search import stores as reading
 from tests import steps
 from tests.api.calling import Answer, Caller
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.rules.recordings import off
+from tests.steps import ME
 
 pytestmark = pytest.mark.database
 
@@ -114,6 +118,22 @@ def test_a_memory_has_the_fields_of_the_api(ask: Client) -> None:
     assert ask("PATCH", f"{store}/memories/mem_1", {"path": "/b"}).json["id"] == "mem_1"
     assert ask("DELETE", f"{store}/memories/mem_1").json == {"id": "mem_1", "type": "memory_deleted"}
     assert error(ask("GET", f"{store}/memories/mem_1")) == (404, "not_found_error")
+
+
+def test_a_key_that_has_ended_meanwhile_gets_no_path(
+    ask: Client, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, path_of = ask.store(a="tea"), reading.path_of
+
+    def after_an_exchange(*given: Any) -> str:
+        with new_request():
+            claims.exchange(agent_key(house.ada_key), ME)
+        return path_of(*given)
+
+    monkeypatch.setattr(reading, "path_of", after_an_exchange)
+    taken = ask("POST", f"{store}/memories", {"path": "/a", "content": "x"})
+    assert error(taken) == (401, "authentication_error")
+    assert "conflicting_path" not in taken.json["error"]
 
 
 def test_conflicts_say_what_is_in_the_way_and_are_not_repeated(ask: Client) -> None:

@@ -154,12 +154,12 @@ def test_a_slow_server_meets_the_deadline(how: str) -> None:
 
 
 def test_the_deadline_includes_all_attempts() -> None:
-    with ModelServer(Slow(0.15, then=Status(500))) as server:
+    with ModelServer(Slow(0.3, then=Status(500))) as server:
         started = time.monotonic()
         with pytest.raises(ModelUnavailable):  # or ModelTimedOut: the time ends during a call, or between two
-            complete(server, seconds=0.5, retries=1000)
+            complete(server, seconds=2, retries=1000)
         assert time.monotonic() - started < 10
-        assert 2 <= len(server.requests) <= 4
+        assert 2 <= len(server.requests) <= 7
 
 
 def test_without_time_no_call_is_made() -> None:

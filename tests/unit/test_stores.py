@@ -5,21 +5,21 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 
-from audit.models import Change
+from audit.models import AuditEntry, Change, Operation
 from audit.trail import has_body
 from memory import errors
 from memory.agents import lifecycle
 from memory.consent import redaction, requests
-from memory.consent.versions import require_old
 from memory.errors import Invalid
 from memory.models import Agent, Layer, Memory, StoreVersion
 from memory.policy.validation import Draft
 from memory.search import reading
 from memory.search import stores as store_reading
 from memory.search.selection import Filters
+from memory.silo.silo import Silo
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.writing import duplicates, operations, stores
+from memory.writing import duplicates, edits, operations, stores
 from tests.steps import ME, PERSON, fresh, last_entry, problems, row
 from tests.tampering import undone
 
@@ -237,8 +237,8 @@ def test_a_version_is_redacted_and_the_others_stay(ada: Agent) -> None:
     store = new(ada, a="quince")
     first = row(ada, 1).version
     stores.revise(fresh(ada), store, 1, ME, content="milk", path="/b")
-    operations.promote(fresh(ada), 1, ME)
     redact_version(ada, 1, first)
+    operations.promote(fresh(ada), 1, ME)
     assert versions(ada, store) == [("modified", "milk"), ("created", None)]
     assert tree(ada, store) == {"/b": "milk"}
     bodies = Change.objects.filter(agent_id=ada.pk, number=1).order_by("seq")
@@ -252,19 +252,80 @@ def test_a_version_is_redacted_and_the_others_stay(ada: Agent) -> None:
 
 def test_the_newest_version_of_a_memory_is_not_redacted(ada: Agent) -> None:
     store = new(ada, a="quince")
-    operations.promote(fresh(ada), 1, ME)
     seq = StoreVersion.objects.get().seq
     before = last_entry(ada).seq
-    with pytest.raises(Invalid, match="newest"):
+    with pytest.raises(Invalid, match="present content"):
         redact_version(ada, 1, seq)
-    with pytest.raises(Invalid, match="newest"):
-        require_old(row(ada, 1), StoreVersion.objects.get())
     assert last_entry(ada).seq == before
     stores.discard(fresh(ada), store, 1, ME)
     redact_version(ada, 1, seq)
     assert row(ada, 1).redacted_at is not None
     assert versions(ada, store) == [("deleted", None), ("created", None)]
     assert problems(ada) == []
+
+
+def test_an_old_version_with_the_present_content_is_not_redacted(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    request = requests.ask_redaction(fresh(ada), [1], PERSON, reason="x", version=first).number
+    undo(ada, last_entry(ada).seq - 1)
+    with pytest.raises(Invalid, match="present content"):
+        redact_version(ada, 1, first)
+    with pytest.raises(Invalid, match="present content"):
+        redaction.redact(fresh(ada), request, ME)
+    stores.revise(fresh(ada), store, 1, ME, content="tea")
+    redact_version(ada, 1, first)
+    assert versions(ada, store) == [("modified", "tea"), ("modified", None), ("modified", "milk"), ("created", None)]
+    assert problems(ada) == []
+
+
+def test_versions_whose_words_may_be_elsewhere_are_not_redacted(ada: Agent) -> None:
+    """In the vault and in prompts, if the memory was in core; or in another memory."""
+    store = new(ada, a="quince", b="quince", c="pear")
+    for number in (1, 3):
+        first = row(ada, number).version
+        if number == 3:
+            operations.promote(fresh(ada), 3, ME)
+        stores.revise(fresh(ada), store, number, ME, content="milk")
+        with pytest.raises(Invalid, match="the removal of the whole memory"):
+            redact_version(ada, number, first)
+
+
+def test_after_the_redaction_of_a_deleted_memorys_version_the_others_can_be_redacted(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    for content in ("milk", "tea", ""):
+        stores.revise(fresh(ada), store, 1, ME, content=content)
+    stores.revise(fresh(ada), store, 1, ME, content="coffee")
+    request = requests.ask_redaction(fresh(ada), [1], PERSON, reason="x").number
+    stores.discard(fresh(ada), store, 1, ME)
+    redact_version(ada, 1, StoreVersion.objects.filter(operation="modified").latest("seq").seq)
+    redact_version(ada, 1, first)
+    assert [content for _, content in versions(ada, store)] == [None, None, "", "tea", "milk", None]
+    redaction.redact(fresh(ada), request, ME)
+    assert {content for _, content in versions(ada, store)} == {None}
+    with pytest.raises(errors.Redacted):
+        requests.ask_redaction(fresh(ada), [1], PERSON, reason="x")
+    assert problems(ada) == []
+
+
+def test_notes_about_a_redacted_version_are_removed(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    with edits.begin(fresh(ada), Operation.REVISED, ME) as edit:
+        edit.note = "It says quince."
+        edit.rewrite(*edit.take([1]), "milk", (), Silo.for_agent(edit.agent))
+        noted = edit.finish().seq
+    redact_version(ada, 1, first)
+    assert AuditEntry.objects.get(agent_id=ada.pk, seq=noted).sealed is None
+    assert versions(ada, store) == [("modified", "milk"), ("created", None)]
+    assert problems(ada) == []
+
+
+def test_empty_files_are_not_related(ada: Agent) -> None:
+    new(ada, a="", b="", c="tea")
+    assert redaction.preview(fresh(ada), [1]).memories == (1,)
 
 
 def test_a_steward_decides_about_the_redaction_of_a_version(ada: Agent) -> None:

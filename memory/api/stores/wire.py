@@ -15,6 +15,7 @@ from rest_framework.response import Response
 
 from audit.models import ActorKind, AuditEntry
 from memory import errors
+from memory.access.authentication import require_valid_key
 from memory.api.base.bodies import Body, Choice, Text
 from memory.api.base.views import AgentView, KeyAuthentication
 from memory.errors import Invalid
@@ -100,7 +101,9 @@ class StoresView(AgentView):
         return response
 
     def _in_the_way(self, number: int) -> dict[str, str]:
+        """The memory that has the path. Raises KeyRejected if the key has ended meanwhile."""
         path = reading.path_of(self.agent, number)
+        require_valid_key()
         return {"conflicting_memory_id": memory_id(number), "conflicting_path": path} if path else {}
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Any:
