@@ -193,6 +193,20 @@ def streamed(rows: models.QuerySet[Any, Any], at_a_time: int = 500) -> closing[G
     return closing(cast(Generator[Any, None, None], rows.iterator(at_a_time)))
 
 
+PART = 60  # rows
+
+
+def in_parts(rows: models.QuerySet[M], *, after: int, limit: int) -> Iterator[M]:
+    """Yield the first `limit` rows with a `number` above `after`, sorted by number. They are read in parts, so that the
+    caller can stop before many large rows are in RAM."""
+    while limit > 0:
+        part = list(rows.filter(number__gt=after).order_by("number")[: min(PART, limit)])
+        yield from part
+        if len(part) < PART:
+            return
+        after, limit = cast(Any, part[-1]).number, limit - len(part)
+
+
 # --- membership in a list of any length
 
 if TYPE_CHECKING:

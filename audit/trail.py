@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from django.db import models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from audit.bulk import insert_many
+from audit.bulk import insert_many, streamed
 from audit.models import ActorKind, AuditEntry, Change
 from config.keyring import keyring
 
@@ -117,17 +117,20 @@ def strip(agent_id: int, numbers: Sequence[int], notes: Sequence[int]) -> None:
     AuditEntry.objects.filter(agent_id=agent_id, seq__among=list(notes)).update(sealed=None)
 
 
-def strip_version(agent_id: int, number: int, body: bytes, notes: Sequence[int]) -> list[Change]:
+def strip_version(agent_id: int, number: int, body: bytes, notes: Sequence[int]) -> dict[int, set[str]]:
     """Permanently remove one body of a memory, given by its digest, from all snapshots that have it, and the notes of
-    these entries. The rules of `strip` apply. Returns the changes that had it, as they were."""
+    these entries. The rules of `strip` apply. Returns the entries that had it, with "before", "after" or both."""
     strip(agent_id, [], notes)
-    found = []
-    for change in Change.objects.filter(agent_id=agent_id, number=number).order_by("seq"):
-        sides = {"before": change.before, "after": change.after}
-        heads = {name: SnapshotHead(name) for name, kept in sides.items() if kept and body_digest(bytes(kept)) == body}
-        if heads:
-            Change.objects.filter(pk=change.pk, agent_id=agent_id).update(**heads)
-            found.append(change)
+    rows = Change.objects.filter(agent_id=agent_id, number=number).values_list("seq", "before", "after")
+    found: dict[int, set[str]] = {}
+    with streamed(rows) as changes:
+        for seq, before, after in changes:
+            both = (("before", before), ("after", after))
+            if sides := {name for name, kept in both if kept and body_digest(bytes(kept)) == body}:
+                found[seq] = sides
+    for seq, sides in found.items():
+        heads = {name: SnapshotHead(name) for name in sides}
+        Change.objects.filter(agent_id=agent_id, number=number, seq=seq).update(**heads)
     return found
 
 

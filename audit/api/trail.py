@@ -78,7 +78,7 @@ class OneEntry(AgentView):
         entry: AuditEntry = trail_view.entry(self.agent, seq)
         touched = trail_view.touched(self.agent, seq, after=query["cursor"], limit=query["limit"] + 1)
         found = trail_view.opened(self.agent, touched)
-        response = listed(found, query["limit"], "number", lambda page: map(_as_json, page))
+        response = listed(found, query["limit"], "number", lambda page: map(_as_json, page), weigh=Step.size)
         response.data |= EntryOut(entry).data | {"note": trail_view.note(self.agent, entry)}
         return response
 

@@ -139,7 +139,8 @@ class Memories(_Storing):
         after, limit = query.pop("cursor"), query.pop("limit")
         query["layers"] = [query.pop("layer")] if "layer" in query else ()
         found = reading.page(self.agent, Filters(**query), after=after, limit=limit + 1)
-        return listed(found, limit, "memory.number", lambda page: map(Read.to_dict, page))
+        weigh = {"weigh": lambda read: len(read.opened.content)}
+        return listed(found, limit, "memory.number", lambda page: map(Read.to_dict, page), **weigh)
 
     @extend_schema(operation_id="memories_create", request=MemoryIn, responses={201: StoredOut}, parameters=_ONCE)
     def post(self, request: Request) -> Response:

@@ -56,7 +56,7 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
         if not touched:
             raise errors.NotGranted("The grant covers no memory of this entry, or the entry was altered.")
         _record(row, grant, person, {"entry": seq, "memories": [change.number for change in touched]})
-        return trail_view.opened(row, touched)
+        return list(trail_view.opened(row, touched))
 
 
 def gc_report(agent: Agent, number: int, person: Person, report: int, numbers: Sequence[int]) -> None:

@@ -25,17 +25,18 @@ def redact(edit: Edit, memory: Memory, version: int, request: int, notes: Sequen
     edit.detail = {"request": request, "version": version} | redactions.as_detail({number: [body]}, notes)
     edit.finish()
     stripped = trail.strip_version(edit.agent.pk, number, body, notes)
-    mark(edit, [number], [each.seq for each in stripped if each.seq in rows and _body(rows[each.seq], each) == body])
+    mark(edit, [number], [seq for seq, sides in stripped.items() if seq in rows and _side(rows[seq]) in sides])
 
 
 def body_of(version: StoreVersion) -> bytes:
     """The digest of the content and the path that a version has."""
-    key = {"agent_id": version.agent_id, "number": version.number, "seq": version.seq}
-    return _body(version, Change.objects.get(**key))
+    rows = Change.objects.filter(agent_id=version.agent_id, number=version.number, seq=version.seq)
+    return trail.body_digest(bytes(rows.values_list(_side(version), flat=True).get() or b""))
 
 
-def _body(version: StoreVersion, change: Change) -> bytes:
-    return trail.body_digest(bytes((change.before if version.operation == DELETED else change.after) or b""))
+def _side(version: StoreVersion) -> str:
+    """The snapshot of the change that has the version's content."""
+    return "before" if version.operation == DELETED else "after"
 
 
 def require_former(memory: Memory, version: StoreVersion) -> None:
@@ -44,9 +45,8 @@ def require_former(memory: Memory, version: StoreVersion) -> None:
     if memory.discarded_at is None and trail.body_digest(snapshot(memory)) == body_of(version):
         raise Invalid("version", "has the present content of its memory. Change or delete the memory first")
     states = Change.objects.filter(agent_id=memory.agent_id, number=memory.number, after__isnull=False)
-    if any(
-        edits.fields_of(bytes(after or b""))["beneath_at"] is None for after in states.values_list("after", flat=True)
-    ):
+    heads = states.annotate(head=trail.SnapshotHead("after")).values_list("head", flat=True)
+    if any(edits.fields_of(bytes(head))["beneath_at"] is None for head in heads):
         raise Invalid("version", f"is of a memory that was not always beneath. {WHOLE}")
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
+from itertools import accumulate
 from operator import or_
 from typing import Any, Self
 
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Length
 
 from memory.models.agents import Agent
 from memory.policy.categories import SCOPES
@@ -88,6 +90,13 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
     def numbered(self, numbers: Iterable[int]) -> Self:
         """Return the memories with these numbers. The list of numbers can have any length."""
         return self.filter(number__among=list(numbers))
+
+    def fitting(self, most: int, most_bytes: int) -> "list[Memory]":
+        """Return the first memories of a sorted query: at most `most`, and as many as have `most_bytes` sealed bytes in
+        total, but at least one."""
+        sizes = self.values_list("number", Length("sealed"))[:most]  # without reading the bytes
+        fit = sum(end <= most_bytes for end in accumulate(size for _, size in sizes))
+        return list(self[: max(1, fit)])
 
 
 class Memory(models.Model):

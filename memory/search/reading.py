@@ -3,10 +3,11 @@
 While memory is off, nothing can be read. While a category is off, the memories of this category cannot be read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from audit.bulk import in_parts
 from memory.errors import Redacted
 from memory.models import Agent, Kind, Layer, Memory
 from memory.policy import switches
@@ -19,7 +20,7 @@ from memory.time_machine import lineage
 from memory.writing import edits
 from memory.writing.operations import refuse
 
-MAX_SOURCES = 1_000  # as many as one merge can have
+MAX_SOURCES, MAX_SOURCE_BYTES = 1_000, 4_000_000  # as many as one merge can have
 CANDIDATES = 3  # times the wanted results, because some repeat others
 
 
@@ -47,20 +48,20 @@ def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
 
 def lineage_of(agent: Agent, number: int) -> tuple[list[Read], Read | None]:
     """Return what a memory was made from, and what replaced it. Memories that cannot be read are left out. Of the
-    sources, the first MAX_SOURCES are returned."""
+    sources, the first MAX_SOURCES are returned, with at most MAX_SOURCE_BYTES."""
     [memory] = edits.fetch(agent, [number])
     sources, silo = lineage.sources(agent, [number]), Silo.for_agent(agent)
-    wanted = {*sorted(sources)[:MAX_SOURCES], memory.superseded_by or 0}
-    rows = Memory.objects.of(agent).numbered(wanted).filter(redacted_at__isnull=True)
-    found = {row.number: Read(row, silo.open(row)) for row in rows.exclude(switches.hidden(agent)).order_by("number")}
-    return [read for number, read in found.items() if number in sources], found.get(memory.superseded_by or 0)
+    rows = Memory.objects.of(agent).filter(redacted_at__isnull=True).exclude(switches.hidden(agent))
+    found = rows.numbered(sources).order_by("number").fitting(MAX_SOURCES, MAX_SOURCE_BYTES)
+    successor = rows.filter(number=memory.superseded_by or 0).first()
+    return [Read(row, silo.open(row)) for row in found], Read(successor, silo.open(successor)) if successor else None
 
 
-def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read]:
+def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> Iterator[Read]:
     """Return at most `limit` memories with numbers above `after`, sorted by number. Redacted memories are left out.
     Raises MemoryDisabled."""
     switches.require_on(agent)
-    rows = Memory.objects.of(agent).filter(number__gt=after, redacted_at__isnull=True)
+    rows = Memory.objects.of(agent).filter(redacted_at__isnull=True)
     if layers := filters.layers or {None: (), True: [Layer.DISCARDED], False: Kind.values}[filters.discarded]:
         rows = rows.in_layers(layers)
     rows = rows.exclude(switches.hidden(agent)) if switches.closed(agent) else rows
@@ -74,7 +75,7 @@ def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read
     }
     rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
     silo = Silo.for_agent(agent)
-    return [Read(memory, silo.open(memory)) for memory in rows.order_by("number")[:limit]]
+    return (Read(memory, silo.open(memory)) for memory in in_parts(rows, after=after, limit=limit))
 
 
 def search(

@@ -1,6 +1,6 @@
 """Read memory stores: their memories and the versions of these memories."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,6 +9,8 @@ from django.db import models
 from django.db.models import F, Func, Max, Min, Value
 from django.db.models.functions import Length
 
+from audit import trail
+from audit.bulk import in_parts
 from audit.models import AuditEntry, Change
 from memory.models import Agent, Memory, StoreVersion
 from memory.models.memories import MemoryQuerySet
@@ -70,8 +72,18 @@ def at(agent: Agent, store: int, path: str) -> Memory | None:
 
 def page(agent: Agent, store: int, prefix: str, *, after_number: int, limit: int) -> list[Memory]:
     """Return at most `limit` memories of a store below a folder, with numbers above `after_number`."""
-    rows = _below(agent, store, prefix).filter(number__gt=after_number)
+    rows = below(agent, store, prefix).filter(number__gt=after_number)
     return list(rows.order_by("number")[:limit])
+
+
+def labels(agent: Agent, store: int, prefix: str, *, limit: int) -> Iterator[tuple[int, Label]]:
+    """Yield the number and the label of at most `limit` memories below a folder. Raises MemoryDisabled,
+    CategoryDisabled."""
+    switches.require_on(agent)
+    silo = Silo.for_agent(agent)
+    for memory in in_parts(below(agent, store, prefix), after=0, limit=limit):
+        switches.require_readable(agent, [memory])
+        yield memory.number, silo.open_label(memory.number, bytes(memory.sealed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +100,7 @@ def children(agent: Agent, store: int, prefix: str, *, after_place: bytes, limit
     memory of a folder is one of the memories in it."""
     depth = PLACE_BYTES * (prefix.count("/") or 1)
     head = Func(F("place"), Value(1), Value(depth), function="SUBSTR", output_field=models.BinaryField())
-    rows = _below(agent, store, prefix).annotate(head=head)
+    rows = below(agent, store, prefix).annotate(head=head)
     rows = rows.filter(head__gt=after_place) if after_place else rows
     groups = rows.values("head").annotate(first=Min("number"), longest=Max(Length("place"))).order_by("head")[:limit]
     found = [(bytes(each["head"]), each["first"], each["longest"] > depth) for each in groups]
@@ -96,7 +108,8 @@ def children(agent: Agent, store: int, prefix: str, *, after_place: bytes, limit
     return [Child(place, memories[number], is_folder) for place, number, is_folder in found]
 
 
-def _below(agent: Agent, store: int, prefix: str) -> MemoryQuerySet:
+def below(agent: Agent, store: int, prefix: str) -> MemoryQuerySet:
+    """A query for the memories of a store below a folder."""
     rows = Memory.objects.of(agent).kept().filter(store=store)
     if prefix.rstrip("/"):
         folder = Silo.for_agent(agent).place(store, prefix)
@@ -120,25 +133,33 @@ def versions(
 
 
 def opened(agent: Agent, rows: Sequence[StoreVersion], *, is_full: bool) -> list[Version]:
-    """Raises MemoryDisabled."""
+    """Raises MemoryDisabled, CategoryDisabled."""
     switches.require_on(agent)
-    entries = _entries(agent, {seq for row in rows for seq in (row.seq, row.redaction) if seq})
+    memories = Memory.objects.of(agent).numbered({row.number for row in rows}).defer("sealed", "digest")
+    switches.require_readable(agent, memories)
     changes = Change.objects.filter(agent_id=agent.pk, seq__among=sorted({row.seq for row in rows}))
     changes = changes.filter(number__among=sorted({row.number for row in rows}))
     snapshots = {(each.seq, each.number): each for each in changes}
+    for row in rows:
+        if row.redaction is None and not trail.has_body(_snapshot(row, snapshots)):
+            row.refresh_from_db()  # a redaction came between the two reads
+    entries = _entries(agent, {seq for row in rows for seq in (row.seq, row.redaction) if seq})
     silo, found = Silo.for_agent(agent), []
     for row in rows:
         label = content = None
         if row.redaction is None:
-            change = snapshots[row.seq, row.number]
-            kept = change.before if row.operation == DELETED else change.after
-            sealed = fields_of(bytes(kept or b""))["sealed"]
+            sealed = fields_of(_snapshot(row, snapshots))["sealed"]
             label = silo.open_label(row.number, sealed)
             is_shown = is_full and row.operation != DELETED
             content = silo.open_sealed(row.number, sealed).content if is_shown else None
         redacted_by = entries[row.redaction] if row.redaction else None
         found.append(Version(row, entries[row.seq], label, content, redacted_by))
     return found
+
+
+def _snapshot(row: StoreVersion, changes: Mapping[tuple[int, int], Change]) -> bytes:
+    change = changes[row.seq, row.number]
+    return bytes((change.before if row.operation == DELETED else change.after) or b"")
 
 
 def _entries(agent: Agent, seqs: Iterable[int]) -> dict[int, AuditEntry]:

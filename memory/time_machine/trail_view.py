@@ -4,11 +4,12 @@ read."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from audit import trail
+from audit.bulk import in_parts
 from audit.models import CONSENT, AuditEntry, Change, Operation
 from memory.access import authority
 from memory.errors import UnknownEntry
@@ -32,6 +33,11 @@ class Step:
     number: int
     before: State | None
     after: State | None
+
+    def size(self) -> int:
+        """The characters of both contents."""
+        states = (self.before, self.after)
+        return sum(len(state.opened.content) for state in states if state is not None and state.opened is not None)
 
 
 def page(agent: Agent, *, after: int, limit: int, memory: int | None = None, **filters: Any) -> list[AuditEntry]:
@@ -80,18 +86,17 @@ def set_by(agent: Agent, name: str) -> str:
     return last or entry(agent, 1).actor_kind
 
 
-def touched(agent: Agent, seq: int, *, after: int, limit: int) -> list[Change]:
-    """Return at most `limit` changes of an entry, for memories with numbers above `after`. The changes are not
+def touched(agent: Agent, seq: int, *, after: int, limit: int) -> Iterator[Change]:
+    """Yield at most `limit` changes of an entry, for memories with numbers above `after`. The changes are not
     decrypted."""
-    return list(Change.objects.filter(agent_id=agent.pk, seq=seq, number__gt=after).order_by("number")[:limit])
+    yield from in_parts(Change.objects.filter(agent_id=agent.pk, seq=seq), after=after, limit=limit)
 
 
-def opened(agent: Agent, changes: Iterable[Change]) -> list[Step]:
+def opened(agent: Agent, changes: Iterable[Change]) -> Iterator[Step]:
     silo = Silo.for_agent(agent)
-    return [
-        Step(change.number, _state(silo, change.number, change.before), _state(silo, change.number, change.after))
-        for change in changes
-    ]
+    for change in changes:
+        states = (_state(silo, change.number, kept) for kept in (change.before, change.after))
+        yield Step(change.number, *states)
 
 
 def _state(silo: Silo, number: int, kept: bytes | memoryview[int] | None) -> State | None:

@@ -188,11 +188,13 @@ def consolidate(
     *,
     category: str = "",
     session: int | None = None,
+    store: int | None = None,
 ) -> Edited:
     """Replace two or more core memories with one new memory. The sources go beneath.
 
     The new memory has the earliest and the latest origin date of its sources, all of their tags, and their scope and
-    project.
+    project. With `store`, all are in this memory store: the new memory has the path of the first source, and the
+    sources leave the store.
     Raises Invalid, UnknownMemory, DuplicateNumbers, Discarded, Constitutional, CoreMemoryRequired, MixedScope, Private,
     DiscardShare.
     """
@@ -202,30 +204,40 @@ def consolidate(
     with edits.begin(agent, Operation.CONSOLIDATED, actor, session=session) as edit:
         sources = _editable(edit, refs)
         first = sources[0]
-        refuse(sources, errors.CoreMemoryRequired, errors.Private)
-        apart = [m.number for m in sources if (m.scope, m.project) != (first.scope, first.project)]
+        refuse(sources, *((errors.CoreMemoryRequired,) if store is None else ()), errors.Private)
+        place = first.scope, first.project
+        apart = [m.number for m in sources if (m.scope, m.project) != place or store not in (None, m.store)]
         if apart:
             raise errors.MixedScope(apart)
         silo = Silo.for_agent(edit.agent)
         tags = dict.fromkeys(tag for source in sources for tag in silo.open_tags(source))
         category, origin = _merged_category(sources, category), min(source.origin for source in sources)
         latest = max(source.origin_latest or source.origin for source in sources)
-        dates: Any = {"origin": origin, "origin_latest": latest if latest > origin else None}
+        more: Any = {"origin": origin, "origin_latest": latest if latest > origin else None}
         united = tuple(tags)[:MOST_TAGS]
-        merged = edit.add(Draft(content, category=category, project=first.project, tags=united, **dates), silo)
+        if store is not None:
+            more |= {"store": store, "path": silo.open(first).path, "is_beneath": True}
+        merged = edit.add(Draft(content, category=category, project=first.project, tags=united, **more), silo)
         for source in sources:
-            edit.change(source, beneath_at=edit.at, superseded_by=merged.number)
+            if store is None:
+                edit.change(source, beneath_at=edit.at)
+            else:
+                sealed = silo.rename(source.number, bytes(source.sealed), "")
+                edit.change(source, store=None, place=None, sealed=sealed)
+            edit.change(source, superseded_by=merged.number)
         return edit.finish()
 
 
 def promote(agent: Agent, one: int | Memory, actor: Actor, *, session: int | None = None) -> Edited:
     """Move a memory from the journal or from beneath to core. A core memory does not change.
 
-    Raises UnknownMemory, Discarded, Notice.
+    Raises UnknownMemory, Discarded, Notice. Raises Invalid if the memory is too large for core, or empty.
     """
     with edits.begin(agent, Operation.PROMOTED, actor, session=session) as edit:
         [memory] = edit.take([one])
         refuse([memory], errors.Discarded, errors.Notice)
+        if memory.layer == Layer.BENEATH:
+            checked_content(Silo.for_agent(edit.agent).open(memory).content)
         edit.change(memory, kind=Kind.CORE, beneath_at=None, superseded_by=None)
         return edit.finish()
 

@@ -11,14 +11,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from django.db.models import Max
+from django.db.models import Count, Max, Sum
+from django.db.models.functions import Length
 
 from audit.models import ActorKind, Operation
 from audit.trail import Actor
 from memory import errors
 from memory.errors import Invalid
-from memory.models import Agent, Memory, Store
-from memory.policy.validation import Draft, checked_beneath, require_storable
+from memory.models import Agent, Layer, Memory, Store
+from memory.models.memories import MemoryQuerySet
+from memory.policy import switches
+from memory.policy.validation import Draft, checked_beneath, checked_content, require_storable
 from memory.silo.silo import Silo
 from memory.writing import daily_limit, edits, operations
 from memory.writing.edits import Edit, Edited
@@ -27,6 +30,8 @@ MAX_MEMORIES = 10_000  # in a store
 MAX_STORES = 1_000  # of an agent
 MAX_NAME, MAX_DESCRIPTION = 255, 1_024  # characters
 MAX_PAIRS, MAX_PAIR_NAME, MAX_PAIR_VALUE = 16, 64, 512
+# The most memories of one edit, and their sealed bytes. They keep SQLite's writer for less than a second.
+MOST_AT_ONCE, MOST_BYTES_AT_ONCE = 500, 3_000_000
 MAX_SEGMENTS, MAX_PATH = 20, 1_024  # segments, and bytes of a path
 _UNSEEN = {"Cc", "Cf", "Zl", "Zp"}  # control and format characters, line and paragraph separators
 _FIELD = "store"  # of the seal
@@ -108,18 +113,26 @@ def archive(agent: Agent, number: int, actor: Actor) -> Store:
 
 
 def delete(agent: Agent, number: int, actor: Actor) -> None:
-    """Delete a store: discard its memories, in one edit. A rollback of this edit restores both.
+    """Delete a store: discard its memories. A rollback restores both.
 
+    If they are many or large, this takes several edits, so that other writers do not wait for long.
     Raises NotFound, Constitutional, DiscardShare, MemoryDisabled.
     """
-    with edits.begin(agent, Operation.STORE_CHANGED, actor) as edit:
-        store = find(edit.agent, number)
-        memories = list(Memory.objects.of(edit.agent).kept().filter(store=number).order_by("number"))
-        _require_editable(edit, memories)
-        for memory in memories:
-            edit.change(memory, discarded_at=edit.at)
-        store.deleted_at = edit.at
-        _write(edit, store, "deleted", about(edit.agent, store))
+    is_left = True
+    while is_left:
+        with edits.begin(agent, Operation.STORE_CHANGED, actor) as edit:
+            store = find(edit.agent, number)
+            rows = Memory.objects.of(edit.agent).kept().filter(store=number).order_by("number")
+            everything = list(rows.defer("sealed", "digest"))
+            _require_editable(edit, everything)
+            memories = rows.fitting(MOST_AT_ONCE, MOST_BYTES_AT_ONCE) if everything else []
+            is_left = len(memories) < len(everything)
+            if memories:  # so that they count for the daily limit
+                edit.operation = Operation.DISCARDED
+            for memory in memories:
+                edit.change(memory, discarded_at=edit.at)
+            store.deleted_at = None if is_left else edit.at
+            _write(edit, store, "emptied" if is_left else "deleted", about(edit.agent, store))
 
 
 def _open(agent: Agent, number: int) -> Store:
@@ -191,6 +204,7 @@ def revise(
     content: str | None = None,
     path: str | None = None,
     expected: str | None = None,
+    session: int | None = None,
 ) -> Memory:
     """Change the content or the path of a memory. If both are as requested already, nothing changes.
 
@@ -199,11 +213,13 @@ def revise(
     """
     path = None if path is None else checked_path(path)
     content = None if content is None else checked_beneath(content)
-    with edits.begin(agent, Operation.REVISED, actor) as edit:
+    with edits.begin(agent, Operation.REVISED, actor, session=session) as edit:
         found = memory(edit.agent, store, number)
         silo = Silo.for_agent(edit.agent)
         opened = silo.open(found)
         _open(edit.agent, store)
+        if content is not None and found.layer != Layer.BENEATH:
+            checked_content(content)
         if content in (None, opened.content) and path in (None, opened.path):
             return found
         _require_content(silo, found, expected)
@@ -214,6 +230,24 @@ def revise(
             edit.rewrite(found, content or "", opened.tags, silo)
         edit.finish()
         return found
+
+
+def copy(agent: Agent, store: int, to: int, after: int, actor: Actor) -> int | None:
+    """Copy the next memories of a store, with numbers above `after`, to another store. Returns the last number, or None
+    if there are no more. Raises NotFound, StoreArchived, PathTaken, MemoryDisabled, CategoryDisabled.
+    """
+    with edits.begin(agent, Operation.REMEMBERED, actor) as edit:
+        _open(edit.agent, to)
+        silo, number = Silo.for_agent(edit.agent), None
+        rows = Memory.objects.of(edit.agent).kept().filter(store=store, number__gt=after)
+        rows = rows.exclude(category__in=switches.closed(edit.agent)).order_by("number")
+        for each in rows.fitting(MOST_AT_ONCE, MOST_BYTES_AT_ONCE):
+            opened, number = silo.open(each), each.number
+            where: Any = {"is_beneath": True, "store": to, "path": opened.path, "tags": opened.tags}
+            where |= {"origin": each.origin, "origin_latest": each.origin_latest, "source": each.source}
+            edit.add(Draft(opened.content, each.kind, each.category, each.project, **where), silo)
+        edit.finish()
+        return number
 
 
 def move(agent: Agent, store: int, paths: Mapping[int, str], actor: Actor) -> None:
@@ -238,6 +272,12 @@ def discard(agent: Agent, store: int, number: int, actor: Actor, *, expected: st
         found = memory(row, store, number)
         _require_content(Silo.for_agent(row), found, expected)
         operations.discard(row, [found], actor)
+
+
+def is_large(memories: MemoryQuerySet) -> bool:
+    """Whether these memories are too many or too large for one edit."""
+    size = memories.aggregate(count=Count("pk"), bytes=Sum(Length("sealed"), default=0))
+    return bool(size["count"] > MOST_AT_ONCE or size["bytes"] > MOST_BYTES_AT_ONCE)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from rest_framework import serializers, status
 from audit.trail import Actor
 from memory.api.base.bodies import Body, Text
 from memory.errors import PathTaken
-from memory.models import Agent, Memory, Store
+from memory.models import Agent, Store
 from memory.search import stores as reading
 from memory.search.stores import Item
 from memory.writing import edits, operations, stores
@@ -83,29 +83,32 @@ class Files:
         found = reading.at(self.agent, self.store, inner) if self.store and inner else None
         return reading.items(self.agent, [found], is_full=is_full)[0] if found else None
 
-    def below(self, inner: str) -> dict[str, Item]:
-        """The files in a folder and in its folders, by their paths in the folder, without content."""
+    def below(self, inner: str, *, limit: int = stores.MAX_MEMORIES) -> dict[str, tuple[int, int]]:
+        """The files in a folder and in its folders: their paths in the folder, with number and size."""
         if self.store is None:
             return {}
-        memories = reading.page(self.agent, self.store, f"{inner}/", after_number=0, limit=stores.MAX_MEMORIES)
-        items = reading.items(self.agent, memories, is_full=False)
-        return {item.label.path.removeprefix(f"{inner}/"): item for item in items}
+        labels = reading.labels(self.agent, self.store, f"{inner}/", limit=limit)
+        return {label.path.removeprefix(f"{inner}/"): (number, label.size) for number, label in labels}
 
     def one(self, path: str) -> Item:
         """The file with this path, with its content. Raises ToolError."""
         inner = inner_of(path)
         found = self.file(inner, is_full=True)
-        if found is None and (not inner or self.below(inner)):
+        if found is None and (not inner or self.below(inner, limit=1)):
             raise ToolError(f"The path {path} is not a file.")
         if found is None:
             raise ToolError(f"{_MISSING.format(path)}. Please provide a valid path.")
         return found
 
-    def all(self, inner: str) -> dict[str, Memory]:
-        """A file, or all files in a folder. The keys are what follows `inner` in the paths."""
+    def all(self, inner: str, path: str) -> dict[str, int]:
+        """The number of a file, or of each file in a folder. The keys are what follows `inner` in the paths. Raises
+        ToolError for a large folder, because the agent is locked."""
         found = self.file(inner)
-        below = {f"/{name}": item.memory for name, item in self.below(inner).items()}
-        return below if found is None else {"": found.memory}
+        if found is not None:
+            return {"": found.memory.number}
+        if self.store and stores.is_large(reading.below(self.agent, self.store, f"{inner}/")):
+            raise ToolError(f"The folder {path} is too large for one command. Delete or rename its files one by one.")
+        return {f"/{name}": number for name, (number, _) in self.below(inner).items()}
 
     def write(self, item: Item, content: str) -> None:
         stores.revise(self.agent, item.memory.store or 0, item.memory.number, self.actor, content=content)
@@ -134,7 +137,7 @@ def view(files: Files, path: str, view_range: list[int] | None = None) -> str:
     found = files.file(inner, is_full=True)
     if found is not None:
         return _numbered_file(found.content or "", path, view_range)
-    below = {tuple(name.split("/")): item.label.size for name, item in files.below(inner).items()}
+    below = {tuple(name.split("/")): size for name, (_, size) in files.below(inner).items()}
     if inner and not below:
         raise ToolError(f"{_MISSING.format(path)}. Please provide a valid path.")
     sizes: dict[str, int] = {}  # of files, and of folders with all that is in them
@@ -197,7 +200,7 @@ def delete(files: Files, path: str) -> str:
     inner = inner_of(path)
     if not inner:
         raise ToolError(f"Cannot delete the {ROOT} directory itself")
-    found = files.all(inner)
+    found = files.all(inner, path)
     if not found:
         raise ToolError(_MISSING.format(path))
     operations.discard(files.agent, list(found.values()), files.actor)
@@ -209,13 +212,13 @@ def rename(files: Files, old_path: str, new_path: str) -> str:
     old, new = inner_of(old_path), inner_of(new_path)
     if not old:
         raise ToolError(f"Cannot rename the {ROOT} directory itself")
-    if not new or files.all(new):
+    if not new or files.file(new) or files.below(new, limit=1):
         raise ToolError(f"The destination {new_path} already exists")
-    found = files.all(old)
+    found = files.all(old, old_path)
     if not found:
         raise ToolError(_MISSING.format(old_path))
     try:
-        paths = {memory.number: f"{new}{rest}" for rest, memory in found.items()}
+        paths = {number: f"{new}{rest}" for rest, number in found.items()}
         stores.move(files.agent, files.store or 0, paths, files.actor)
     except PathTaken:  # by a file in place of a folder
         raise ToolError(f"The destination {new_path} already exists") from None

@@ -8,7 +8,7 @@ import pytest
 from memory.access import tenants
 from memory.access.authentication import agent_key, new_request
 from memory.consent import claims
-from memory.models import Agent
+from memory.models import Agent, StoreVersion
 from memory.search import stores as reading
 from tests import steps
 from tests.api.calling import Answer, Caller
@@ -311,6 +311,14 @@ def test_what_is_switched_off_is_a_conflict(ask: Client, ada: Agent) -> None:
         ("POST", "memories", {"path": "/b", "content": ""}),
     ):
         assert error(ask(method, f"{store}/{path}", body)) == (409, "conflict_error")
+
+
+def test_versions_of_a_category_that_is_off_are_not_shown(ask: Client, ada: Agent) -> None:
+    store = ask.store(a="tea")
+    off(ada, "behavioral")
+    [version] = StoreVersion.objects.all()
+    for path in ("memory_versions", f"memory_versions/memver_{version.seq}_1"):
+        assert error(ask("GET", f"{store}/{path}?view=full")) == (409, "conflict_error")
 
 
 def test_unknown_paths_and_ids_are_not_found(ask: Client) -> None:

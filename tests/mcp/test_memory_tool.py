@@ -139,6 +139,17 @@ def test_rename_moves_a_file_or_a_folder_in_one_edit(notes: Mcp, ada: Agent) -> 
     assert failed(notes, "rename", old_path="/memories", new_path="/memories/y") == root
 
 
+def test_a_large_folder_is_not_changed_at_once(notes: Mcp, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("b/c", "b/d"):
+        said(notes, "create", path=f"/memories/{name}", file_text="x")
+    monkeypatch.setattr(stores, "MOST_AT_ONCE", 1)
+    large = "The folder /memories/b is too large for one command. Delete or rename its files one by one."
+    assert failed(notes, "delete", path="/memories/b") == large
+    assert failed(notes, "rename", old_path="/memories/b", new_path="/memories/e") == large
+    said(notes, "delete", path="/memories/b/c")
+    said(notes, "delete", path="/memories/b")
+
+
 def test_paths_stay_inside(notes: Mcp) -> None:
     for path in ("/", "notes.txt", "/memoriesx", "/etc/passwd"):
         assert failed(notes, "view", path=path) == f"Path must start with /memories, got: {path}"

@@ -1,9 +1,11 @@
 """Memory stores: paths, versions, and what an edit, a rollback or a redaction does to them."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import has_body
@@ -202,6 +204,61 @@ def test_a_deleted_store_comes_back_with_a_rollback(ada: Agent) -> None:
     undo(ada, last_entry(ada).seq)
     assert (stores.about(fresh(ada), stores.find(fresh(ada), store)).name, tree(ada, store)) == ("notes", before)
     assert problems(ada) == []
+
+
+def test_a_large_store_is_deleted_in_several_edits(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = new(ada, **{f"f{n}": "x" * n for n in range(7)})
+    before = last_entry(ada).seq
+    monkeypatch.setattr(stores, "MOST_AT_ONCE", 3)
+    stores.delete(fresh(ada), store, ME)
+    entries = AuditEntry.objects.filter(agent_id=ada.pk, seq__gt=before).order_by("seq")
+    parts = [(each.changes, each.detail["change"]) for each in entries]
+    assert parts == [(3, "emptied"), (3, "emptied"), (1, "deleted")]
+    with pytest.raises(errors.NotFound):
+        stores.find(fresh(ada), store)
+    for entry in reversed(entries):
+        undo(ada, entry.seq)
+    assert len(tree(ada, store)) == 7
+    assert problems(ada) == []
+
+
+def test_an_edit_takes_as_many_memories_as_have_room(ada: Agent) -> None:
+    new(ada, a="x" * 1_000, b="x" * 1_000, c="x" * 1_000)
+    rows = Memory.objects.of(ada).order_by("number")
+    assert [len(rows.fitting(*most)) for most in ((9, 2_900), (9, 10), (2, 10_000), (9, 10_000))] == [2, 1, 2, 3]
+
+
+def test_deleted_stores_count_for_the_daily_limit(ada: Agent) -> None:
+    made = [new(ada, **{f"f{n}": f"tea {n}" for n in range(12)}) for _ in range(3)]
+    for number in range(1, 37):
+        operations.promote(fresh(ada), number, ME)
+    rows = Memory.objects.filter(agent_id=ada.pk)
+    rows.update(created_at=timezone.now() - timedelta(days=2))
+    stores.delete(fresh(ada), made[0], ME)
+    with pytest.raises(errors.DiscardShare):
+        stores.delete(fresh(ada), made[1], ME)
+
+
+def test_a_memory_that_is_too_large_or_empty_does_not_become_core(ada: Agent) -> None:
+    store = new(ada, a="x" * 10_001, b="", c="tea")
+    for number in (1, 2):
+        with pytest.raises(Invalid):
+            operations.promote(fresh(ada), number, ME)
+    operations.promote(fresh(ada), 3, ME)
+    for content in ("", "x" * 10_001):
+        with pytest.raises(Invalid):
+            stores.revise(fresh(ada), store, 3, ME, content=content)
+    assert fresh(ada).core_tokens == 1
+
+
+def test_a_version_that_is_redacted_while_it_is_read_has_no_content(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    rows = store_reading.versions(fresh(ada), store, {}, before=None, limit=9)
+    redact_version(ada, 1, first)
+    found = store_reading.opened(fresh(ada), rows, is_full=True)
+    assert [(each.content, each.redacted_by is None) for each in found] == [("milk", True), (None, False)]
 
 
 def test_an_archived_store_is_read_only_except_for_deletions(ada: Agent) -> None:

@@ -374,12 +374,28 @@ def newest_first(model: type[M], agent: Agent, query: dict[str, Any]) -> QuerySe
     return rows[: query["limit"] + 1]
 
 
-def listed(found: Iterable[T], limit: int, cursor: str, to_json: Callable[[list[T]], Iterable[Any]]) -> Response:
+PAGE_CHARACTERS = 4_000_000  # of the contents in one response: JSON can make six bytes of a character
+
+
+def listed(
+    found: Iterable[T],
+    limit: int,
+    cursor: str,
+    to_json: Callable[[list[T]], Iterable[Any]],
+    *,
+    weigh: Callable[[T], int] = lambda _: 0,
+) -> Response:
     """The response with one page of at most `limit` items. `found` has one more item if there is a next page.
 
-    `cursor` is the name of an attribute. Its value in the last item of the page becomes `next`.
+    `cursor` is the name of an attribute. Its value in the last item of the page becomes `next`. `weigh` returns the
+    characters of an item: a page has at most PAGE_CHARACTERS, or one item.
     """
-    rows = list(found)
-    page = rows[:limit]
-    following = str(attrgetter(cursor)(page[-1])) if len(rows) > limit else None
+    page: list[T] = []
+    following, characters = None, 0
+    for each in found:
+        characters += weigh(each)
+        if page and (len(page) == limit or characters > PAGE_CHARACTERS):
+            following = str(attrgetter(cursor)(page[-1]))
+            break
+        page.append(each)
     return Response({"results": list(to_json(page)), "next": following})
