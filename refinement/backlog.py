@@ -27,7 +27,7 @@ from memory.writing import edits
 from refinement import allowance, providers, schedule, scheduling
 from refinement.errors import AllowanceSpent, BackingOff
 from refinement.llm.base import NoModel
-from refinement.models import RefinementSession, Waiting, held
+from refinement.models import Dream, RefinementSession, Waiting, held
 
 # At most this many wake-ups are queued, because mail waits behind them. A worker that takes an agent adds the next.
 AT_ONCE = 4
@@ -101,7 +101,7 @@ def add(agent: Agent) -> bool:
 
 def add_if_due(agent_id: int) -> None:
     """Add the agent of a task if it is due. A sweep may have removed the agent because the backlog was full."""
-    _add(schedule.due().filter(pk=agent_id))
+    _add(schedule.due().filter(pk=agent_id) or _dreaming().filter(pk=agent_id))
 
 
 def sweep() -> int:
@@ -121,6 +121,7 @@ def sweep() -> int:
     chosen = list(_in_turn().exclude(providers.using(failing))[: settings.SWEEP_AGENTS])
     for name in failing:
         chosen += schedule.due().filter(providers.using([name])).order_by(*_REQUESTED_FIRST)[:AT_ONCE]
+    chosen += _dreaming()[: settings.SWEEP_AGENTS]
     stay = {(agent.pk, agent.model) for agent in chosen}
     before = Waiting.objects.filter(taken_at=None, since__lt=began).values_list("pk", "model")
     gone = sorted(pk for pk, _ in set(before) - stay)
@@ -135,6 +136,12 @@ def _in_turn() -> QuerySet[Agent]:
     place = Window(RowNumber(), partition_by=[F("tenant_id"), _PROVIDER], order_by=_REQUESTED_FIRST)
     columns = schedule.due().select_related(None).only("tenant_id", "model", "due_reason", "due_at")
     return columns.annotate(place=place).order_by("place", "due_at", "pk")
+
+
+def _dreaming() -> QuerySet[Agent]:
+    """The agents with a dream that waits for a worker."""
+    waiting = Dream.objects.filter(status=Dream.Status.PENDING)
+    return Agent.objects.filter(pk__in=waiting.values("agent_id"), memory_enabled=True).order_by("pk")
 
 
 _PROVIDER = Substr(F("model"), 1, StrIndex(F("model"), Value("/")))

@@ -27,7 +27,7 @@ from memory.search.cache import reader
 from memory.search.selection import Filters
 from memory.search.words import nfkc
 from memory.silo.silo import Silo
-from memory.writing import counters, edits, operations
+from memory.writing import counters, edits, operations, stores
 from refinement import ledger, limits, losses, similarity, tools
 from refinement import session as sessions
 from refinement.dates import Text, still_relative
@@ -64,8 +64,10 @@ class CallContext:
     def mass(self) -> int:
         """The tokens that the circuit breaker counts. Usually this is the session's own count. If others have discarded
         memories, this count may be larger than the current number of core tokens (without exact duplicates). Then the
-        lower number is used."""
-        return min(self.session.counted_tokens, self.agent.core_tokens - self.agent.duplicate_tokens)
+        lower number is used. In a dream, these are the tokens of the memory store."""
+        row = self.session
+        repeated = self.agent.duplicate_tokens if row.store is None else 0
+        return min(row.counted_tokens, ledger.size(self.agent, row.store)[0] - repeated)
 
     def count_changes(self, memories: int, lost: int = 0) -> None:
         """Add an edit to the session's counts, before the edit is made. `memories` is the number of changed memories.
@@ -130,6 +132,7 @@ def _consolidate(call: CallContext, wanted: tools.ConsolidateMemories) -> None:
         call.actor,
         category=wanted.category,
         session=call.session.number,
+        store=call.session.store,
     )
     new = edited.memories[0]
     call.session.pending[str(new.number)] = new.version
@@ -145,23 +148,27 @@ def _consolidate(call: CallContext, wanted: tools.ConsolidateMemories) -> None:
 
 def _update(call: CallContext, wanted: tools.UpdateMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
-    before = memory.tokens
+    before, version = memory.tokens, memory.version
     report = _check_rewrite(call, [memory], wanted.content)
-    edited = operations.revise(call.agent, memory, call.actor, content=wanted.content, session=call.session.number)
-    if edited.seq is None:
+    edit: Any = {"content": wanted.content, "session": call.session.number}
+    if call.session.store is None:
+        after = operations.revise(call.agent, memory, call.actor, **edit).memories
+    else:
+        after = (stores.revise(call.agent, call.session.store, wanted.id, call.actor, **edit),)
+    if not after or after[-1].version == version:
         call.change_nothing(id=wanted.id, unchanged=True)
         return
     call.session.updated += 1
-    call.answer = {"id": wanted.id, "saved": before - edited.memory.tokens} | report
+    call.answer = {"id": wanted.id, "saved": before - after[-1].tokens} | report
 
 
 def _delete(call: CallContext, wanted: tools.DeleteMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
-    is_beneath = memory.layer == Layer.BENEATH
-    _require_shown(call, [memory], errors.Constitutional, *(() if is_beneath else (errors.CoreMemoryRequired,)))
+    is_uncounted = memory.layer == Layer.BENEATH and call.session.store is None
+    _require_shown(call, [memory], errors.Constitutional, *(() if is_uncounted else _of_ledger(call)))
     if call.session.mode == Mode.DEDUPE_ONLY:
         _require_duplicate(call, memory)
-    call.count_changes(1, 0 if is_beneath else memory.tokens)
+    call.count_changes(1, 0 if is_uncounted else memory.tokens)
     if call.session.mode != Mode.DEDUPE_ONLY:
         _count_deleted(call, memory.tokens)
     operations.discard(call.agent, [memory], call.actor, session=call.session.number)
@@ -172,14 +179,14 @@ def _delete(call: CallContext, wanted: tools.DeleteMemory) -> None:
 def _count_deleted(call: CallContext, deleted: int) -> None:
     """Limit what the agent deletes, because search no longer finds it. Raises BadCall."""
     row, since = call.session, timezone.now() - timedelta(days=30)
-    sessions = RefinementSession.objects.filter(agent=call.agent, closed_at__gte=since)
+    sessions = RefinementSession.objects.filter(agent=call.agent, store=row.store, closed_at__gte=since)
     earlier = sessions.aggregate(tokens=Sum("deleted_tokens", default=0))["tokens"]
     whole = row.tokens_before - row.repeated_tokens
     left = min(whole * limits.DELETED_IN_SESSION // 100, whole * limits.DELETED_IN_30_DAYS // 100 - earlier)
     if row.deleted_tokens + deleted > left:
         raise BadCall(
             f"The memory has {deleted:,} tokens. At most {max(0, left - row.deleted_tokens):,} can be deleted now. "
-            "Use demote_memory instead: the memory leaves the budget, and search still finds it.",
+            f"{'Merge it' if row.store else 'Use demote_memory'} instead: search still finds the memory.",
             "deleted_too_much",
         )
     row.deleted_tokens += deleted
@@ -259,6 +266,8 @@ def _require_shown(call: CallContext, memories: list[Memory], *reasons: type[err
     operations.refuse(memories, errors.Discarded, errors.Notice, errors.Private)
     switches.require_open(call.agent, (memory.category for memory in memories))
     row = call.session
+    if row.store is not None and any((m.store, m.layer) != (row.store, Layer.BENEATH) for m in memories):
+        raise BadCall("You can change only memories in the memory store. The others are only for your information.")
     if stale := {m.number: m.version for m in memories if row.shown.get(str(m.number)) != m.version}:
         # The agent knows the versions that it made itself in this batch.
         own = AuditEntry.objects.filter(agent_id=call.agent.pk, session=row.number, actor_kind=ActorKind.AGENT)
@@ -276,19 +285,17 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
 
     The fast checks come first, because the agent's row is locked.
     """
-    _require_shown(call, sources, errors.Constitutional, errors.CoreMemoryRequired)
+    _require_shown(call, sources, errors.Constitutional, *_of_ledger(call))
     before, after = sum(m.tokens for m in sources), tokens.count(content)
-    if after > before + GROWTH:
+    growth = GROWTH + call.session.recorded_tokens()
+    if after > before + growth:
         raise BadCall(
-            f"The result has {after:,} tokens. The maximum is {before + GROWTH:,}: the sources' tokens plus {GROWTH}.",
+            f"The result has {after:,} tokens. The maximum is {before + growth:,}: the sources' tokens plus "
+            f"{growth:,}.",
             "grown",
         )
-    # A result that equals another core memory will be removed as an exact duplicate, so it counts as lost.
-    digest, place = Silo.for_agent(call.agent).digest(content), (sources[0].scope, sources[0].project)
-    groups = counters.duplicates(call.agent, {digest})
-    equal = sum(sizes.total() for group, sizes in groups.items() if (group.scope, group.project) == place)
-    if equal > sum(bytes(source.digest) == digest for source in sources):
-        after = 0
+    if call.session.store is None and _equals_another(call, sources, content):
+        after = 0  # it will be removed as an exact duplicate, so it counts as lost
     call.count_changes(len(sources), max(0, before - after))
     texts = _texts(call, sources)
     if len(texts) > 1 and (ignored := losses.ignored(texts, content, call.agent.language)):
@@ -301,6 +308,19 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
     call.session.left_out += len(left_out)
     report = {"left_out": left_out[:LEFT_OUT_SHOWN], "relative_dates": still_relative(texts, content)}
     return {name: found for name, found in report.items() if found}
+
+
+def _of_ledger(call: CallContext) -> tuple[type[errors.NumbersError], ...]:
+    """The error for a memory that is not in the layer of the session's ledger."""
+    return (errors.CoreMemoryRequired,) if call.session.store is None else ()
+
+
+def _equals_another(call: CallContext, sources: list[Memory], content: str) -> bool:
+    """Whether the text of a result equals another core memory."""
+    digest, place = Silo.for_agent(call.agent).digest(content), (sources[0].scope, sources[0].project)
+    groups = counters.duplicates(call.agent, {digest})
+    equal = sum(sizes.total() for group, sizes in groups.items() if (group.scope, group.project) == place)
+    return equal > sum(bytes(source.digest) == digest for source in sources)
 
 
 def _texts(call: CallContext, sources: list[Memory]) -> dict[int, Text]:
@@ -316,10 +336,10 @@ def _texts(call: CallContext, sources: list[Memory]) -> dict[int, Text]:
 
 def _left_out(call: CallContext, texts: dict[int, Text], content: str) -> list[dict[str, Any]]:
     """The details that the edit would lose, each with the number of its source memory. A detail is lost if no core
-    memory contains it after the edit."""
+    memory contains it after the edit. In a dream, other memories are not searched."""
     lost = losses.missing(texts, content, call.agent.language)[:LEFT_OUT_SEARCHED]
-    if not lost:
-        return []
+    if not lost or call.session.store is not None:
+        return [{"id": number, "kind": one.kind, "text": one.text} for number, one in lost]
     core = Filters(layers=[Layer.CORE], without=ledger.left_out(call.agent))
     report = []
     with reader(call.agent) as index:

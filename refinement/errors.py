@@ -39,6 +39,24 @@ class AllowanceSpent(RefinementError):
     code = "allowance_spent"
 
 
+class DreamRunning(RefinementError):
+    """The agent has a dream that is not over."""
+
+    code = "dream_running"
+
+    def __init__(self) -> None:
+        super().__init__("A dream of this agent is not over. Wait for its end, or cancel it.")
+
+
+class DreamOver(RefinementError):
+    """The dream has ended, so it cannot be canceled."""
+
+    code = "dream_over"
+
+    def __init__(self) -> None:
+        super().__init__("The dream is over. Only a pending or running dream can be canceled.")
+
+
 class UnknownSession(RefinementError):
     """The agent has no session with this number."""
 

@@ -12,6 +12,7 @@ from datetime import UTC, date
 from itertools import groupby
 
 from django.conf import settings
+from django.db.models import Count, Sum
 
 from config.wording import LINE_ENDS
 from memory.models import Agent, Layer, Memory
@@ -53,6 +54,7 @@ class Entry:
             "category": memory.category if memory.category != default_category(memory.project) else "",
             "project": memory.project,
             "tags": list(self.opened.tags),
+            "path": self.opened.path if memory.store is not None and memory.layer == Layer.BENEATH else "",
             "layer": memory.layer if memory.layer != Layer.CORE else "",
             "superseded_by": memory.superseded_by,
             "recalled": self.recalled,
@@ -66,9 +68,20 @@ def one_line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(LINE_ENDS)
 
 
-def refinable(agent: Agent) -> MemoryQuerySet:
-    """The agent's active core memories, except imported instructions and categories that are not refined now."""
-    return Memory.objects.of(agent).active().core().filter(is_instruction=False).exclude(category__in=left_out(agent))
+def refinable(agent: Agent, store: int | None = None) -> MemoryQuerySet:
+    """The agent's active core memories, or the memories of a memory store that are beneath. Imported instructions and
+    categories that are not refined now are left out."""
+    rows = Memory.objects.of(agent)
+    rows = rows.active().core() if store is None else rows.kept().filter(store=store, beneath_at__isnull=False)
+    return rows.filter(is_instruction=False).exclude(category__in=left_out(agent))
+
+
+def size(agent: Agent, store: int | None) -> tuple[int, int]:
+    """The tokens and the number of core memories, or of the memories in a memory store that a dream can refine."""
+    if store is None:
+        return agent.core_tokens, agent.core_count
+    sums = refinable(agent, store).aggregate(tokens=Sum("tokens", default=0), count=Count("pk"))
+    return sums["tokens"], sums["count"]
 
 
 def left_out(agent: Agent) -> frozenset[str]:
@@ -76,11 +89,11 @@ def left_out(agent: Agent) -> frozenset[str]:
     return UNREFINED | switches.closed(agent)
 
 
-def read(agent: Agent, numbers: Sequence[int] | None = None) -> list[Entry]:
+def read(agent: Agent, numbers: Sequence[int] | None = None, *, store: int | None = None) -> list[Entry]:
     """The ledger, with the oldest memory first. With `numbers`, the result has only these memories, if they are
-    still in the ledger."""
+    still in the ledger. With `store`, it is the ledger of a memory store."""
     silo = Silo.for_agent(agent)
-    rows = refinable(agent) if numbers is None else refinable(agent).numbered(numbers)
+    rows = refinable(agent, store) if numbers is None else refinable(agent, store).numbered(numbers)
     memories, recalled = rows.order_by("origin", "number"), usage.times(agent, numbers)
     return [Entry(memory, silo.open(memory), recalled.get(memory.number, 0)) for memory in memories]
 

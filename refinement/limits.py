@@ -24,9 +24,11 @@ DELETED_IN_SESSION, DELETED_IN_30_DAYS = 15, 30  # percent of core tokens that t
 MAX_CALLS_PER_REPLY = 200
 
 
-def of(agent: Agent) -> dict[str, int]:
-    """The limits of the agent's next session, by field name."""
-    limits = DEFAULTS | {"max_changes": max(MIN_DEFAULT_CHANGES, CHANGES_PER_MEMORY * agent.core_count)}
+def of(agent: Agent, memories: int | None = None) -> dict[str, int]:
+    """The limits of the agent's next session, by field name. `memories` is the number of memories in the session's
+    ledger. Without it, the number of core memories counts."""
+    count = agent.core_count if memories is None else memories
+    limits = DEFAULTS | {"max_changes": max(MIN_DEFAULT_CHANGES, CHANGES_PER_MEMORY * count)}
     for owner in (agent.tenant, agent):
         limits |= {name: value for name in limits if (value := getattr(owner, name)) is not None}
     return limits

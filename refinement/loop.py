@@ -123,9 +123,10 @@ class _Run:
         agent, done = self.session.agent, 0
         context: int = agent.context_tokens or 4 * settings.MAX_OUTPUT_TOKENS
         self.max_output = max(LEAST_OUTPUT, min(settings.MAX_OUTPUT_TOKENS, context // 4))
-        waiting = ledger.batches(ledger.read(agent), agent.context_tokens) or [[]]
+        store = self.session.store
+        waiting = ledger.batches(ledger.read(agent, store=store), agent.context_tokens) or [[]]
         while waiting:
-            entries = ledger.read(agent, [entry.memory.number for entry in waiting.pop(0)])
+            entries = ledger.read(agent, [entry.memory.number for entry in waiting.pop(0)], store=store)
             batches = done + 1 + len(waiting)
             session = self.knife.show(done, batches, entries)
             try:

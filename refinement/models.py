@@ -30,6 +30,7 @@ class Outcome(models.TextChoices):
 class Mode(models.TextChoices):
     FULL = "full"
     DEDUPE_ONLY = "dedupe_only"
+    STORE = "store"  # a dream: the session refines the memories of one memory store, not core memory
 
 
 class Driver(models.TextChoices):
@@ -60,6 +61,7 @@ class RefinementSession(models.Model):
     agent = models.ForeignKey(Agent, models.PROTECT, related_name="sessions")
     number = models.PositiveBigIntegerField()
     mode = models.CharField(max_length=12, choices=Mode.choices, default=Mode.FULL)
+    store = models.PositiveBigIntegerField(null=True, help_text="the memory store that a dream refines")
     driver = models.CharField(max_length=8, choices=Driver.choices, default=Driver.SERVER)
     trigger = models.CharField(max_length=12, choices=DueReason.choices)
     model = models.CharField(max_length=200)
@@ -75,7 +77,7 @@ class RefinementSession(models.Model):
     max_model_tokens = models.PositiveBigIntegerField()
     reserved_tokens = models.PositiveBigIntegerField(default=0, db_default=0, help_text="of the tenant's allowance")
     # Core memory before exact duplicates were removed, and the tokens of the removed ones. `duplicates_removed` also
-    # counts journal memories.
+    # counts journal memories. The figures of a dream are those of its memory store.
     tokens_before = models.PositiveBigIntegerField()
     memories_before = models.PositiveBigIntegerField()
     repeated_tokens = models.PositiveBigIntegerField(default=0)
@@ -137,6 +139,9 @@ class RefinementSession(models.Model):
             models.CheckConstraint(condition=Q(outcome__in=Outcome.values), name="session_known_outcome"),
             models.CheckConstraint(condition=Q(mode__in=Mode.values), name="session_known_mode"),
             models.CheckConstraint(
+                condition=Q(mode="store") ^ Q(store__isnull=True), name="session_mode_store_has_store"
+            ),
+            models.CheckConstraint(
                 condition=Q(outcome="open") ^ Q(closed_at__isnull=False), name="session_closed_has_time"
             ),
         ]
@@ -159,6 +164,13 @@ class RefinementSession(models.Model):
     def used(self) -> Usage:
         """The model tokens that the session has used. 0 if a runtime calls the model."""
         return Usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens)
+
+    def recorded_tokens(self) -> int:
+        """The tokens of the recordings that the model of a dream gets. The memories may grow by as many."""
+        if self.store is None:
+            return 0
+        dreams = Dream.objects.filter(agent_id=self.agent_id, session=self.number)
+        return dreams.values_list("recorded_tokens", flat=True).first() or 0
 
     def is_held(self) -> bool:
         """Whether the lease of this open session is valid, as `held` has it."""
@@ -211,6 +223,48 @@ class SessionStep(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tool}: {self.result}"
+
+
+class Dream(models.Model):
+    """A request to refine a memory store, or a copy of it, in a session of its own. An agent has at most one dream that
+    is not over. The agent's side can see dreams."""
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        RUNNING = "running"
+        COMPLETED = "completed"
+        FAILED = "failed"
+        CANCELED = "canceled"
+
+    agent = models.ForeignKey(Agent, models.PROTECT, related_name="+", db_index=False)
+    number = models.PositiveBigIntegerField()
+    status = models.CharField(max_length=9, choices=Status.choices, default=Status.PENDING)
+    store = models.PositiveBigIntegerField(help_text="the memory store that it reads")
+    output = models.PositiveBigIntegerField(null=True, help_text="the memory store that it changes")
+    is_copy = models.BooleanField(help_text="whether it changes a copy of the memory store")
+    copied = models.PositiveBigIntegerField(default=0, help_text="the last memory that was copied")
+    recorded = models.JSONField(default=list, help_text="ids of the recorded sessions that it reads")
+    recorded_tokens = models.PositiveBigIntegerField(default=0, help_text="tokens of these that the model gets")
+    model = models.CharField(max_length=200)
+    instructions = models.BinaryField(null=True, help_text="sealed")
+    session = models.PositiveBigIntegerField(null=True, help_text="number of its refinement session")
+    error = models.CharField(max_length=40, blank=True, help_text="a code")
+    problem = models.CharField(max_length=300, blank=True, help_text="in words, without content")
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    archived_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["agent", "number"], name="dream_number_in_agent"),
+            models.UniqueConstraint(
+                fields=["agent"], condition=Q(status__in=["pending", "running"]), name="dream_one_at_a_time"
+            ),
+        ]
+        indexes = [models.Index(fields=["agent"], condition=Q(status="pending"), name="dream_pending")]
+
+    def __str__(self) -> str:
+        return f"dream {self.number} of {self.agent}"
 
 
 class Waiting(models.Model):

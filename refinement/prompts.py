@@ -8,9 +8,9 @@ from django.template.loader import render_to_string
 
 from memory.agents import prompts
 from memory.models import Agent
-from refinement import ledger
+from refinement import dreams, ledger
 from refinement.llm.base import Message
-from refinement.models import RefinementSession
+from refinement.models import Dream, RefinementSession
 
 
 def opening(
@@ -21,10 +21,11 @@ def opening(
     Both messages stay the same during the batch, so a provider's prompt cache can serve them from the second call on.
     """
     own, added = (prompts.opened(agent, name) for name in prompts.NAMES)
+    dream = Dream.objects.filter(agent_id=agent.pk, session=session.number).first() if session.store else None
     rules = render_to_string("refinement/rules.txt", {"refinement_prompt": added, "mode": session.mode}).strip()
     system = f"{own.strip()}\n\n{rules}".strip()
     briefing = render_to_string(
-        "refinement/briefing.txt",
+        "refinement/store_briefing.txt" if session.store else "refinement/briefing.txt",
         {
             "session": session,
             "over_budget": session.tokens_after - session.budget_tokens,
@@ -35,6 +36,8 @@ def opening(
             "batches": batches,
             "ledger": ledger.text(entries),
             "similar": ledger.similar(entries),
+            "instructions": dreams.instructions(agent, dream) if dream else "",
+            "recordings": [ledger.one_line(each) for each in dreams.recordings(agent, dream)] if dream else [],
         },
     ).strip()
     return [Message("system", system, stable=True), Message("user", briefing, stable=True)]

@@ -28,21 +28,27 @@ from memory.writing import duplicates, edits, operations
 from refinement import allowance, cost, ledger, limits, schedule
 from refinement.errors import SessionOpen
 from refinement.llm.base import Usage
-from refinement.models import Driver, Mode, Outcome, RefinementSession, held
+from refinement.models import Dream, Driver, Mode, Outcome, RefinementSession, held
 
 log = structlog.get_logger("palimpsest.refinement")
 
 INTERRUPTED = "interrupted"  # a reason: a person or a bug stopped it
+CANCELED = "canceled"  # a reason: the agent's side canceled the dream
 
 SYSTEM = Actor.system("refinement")
 LOCK_SECONDS = 5  # a worker waits this long for an agent's lock
 
 
 def open_session(
-    agent: Agent, *, trigger: str, mode: str = Mode.FULL, driver: str = Driver.SERVER
+    agent: Agent,
+    *,
+    trigger: str,
+    mode: str = Mode.FULL,
+    driver: str = Driver.SERVER,
+    store: int | None = None,
 ) -> RefinementSession:
     """Remove exact duplicates, and open a session with a lease. The session's model, target, floor and limits do not
-    change after this.
+    change after this. A session for a memory store removes no duplicates.
 
     If the agent has an open session with an expired lease, this old session is first closed as abandoned. Raises
     SessionOpen, MemoryDisabled, Erased, AllowanceSpent, and BackingOff if the agent's runtime requests it too soon.
@@ -56,9 +62,9 @@ def open_session(
             schedule.require_useful(agent)
         before = copy(agent)
         number = (RefinementSession.objects.filter(agent=agent).aggregate(last=Max("number"))["last"] or 0) + 1
-        removed = duplicates.remove(agent, session=number)
-        session = _new_session(before, agent, number, trigger, mode, driver)
-        session.duplicates_removed = sum(m.discarded_at is not None for m in removed.memories)
+        removed = duplicates.remove(agent, session=number).memories if store is None else ()
+        session = _new_session(before, agent, number, trigger, mode, driver, store)
+        session.duplicates_removed = sum(m.discarded_at is not None for m in removed)
         session.own_microseconds = round((time.perf_counter() - started) * 1_000_000)
         session.save(force_insert=True)
         with edits.begin(agent, Operation.SESSION_OPENED, SYSTEM, session=number) as edit:
@@ -71,33 +77,46 @@ def open_session(
                 "repeated_tokens": session.repeated_tokens,
                 "target": session.target_tokens,
                 "floor": session.floor_tokens,
-            }
+            } | ({} if store is None else {"store": store})
             edit.finish(always=True)
         return session
 
 
-def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: str, driver: str) -> RefinementSession:
+def _new_session(
+    before: Agent, agent: Agent, number: int, trigger: str, mode: str, driver: str, store: int | None
+) -> RefinementSession:
     """The row of a new session. `before` is the state of the agent before the removal of exact duplicates. `agent` is
     its state after the removal."""
     now = timezone.now()
+    figures: dict[str, Any]
+    if store is None:
+        figures = {
+            "budget_tokens": agent.budget_tokens,
+            "target_tokens": agent.target_tokens,
+            "floor_tokens": limits.floor(agent.retention, agent.target_tokens, agent.high_water_tokens),
+            "tokens_before": before.core_tokens,
+            "tokens_after": agent.core_tokens,
+            "memories_before": before.core_count,
+            "memories_after": agent.core_count,
+            "repeated_tokens": before.core_tokens - agent.core_tokens,
+        }
+    else:
+        size, count = ledger.size(agent, store)
+        names = ("budget_tokens", "target_tokens", "tokens_before", "tokens_after")
+        figures = dict.fromkeys(names, size) | {"floor_tokens": limits.floor(agent.retention, size, size)}
+        figures |= {"memories_before": count, "memories_after": count}
     session = RefinementSession(
         agent=agent,
         number=number,
         mode=mode,
         driver=driver,
         trigger=trigger,
+        store=store,
         model=agent.model,
         opened_at=now,
-        budget_tokens=agent.budget_tokens,
-        target_tokens=agent.target_tokens,
-        floor_tokens=limits.floor(agent.retention, agent.target_tokens, agent.high_water_tokens),
-        tokens_before=before.core_tokens,
-        tokens_after=agent.core_tokens,
-        memories_before=before.core_count,
-        memories_after=agent.core_count,
-        repeated_tokens=before.core_tokens - agent.core_tokens,
         lease_token=secrets.token_hex(16),
-        **limits.of(agent),
+        **figures,
+        **limits.of(agent, figures["memories_before"]),
     )
     session.renew_lease()
     if driver == Driver.SERVER:
@@ -178,6 +197,11 @@ def end_open(*, agent: Agent, why: str = "", **_: Any) -> None:
     for row in RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN):
         row.summaries = None if why else row.summaries
         end(agent, row, Outcome.INCOMPLETE, why or "claim")
+    dreams = Dream.objects.filter(agent_id=agent.pk)
+    ended = {"status": Dream.Status.FAILED, "error": why or "claim", "ended_at": timezone.now()}
+    dreams.filter(status=Dream.Status.PENDING).update(**ended)
+    if why:  # their instructions may have the removed content
+        dreams.update(instructions=None)
 
 
 def close_stale() -> list[RefinementSession]:
@@ -218,7 +242,7 @@ def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", wo
     current row. A session that reaches a limit after edits is completed."""
     is_limit = outcome == Outcome.INCOMPLETE and (reason == "floor" or reason.startswith("limit_"))
     row.outcome, row.reason = Outcome.COMPLETED if is_limit and row.changes else outcome, reason
-    row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
+    row.tokens_after, row.memories_after = ledger.size(agent, row.store)
     row.closed_at = timezone.now()
     summaries = [*read_summaries(agent, row), words] if words else read_summaries(agent, row)
     row.shown, row.pending, row.plan, row.summaries = {}, {}, [], None
@@ -234,8 +258,22 @@ def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", wo
         edit.finish(always=True)
     row.agent = agent
     allowance.count(row)
-    schedule.set_next(agent, row)
+    if row.store is None:
+        schedule.set_next(agent, row)
+    else:
+        _end_dream(row)
     transaction.on_commit(partial(_log_closed, row))
+
+
+def _end_dream(row: RefinementSession) -> None:
+    is_done = row.outcome in (Outcome.COMPLETED, Outcome.DECLINED)
+    values: dict[str, Any] = {"status": Dream.Status.COMPLETED if is_done else Dream.Status.FAILED}
+    if row.reason == CANCELED:
+        values["status"] = Dream.Status.CANCELED
+    elif not is_done:
+        values |= {"error": row.reason or row.outcome, "problem": row.problem}
+    running = Dream.objects.filter(agent_id=row.agent_id, session=row.number, status=Dream.Status.RUNNING)
+    running.update(ended_at=row.closed_at, **values)
 
 
 def _log_closed(row: RefinementSession) -> None:
@@ -259,10 +297,11 @@ def notice(session: RefinementSession, words: str) -> str:
     if session.reason and session.outcome == Outcome.COMPLETED:
         ending = "Refinement completed at a limit ({reason})."
     ending = ending.format(reason=session.reason.replace("_", " "))
+    what = "core memories" if session.store is None else f"memories of memory store {session.store}"
     saved = session.tokens_before - session.tokens_after
     weight = f"saved {saved:,} tokens" if saved >= 0 else f"grew by {-saved:,} tokens"
     counted = (
-        f"{ending} Compressed {session.memories_before:,} → {session.memories_after:,} core memories; "
+        f"{ending} Compressed {session.memories_before:,} → {session.memories_after:,} {what}; "
         f"{weight}; merged {session.merged:,}, rewrote {session.updated:,}, deleted {session.deleted:,}, "
         f"demoted {session.demoted:,}, promoted {session.promoted:,}; protected {session.protected:,}; "
         f"exact duplicates removed {session.duplicates_removed:,}."

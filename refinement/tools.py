@@ -200,9 +200,11 @@ class CompleteRefinement(Arguments):
 
 TOOLS: dict[str, type[Arguments]] = {to_snake(each.__name__): each for each in Arguments.__subclasses__()}
 _DEDUPE_ONLY = ("search_memories", "delete_memory", "protect_memory", "complete_refinement")
+_OF_CORE = ("demote_memory", "protect_memory", "promote_memory")
 OFFERED: dict[str, dict[str, type[Arguments]]] = {  # by the session's mode
     Mode.FULL: TOOLS,
     Mode.DEDUPE_ONLY: {name: TOOLS[name] for name in _DEDUPE_ONLY},
+    Mode.STORE: {name: TOOLS[name] for name in TOOLS if name not in _OF_CORE},
 }
 
 

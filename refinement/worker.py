@@ -6,7 +6,7 @@ from django.db import InterfaceError, OperationalError
 from config.queue import Stopped, is_ending, reconnect, until_answered
 from memory.errors import AuthorityBroken, TrailShortened
 from memory.models import Agent
-from refinement import backlog, loop, probe, providers, schedule, scheduling
+from refinement import backlog, dreams, loop, probe, providers, schedule, scheduling
 from refinement.errors import AgentBusy
 from refinement.llm.base import NoModel
 from refinement.models import Waiting
@@ -61,7 +61,7 @@ def _refine(turn: Waiting) -> str:
 
 def _open_and_drive(agent: Agent) -> str:
     try:
-        session = scheduling.open_due(agent)
+        session = dreams.begin(agent) or scheduling.open_due(agent)
     except (AgentBusy, AuthorityBroken, TrailShortened, OperationalError, InterfaceError):
         raise
     except Exception:  # otherwise it fails again at every sweep

@@ -228,7 +228,7 @@ def _lineage(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
     for number, content in _contents(agent):
         contents[number].add(content)
         holders[content].add(number)
-    seen = {Silo.for_agent(agent).digest("")}  # empty files of memory stores are not related
+    seen = {Silo.for_agent(agent).digest("")} if agent.wrapped_key else set()  # empty files are not related
     while fresh:
         new = {content for number in fresh for content in contents[number]} - seen
         seen |= new

@@ -23,7 +23,11 @@ class SessionIn(Body):
         default=Driver.RUNTIME,
         help_text="`runtime`: you call the tools; `server`: a worker of the service calls them",
     )
-    mode = Choice(Mode.values, default=Mode.FULL, help_text="`dedupe_only` is for sessions that your runtime drives")
+    mode = Choice(
+        [Mode.FULL, Mode.DEDUPE_ONLY],
+        default=Mode.FULL,
+        help_text="`dedupe_only` is for sessions that your runtime drives",
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if attrs["driver"] == Driver.SERVER and attrs["mode"] != Mode.FULL:
@@ -54,7 +58,19 @@ class SessionOut(serializers.ModelSerializer[RefinementSession]):
     class Meta:
         model = RefinementSession
         fields = (
-            *("id", "driver", "mode", "trigger", "model", "outcome", "reason", "opened_at", "closed_at", "undone_by"),
+            *(
+                "id",
+                "driver",
+                "mode",
+                "store",
+                "trigger",
+                "model",
+                "outcome",
+                "reason",
+                "opened_at",
+                "closed_at",
+                "undone_by",
+            ),
             *("lease_until", "budget_tokens", "target_tokens", "floor_tokens", "tokens_before", "tokens_after"),
             *("memories_before", "memories_after", "repeated_tokens", "duplicates_removed", "batch", "batches"),
             *("steps", "max_steps", "changes", "max_changes", "merged", "updated", "deleted"),

@@ -35,7 +35,7 @@ class Archive:
         past = [call.arguments or {} for message in request.messages for call in message.tool_calls]
         tried = {edit["arguments"]["id"] for arguments in past for edit in arguments.get("edits", ())}
         numbers: list[int] = []
-        if any(tool.name == "apply" for tool in request.tools):
+        if any(tool.name == "demote_memory" for tool in request.tools):
             session = RefinementSession.objects.get(agent=self._agent, outcome=Outcome.OPEN)
             numbers = [number for number in _chosen(session, tried) if str(number) in session.shown]
         edits = [{"tool": "demote_memory", "arguments": {"id": number}} for number in numbers]

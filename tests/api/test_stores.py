@@ -19,7 +19,7 @@ from tests.steps import ME
 
 pytestmark = pytest.mark.database
 
-BETA = "agent-memory-2026-07-22"
+BETA = "agent-memory-2026-07-22, dreaming-2026-04-21"
 SHA = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"  # of "x"
 
 

@@ -13,7 +13,8 @@ from django.utils import timezone
 from audit.trail import Actor
 from memory.agents import lifecycle
 from memory.models import Agent, RecordedSession, StoreVersion
-from memory.writing import stores
+from memory.writing import edits, stores
+from refinement import dreams
 
 WORKSPACE = "wrkspc_011CZkZaBF1tNoB5wlCeusgy"  # the tests send it
 ME = Actor.operator("interop")
@@ -48,7 +49,17 @@ class Literal:
         RecordedSession(agent=agent, name="s1", began_at=timezone.now(), last_at=timezone.now()).save()
         if test != "sync":
             cls._fill(agent, store, "/Q" if "create" in test else "/P")
+            cls._dream(agent, store, is_over="archive" in test)
         return {"key": cls.key, "store": f"memstore_{store}"}
+
+    @classmethod
+    def _dream(cls, agent: Agent, store: int, *, is_over: bool) -> None:
+        agent.refresh_from_db()
+        with edits.locked(agent) as row:
+            number = dreams.create(row, store, RecordedSession.objects.filter(agent=agent), is_copy=True).number
+            if is_over:
+                dreams.cancel(row, number)
+        cls.ids["dream_id"] = f"drm_{number}"
 
     @classmethod
     def _fill(cls, agent: Agent, store: int, path: str) -> None:

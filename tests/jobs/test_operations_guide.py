@@ -166,7 +166,7 @@ REVIEWED = {
     (app, name): "nothing was released before it, so no installation has its tables without it"
     for app in ("audit", "memory")
     for name in ("0002_layers", "0003_stores")
-}
+} | {("refinement", "0003_dreams"): "nothing was released before it, so no installation has its tables without it"}
 
 
 def is_compatible(operation: Operation) -> bool:

@@ -10,6 +10,7 @@ from memory.search import cache
 from tests.api.test_stores import Client, client
 from tests.conftest import House
 from tests.privacy.watch import FAULTS, Watch, failing
+from tests.rules.recordings import talk
 
 pytestmark = pytest.mark.database
 
@@ -22,6 +23,8 @@ def _settings(settings: Any) -> None:
 def requests(mark: str) -> list[tuple[str, str, Any]]:
     """Requests to a new agent, in an order in which each has an effect."""
     store, about = "memory_stores/memstore_1", {"name": mark, "description": mark, "metadata": {mark: mark}}
+    inputs = [{"type": "memory_store", "memory_store_id": "memstore_1"}, {"type": "sessions", "session_ids": ["s1"]}]
+    dream = {"inputs": inputs, "model": "builtin/dedupe"}
     return [
         ("POST", "memory_stores", about),
         ("POST", store, {"name": f"{mark} 2", "metadata": {"a": mark}}),
@@ -34,6 +37,14 @@ def requests(mark: str) -> list[tuple[str, str, Any]]:
         ("GET", f"{store}/memories?path_prefix=/x/&view=full", None),
         ("GET", f"{store}/memories/mem_1", None),
         ("GET", f"{store}/memory_versions?view=full", None),
+        ("POST", "dreams", dream | {"instructions": mark}),
+        ("POST", "dreams", dream | {"instructions": mark, "model": mark}),
+        ("POST", "dreams", dream | {"inputs": [{"type": mark, mark: mark}]}),
+        ("GET", "dreams?include_archived=true", None),
+        ("GET", "dreams/drm_1", None),
+        ("GET", "sessions/s1", None),
+        ("POST", "dreams/drm_1/cancel", None),
+        ("POST", "dreams/drm_1/archive", None),
         ("POST", f"{store}/memory_versions/memver_5_1/redact", None),
         ("DELETE", f"{store}/memories/mem_1?expected_content_sha256={'0' * 64}", None),
         ("DELETE", f"{store}/memories/mem_1", None),
@@ -42,12 +53,18 @@ def requests(mark: str) -> list[tuple[str, str, Any]]:
     ]
 
 
+@pytest.fixture
+def house(house: House) -> House:
+    talk(house.ada, session="s1")
+    return house
+
+
 def test_no_request_leaks(watch: Watch, house: House) -> None:
     own, others = client(house.ada_key), [client(key) for key in (house.bob_key, "", tenants.issue_key("acme"))]
     for method, path, body in requests(watch.marker):
         assert own(method, path, body).status < 500
         for other in others:
-            if method == "GET" or "memories" in path:
+            if method == "GET" or "memories" in path or "dreams" in path:
                 watch.response(other(method, path, body))
     for raw in (f'{{"{watch.marker}": 1}}', f'{{"{watch.marker}'):
         watch.response(own.caller.ask("POST", "memory_stores", raw=raw.encode(), anthropic_beta=watch.marker))
@@ -58,6 +75,7 @@ def test_no_request_leaks_in_a_fault(fault: str, watch: Watch, house: House, mon
     own: Client = client(house.ada_key)
     for method, path, body in requests(watch.marker)[:6]:
         own(method, path, body)
+    own("POST", "dreams", requests(watch.marker)[11][2])
     failures = 0
     with failing(fault, monkeypatch):
         for method, path, body in requests(watch.marker):

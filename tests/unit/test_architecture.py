@@ -38,14 +38,14 @@ OPENS_SILOS = modules(
     {
         "memory/agents": "prompts",
         "memory/writing": "edits operations duplicates stores",
-        "memory/consent": "granted_reads",
+        "memory/consent": "granted_reads redaction",
         "memory/search": "context reading cache stores",
         "memory/time_machine": "trail_view rollback",
         "memory/recording": "sessions topics cleanup",
         "memory/transfer": "planning migration exporting import_jobs",
         "memory/vault": "files writer",
         "memory/api/base": "views",
-        "refinement": "effects gc_reports ledger gc_logs knife session",
+        "refinement": "dreams effects gc_reports ledger gc_logs knife session",
         "refinement/management/commands": "demo",
     }
 )

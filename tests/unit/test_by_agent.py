@@ -23,7 +23,7 @@ pytestmark = pytest.mark.database
 
 BY_AGENT = {
     "memory_memory", "memory_creation", "audit_auditentry", "audit_change", "audit_accessrequest",
-    "refinement_refinementsession", "refinement_sessionstep", "refinement_gcreport",
+    "refinement_refinementsession", "refinement_dream", "refinement_sessionstep", "refinement_gcreport",
     "memory_vault", "memory_vaultfile", "memory_recall", "memory_recordedsession", "memory_cleanupdecision",
     "memory_historyanalysis", "memory_importedpiece", "memory_importjob", "memory_importbody",
     "memory_store", "memory_storeversion",

@@ -382,13 +382,12 @@ def listed(
     limit: int,
     cursor: str,
     to_json: Callable[[list[T]], Iterable[Any]],
-    *,
     weigh: Callable[[T], int] = lambda _: 0,
 ) -> Response:
     """The response with one page of at most `limit` items. `found` has one more item if there is a next page.
 
-    `cursor` is the name of an attribute. Its value in the last item of the page becomes `next`. `weigh` returns the
-    characters of an item: a page has at most PAGE_CHARACTERS, or one item.
+    `next` is the attribute `cursor` of the last item. `weigh` returns the characters of an item: a page has at most
+    PAGE_CHARACTERS, or one item.
     """
     page: list[T] = []
     following, characters = None, 0

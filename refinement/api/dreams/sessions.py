@@ -21,8 +21,6 @@ _NO_SLUG = re.compile(r"[^a-z0-9]+")
 
 
 class OneSession(StoresView):
-    betas = ("managed-agents-2026-04-01",)
-
     def get(self, request: Request, session: str) -> Response:
         """A recorded session, by its name, or a refinement session, by its number."""
         switches.require_on(self.agent)

@@ -2,6 +2,12 @@
 
 from django.urls import path
 
-from refinement.api.dreams import sessions
+from refinement.api.dreams import dreams, sessions
 
-urlpatterns = [path("sessions/<str:session>", sessions.OneSession.as_view())]
+urlpatterns = [
+    path("dreams", dreams.Dreams.as_view()),
+    path("dreams/<str:dream>", dreams.OneDream.as_view()),
+    path("dreams/<str:dream>/cancel", dreams.Cancel.as_view()),
+    path("dreams/<str:dream>/archive", dreams.Archive.as_view()),
+    path("sessions/<str:session>", sessions.OneSession.as_view()),
+]

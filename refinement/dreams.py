@@ -1,0 +1,183 @@
+"""Dreams: requests to refine a memory store. The names and the rules are those of Anthropic's API.
+
+A worker runs a dream in a refinement session. The session's ledger is the memories of the store, or of a copy. The
+model also gets the recordings of some recorded sessions, as data. An agent has at most one dream that is not over, as
+it has at most one open session.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import Max
+from django.utils import timezone
+
+from audit.trail import Actor
+from config.errors import DomainError
+from memory import errors
+from memory.models import Agent, DueReason, Memory, RecordedSession
+from memory.policy import switches, tokens
+from memory.silo.silo import Silo
+from memory.writing import edits, stores
+from refinement import allowance, ledger, schedule
+from refinement import session as sessions
+from refinement.errors import AllowanceSpent, DreamOver, DreamRunning
+from refinement.llm.base import NoModel
+from refinement.models import Dream, Mode, Outcome, RefinementSession, held
+
+MAX_TOKENS = 2_000_000  # of a memory store; a session can refine less
+RECORDED_SHARE = 4  # recordings have at most this part of a batch
+MAX_INSTRUCTIONS = 4_096  # characters
+_SEAL = "dream"
+_WORKER = Actor.system("dream")
+_OPEN = (Dream.Status.PENDING, Dream.Status.RUNNING)
+
+
+def find(agent: Agent, number: int) -> Dream:
+    """Raises NotFound."""
+    found = Dream.objects.filter(agent_id=agent.pk, number=number).first()
+    if found is None:
+        raise errors.NotFound("The dream does not exist.")
+    return found
+
+
+def create(
+    agent: Agent, store: int, recorded: Sequence[RecordedSession], *, is_copy: bool, instructions: str = ""
+) -> Dream:
+    """Request a dream. The caller has locked the agent, and wakes a worker.
+
+    Raises NotFound, StoreArchived, DreamRunning, NoModel, BackingOff, AllowanceSpent, MemoryDisabled.
+    """
+    switches.require_on(agent)
+    archived_at = stores.find(agent, store).archived_at
+    _require_small(agent, store)
+    if archived_at is not None and not is_copy:
+        raise errors.StoreArchived
+    if not agent.model:
+        raise NoModel
+    dreams = Dream.objects.filter(agent_id=agent.pk)
+    if dreams.filter(status__in=_OPEN).exists():
+        raise DreamRunning
+    schedule.require_useful(agent)
+    if allowance.is_used_up(agent.tenant):
+        raise AllowanceSpent("The tenant has used up its model tokens of this month.")
+    number = (dreams.aggregate(last=Max("number"))["last"] or 0) + 1
+    sealed = Silo.for_agent(agent).seal_text(_SEAL, number, instructions) if instructions else None
+    return Dream.objects.create(
+        agent_id=agent.pk,
+        number=number,
+        store=store,
+        output=None if is_copy else store,
+        is_copy=is_copy,
+        recorded=[each.pk for each in recorded],
+        model=agent.model,
+        instructions=sealed,
+        created_at=timezone.now(),
+    )
+
+
+def _require_small(agent: Agent, store: int) -> None:
+    if ledger.size(agent, store)[0] > MAX_TOKENS:
+        raise errors.Invalid("inputs", f"has a memory store with more than {MAX_TOKENS:,} tokens, which is the maximum")
+
+
+def instructions(agent: Agent, dream: Dream) -> str:
+    """What the client asks for, or "" if it was removed."""
+    sealed = dream.instructions
+    return "" if sealed is None else Silo.for_agent(agent).open_text(_SEAL, dream.number, bytes(sealed))
+
+
+def cancel(agent: Agent, number: int) -> Dream:
+    """End a dream. Its edits stay. Raises NotFound, DreamOver."""
+    with edits.locked(agent) as row:
+        dream = find(row, number)
+        if dream.status == Dream.Status.RUNNING:
+            session = RefinementSession.objects.get(agent_id=row.pk, number=dream.session or 0)
+            sessions.end(row, session, Outcome.INCOMPLETE, sessions.CANCELED)
+        elif dream.status == Dream.Status.PENDING:
+            ended = {"status": Dream.Status.CANCELED, "ended_at": timezone.now()}
+            Dream.objects.filter(pk=dream.pk, agent_id=row.pk).update(**ended)
+        elif dream.status != Dream.Status.CANCELED:
+            raise DreamOver
+        return find(row, number)
+
+
+def archive(agent: Agent, number: int) -> Dream:
+    """Hide a dream that is over from lists. Raises NotFound, DreamRunning."""
+    with edits.locked(agent) as row:
+        dream = find(row, number)
+        if dream.status in _OPEN:
+            raise DreamRunning
+        if dream.archived_at is None:
+            Dream.objects.filter(pk=dream.pk, agent_id=row.pk).update(archived_at=timezone.now())
+        return find(row, number)
+
+
+# --- for a worker
+
+
+def begin(agent: Agent) -> RefinementSession | None:
+    """Open the session of the agent's waiting dream. The result is None if there is no such dream, or if another
+    session of the agent is open. A dream that cannot begin has failed."""
+    dream = Dream.objects.filter(agent_id=agent.pk, status=Dream.Status.PENDING).first()
+    if dream is None or RefinementSession.objects.filter(held(timezone.now()), agent=agent).exists():
+        return None
+    try:
+        while dream.is_copy and _copy_some(agent, dream):
+            dream.refresh_from_db()
+        with edits.locked(agent, seconds=sessions.LOCK_SECONDS) as row:
+            return _open(row, dream)
+    except DomainError as failure:
+        failed = {"status": Dream.Status.FAILED, "error": failure.code, "problem": str(failure)[:300]}
+        pending = Dream.objects.filter(pk=dream.pk, agent_id=agent.pk, status=Dream.Status.PENDING)
+        pending.update(ended_at=timezone.now(), **failed)
+        return None
+
+
+def _copy_some(agent: Agent, dream: Dream) -> bool:
+    """Copy some memories to the new store. Return whether there may be more. After an interruption, the copy goes on
+    where it was."""
+    with edits.locked(agent) as row:
+        dream.refresh_from_db()
+        if dream.status != Dream.Status.PENDING:
+            return False
+        changed: dict[str, Any] = {}
+        output = dream.output
+        if output is None:
+            about = stores.about(row, stores.find(row, dream.store))
+            name = f"{about.name[: stores.MAX_NAME - 30]} (dream {dream.number})"
+            about = stores.About(name, about.description, about.metadata)
+            output = changed["output"] = stores.create(row, about, _WORKER).number
+        last = stores.copy(row, dream.store, output, dream.copied, _WORKER)
+        changed |= {} if last is None else {"copied": last}
+        if changed:
+            Dream.objects.filter(pk=dream.pk, agent_id=row.pk).update(**changed)
+        return last is not None
+
+
+def _open(agent: Agent, dream: Dream) -> RefinementSession | None:
+    dream.refresh_from_db()
+    if dream.status != Dream.Status.PENDING:
+        return None
+    output = dream.output or dream.store
+    stores.find(agent, output)
+    _require_small(agent, output)
+    session = sessions.open_session(agent, trigger=DueReason.AGENT, mode=Mode.STORE, store=output)
+    values: Any = {"status": Dream.Status.RUNNING, "session": session.number}
+    values["recorded_tokens"] = sum(tokens.count(text) for text in recordings(agent, dream))
+    Dream.objects.filter(pk=dream.pk, agent_id=agent.pk).update(**values)
+    return session
+
+
+def recordings(agent: Agent, dream: Dream) -> list[str]:
+    """The recordings that the model gets, oldest first: the newest ones that have room in a part of a batch. Those that
+    were discarded or may not be refined are left out."""
+    rows = RecordedSession.objects.filter(agent_id=agent.pk, pk__in=dream.recorded)
+    numbers = sorted({number for session in rows for number in session.numbers}, reverse=True)
+    kept = Memory.objects.of(agent).kept().exclude(category__in=ledger.left_out(agent))
+    silo, room, found = Silo.for_agent(agent), ledger.batch_tokens(agent.context_tokens) // RECORDED_SHARE, []
+    for memory in kept.numbered(numbers).order_by("-number"):
+        room -= memory.tokens
+        if room < 0:
+            break
+        found.append(silo.open(memory).content)
+    return found[::-1]
