@@ -20,6 +20,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('number', models.PositiveBigIntegerField()),
                 ('sealed', models.BinaryField()),
+                ('memories', models.IntegerField(default=0, help_text='number of its memories, for the limit')),
                 ('created_at', models.DateTimeField()),
                 ('updated_at', models.DateTimeField()),
                 ('archived_at', models.DateTimeField(null=True)),

@@ -10,6 +10,7 @@ class Store(models.Model):
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     number = models.PositiveBigIntegerField()
     sealed = models.BinaryField()
+    memories = models.IntegerField(default=0, help_text="number of its memories, for the limit")
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     archived_at = models.DateTimeField(null=True)

@@ -341,6 +341,12 @@ def fields_of(snapshot: bytes) -> dict[str, Any]:
     return fields | {"digest": body[:DIGEST_BYTES], "place": place, "sealed": body[end:]}
 
 
+def sealed_of(snapshot: bytes) -> bytes:
+    """Return the sealed content of a snapshot. This is faster than `fields_of`."""
+    text, _, body = snapshot.partition(b"\0")
+    return body[DIGEST_BYTES + json.loads(text).get("place", 0) :]
+
+
 class KeyedDigest(SnapshotPart):
     """The keyed digest of a snapshot's content. It is empty if the memory is redacted."""
 

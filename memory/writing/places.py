@@ -8,7 +8,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from memory.errors import PathTaken
 from memory.models import Agent, Memory, Store, StoreVersion
@@ -40,7 +40,14 @@ def versions_of(
         versions.append(StoreVersion(agent_id=agent.pk, operation=operation, **values))
     if moved and (blocked := taken(agent, spots)):
         raise PathTaken(list(blocked.values()))
-    if created := {version.store for version in versions if version.operation == CREATED}:
+    more: dict[int, int] = defaultdict(int)
+    for each in versions:
+        more[each.store] += {CREATED: 1, DELETED: -1}.get(each.operation, 0)
+    for store, number in more.items():
+        if number:
+            Store.objects.filter(agent_id=agent.pk, number=store).update(memories=F("memories") + number)
+    restored = {memory.number for memory, snapshot, _ in touched if snapshot is not None}
+    if created := {each.store for each in versions if each.operation == CREATED and each.number in restored}:
         deleted = Store.objects.filter(agent_id=agent.pk, number__in=created, deleted_at__isnull=False)
         deleted.update(deleted_at=None)  # a memory was restored
     if len(moved) > 1:  # two memories may exchange their paths, and the database checks each row by itself

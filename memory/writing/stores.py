@@ -188,8 +188,7 @@ def add(agent: Agent, store: int, path: str, content: str, actor: Actor) -> Edit
     """Store a memory. Raises NotFound, StoreArchived, Invalid, PathTaken, MemoryDisabled, CategoryDisabled."""
     draft = Draft(content, is_beneath=True, store=store, path=checked_path(path)).checked()
     with edits.begin(agent, Operation.REMEMBERED, actor) as edit:
-        _open(edit.agent, store)
-        if Memory.objects.of(edit.agent).kept().filter(store=store).count() >= MAX_MEMORIES:
+        if _open(edit.agent, store).memories >= MAX_MEMORIES:
             raise Invalid("path", f"cannot be used: the store has {MAX_MEMORIES:,} memories, which is the maximum")
         edit.add(draft, Silo.for_agent(edit.agent))
         return edit.finish()

@@ -79,6 +79,20 @@ def test_a_path_is_used_once_and_a_file_is_no_folder(ada: Agent, path: str) -> N
     assert problems(ada) == []
 
 
+def test_a_store_counts_its_memories_for_the_limit(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "MAX_MEMORIES", 2)
+    store = new(ada, a="x", b="x")
+    with pytest.raises(Invalid, match="which is the maximum"):
+        add(ada, store, "/c")
+    stores.discard(fresh(ada), store, 1, ME)
+    stores.revise(fresh(ada), store, 2, ME, path="/d")
+    assert stores.find(ada, store).memories == 1
+    undo(ada, last_entry(ada).seq - 1)
+    assert stores.find(ada, store).memories == 2
+    stores.change(fresh(ada), store, {"name": "other"}, ME)
+    assert stores.find(ada, store).memories == 2
+
+
 def test_the_database_refuses_a_second_memory_at_a_path(ada: Agent) -> None:
     new(ada, a="tea", b="milk")
     one, other = row(ada, 1), Memory.objects.filter(number=2)

@@ -57,12 +57,11 @@ class DeleteQuery(Body):
 
 
 class MemoryView(StoresView):
-    """A path inside a store. The store must exist."""
+    """A path inside a store."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         self.store = number_of(kwargs["store"], "memstore_")
-        stores.find(self.agent, self.store)
 
     def shown(self, memory: Memory, *, is_full: bool) -> dict[str, Any]:
         [item] = reading.items(self.agent, [memory], is_full=is_full)
@@ -73,6 +72,7 @@ class Memories(MemoryView):
     def get(self, request: Request, store: str) -> Response:
         """List the memories below a folder. With `depth=1`, memories in deeper folders are listed as the folder."""
         query = self.query(MemoriesQuery)
+        stores.find(self.agent, self.store)
         prefix, is_full = query.get("path_prefix") or "/", query.get("view") == "full"
         limit = min(query["limit"], MAX_FULL_PAGE) if is_full else query["limit"]
         if not (prefix.startswith("/") and prefix.endswith("/")):
@@ -101,7 +101,7 @@ class Memories(MemoryView):
     def post(self, request: Request, store: str) -> Response:
         view, payload = self.query(ViewQuery).get("view"), self.payload(MemoryIn)
         edited = stores.add(self.agent, self.store, payload["path"], payload["content"], self.actor)
-        return Response(self.shown(edited.memory, is_full=view == "full"))
+        return Response(to_json(reading.added(self.agent, edited, is_full=view == "full")))
 
 
 class OneMemory(MemoryView):

@@ -27,6 +27,7 @@ from memory.errors import NotFound
 from memory.models import StoreVersion
 from memory.search import stores as reading
 from memory.search.stores import Version
+from memory.writing import stores
 from memory.writing.places import CREATED, DELETED, MODIFIED
 
 _ID = re.compile(r"(\d{1,16})_(\d{1,16})")
@@ -46,6 +47,7 @@ class Versions(MemoryView):
     def get(self, request: Request, store: str) -> Response:
         """List versions, newest first."""
         query = self.query(VersionsQuery)
+        stores.find(self.agent, self.store)
         is_full = query.get("view") == "full"
         limit = min(query["limit"], MAX_FULL_PAGE) if is_full else query["limit"]
         wanted: dict[str, Any] = {"actor": found} if (found := actor_lookups(query)) else {}
@@ -70,6 +72,7 @@ class OneVersion(MemoryView):
         """Raises NotFound."""
         found = _ID.fullmatch(version.removeprefix("memver_")) if version.startswith("memver_") else None
         seq, number = _pair(found[0]) if found else (0, 0)
+        stores.find(self.agent, self.store)
         rows = StoreVersion.objects.filter(agent_id=self.agent.pk, store=self.store, seq=seq, number=number)
         row = rows.first()
         if row is None:

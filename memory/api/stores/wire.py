@@ -17,7 +17,7 @@ from audit.models import ActorKind, AuditEntry
 from memory import errors
 from memory.access.authentication import require_valid_key
 from memory.api.base.bodies import Body, Choice, Text
-from memory.api.base.views import AgentView, KeyAuthentication
+from memory.api.base.views import AgentView, KeyAuthentication, shared
 from memory.errors import Invalid
 from memory.search import stores as reading
 
@@ -76,7 +76,7 @@ class StoresView(AgentView):
             for name, value in sent.items()
             if name != "beta"
         }
-        return dict(form().run_validation(values))
+        return dict(shared(form).run_validation(values))
 
     def handle_exception(self, exc: Exception) -> Response:
         """Give the API's error the form of Anthropic's errors. Clients repeat a 409 by themselves, unless a header says
