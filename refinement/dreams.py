@@ -6,11 +6,13 @@ it has at most one open session.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.db.models import Max
 from django.utils import timezone
 
+from audit import redactions
 from audit.trail import Actor
 from config.errors import DomainError
 from memory import errors
@@ -27,7 +29,6 @@ from refinement.models import Dream, Mode, Outcome, RefinementSession, held
 MAX_TOKENS = 2_000_000  # of a memory store; a session can refine less
 RECORDED_SHARE = 4  # recordings have at most this part of a batch
 MAX_INSTRUCTIONS = 4_096  # characters
-_SEAL = "dream"
 _WORKER = Actor.system("dream")
 _OPEN = (Dream.Status.PENDING, Dream.Status.RUNNING)
 
@@ -61,7 +62,7 @@ def create(
     if allowance.is_used_up(agent.tenant):
         raise AllowanceSpent("The tenant has used up its model tokens of this month.")
     number = (dreams.aggregate(last=Max("number"))["last"] or 0) + 1
-    sealed = Silo.for_agent(agent).seal_text(_SEAL, number, instructions) if instructions else None
+    sealed = Silo.for_agent(agent).seal_text(_seal(agent), number, instructions) if instructions else None
     return Dream.objects.create(
         agent_id=agent.pk,
         number=number,
@@ -80,10 +81,19 @@ def _require_small(agent: Agent, store: int) -> None:
         raise errors.Invalid("inputs", f"has a memory store with more than {MAX_TOKENS:,} tokens, which is the maximum")
 
 
-def instructions(agent: Agent, dream: Dream) -> str:
-    """What the client asks for, or "" if it was removed."""
-    sealed = dream.instructions
-    return "" if sealed is None else Silo.for_agent(agent).open_text(_SEAL, dream.number, bytes(sealed))
+def instructions(agent: Agent, dreams: Sequence[Dream]) -> dict[int, str]:
+    """What the client asks for in each of these dreams, by its number. It is left out if a redaction removed it."""
+    silo, seal, found = Silo.for_agent(agent), _seal(agent), {}
+    for dream in dreams:
+        if dream.instructions is not None:
+            with suppress(errors.SealBroken):
+                found[dream.number] = silo.open_text(seal, dream.number, bytes(dream.instructions))
+    return found
+
+
+def _seal(agent: Agent) -> str:
+    """The name of the seal. A redaction changes it, because instructions may have the redacted content."""
+    return f"dream/{redactions.last(agent.pk)}"
 
 
 def cancel(agent: Agent, number: int) -> Dream:
@@ -161,6 +171,8 @@ def _open(agent: Agent, dream: Dream) -> RefinementSession | None:
     output = dream.output or dream.store
     stores.find(agent, output)
     _require_small(agent, output)
+    if agent.model != dream.model:
+        raise errors.Invalid("model", "is no longer the agent's model")
     session = sessions.open_session(agent, trigger=DueReason.AGENT, mode=Mode.STORE, store=output)
     values: Any = {"status": Dream.Status.RUNNING, "session": session.number}
     values["recorded_tokens"] = sum(tokens.count(text) for text in recordings(agent, dream))

@@ -36,7 +36,7 @@ def opening(
             "batches": batches,
             "ledger": ledger.text(entries),
             "similar": ledger.similar(entries),
-            "instructions": dreams.instructions(agent, dream) if dream else "",
+            "instructions": dreams.instructions(agent, [dream]).get(dream.number, "") if dream else "",
             "recordings": [ledger.one_line(each) for each in dreams.recordings(agent, dream)] if dream else [],
         },
     ).strip()

@@ -135,11 +135,12 @@ def redact_version(agent: Agent, version: StoreVersion, actor: Actor) -> None:
 
 
 def _require_alone(agent: Agent, memory: Memory, seq: int) -> None:
-    """Raise Invalid for a version whose content is needed, or may also be elsewhere."""
+    """Raise Invalid for a version whose content is needed, or may also be elsewhere. Another memory that a client gave
+    the same words is a memory of its own."""
     versions.require_former(memory, StoreVersion.objects.get(agent_id=agent.pk, number=memory.number, seq=seq))
-    if _lineage(agent, [memory.number]):
-        where = "has the words of other memories, or was merged with them"
-        raise errors.Invalid("version", f"is of a memory that {where}. {versions.WHOLE}")
+    walk = lineage.Walk(agent)
+    if walk.sources([memory.number]) or walk.successors([memory.number]):
+        raise errors.Invalid("version", f"is of a memory that was merged or made from others. {versions.WHOLE}")
 
 
 _REASON = "The agent's program asks for it, over the memory stores API."

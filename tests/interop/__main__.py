@@ -187,6 +187,11 @@ def sdk(work: Path) -> None:
     source = work / archive.name.removesuffix(".tar.gz")
     (source / "literal_ids.py").write_text((HERE / "sdk_plugin.py").read_text("utf-8"))
     (source / SYNC_TESTS / "_fake_anthropic.py").write_text((HERE / "sdk_memory_sync.py").read_text("utf-8"))
+    with served(work / "behaviour") as (at, address):
+        key = at.manage("create_agent", "interop/stores", "--model", "builtin/dedupe").json["key"]
+        print(ran(python, str(HERE / "sdk_behaviour.py"), address, key).splitlines()[-1], flush=True)
+        problems = at.manage("verify_audit", "--all")
+        assert problems.code == 0, problems
     command = (python, "-m", "pytest", "-o", "addopts=", "-o", "asyncio_mode=auto", *QUIET)
     with served(work / "served", settings="tests.interop.sdk_settings") as (_, address):
         own: Any = {"folder": source, "may_fail": True, "TEST_API_BASE_URL": address}

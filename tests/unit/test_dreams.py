@@ -163,6 +163,23 @@ def test_an_agent_has_one_dream_at_a_time(ada: Agent) -> None:
         dream(ada, store)
 
 
+def test_a_dream_fails_if_the_model_changes(ada: Agent) -> None:
+    dream(ada, new(ada, a="tea"))
+    lifecycle.change(fresh(ada), ME, model="builtin/archive")
+    assert dreams.begin(fresh(ada)) is None
+    assert (state(ada).status, state(ada).error, "no longer" in state(ada).problem) == ("failed", "invalid", True)
+
+
+def test_instructions_that_sql_puts_back_after_a_redaction_are_lost(ada: Agent) -> None:
+    dream(ada, new(ada, a="tea", b="milk"), instructions="secret")
+    assert dreams.instructions(fresh(ada), [state(ada)]) == {1: "secret"}
+    sealed = state(ada).instructions
+    request = requests.ask_redaction(fresh(ada), [1], PERSON, reason="x").number
+    redaction.redact(fresh(ada), request, ME)
+    Dream.objects.update(instructions=sealed)
+    assert dreams.instructions(fresh(ada), [state(ada)]) == {}
+
+
 def test_a_canceled_dream_keeps_its_edits(ada: Agent) -> None:
     lifecycle.change(fresh(ada), ME, retention="0.5")
     store = new(ada, a="Ana has a boat.", b="The boat is green.")

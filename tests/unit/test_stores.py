@@ -354,10 +354,10 @@ def test_an_old_version_with_the_present_content_is_not_redacted(ada: Agent) -> 
 def test_versions_whose_words_may_be_elsewhere_are_not_redacted(ada: Agent) -> None:
     """In the vault and in prompts, if the memory was in core; or in another memory."""
     store = new(ada, a="quince", b="quince", c="pear")
-    for number in (1, 3):
-        first = row(ada, number).version
-        if number == 3:
-            operations.promote(fresh(ada), 3, ME)
+    operations.promote(fresh(ada), 3, ME)
+    operations.consolidate(fresh(ada), [1, 2], "quinces", ME, store=store)
+    for number in (3, 4):
+        first = StoreVersion.objects.filter(number=number).earliest("seq").seq
         stores.revise(fresh(ada), store, number, ME, content="milk")
         with pytest.raises(Invalid, match="the removal of the whole memory"):
             redact_version(ada, number, first)

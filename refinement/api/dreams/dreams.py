@@ -84,7 +84,11 @@ class DreamsView(StoresView):
         ids = [pk for row in rows for pk in row.recorded]
         named = RecordedSession.objects.filter(agent_id=self.agent.pk, pk__in=ids)
         names: dict[int, str] = dict(named.values_list("pk", "name"))
-        return [to_json(self.agent, row, sessions.get(row.session or 0), names) for row in rows]
+        wanted = dreams.instructions(self.agent, rows)
+        return [
+            to_json(row, sessions.get(row.session or 0), names) | {"instructions": wanted.get(row.number)}
+            for row in rows
+        ]
 
 
 class Dreams(DreamsView):
@@ -151,7 +155,7 @@ def _recorded(agent: Agent, session: str) -> RecordedSession:
     return found
 
 
-def to_json(agent: Agent, dream: Dream, session: RefinementSession | None, names: dict[int, str]) -> dict[str, Any]:
+def to_json(dream: Dream, session: RefinementSession | None, names: dict[int, str]) -> dict[str, Any]:
     store = {"type": STORE, "memory_store_id": store_id(dream.store)}
     recorded = {"type": SESSIONS, "session_ids": [f"{PREFIX}{names[pk]}" for pk in dream.recorded if pk in names]}
     behavior = {"type": COPY} if dream.is_copy else {**store, "type": IN_PLACE}
@@ -166,7 +170,6 @@ def to_json(agent: Agent, dream: Dream, session: RefinementSession | None, names
         "outputs": [{"type": STORE, "memory_store_id": store_id(dream.output or 0)}] if has_output else [],
         "model": {"id": dream.model, "speed": "standard"},
         "output_behavior": behavior,
-        "instructions": dreams.instructions(agent, dream) or None,
         "session_id": f"{PREFIX}{dream.session}" if dream.session else None,
         "usage": {
             "input_tokens": used.prompt - used.cached if used else 0,
