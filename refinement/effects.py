@@ -65,9 +65,10 @@ class CallContext:
         """The tokens that the circuit breaker counts. Usually this is the session's own count. If others have discarded
         memories, this count may be larger than the current number of core tokens (without exact duplicates). Then the
         lower number is used. In a dream, these are the tokens of the memory store."""
-        row = self.session
-        repeated = self.agent.duplicate_tokens if row.store is None else 0
-        return min(row.counted_tokens, ledger.size(self.agent, row.store)[0] - repeated)
+        row, agent = self.session, self.agent
+        if row.store is None:
+            return min(row.counted_tokens, agent.core_tokens - agent.duplicate_tokens)
+        return min(row.counted_tokens, ledger.size(agent, row.store)[0])
 
     def count_changes(self, memories: int, lost: int = 0) -> None:
         """Add an edit to the session's counts, before the edit is made. `memories` is the number of changed memories.
@@ -165,7 +166,8 @@ def _update(call: CallContext, wanted: tools.UpdateMemory) -> None:
 def _delete(call: CallContext, wanted: tools.DeleteMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     is_uncounted = memory.layer == Layer.BENEATH and call.session.store is None
-    _require_shown(call, [memory], errors.Constitutional, *(() if is_uncounted else _of_ledger(call)))
+    is_core = not is_uncounted and call.session.store is None
+    _require_shown(call, [memory], errors.Constitutional, *((errors.CoreMemoryRequired,) if is_core else ()))
     if call.session.mode == Mode.DEDUPE_ONLY:
         _require_duplicate(call, memory)
     call.count_changes(1, 0 if is_uncounted else memory.tokens)
@@ -285,17 +287,22 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
 
     The fast checks come first, because the agent's row is locked.
     """
-    _require_shown(call, sources, errors.Constitutional, *_of_ledger(call))
+    is_core = call.session.store is None
+    _require_shown(call, sources, errors.Constitutional, *((errors.CoreMemoryRequired,) if is_core else ()))
     before, after = sum(m.tokens for m in sources), tokens.count(content)
-    growth = GROWTH + call.session.recorded_tokens()
+    growth = GROWTH if is_core else GROWTH + call.session.recorded_tokens()
     if after > before + growth:
         raise BadCall(
             f"The result has {after:,} tokens. The maximum is {before + growth:,}: the sources' tokens plus "
             f"{growth:,}.",
             "grown",
         )
-    if call.session.store is None and _equals_another(call, sources, content):
-        after = 0  # it will be removed as an exact duplicate, so it counts as lost
+    # A result that equals another core memory will be removed as an exact duplicate, so it counts as lost.
+    digest, place = Silo.for_agent(call.agent).digest(content), (sources[0].scope, sources[0].project)
+    groups = counters.duplicates(call.agent, {digest}) if is_core else {}
+    equal = sum(sizes.total() for group, sizes in groups.items() if (group.scope, group.project) == place)
+    if equal > sum(bytes(source.digest) == digest for source in sources):
+        after = 0
     call.count_changes(len(sources), max(0, before - after))
     texts = _texts(call, sources)
     if len(texts) > 1 and (ignored := losses.ignored(texts, content, call.agent.language)):
@@ -308,19 +315,6 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
     call.session.left_out += len(left_out)
     report = {"left_out": left_out[:LEFT_OUT_SHOWN], "relative_dates": still_relative(texts, content)}
     return {name: found for name, found in report.items() if found}
-
-
-def _of_ledger(call: CallContext) -> tuple[type[errors.NumbersError], ...]:
-    """The error for a memory that is not in the layer of the session's ledger."""
-    return (errors.CoreMemoryRequired,) if call.session.store is None else ()
-
-
-def _equals_another(call: CallContext, sources: list[Memory], content: str) -> bool:
-    """Whether the text of a result equals another core memory."""
-    digest, place = Silo.for_agent(call.agent).digest(content), (sources[0].scope, sources[0].project)
-    groups = counters.duplicates(call.agent, {digest})
-    equal = sum(sizes.total() for group, sizes in groups.items() if (group.scope, group.project) == place)
-    return equal > sum(bytes(source.digest) == digest for source in sources)
 
 
 def _texts(call: CallContext, sources: list[Memory]) -> dict[int, Text]:

@@ -253,7 +253,8 @@ def _carry_out(
     is_shown = reply is not None and bool(row.pending)
     call = _make(agent, row, name.removeprefix(tools.PREFIX), arguments, reply=reply)
     row = call.session
-    row.tokens_after, row.memories_after = ledger.size(agent, row.store)
+    sizes = ledger.size(agent, row.store) if row.store else (agent.core_tokens, agent.core_count)
+    row.tokens_after, row.memories_after = sizes
     # `shown` is by far the largest of these fields, and most calls do not change it.
     if call.is_batch_done:  # the next batch shows its own memories
         row.shown, row.pending = {}, {}

@@ -167,8 +167,6 @@ class RefinementSession(models.Model):
 
     def recorded_tokens(self) -> int:
         """The tokens of the recordings that the model of a dream gets. The memories may grow by as many."""
-        if self.store is None:
-            return 0
         dreams = Dream.objects.filter(agent_id=self.agent_id, session=self.number)
         return dreams.values_list("recorded_tokens", flat=True).first() or 0
 

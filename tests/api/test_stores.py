@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
+from audit.trail import Actor
 from memory.access import tenants
 from memory.access.authentication import agent_key, new_request
+from memory.agents import lifecycle
 from memory.consent import claims
 from memory.models import Agent, StoreVersion
 from memory.search import stores as reading
+from memory.writing import operations
 from tests import steps
 from tests.api.calling import Answer, Caller
 from tests.conftest import House
@@ -118,6 +121,20 @@ def test_a_memory_has_the_fields_of_the_api(ask: Client) -> None:
     assert ask("PATCH", f"{store}/memories/mem_1", {"path": "/b"}).json["id"] == "mem_1"
     assert ask("DELETE", f"{store}/memories/mem_1").json == {"id": "mem_1", "type": "memory_deleted"}
     assert error(ask("GET", f"{store}/memories/mem_1")) == (404, "not_found_error")
+
+
+def test_a_steward_is_asked_and_people_and_the_service_are_actors(ask: Client, ada: Agent) -> None:
+    store = ask.store(a="x")
+    ask("POST", f"{store}/memories/mem_1", {"content": "y"})
+    for actor in (steps.PERSON, Actor.system("s")):
+        operations.discard(steps.fresh(ada), [1], actor)
+        operations.restore(steps.fresh(ada), [1], actor)
+    found = ask("GET", f"{store}/memory_versions").json["data"]
+    kinds = ["service_account_actor"] * 2 + ["user_actor"] * 2 + ["api_actor"] * 2
+    assert [each["created_by"]["type"] for each in found] == kinds
+    lifecycle.change(steps.fresh(ada), ME, steward="steward@acme.test")
+    answer = ask("POST", f"{store}/memory_versions/{found[-1]['id']}/redact")
+    assert error(answer) == (403, "permission_error")
 
 
 def test_a_key_that_has_ended_meanwhile_gets_no_path(

@@ -1,16 +1,19 @@
 """Every path of the memory stores API with marked names, paths and contents: only the agent's own side receives the
 marker."""
 
+import hashlib
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from memory.access import tenants
+from memory.models import RecordedSession
 from memory.search import cache
 from tests.api.test_stores import Client, client
 from tests.conftest import House
-from tests.privacy.watch import FAULTS, Watch, failing
-from tests.rules.recordings import talk
+from tests.privacy.marker import unique
+from tests.privacy.watch import FAULTS, Watch, failing, kept
 
 pytestmark = pytest.mark.database
 
@@ -55,7 +58,7 @@ def requests(mark: str) -> list[tuple[str, str, Any]]:
 
 @pytest.fixture
 def house(house: House) -> House:
-    talk(house.ada, session="s1")
+    RecordedSession(agent=house.ada, name="s1", began_at=timezone.now(), last_at=timezone.now()).save()
     return house
 
 
@@ -68,6 +71,19 @@ def test_no_request_leaks(watch: Watch, house: House) -> None:
                 watch.response(other(method, path, body))
     for raw in (f'{{"{watch.marker}": 1}}', f'{{"{watch.marker}'):
         watch.response(own.caller.ask("POST", "memory_stores", raw=raw.encode(), anthropic_beta=watch.marker))
+
+
+def test_no_hash_of_a_content_is_stored(house: House) -> None:
+    """With the hash, somebody could test a guess of the content."""
+    own, mark = client(house.ada_key), unique()
+    for method, path, body in requests(mark)[:6]:
+        own(method, path, body)
+    hashes = [hashlib.sha256(text.encode()) for text in (mark, f"{mark} 2")]
+    assert own("GET", "memory_stores/memstore_1/memories/mem_1").json["content_sha256"] == hashes[1].hexdigest()
+    for where, data in kept():
+        for each in hashes:
+            assert each.hexdigest().encode() not in data.lower(), where
+            assert each.digest() not in data, where
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from memory import errors
 from memory.agents import lifecycle
@@ -12,12 +13,12 @@ from memory.models import Agent, Memory, RecordedSession
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.writing import edits, stores
-from refinement import backlog, dreams, ledger, loop, prompts, tools, worker
+from refinement import allowance, backlog, dreams, ledger, loop, prompts, tools, worker
 from refinement import session as sessions
-from refinement.errors import BackingOff, DreamOver, DreamRunning
+from refinement.errors import AllowanceSpent, BackingOff, DreamOver, DreamRunning
 from refinement.knife import Knife
 from refinement.llm.base import NoModel
-from refinement.models import Dream, Mode, Outcome, RefinementSession, Waiting
+from refinement.models import Dream, Mode, Outcome, RefinementSession, Share, Waiting
 from tests.refining import Held, fill, filler, notice
 from tests.rules.recordings import talk
 from tests.steps import ME, PERSON, fresh, problems, remember, row, signed_update
@@ -217,6 +218,43 @@ def test_what_prevents_a_dream(ada: Agent) -> None:
     assert worker.refine_next(ada.pk) == Outcome.COMPLETED
     with pytest.raises(BackingOff):  # it changed nothing
         dream(ada, store, is_copy=True)
+
+
+def test_a_store_that_is_too_large_and_a_spent_allowance_prevent_a_dream(
+    ada: Agent, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    store = new(ada, a="tea, milk and beer")
+    with monkeypatch.context() as patch:
+        patch.setattr(dreams, "MAX_TOKENS", 4)
+        with pytest.raises(errors.Invalid, match="more than 4 tokens"):
+            dream(ada, store)
+    Share.objects.create(tenant_id=ada.tenant_id, month=allowance.month_of(timezone.now()), model_tokens=10**9)
+    settings.MONTH_TOKENS = 1_000
+    with pytest.raises(AllowanceSpent):
+        dream(ada, store)
+
+
+def test_a_dream_that_is_canceled_while_a_worker_copies_ends(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    dream(ada, new(ada, a="tea"), is_copy=True)
+    copy = stores.copy
+
+    def then_canceled(*given: Any) -> Any:
+        made = copy(*given)
+        Dream.objects.update(status="canceled")
+        return made
+
+    monkeypatch.setattr(stores, "copy", then_canceled)
+    assert dreams.begin(fresh(ada)) is None
+    assert not RefinementSession.objects.exists()
+
+
+def test_recordings_have_a_part_of_a_batch(ada: Agent, settings: Any) -> None:
+    for word in ("boat", "harbour", "kettle"):
+        talk(ada, f"From now on, the {word} is green.", "Yes. " * 30, session="s1")
+    recorded = RecordedSession.objects.filter(agent_id=ada.pk)
+    found = dream(ada, new(ada, a="tea"), recorded=recorded)
+    settings.BATCH_TOKENS = 4 * 120
+    assert ["kettle" in each for each in dreams.recordings(fresh(ada), found)] == [True]
 
 
 def test_a_dream_whose_store_is_deleted_fails(ada: Agent) -> None:
