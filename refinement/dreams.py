@@ -46,7 +46,7 @@ def create(
 ) -> Dream:
     """Request a dream. The caller has locked the agent, and wakes a worker.
 
-    Raises NotFound, StoreArchived, DreamRunning, NoModel, BackingOff, AllowanceSpent, MemoryDisabled.
+    Raises NotFound, StoreArchived, Invalid, DreamRunning, NoModel, BackingOff, AllowanceSpent, MemoryDisabled.
     """
     switches.require_on(agent)
     archived_at = stores.find(agent, store).archived_at

@@ -166,8 +166,8 @@ def _update(call: CallContext, wanted: tools.UpdateMemory) -> None:
 def _delete(call: CallContext, wanted: tools.DeleteMemory) -> None:
     [memory] = edits.fetch(call.agent, [wanted.id])
     is_uncounted = memory.layer == Layer.BENEATH and call.session.store is None
-    is_core = not is_uncounted and call.session.store is None
-    _require_shown(call, [memory], errors.Constitutional, *((errors.CoreMemoryRequired,) if is_core else ()))
+    may_be_beneath = is_uncounted or call.session.store is not None
+    _require_shown(call, [memory], errors.Constitutional, *(() if may_be_beneath else (errors.CoreMemoryRequired,)))
     if call.session.mode == Mode.DEDUPE_ONLY:
         _require_duplicate(call, memory)
     call.count_changes(1, 0 if is_uncounted else memory.tokens)

@@ -131,6 +131,10 @@ class _Storing(AgentView):
         return [read.to_dict() | file for read, file in zip(stored, files, strict=True)]
 
 
+def _characters(read: Read) -> int:
+    return len(read.opened.content)
+
+
 class Memories(_Storing):
     @describe_list("memories_list", ListQuery, "MemoriesOut", MemoryOut)
     def get(self, request: Request) -> Response:
@@ -139,8 +143,7 @@ class Memories(_Storing):
         after, limit = query.pop("cursor"), query.pop("limit")
         query["layers"] = [query.pop("layer")] if "layer" in query else ()
         found = reading.page(self.agent, Filters(**query), after=after, limit=limit + 1)
-        weigh = {"weigh": lambda read: len(read.opened.content)}
-        return listed(found, limit, "memory.number", lambda page: map(Read.to_dict, page), **weigh)
+        return listed(found, limit, "memory.number", lambda page: map(Read.to_dict, page), _characters)
 
     @extend_schema(operation_id="memories_create", request=MemoryIn, responses={201: StoredOut}, parameters=_ONCE)
     def post(self, request: Request) -> Response:

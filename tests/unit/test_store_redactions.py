@@ -1,0 +1,164 @@
+"""Redactions of versions of memories in stores, and of whole memories in stores."""
+
+from typing import Any
+
+import pytest
+
+from audit.models import AuditEntry, Change, Operation
+from audit.trail import has_body
+from memory import errors
+from memory.agents import lifecycle
+from memory.consent import redaction, requests
+from memory.errors import Invalid
+from memory.models import Agent, StoreVersion
+from memory.search import stores as store_reading
+from memory.silo.silo import Silo
+from memory.writing import edits, operations, stores
+from tests.steps import ME, PERSON, fresh, last_entry, problems, row
+from tests.unit.test_stores import new, tree, undo, versions
+
+pytestmark = pytest.mark.database
+
+
+def test_a_version_that_is_redacted_while_it_is_read_has_no_content(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    rows = store_reading.versions(fresh(ada), store, {}, before=None, limit=9)
+    redact_version(ada, 1, first)
+    found = store_reading.opened(fresh(ada), rows, is_full=True)
+    assert [(each.content, each.redacted_by is None) for each in found] == [("milk", True), (None, False)]
+
+
+def redact_version(agent: Agent, number: int, seq: int) -> None:
+    redaction.redact_version(fresh(agent), StoreVersion.objects.get(number=number, seq=seq), ME)
+
+
+def test_a_version_is_redacted_and_the_others_stay(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk", path="/b")
+    redact_version(ada, 1, first)
+    operations.promote(fresh(ada), 1, ME)
+    assert versions(ada, store) == [("modified", "milk"), ("created", None)]
+    assert tree(ada, store) == {"/b": "milk"}
+    bodies = Change.objects.filter(agent_id=ada.pk, number=1).order_by("seq")
+    assert [(each.before and has_body(bytes(each.before)), has_body(bytes(each.after))) for each in bodies] == [
+        (None, False), (False, True), (True, True), (True, True)
+    ]  # fmt: skip
+    assert problems(ada) == []
+    with pytest.raises(errors.Redacted):
+        undo(ada, first + 1)
+
+
+def test_the_newest_version_of_a_memory_is_not_redacted(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    seq = StoreVersion.objects.get().seq
+    before = last_entry(ada).seq
+    with pytest.raises(Invalid, match="present content"):
+        redact_version(ada, 1, seq)
+    assert last_entry(ada).seq == before
+    stores.discard(fresh(ada), store, 1, ME)
+    redact_version(ada, 1, seq)
+    assert row(ada, 1).redacted_at is not None
+    assert versions(ada, store) == [("deleted", None), ("created", None)]
+    assert problems(ada) == []
+
+
+def test_an_old_version_with_the_present_content_is_not_redacted(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    request = requests.ask_redaction(fresh(ada), [1], PERSON, reason="x", version=first).number
+    undo(ada, last_entry(ada).seq - 1)
+    with pytest.raises(Invalid, match="present content"):
+        redact_version(ada, 1, first)
+    with pytest.raises(Invalid, match="present content"):
+        redaction.redact(fresh(ada), request, ME)
+    stores.revise(fresh(ada), store, 1, ME, content="tea")
+    redact_version(ada, 1, first)
+    assert versions(ada, store) == [("modified", "tea"), ("modified", None), ("modified", "milk"), ("created", None)]
+    assert problems(ada) == []
+
+
+def test_versions_whose_words_may_be_elsewhere_are_not_redacted(ada: Agent) -> None:
+    """In the vault and in prompts, if the memory was in core; or in another memory."""
+    store = new(ada, a="quince", b="quince", c="pear")
+    operations.promote(fresh(ada), 3, ME)
+    operations.consolidate(fresh(ada), [1, 2], "quinces", ME, store=store)
+    for number in (3, 4):
+        first = StoreVersion.objects.filter(number=number).earliest("seq").seq
+        stores.revise(fresh(ada), store, number, ME, content="milk")
+        with pytest.raises(Invalid, match="the removal of the whole memory"):
+            redact_version(ada, number, first)
+
+
+def test_after_the_redaction_of_a_deleted_memorys_version_the_others_can_be_redacted(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    for content in ("milk", "tea", ""):
+        stores.revise(fresh(ada), store, 1, ME, content=content)
+    stores.revise(fresh(ada), store, 1, ME, content="coffee")
+    request = requests.ask_redaction(fresh(ada), [1], PERSON, reason="x").number
+    stores.discard(fresh(ada), store, 1, ME)
+    redact_version(ada, 1, StoreVersion.objects.filter(operation="modified").latest("seq").seq)
+    redact_version(ada, 1, first)
+    assert [content for _, content in versions(ada, store)] == [None, None, "", "tea", "milk", None]
+    redaction.redact(fresh(ada), request, ME)
+    assert {content for _, content in versions(ada, store)} == {None}
+    with pytest.raises(errors.Redacted):
+        requests.ask_redaction(fresh(ada), [1], PERSON, reason="x")
+    assert problems(ada) == []
+
+
+def test_notes_about_a_redacted_version_are_removed(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    with edits.begin(fresh(ada), Operation.REVISED, ME) as edit:
+        edit.note = "It says quince."
+        edit.rewrite(*edit.take([1]), "milk", (), Silo.for_agent(edit.agent))
+        noted = edit.finish().seq
+    redact_version(ada, 1, first)
+    assert AuditEntry.objects.get(agent_id=ada.pk, seq=noted).sealed is None
+    assert versions(ada, store) == [("modified", "milk"), ("created", None)]
+    assert problems(ada) == []
+
+
+def test_empty_files_are_not_related(ada: Agent) -> None:
+    new(ada, a="", b="", c="tea")
+    assert redaction.preview(fresh(ada), [1]).memories == (1,)
+
+
+def test_a_steward_decides_about_the_redaction_of_a_version(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    lifecycle.change(fresh(ada), ME, steward="steward@acme.test")
+    for _ in range(2):  # the second call asks nothing new
+        with pytest.raises(errors.ConsentRequired, match="steward"):
+            redact_version(ada, 1, first)
+    [request] = requests.waiting(fresh(ada), "redaction_requested")
+    assert (request.memories, request.version) == ((1,), first)
+    assert versions(ada, store)[-1] == ("created", "quince")
+
+
+def test_a_redacted_version_does_not_settle_a_request_for_its_memory(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    request = requests.ask_redaction(fresh(ada), [1], PERSON, reason="request 17").number
+    redact_version(ada, 1, first)
+    assert [each.number for each in requests.waiting(fresh(ada), "redaction_requested")] == [request]
+    redaction.redact(fresh(ada), request, ME)
+    assert versions(ada, store) == [("deleted", None), ("modified", None), ("created", None)]
+    assert problems(ada) == []
+
+
+def test_an_agent_without_a_steward_redacts_as_many_versions_as_it_wants(ada: Agent, settings: Any) -> None:
+    settings.ASKS_PER_PERSON = settings.ASKS_PER_AGENT = 1
+    store = new(ada, a="quince")
+    for content in ("tea", "milk", "coffee"):
+        seq = StoreVersion.objects.latest("seq").seq
+        stores.revise(fresh(ada), store, 1, ME, content=content)
+        redact_version(ada, 1, seq)
+    assert [content for _, content in versions(ada, store)] == ["coffee", None, None, None]
