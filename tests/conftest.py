@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core.cache import cache
 from django.core.management.color import no_style
 from django.db import connection, transaction
 from django.test import TransactionTestCase
@@ -151,6 +152,7 @@ def house(db: None, first_house: tuple[House, Rows]) -> House:
         return new_house()
     made, rows_of = first_house
     search_cache.forget()
+    cache.clear()  # the rates of these keys, which the tests before have used
     with transaction.atomic(), connection.cursor() as cursor:
         for table, rows in rows_of.items():
             cursor.executemany(f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(rows[0]))})", rows)
