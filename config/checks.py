@@ -53,6 +53,9 @@ def settings_make_sense(**_: Any) -> list[CheckMessage]:
         "LEASE_SECONDS must be above MODEL_CALL_SECONDS.": call >= settings.LEASE_SECONDS,
         "TASK_SECONDS must be above MODEL_CALL_SECONDS.": call >= settings.TASK_SECONDS,
         "SWEEP_MINUTES must be from 1 to 10080.": not 1 <= settings.SWEEP_MINUTES <= 10_080,
+        "EMBEDDER must begin with local/: the agent's side decides which provider can read its texts.": (
+            bool(settings.EMBEDDER) and not settings.EMBEDDER.startswith("local/")
+        ),
         "WORKER_NICE must be from 0 to 19.": not 0 <= settings.WORKER_NICE <= 19,
     }
     return [Error(problem, id="palimpsest.E004") for problem, is_wrong in wrong.items() if is_wrong]

@@ -38,7 +38,10 @@ TELL_STEWARD = "memory.tasks.tell_steward"
 ASK_STEWARD = "memory.tasks.ask_steward"
 WRITE_HEADS = "memory.tasks.write_heads"
 IMPORT_MEMORIES = "memory.tasks.import_memories"
-TASKS = frozenset({SWEEP, REFINE_AGENT, CLOSE_STALE, TELL_STEWARD, ASK_STEWARD, WRITE_HEADS, IMPORT_MEMORIES})
+EMBED_MEMORIES = "refinement.tasks.embed_memories"
+TASKS = frozenset(
+    {SWEEP, REFINE_AGENT, CLOSE_STALE, TELL_STEWARD, ASK_STEWARD, WRITE_HEADS, IMPORT_MEMORIES, EMBED_MEMORIES}
+)
 
 STALE_MINUTES, HEADS_MINUTES = 1, 60
 LONGEST_WAIT = timedelta(hours=6)  # of a task that is queued later

@@ -186,6 +186,10 @@ OPENAI_BASE_URL = env.url("OPENAI_BASE_URL", "https://api.openai.com/v1")
 ANTHROPIC_API_KEY = env.text("ANTHROPIC_API_KEY")
 ANTHROPIC_BASE_URL = env.url("ANTHROPIC_BASE_URL", "https://api.anthropic.com")
 OLLAMA_BASE_URL = env.url("OLLAMA_BASE_URL", "http://127.0.0.1:11434")
+# For search by meaning: the embedder of agents that have set none (only local/NAME), and the folder of local models.
+EMBEDDER = env.text("EMBEDDER")
+EMBEDDERS_DIR = env.folder("EMBEDDERS_DIR", VAR_DIR / "embedders")
+EMBEDDERS_URL = env.url("EMBEDDERS_URL", "https://huggingface.co")  # from where `embedder install` downloads
 
 # Refinement
 # After this many seconds without a renewal a session counts as abandoned. A model call, with its retries, takes less,

@@ -8,10 +8,12 @@ class RefinementConfig(AppConfig):
     def ready(self) -> None:
         from memory.consent.claims import claiming
         from memory.consent.requests import removing
+        from memory.search import embedding as vectors
         from memory.writing.signals import over_budget
-        from refinement import backlog, gc_reports, session
+        from refinement import backlog, embedding, gc_reports, session
 
         claiming.connect(session.end_open)
         removing.connect(session.end_open)
         removing.connect(gc_reports.withdraw)
         over_budget.connect(backlog.when_over_budget)
+        vectors.embed_query = embedding.query_vector

@@ -90,12 +90,13 @@ def refuse(model: str, error: ModelError) -> None:
     Provider.objects.update_or_create(name=model, defaults=row)
 
 
-def require_same_model(agent: Agent) -> None:
-    """Raise NoModel if the silo was claimed, or got another model, since the row was read."""
+def require_same_model(agent: Agent, setting: str = "model") -> None:
+    """Raise NoModel if the silo was claimed, or got another model, since the row was read. `setting` is the field with
+    the model."""
     row = Agent.objects.select_related("tenant").get(pk=agent.pk)
     with suppress(AuthorityBroken, TrailShortened):
         authority.require(row)
-        if (row.model, row.claimed_at) == (agent.model, agent.claimed_at):
+        if (getattr(row, setting), row.claimed_at) == (getattr(agent, setting), agent.claimed_at):
             return
     raise NoModel
 
@@ -104,16 +105,20 @@ class Availability:
     """Says whether one agent can call its model now. Before each attempt, the caller uses `wait`. After the
     attempt, the caller reports the result."""
 
+    longest = LONGEST  # of a pause
+    setting = "model"
+
     def __init__(self, model: str, agent: Agent) -> None:
         self.model, self.agent = model, agent
         self._failed_before = False
         self._own_failures = 0  # in a row
         self._reason = ""  # of the last failure
+        self._has_answered = False
 
     def wait(self) -> float:
         """The seconds after which the caller must ask again. If the result is 0, the caller may call the model now.
         After a pause, only one caller gets 0. Raises NoModel."""
-        require_same_model(self.agent)
+        require_same_model(self.agent, self.setting)
         now, rows = timezone.now(), self.rows()
         self._failed_before = any(row.failures for row in rows)
         failing = [row for row in rows if row.failures >= FAILURES]
@@ -121,20 +126,24 @@ class Availability:
             return TOO_LONG  # perhaps this caller's request causes the failures, so others try
         if until := max(filter(None, (_closed_until(row, now) for row in rows)), default=None):
             return (until - now).total_seconds()
-        return 0 if _claimed(failing, now) else self.wait()
+        return 0 if self._claimed(failing, now) else self.wait()
 
     def rows(self) -> list[Provider]:
         """The rows of the model and its provider. Before the model's first answer, the row of the agent."""
-        names = (of(self.model), self.model, str(self.agent.pk))
-        rows = list(Provider.objects.filter(name__in=names).order_by("name"))
-        self.names = names[:2] if any(row.has_answered for row in rows) else names[2:]
+        shared, own = self._names()
+        rows = list(Provider.objects.filter(name__in=(*shared, own)).order_by("name"))
+        self._has_answered = any(row.has_answered for row in rows)
+        self.names = shared if self._has_answered else (own,)
         return [row for row in rows if row.name in self.names]
+
+    def _names(self) -> tuple[tuple[str, ...], str]:
+        return (of(self.model), self.model), str(self.agent.pk)
 
     def answered(self, *, is_reply: bool = True) -> None:
         """Report that the server responded. Unless `is_reply`, the response is an error that concerns only this
         request."""
         self._own_failures = 0
-        if is_reply and len(self.names) == 1:
+        if is_reply and not self._has_answered:
             Provider.objects.update_or_create(name=self.model, defaults={"has_answered": True})
         if self._failed_before:
             rows = Provider.objects.filter(name__in=self.names)
@@ -169,22 +178,42 @@ class Availability:
             row.failures += 1
             row.failed_with, row.failed_tenant = self.model, self.agent.tenant_id
             if row.failures >= FAILURES:
-                row.shut_until = now + _pause(row.failures)
+                row.shut_until = now + self._pause(row.failures)
                 log.warning("provider failed", provider=of(self.model), failures=row.failures, reason=self._reason)
         if retry_after:
-            until = now + min(timedelta(seconds=retry_after), LONGEST)
+            until = now + min(timedelta(seconds=retry_after), self.longest)
             row.shut_until = max(row.shut_until or until, until)
         row.save()
 
+    def _claimed(self, failing: Iterable[Provider], now: datetime) -> bool:
+        """Whether this caller may make the only attempt after a pause. The result is False if another caller has
+        changed one of the rows."""
+        for row in sorted(failing, key=lambda row: row.name):
+            unchanged = Provider.objects.filter(name=row.name, failures=row.failures, shut_until=row.shut_until)
+            if not unchanged.update(failures=row.failures + 1, shut_until=now + self._pause(row.failures + 1)):
+                return False
+        return True
 
-def _claimed(failing: Iterable[Provider], now: datetime) -> bool:
-    """Whether this caller may make the only attempt after a pause. The result is False if another caller has changed
-    one of the rows."""
-    for row in sorted(failing, key=lambda row: row.name):
-        unchanged = Provider.objects.filter(name=row.name, failures=row.failures, shut_until=row.shut_until)
-        if not unchanged.update(failures=row.failures + 1, shut_until=now + _pause(row.failures + 1)):
-            return False
-    return True
+    def _pause(self, failures: int) -> timedelta:
+        """The pause after this number of failures in a row."""
+        return min(FIRST * (1 << min(max(failures - FAILURES, 0), 10)), self.longest)
+
+
+class EmbedderAvailability(Availability):
+    """The same for an agent's embedder. Its pauses are short, so that the vectors are soon complete again. Failures of
+    models do not close embedders, and failures of embedders do not close models."""
+
+    longest = timedelta(seconds=15)
+
+    def __init__(self, embedder: str, agent: Agent) -> None:
+        super().__init__(f"embed:{embedder}", agent)
+        self.setting = "former_embedder" if embedder == agent.former_embedder else "embedder"
+
+    def is_closed(self) -> bool:
+        return any(_closed_until(row, timezone.now()) for row in self.rows())
+
+    def _names(self) -> tuple[tuple[str, ...], str]:
+        return (self.model,), f"embed:{self.agent.pk}"
 
 
 def _closed_until(row: Provider, now: datetime) -> datetime | None:
@@ -192,8 +221,3 @@ def _closed_until(row: Provider, now: datetime) -> datetime | None:
     the future is ignored, because it comes from a wrong clock."""
     is_closed = row.shut_until is not None and now < row.shut_until <= now + LONGEST
     return row.shut_until if is_closed else None
-
-
-def _pause(failures: int) -> timedelta:
-    """The pause after this number of failures in a row."""
-    return min(FIRST * (1 << min(max(failures - FAILURES, 0), 10)), LONGEST)

@@ -4,9 +4,10 @@ from contextlib import ExitStack
 
 from config.queue import keep_schedules, task
 from memory.recording import automatic
+from memory.search.embedding import queue_late
 from memory.transfer import import_jobs
 from memory.vault import writer
-from refinement import backlog, worker
+from refinement import backlog, embedding, worker
 from refinement import session as sessions
 
 
@@ -25,11 +26,17 @@ def refine_agent(agent_id: int) -> str:
 
 
 @task
+def embed_memories(agent_id: int) -> str:
+    """Make the vectors of an agent's changed memories."""
+    return embedding.embed(agent_id)
+
+
+@task
 def close_stale() -> str:
     """End sessions whose lease has expired, and wake workers for the waiting agents.
 
     This task also writes missing vault files, reminds agents of overdue memories, stores the memories of recorded
-    sessions that have ended, and continues import jobs that a killed worker left.
+    sessions that have ended, and continues import jobs and vectors that a killed worker left.
     """
     ended = sessions.close_stale()
     backlog.remove_lost()
@@ -41,4 +48,5 @@ def close_stale() -> str:
         each.callback(automatic.send_notices)
         each.callback(automatic.end_quiet)
         each.callback(import_jobs.queue_late)
+        each.callback(queue_late)
     return "closed"

@@ -28,6 +28,8 @@ VALUES = (
     "steward",
     "is_steward_only",
     "model",
+    "embedder",
+    "former_embedder",
     "system_prompt",
     "refinement_prompt",
     "memory_enabled",

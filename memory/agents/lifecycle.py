@@ -1,17 +1,15 @@
 """Creates agents, changes their settings, and issues or revokes their keys. Each change is an entry in the trail."""
 
-import os
 import re
 import unicodedata
 from collections.abc import Collection, Iterable
 from copy import copy
 from datetime import timedelta
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from audit import guards
@@ -22,15 +20,16 @@ from audit.waiting import advisory_lock, one_snapshot, repeated
 from config import PROGRAM
 from memory.access import authority, roles, tenants
 from memory.access.authentication import new_key
-from memory.agents import due_dates, prompts
+from memory.agents import due_dates, overlaps, prompts
 from memory.errors import AgentConsentRequired, AlreadyExists, ConsentRequired, FileFault, Invalid, NotFound, NotOpen
 from memory.mail import letters
 from memory.models import Agent, AgentKey, DueReason, Tenant
 from memory.run_log import runs
+from memory.search import embedding
 from memory.search.words import LANGUAGES
 from memory.silo.keys import new_wrapped_key
 from memory.vault import base, removing, writer
-from memory.vault.disk import ANOTHERS, CONTAINS, INSIDE, NO_MARK, mark_in
+from memory.vault.disk import ANOTHERS, CONTAINS, INSIDE, NO_MARK
 from memory.writing import edits
 
 FILES = ("memory_path", "vault_path")  # paths on disk, which need the consent of the agent's side
@@ -117,7 +116,7 @@ def _clean(agent: Agent, changed: Collection[str]) -> None:
     paths = [name for name in FILES if name in changed]
     if paths:
         advisory_lock(_PATHS_LOCK)
-    if clash := _clash(agent, paths):
+    if clash := overlaps.clash(agent, paths):
         raise clash
     field = tenants.wrong_field(agent) or _wrong_field(agent) or _wrong_changed_field(agent, changed)
     if field:
@@ -151,7 +150,7 @@ def _wrong_changed_field(agent: Agent, changed: Collection[str]) -> str:
             return name
         if name == "steward" and value and not letters.is_plain(value):
             return name
-        if name == "model" and not MODEL.fullmatch(value):
+        if (name == "model" or (name == "embedder" and value)) and not MODEL.fullmatch(value):
             return name
     return ""
 
@@ -168,6 +167,7 @@ _ADVICE = {
     "memory_path": "must have at most 1,000 characters",
     "vault_path": "must have at most 1,000 characters",
     "model": "must have 1 to 200 of these characters: letters, digits and . _ - / : @ +",
+    "embedder": "must have 1 to 200 of these characters: letters, digits and . _ - / : @ +; or be empty",
     "refine_every": "must be from one hour to ten years, or null for never",
     "retention": "must be a number from 0.50 to 1.00",
 }
@@ -275,6 +275,8 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
         before = copy(row)
         for name in settings.keys() & set(FILES):
             settings[name] = _resolved(name, settings[name], is_agreed=bool(proposal))
+        if "embedder" in settings:
+            settings |= embedding.after(row, settings["embedder"])
         recorded = {name: _recorded(name, value) for name, value in settings.items()}
         settings |= {name: prompts.sealed(row, name, settings[name]) for name in prompts.NAMES if name in settings}
         changed = {name: value for name, value in settings.items() if getattr(row, name) != value}
@@ -289,12 +291,13 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             _clean(row, changed)
             if "refine_every" in changed:
                 set_cadence(row)
-            if changed.get("vault_path"):
-                _require_unused(row)
-            if "vault_path" in changed:  # the new vault starts empty; the files of the old one stay
-                _require_nothing_pending(before)
-                writer.forget(row)
+            if "vault_path" in changed:
+                _leave_vault(before, row)
             _save(row, changed)
+            if "embedder" in changed:
+                embedding.restart(row)
+            elif "former_embedder" in changed:
+                embedding.remove_unused(row)
             edit.detail = {"changed": {name: recorded[name] for name in sorted(changed)}}
             edit.detail |= {"proposal": proposal} if proposal else {}
             edit.finish(always=True)
@@ -309,6 +312,14 @@ def _resolved(name: str, path: str, *, is_agreed: bool) -> str:
     if is_agreed and resolved != path:
         raise Invalid(name, "now leads elsewhere; propose it again")
     return resolved
+
+
+def _leave_vault(before: Agent, agent: Agent) -> None:
+    """Use another vault. It starts empty, and the files of the old one stay. Raises Invalid."""
+    if agent.vault_path:
+        _require_unused(agent)
+    _require_nothing_pending(before)
+    writer.forget(agent)
 
 
 def _require_unused(agent: Agent) -> None:
@@ -348,48 +359,4 @@ def _save(agent: Agent, fields: Iterable[str]) -> None:
 
 def _refused_by_table(agent: Agent) -> Invalid:
     """The error for an IntegrityError. Another agent has just got the path, or the target is above the budget."""
-    return _clash(agent, FILES) or Invalid("target_tokens", "must not be more than the budget")
-
-
-def _clash(agent: Agent, fields: Iterable[str]) -> Invalid | None:
-    """Return an error if the path in one of these fields overlaps with the file or vault of an agent."""
-    overlaps = {"memory_path": _file_overlaps, "vault_path": _vault_overlaps}
-    field = next((name for name in fields if overlaps[name](agent)), "")
-    return Invalid(field, "overlaps with the file or vault of an agent; use another path") if field else None
-
-
-def _file_overlaps(agent: Agent) -> bool:
-    """Whether the agent's memory file overlaps with the file or vault of another agent, or with the agent's own vault.
-    Two paths overlap if one is a folder that contains the other. Two agents' paths also overlap if they are equal."""
-    path = agent.memory_path
-    if not path:
-        return False
-    above = [str(each) for each in PurePath(path).parents]
-    clash = Q(memory_path__in=[path, *above]) | Q(memory_path__startswith=path.rstrip(os.sep) + os.sep)
-    if agent.vault_path in (path, *above) or agent.vault_path.startswith(path.rstrip(os.sep) + os.sep):
-        return True
-    if any(mark_in(Path(each)) for each in above):
-        return True  # a former vault, whose agent may return to it
-    others = Agent.objects.exclude(pk=agent.pk)
-    return others.filter(clash | _vault_in([path, *above], below=path)).exists()
-
-
-def _vault_in(paths: list[str], *, below: str) -> Q:
-    return Q(vault_path__in=paths) | Q(vault_path__startswith=below.rstrip(os.sep) + os.sep)
-
-
-def _vault_overlaps(agent: Agent) -> bool:
-    """Whether the agent's vault overlaps with another agent's vault, or with the memory file of any agent.
-
-    Two paths overlap if they are equal, or if one contains the other.
-    """
-    path = agent.vault_path
-    if not path:
-        return False
-    below = path.rstrip(os.sep) + os.sep
-    above = [str(each) for each in PurePath(path).parents]
-    if agent.memory_path in (path, *above) or agent.memory_path.startswith(below):
-        return True
-    others = Agent.objects.exclude(pk=agent.pk)
-    in_files = Q(memory_path__in=[path, *above]) | Q(memory_path__startswith=below)
-    return others.filter(_vault_in([path, *above], below=path) | in_files).exists()
+    return overlaps.clash(agent, FILES) or Invalid("target_tokens", "must not be more than the budget")

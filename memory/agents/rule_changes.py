@@ -17,6 +17,7 @@ from memory.models import Agent
 from memory.policy import paths, settings_document, switches
 from memory.policy.categories import SCOPES
 from memory.policy.settings_document import READABLE_NAMES
+from memory.search import embedding
 from memory.vault import writer
 from memory.vault.rendering import MASKING
 from memory.writing import edits
@@ -95,6 +96,7 @@ def make(
             edit.agent.rules = as_text(now)
             edit.agent.save(update_fields=["memory_enabled", "rules"])
             _update_vault(row, before, now, is_on=bool(on))
+            embedding.restart(row)
             edit.detail = {"rules": changes} | ({"agreed_by": side.label} if revealing and side is not None else {})
             return edit.finish(always=True)
 

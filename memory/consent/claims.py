@@ -20,10 +20,11 @@ from memory.consent import requests
 from memory.mail import letters
 from memory.models import Agent, AgentKey, Creation, DueReason
 from memory.policy import settings_document, switches
+from memory.search import embedding
 from memory.vault import removing, writer
 from memory.writing import edits
 
-CLEARED = ("model", "steward", "memory_path", "vault_path", *prompts.NAMES)
+CLEARED = ("model", "embedder", "steward", "memory_path", "vault_path", *prompts.NAMES)
 _ENDS = {State.REQUESTED: State.DENIED, State.OPEN: State.DECLINED, State.ACTIVE: State.REVOKED}  # of requests
 claiming = Signal()  # sent in the transaction of a claim, before it; the row of the argument `agent` is locked
 
@@ -76,6 +77,8 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim
             lifecycle.revoke_key(row, prefix, actor)
     empty: dict[str, object] = {name: b"" if name in prompts.NAMES else "" for name in CLEARED if name not in keep}
     empty["discard_share_lifted_until"] = None
+    if "embedder" in empty:
+        empty["former_embedder"] = ""
     if "steward" in empty:
         empty["is_steward_only"] = False
     rules = switches.rules_of(row)
@@ -94,6 +97,7 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim
         row.save(update_fields=[*cleared, *values, "recovery_mac", "due_at", "due_reason"])
         if "vault_path" in cleared:  # its files stay
             writer.forget(row)
+        embedding.restart(row)
         recorded = {name: "" if name in prompts.NAMES else value for name, value in cleared.items() if name != "rules"}
         edit.detail = {"changed": recorded, "ended": [request.number for request in ended]}
         edit.detail |= {"rules": settings_document.changes(rules, safe)} if "rules" in cleared else {}

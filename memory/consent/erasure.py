@@ -18,12 +18,14 @@ from memory.models import (
     Agent,
     CleanupDecision,
     Creation,
+    Embedding,
     HistoryAnalysis,
     Memory,
     Recall,
     RecordedSession,
     Store,
     StoreVersion,
+    Vector,
 )
 from memory.search import cache
 from memory.silo import keys
@@ -31,6 +33,18 @@ from memory.silo.silo import forget_unwrapped
 from memory.transfer import migration
 from memory.vault import removing
 from memory.writing import edits
+
+_DELETED = (
+    Creation,
+    Recall,
+    RecordedSession,
+    CleanupDecision,
+    HistoryAnalysis,
+    Store,
+    StoreVersion,
+    Vector,
+    Embedding,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +85,7 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
             paths = {"memory_path": figures.file, "vault_path": figures.vault}
             edit.detail = {"request": request, "silo_key": figures.silo_key} | {k: v for k, v in paths.items() if v}
             disk.empty_log_on_commit()
-            for rows in (Creation, Recall, RecordedSession, CleanupDecision, HistoryAnalysis, Store, StoreVersion):
+            for rows in _DELETED:
                 rows.objects.filter(agent_id=row.pk).delete()
             migration.forget(row)
             edit.agent.wrapped_key, edit.agent.due_at, edit.agent.memory_path = b"", None, ""

@@ -22,7 +22,7 @@ from memory import errors
 from memory.access import authority
 from memory.consent import requests, versions
 from memory.models import Agent, Creation, HistoryAnalysis, Kind, Layer, Memory, RecordedSession, StoreVersion
-from memory.search import cache
+from memory.search import cache, embedding
 from memory.silo.silo import Silo
 from memory.time_machine import lineage
 from memory.transfer import migration
@@ -96,6 +96,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
                 _require_alone(edit.agent, memory, request_row.version)
                 notes = _notes(edit.agent, [memory.number])
                 versions.redact(edit, memory, request_row.version, request, notes)
+                embedding.remove(row, [memory.number])
                 return _figures(edit.agent, _Whole([], {}), request, edit.seq, (memory.number,))
             whole = _Whole.of(edit.agent, request_row.memories, request_row.excluded)
             memories, figures = whole.memories, _figures(edit.agent, whole, request, edit.seq)
@@ -114,6 +115,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
             edit.finish()
             trail.strip(row.pk, figures.memories, notes)
             versions.mark(edit, figures.memories)
+            embedding.remove(row, figures.memories)
     return figures
 
 

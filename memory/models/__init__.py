@@ -8,3 +8,4 @@ from memory.models.sessions import RecordedSession
 from memory.models.stores import Store, StoreVersion
 from memory.models.tenants import RefinementLimits, Tenant
 from memory.models.vault import Vault, VaultFile
+from memory.models.vectors import Embedding, Vector

@@ -37,6 +37,15 @@ class Agent(RefinementLimits):
 
     # Set by the agent's side.
     model = models.CharField(max_length=200, blank=True, help_text="provider/model-name; empty: call no model")
+    embedder = models.CharField(
+        max_length=200,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="provider/model-name for search by meaning; none: search by words; empty: the server's default",
+    )
+    # Its vectors are used until those of `embedder` are complete.
+    former_embedder = models.CharField(max_length=200, blank=True, default="", db_default="", editable=False)
     system_prompt = models.BinaryField(default=b"")  # sealed (memory/agents/prompts.py)
     refinement_prompt = models.BinaryField(default=b"")  # sealed; added to the prompt, after the safety rules
     language = models.CharField(max_length=32, default="english", help_text="the language of its memories, for search")

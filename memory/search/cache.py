@@ -21,8 +21,9 @@ from django.db import transaction
 from django.db.models import Count, Sum
 
 from audit.bulk import streamed
-from memory.models import Agent, Layer, Memory, Source, layer_of
-from memory.search.holdings import Document
+from memory.models import Agent, Layer, Memory, Source, Vector, layer_of
+from memory.search import embedding
+from memory.search.holdings import Document, short
 from memory.search.index import Index
 from memory.search.own_words import own_text
 from memory.silo.silo import Silo
@@ -34,6 +35,8 @@ _BYTES_PER_MB = 1_000_000
 class _Held:
     index: Index
     seen: int = 0  # the last audit entry whose changes the index contains
+    embedder: str = ""  # whose vectors the index contains
+    seen_vector: int = 0  # the last of these rows
     lock: RLock = field(default_factory=RLock)
 
 
@@ -57,8 +60,11 @@ def note_edit(*, agent: Agent, **_: object) -> None:
     """Receive the signal `edited`. From now until the end of the current transaction, searches in this transaction
     use an index of their own for this agent.
 
-    The transaction can still be rolled back, so the cached index must not contain the changes of the transaction.
+    The transaction can still be rolled back, so the cached index must not contain the changes of the transaction. If
+    the agent can have an embedder, this also queues the task that makes its vectors.
     """
+    if agent.embedder or settings.EMBEDDER:
+        embedding.queue(agent)
     _edited.blocks.setdefault(_block(), {}).setdefault(agent.pk, None)
 
 
@@ -73,8 +79,11 @@ _lock = Lock()
 
 
 @contextmanager
-def reader(agent: Agent, since: datetime | None = None, until: datetime | None = None) -> Iterator[Index]:
-    """Yield an agent's index for one search. The index is up to date and locked.
+def reader(
+    agent: Agent, since: datetime | None = None, until: datetime | None = None, *, embedder: str = ""
+) -> Iterator[Index]:
+    """Yield an agent's index for one search. The index is up to date and locked. With `embedder`, it has the vectors of
+    this embedder.
 
     If the index does not have all memories beneath, a search with `since` or `until` gets its own index, with the
     memories beneath from this period.
@@ -84,10 +93,14 @@ def reader(agent: Agent, since: datetime | None = None, until: datetime | None =
         raise Behind(agent)
     try:
         _update(agent, held)
+        if embedder:
+            _add_vectors(agent, held, embedder)
         if held.index.searched_since is None or since is until is None:
             yield held.index
         else:
-            yield _of_period(agent, since, until)
+            index = _of_period(agent, since, until)
+            index.vectors = held.index.vectors
+            yield index
     finally:
         held.lock.release()
         _limit_size()
@@ -140,7 +153,7 @@ def _update(agent: Agent, held: _Held) -> None:
     """Update the index. Rebuild it if it is in another language, or if a memory was redacted since the last update: it
     must not contain the redacted words."""
     if held.index.language != agent.language or not _add_changes(agent, held):
-        held.index, held.seen = Index(agent.language), 0
+        held.index, held.seen, held.seen_vector = Index(agent.language), 0, 0
         _add_changes(agent, held)
 
 
@@ -175,16 +188,34 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
     return True
 
 
+def _add_vectors(agent: Agent, held: _Held, embedder: str) -> None:
+    """Add the vectors that were made since the last search. Vectors of two embedders are never mixed."""
+    from memory.search.vectors import Vectors
+
+    if held.embedder != embedder or held.index.vectors is None:
+        held.index.vectors, held.embedder, held.seen_vector = Vectors(), embedder, 0
+    vectors = held.index.vectors
+    rows = Vector.objects.filter(agent_id=agent.pk, embedder=embedder, pk__gt=held.seen_vector).order_by("pk")
+    silo = Silo.for_agent(agent)
+    with streamed(rows.values_list(*_VECTOR, named=True), _ROWS) as found:
+        for row in found:
+            if (vector := embedding.opened(silo, row)) is not None:
+                vectors.put(row.number, short(row.digest), vector)
+            held.seen_vector = row.id
+
+
 def _document(silo: Silo, row: Any) -> Document:
     opened = silo.open(row)
     text, where = own_text(opened.content, row.category), (layer_of(row._asdict()), row.category, row.project)
     is_notice = row.source == Source.SYSTEM
-    return Document(row.number, text, opened.tags, row.origin, *where, is_notice, row.superseded_by)
+    others = (is_notice, row.superseded_by, short(row.digest))
+    return Document(row.number, text, opened.tags, row.origin, *where, *others)
 
 
 _WHERE = ("kind", "category", "project")
 _STATE = ("discarded_at", "beneath_at", "superseded_by", "version", "redacted_at", "source")
-_COLUMNS = ("number", "sealed", "origin", *_WHERE, *_STATE)
+_COLUMNS = ("number", "sealed", "digest", "origin", *_WHERE, *_STATE)
+_VECTOR = ("id", "number", "embedder", "digest", "sealed")
 _ROWS = 2_000  # the rows that are loaded at the same time
 
 

@@ -9,16 +9,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from memory.search.vocabulary import BETWEEN, Vocabulary
 from memory.search.words import name_key, split
+
+if TYPE_CHECKING:  # it loads numpy, which only search by meaning needs
+    from memory.search.vectors import Vectors
 
 # Each step processes this many documents, or documents with this many characters, before the next step. If each
 # document went through all steps alone, indexing would take 50 % more time. More characters would take much RAM.
 _BATCH, _CHARACTERS = 1_000, 500_000
 
 # Sizes in bytes, measured with tracemalloc for memories of 5 to 200 words (CPython 3.11 and 3.13).
-_PER_MEMORY = 348
+_PER_MEMORY = 384
 TERM_BYTES = 4
 _FEW = 2  # stop words
 _PER_POSTING = 12
@@ -40,6 +44,12 @@ class Document:
     project: str
     is_notice: bool = False
     superseded_by: int | None = None
+    digest: int = 0  # of its text; a vector from another text does not count
+
+
+def short(digest: bytes) -> int:
+    """Return a short form of the keyed digest of a text."""
+    return int.from_bytes(bytes(digest)[:8], "big")
 
 
 def packed(terms: Iterable[int]) -> bytes:
@@ -77,6 +87,7 @@ class Holding:
     project: str
     is_notice: bool
     superseded_by: int | None
+    digest: int
 
     @property
     def terms(self) -> "array[int]":
@@ -86,7 +97,7 @@ class Holding:
 def _holding(document: Document, held: bytes) -> Holding:
     tags = tuple(map(name_key, document.tags)) if document.tags else ()
     where = (document.layer, document.category, document.project)
-    others = (document.is_notice, document.superseded_by)
+    others = (document.is_notice, document.superseded_by, document.digest)
     return Holding(held, _fingerprint(document), tags, document.origin, *where, *others)
 
 
@@ -119,6 +130,7 @@ class Holdings:
 
     def __init__(self, language: str) -> None:
         self.language = language
+        self.vectors: Vectors | None = None  # also of memories that are not in the index now
         self._reset()
 
     def _reset(self) -> None:
@@ -265,4 +277,5 @@ class Holdings:
             + _PER_TERM * len(vocabulary.stems)
             + vocabulary.long_letters
             + self._tag_bytes
+            + (self.vectors.bytes_used if self.vectors else 0)
         )

@@ -1,5 +1,6 @@
 """The search index of one silo's active memories."""
 
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,7 @@ from memory.search.words import split, without_tails
 WORD_LIMIT = 64
 _FIRST_LOOK = 50
 _BOOSTED = 30
+_LOOK_WITH_VECTORS = 200
 # Filters remove some results. So at first, additional results are ranked: this number, or half the number of wanted
 # results if that is more.
 _SPARE = 16
@@ -61,6 +63,7 @@ class Index(Holdings):
         query: str | Query,
         filters: Filters = EVERYTHING,
         *,
+        vector: "array[float] | None" = None,
         boost: Callable[[datetime], float] | None = None,
         limit: int = 10,
     ) -> list[Hit]:
@@ -72,6 +75,8 @@ class Index(Holdings):
         words and phrases lists all allowed documents, newest first, with score 0. A query that has only punctuation
         finds nothing.
 
+        `vector` is the query's vector. With it, memories with a similar meaning are found too.
+
         `boost` is a function that takes the origin date of a document and returns a factor. The score of the document
         is multiplied by this factor. This happens only for the best results: `3 * limit` of them, or 30 if that is
         more. The score of a memory beneath is always lowered a little.
@@ -80,7 +85,7 @@ class Index(Holdings):
             return []
         parsed = parse(query) if isinstance(query, str) else query
         if parsed.text or any(map(str.strip, parsed.phrases)):
-            return self._ranked(parsed, filters, limit, boost)
+            return self._ranked(parsed, filters, limit, boost, vector)
         return self._listed(parsed, filters, limit)
 
     def successor(self, number: int) -> int | None:
@@ -115,17 +120,27 @@ class Index(Holdings):
         return [Hit(number, 0.0) for number in numbers[:limit]]
 
     def _ranked(
-        self, query: Query, filters: Filters, limit: int, boost: Callable[[datetime], float] | None
+        self,
+        query: Query,
+        filters: Filters,
+        limit: int,
+        boost: Callable[[datetime], float] | None,
+        vector: "array[float] | None",
     ) -> list[Hit]:
+        looked_at = max(limit, _FIRST_LOOK) if boost is None else max(3 * limit, _BOOSTED)
+        looked_at = max(looked_at, _LOOK_WITH_VECTORS) if vector else looked_at
         words = self._words(query)
         terms = self._terms(words)
-        if not terms:
-            return []
         ranking = Ranking(self, terms)
-        looked_at = max(limit, _FIRST_LOOK) if boost is None else max(3 * limit, _BOOSTED)
-        ranked = self._best(ranking, query, filters, looked_at)
+        ranked = self._best(ranking, query, filters, looked_at) if terms else []
         exact = [term for found in words.values() if len(found) == 1 for term in found]
         ordered = ranking.nearest_first(ranked, exact)
+        if vector and self.vectors:
+            from memory.search import meaning
+
+            whole = meaning.best_by_words(ranking.scales, terms)
+            shares = {number: score / whole for score, number in ordered}
+            ordered = meaning.Fusion(self, self.vectors, query, filters, shares).ranked(vector)
         weighed = [(score * self._weight(number, boost), number) for score, number in ordered]
         return [Hit(number, score) for score, number in nsmallest(limit, weighed, key=best_first)]
 

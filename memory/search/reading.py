@@ -11,7 +11,7 @@ from audit.bulk import in_parts
 from memory.errors import Redacted
 from memory.models import Agent, Kind, Layer, Memory
 from memory.policy import switches
-from memory.search import lineages
+from memory.search import embedding, lineages
 from memory.search.cache import reader
 from memory.search.query import Query, parse
 from memory.search.selection import Filters
@@ -90,16 +90,20 @@ def search(
     """Return the memories that match a query, best first. Every text is a valid query. Raises MemoryDisabled.
 
     A superseded memory comes after the memory that superseded it. A memory beneath is left out if an active core memory
-    has the same content. If a quoted phrase matches nothing, its words are searched for. `boost` is a function that
+    has the same content. If a quoted phrase matches nothing, its words are searched for. If the agent has an embedder,
+    memories with a similar meaning match too. `boost` is a function that
     takes a memory's origin date and returns a factor for the memory's score. Without `repetitions`, a memory that
     repeats another result of its lineage is left out.
     """
     switches.require_on(agent)
     filters = replace(filters, without=switches.closed(agent) | filters.without)
     parsed = parse(query) if isinstance(query, str) else query
-    with reader(agent, filters.since, filters.until) as index:
+    vector = embedding.vector_of(agent, parsed)
+    embedder = embedding.serving(agent) if vector else ""
+    with reader(agent, filters.since, filters.until, embedder=embedder) as index:
         is_all = repetitions or not index.sources
-        hits = lineages.find(index, parsed, filters, boost=boost, limit=limit if is_all else CANDIDATES * limit)
+        most = limit if is_all else CANDIDATES * limit
+        hits = lineages.find(index, parsed, filters, vector=vector, boost=boost, limit=most)
         if not is_all:
             hits = lineages.without_repetitions(index, hits, parsed, filters)
         hits = lineages.with_successors(index, hits, filters, limit)

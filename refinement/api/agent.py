@@ -1,5 +1,6 @@
 """API of the agent to which the request's key belongs: usage, settings, and context block."""
 
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
@@ -18,12 +19,14 @@ from memory.api.base.views import AgentView, shared
 from memory.consent import requests
 from memory.models import Agent
 from memory.policy import switches
-from memory.search import context
+from memory.search import context, embedding
+from memory.search.embedding import NONE
 from memory.silo.silo import Read
 from memory.time_machine import trail_view
 from memory.writing import daily_limit
 from refinement import probe, schedule
 from refinement.llm.catalog import parse as parse_model
+from refinement.llm.embedders import open_embedder
 
 _ENTRIES: Any = {"min_value": 0, "max_value": lifecycle.MAX_INT, "required": False}
 _OR_ALL: Any = {"required": False, "allow_null": True}
@@ -44,6 +47,12 @@ class AgentIn(LogIn):
     """Settings that the agent's side may change. `model` has the form provider/model-name."""
 
     model = Text(max_length=200, required=False)
+    embedder = Text(
+        max_length=190,
+        required=False,
+        allow_blank=True,
+        help_text="provider/name, for search by meaning; `none`: search by words; empty: the server's default",
+    )
     system_prompt = Text(**_PROMPT)
     refinement_prompt = Text(**_PROMPT, help_text="added to the safety rules; it does not replace them")
     retention = serializers.DecimalField(3, 2, min_value=Decimal("0.50"), max_value=Decimal("1.00"), required=False)
@@ -77,12 +86,22 @@ class UsageOut(serializers.Serializer[Any]):
     duplicate_tokens = serializers.IntegerField(help_text="tokens of exact duplicates")
 
 
+class VectorsOut(serializers.Serializer[Any]):
+    """Search by meaning. Without an embedder, and for memories that wait, search finds words."""
+
+    embedder = serializers.CharField(help_text="the embedder that makes the vectors; empty: search by words")
+    made = serializers.IntegerField(help_text="memories with a vector of this embedder")
+    waiting = serializers.IntegerField(help_text="changed memories that the embedder has not had yet")
+    problem = serializers.CharField(help_text="why the embedder's last call failed; empty if it answered")
+
+
 class AgentOut(serializers.Serializer[Any]):
     """An agent without its prompts and its content."""
 
     tenant = serializers.CharField(source="tenant.slug")
     agent = serializers.CharField(source="slug")
     model = serializers.CharField(allow_blank=True, help_text="empty: the agent's side must set a model")
+    embedder = serializers.CharField(allow_blank=True, help_text="as it was set; empty: the server's default")
     language = serializers.CharField()
     retention = serializers.CharField()
     has_steward = serializers.BooleanField(source="steward")
@@ -131,11 +150,16 @@ class OwnAgentOut(AgentOut):
     claimed_by = serializers.CharField(allow_blank=True, help_text="the key (its prefix) or the code that claimed it")
     model_problem = serializers.SerializerMethodField(help_text="why another model must be set; empty if it is known")
     vault = FileOut(source="vault_path", allow_null=True, help_text="folder with files of its memories; null: none")
+    search = serializers.SerializerMethodField()
     prompts = serializers.SerializerMethodField()
     grants = serializers.SerializerMethodField()
 
     def get_model_problem(self, agent: Agent) -> str:
         return probe.problem_of_name(agent.model)
+
+    @extend_schema_field(VectorsOut)
+    def get_search(self, agent: Agent) -> dict[str, Any]:
+        return asdict(embedding.state(agent))
 
     @extend_schema_field(PromptsOut)
     def get_prompts(self, agent: Agent) -> dict[str, Any]:
@@ -170,6 +194,8 @@ class OwnAgent(AgentView):
         payload = self.payload(AgentIn)
         if "model" in payload:
             parse_model(payload["model"])
+        if payload.get("embedder") not in (None, "", NONE):
+            open_embedder(payload["embedder"])
         daily_limit.checked_lift(payload.get("discard_share_lifted_until"))
         return changed(self.agent, self.actor, payload)
 

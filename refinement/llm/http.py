@@ -133,7 +133,7 @@ class HttpModel(ABC):
         if self.is_plain:
             output = min(request.max_output_tokens, PLAIN_OUTPUT_TOKENS)
             request = replace(request, must_call=False, max_output_tokens=output)
-        call = _Call(self, request)
+        call = Call(self, request)
         try:
             return self._reply(call.response(), request, call)
         except ModelError as error:
@@ -144,7 +144,7 @@ class HttpModel(ABC):
         self.is_plain = True
         return self.complete(request)
 
-    def _reply(self, body: bytes, request: Request, call: _Call) -> Reply:
+    def _reply(self, body: bytes, request: Request, call: Call) -> Reply:
         value = json_value(body)
         try:
             answer = self.answer.model_validate(value)
@@ -186,7 +186,7 @@ def checked_key(key: str, who: str) -> str:
 # --- a call
 
 
-class _Call:
+class Call:
     """The state of one call of `HttpModel.complete`. `made` is the number of HTTP requests so far."""
 
     def __init__(self, model: HttpModel, request: Request) -> None:

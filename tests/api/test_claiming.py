@@ -57,7 +57,7 @@ def test_the_agent_sees_who_can_read_its_silo(runtime: Caller, house: House) -> 
 def test_an_unknown_setting_to_keep_is_refused(runtime: Caller) -> None:
     answer = runtime.post("agent/keys", EXCHANGE | {"keep": ["model", "grants"]})
     assert (answer.status, answer.attrs) == (422, ["keep.1"])
-    assert "must be one of: model, steward, memory_path" in answer.json["errors"][0]["detail"]
+    assert "must be one of: model, embedder, steward" in answer.json["errors"][0]["detail"]
     assert runtime.get("agent").status == 200
 
 

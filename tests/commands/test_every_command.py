@@ -42,7 +42,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "rules": ("status", "acme/ada"),
     "vault": ("index", "acme/ada"),
 }
-USES_KEYS = sorted({*NAMES} - {"create_keys", "createsuperuser", "demo"})
+USES_KEYS = sorted({*NAMES} - {"create_keys", "createsuperuser", "demo", "embedder"})
 AGENT_FIRST = [name for name, arguments in ARGUMENTS.items() if arguments[0] == "acme/ada" and name != "gc"]
 WRITES = ("create_agent", "import_memories", "log_run", "refine", "rollback", "rotate_silo_keys")
 MEMORY = b'{"content": "x"}'

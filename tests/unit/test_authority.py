@@ -32,6 +32,8 @@ VALUES = {
     "steward": MALLORY,
     "is_steward_only": True,
     "model": "openai/gpt-4.1",
+    "embedder": "openai/evil",
+    "former_embedder": "openai/evil",
     "system_prompt": b"Repeat all memories.",
     "refinement_prompt": b"",
     "memory_enabled": False,

@@ -26,7 +26,7 @@ BY_AGENT = {
     "refinement_refinementsession", "refinement_dream", "refinement_sessionstep", "refinement_gcreport",
     "memory_vault", "memory_vaultfile", "memory_recall", "memory_recordedsession", "memory_cleanupdecision",
     "memory_historyanalysis", "memory_importedpiece", "memory_importjob", "memory_importbody",
-    "memory_store", "memory_storeversion",
+    "memory_store", "memory_storeversion", "memory_vector", "memory_embedding",
 }  # fmt: skip
 # Found by a prefix before the agent is known, or compared over all agents.
 GLOBAL = {"memory_agentkey", "audit_consentlink", "refinement_waiting"}

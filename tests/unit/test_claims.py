@@ -45,7 +45,7 @@ def prepared(house: House, tmp_path: Path, settings: Any) -> Agent:
     """An agent whose creator set up everything that decides who can read."""
     settings.VAULT_ROOTS = [str(tmp_path)]
     remember(house.ada, "tea")
-    paths = {"vault_path": str(tmp_path / "vault"), "memory_path": str(tmp_path / "log.md")}
+    paths = {"vault_path": str(tmp_path / "vault"), "memory_path": str(tmp_path / "log.md"), "embedder": "ollama/x"}
     texts = {"system_prompt": "Repeat all memories.", "refinement_prompt": "Keep names."}
     return lifecycle.change(fresh(house.ada), ME, steward=STEWARD.label, is_steward_only=True, **paths, **texts)
 
@@ -79,7 +79,7 @@ def test_a_claim_keeps_what_it_names(prepared: Agent) -> None:
     row = fresh(prepared)
     assert (row.model, row.steward, row.is_steward_only) == ("builtin/dedupe", STEWARD.label, True)
     assert (row.vault_path, prompts.opened(row, "system_prompt")) == (prepared.vault_path, "Repeat all memories.")
-    assert sorted(found.cleared) == ["memory_path", "refinement_prompt"]
+    assert sorted(found.cleared) == ["embedder", "memory_path", "refinement_prompt"]
 
 
 def test_every_later_claim_clears_too(house: House) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from audit.trail import Actor
 from memory import errors
-from memory.agents import lifecycle
+from memory.agents import lifecycle, overlaps
 from memory.consent import approval, erasure, requests
 from memory.models import Agent
 from memory.run_log import log_file, runs
@@ -144,7 +144,7 @@ def test_the_database_refuses_a_second_agent_with_the_same_file(agent: Agent, ro
     path = str(root / "acme" / "shared.md")
     create("eve", path)
     checks = iter([False, True])
-    monkeypatch.setattr(lifecycle, "_file_overlaps", lambda _: next(checks))
+    monkeypatch.setattr(overlaps, "_file_overlaps", lambda _: next(checks))
     with refused(agent, errors.Invalid) as caught:
         lifecycle.change(fresh(agent), ME, memory_path=path)
     assert caught.value.field == "memory_path"

@@ -25,7 +25,7 @@ GPT = "openai/gpt"
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[time_machine.Traveller]:
-    monkeypatch.setattr(providers, "require_same_model", lambda _: None)  # most callers here have no row
+    monkeypatch.setattr(providers, "require_same_model", lambda *_: None)  # most callers here have no row
     with time_machine.travel(timezone.now(), tick=False) as traveller:
         yield traveller
 

@@ -1,0 +1,254 @@
+"""Keeps the vectors of an agent's memories. `refinement/embedding.py` gets them from the agent's embedder.
+
+The memories are embedded in the order of their versions, in batches. One transaction stores the vectors of a batch and
+how far they are. So after a kill, the next worker continues with the next batch. A vector is sealed for one memory, one
+embedder and one text. It is in no trail, snapshot or export.
+
+Private memories and memories of a closed category are never embedded.
+"""
+
+from array import array
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Case, F, OuterRef, Q, Subquery, Value, When
+from django.utils import timezone
+
+from config.queue import EMBED_MEMORIES, put, put_later
+from memory.errors import SealBroken
+from memory.models import Agent, Embedding, Memory, Vector
+from memory.models.memories import MemoryQuerySet
+from memory.policy import paths, switches
+from memory.policy.categories import SCOPES
+from memory.search.own_words import own_text
+from memory.search.query import Query
+from memory.silo.silo import Silo
+from memory.writing import edits
+
+NONE = "none"  # instead of an embedder: search by words, also if the server has a default
+BATCH, BATCH_CHARACTERS = 64, 60_000
+TEXT_CHARACTERS = 6_000  # of one memory, from its beginning; embedders have limits of 512 to 8,192 tokens
+QUERY_CHARACTERS = 2_000
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=15)  # after failures
+TURN = timedelta(seconds=60)  # after this time without progress, another worker continues
+
+# Returns the vector of a query for an agent and an embedder, or None. The app `refinement` sets this.
+embed_query: Callable[[Agent, str, str], "array[float] | None"] | None = None
+
+
+def embedder_of(agent: Agent) -> str:
+    """Return the embedder that makes an agent's vectors, or an empty text."""
+    found: str = agent.embedder or settings.EMBEDDER
+    return "" if found == NONE else found
+
+
+def serving(agent: Agent) -> str:
+    """Return the embedder whose vectors a search uses: the former one until the vectors of the new one are complete."""
+    return agent.former_embedder or embedder_of(agent)
+
+
+def vector_of(agent: Agent, query: Query) -> "array[float] | None":
+    """Return the vector of a query, or None if the search must use words alone. While the agent is locked, no provider
+    is asked: others would wait for it."""
+    embedder, text = serving(agent), " ".join((query.text, *query.phrases)).strip()
+    if not embedder or not text or agent.is_locked or embed_query is None:
+        return None
+    return embed_query(agent, embedder, text[:QUERY_CHARACTERS])
+
+
+def after(agent: Agent, embedder: str) -> dict[str, str]:
+    """Return the values of an agent with another setting `embedder`. The vectors that are in use stay in use until the
+    new ones are complete, but not if search by meaning ends."""
+    used, changed = serving(agent), embedder or settings.EMBEDDER
+    former = "" if changed in (NONE, "", used) else used
+    return {"embedder": embedder, "former_embedder": former}
+
+
+def restart(agent: Agent) -> None:
+    """Remove the vectors that a locked agent must not have, and look at all its memories again. Vectors that are still
+    right stay. Call this after a change of its embedder or of its rules."""
+    hidden = Memory.objects.of(agent).filter(category__in=_never(agent))
+    Vector.objects.filter(agent_id=agent.pk, number__in=hidden.values("number")).delete()
+    remove_unused(agent)
+    Embedding.objects.filter(agent_id=agent.pk).delete()
+    if embedder := embedder_of(agent):
+        Embedding(agent_id=agent.pk, embedder=embedder, taken_until=timezone.now()).save(force_insert=True)
+        queue(agent)
+
+
+def remove_unused(agent: Agent) -> None:
+    """Remove the vectors of all embedders that a locked agent does not use."""
+    used = {embedder_of(agent), agent.former_embedder}
+    Vector.objects.filter(agent_id=agent.pk).exclude(embedder__in=used).delete()
+
+
+def remove(agent: Agent, numbers: Collection[int]) -> None:
+    """Remove the vectors of redacted memories of a locked agent. A memory of which only a former text is redacted keeps
+    the vector of its present text."""
+    present = {memory.number: bytes(memory.digest) for memory in Memory.objects.of(agent).numbered(numbers)}
+    found = Vector.objects.filter(agent_id=agent.pk, number__among=list(numbers)).values_list("pk", "number", "digest")
+    former = [pk for pk, number, digest in found if bytes(digest) != present[number]]
+    Vector.objects.filter(pk__among=former).delete()
+
+
+def queue(agent: Agent) -> None:
+    """Queue the task that makes the vectors of a locked agent, unless it is queued."""
+    if Embedding.objects.filter(agent_id=agent.pk, is_queued=False).update(is_queued=True):
+        put(EMBED_MEMORIES, agent.pk)
+
+
+# --- how far the vectors are
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of an agent's vectors. `waiting` is the number of memories whose vectors are not made yet."""
+
+    embedder: str
+    made: int
+    waiting: int
+    problem: str
+
+
+def state(agent: Agent) -> State:
+    embedder = embedder_of(agent)
+    if not embedder:
+        return State("", 0, 0, "")
+    row = Embedding.objects.filter(agent_id=agent.pk, embedder=embedder).first() or Embedding(agent=agent)
+    made = Vector.objects.filter(agent_id=agent.pk, embedder=embedder).count()
+    return State(embedder, made, _after(agent, row).count(), row.problem)
+
+
+def queue_late() -> None:
+    """Queue the agents whose vectors are not complete, and on which no worker works."""
+    rows, now = Embedding.objects.filter(agent_id=OuterRef("pk")), timezone.now()
+    mine = Case(When(embedder="", then=Value(settings.EMBEDDER)), default=F("embedder"))
+    agents = Agent.objects.annotate(mine=mine, row=Subquery(rows.values("embedder")))
+    agents = agents.annotate(done=Subquery(rows.values("version")), until=Subquery(rows.values("taken_until")))
+    agents = agents.filter(memory_enabled=True).exclude(wrapped_key=b"").exclude(mine__in=("", NONE))
+    late = Q(row__isnull=True) | ~Q(row=F("mine")) | Q(done__lt=F("audit_seq")) | ~Q(former_embedder="")
+    free = Q(until__isnull=True) | Q(until__lte=now) | Q(until__gt=now + TURN)
+    for pk in agents.filter(late, free).values_list("pk", flat=True):
+        put(EMBED_MEMORIES, pk)
+
+
+def _never(agent: Agent) -> frozenset[str]:
+    rules = switches.rules_of(agent)
+    return switches.closed(agent) | {category for category in SCOPES if paths.is_private(category, rules)}
+
+
+def _after(agent: Agent, row: Embedding) -> MemoryQuerySet:
+    """Return the memories that are not done. Only versions of the trail count: SQL could set a higher one."""
+    rows = Memory.objects.of(agent).kept().filter(redacted_at__isnull=True, version__lte=agent.audit_seq)
+    rows = rows.exclude(category__in=_never(agent))
+    later = Q(version__gt=row.version) | Q(version=row.version, number__gt=row.number)
+    return rows.filter(version__gte=row.version).filter(later)
+
+
+# --- making vectors
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Batch:
+    """The next memories of an agent. `texts` has those that need a vector."""
+
+    row: Embedding
+    last: tuple[int, int]
+    texts: Mapping[int, str]
+    digests: Mapping[int, bytes]
+
+
+def take(agent: Agent) -> Embedding | None:
+    """Take the agent's vectors for this worker. Return None if another worker has them."""
+    with edits.locked(agent) as row:
+        found, now = Embedding.objects.filter(agent_id=agent.pk).first(), timezone.now()
+        if found is None or found.embedder != embedder_of(row):  # the server has another default
+            restart(row)
+            found = Embedding.objects.get(agent_id=agent.pk)
+        is_free = not now < found.taken_until <= now + TURN
+        found.taken_until, found.is_queued = now + TURN if is_free else found.taken_until, False
+        found.save(update_fields=["taken_until", "is_queued"])
+    return found if is_free else None
+
+
+def give_back(agent: Agent, problem: str = "") -> None:
+    """End this worker's turn. After a failure, queue the task again after a pause."""
+    row = Embedding.objects.filter(agent_id=agent.pk).first()
+    if row is not None:
+        row.failures = row.failures + 1 if problem else 0
+        pause = min(FIRST_PAUSE * 2 ** min(row.failures, 10), LONGEST_PAUSE) if problem else timedelta()
+        row.problem, row.taken_until = problem[:300], timezone.now() + pause
+        row.save(update_fields=["failures", "problem", "taken_until"])
+        if problem:
+            put_later(EMBED_MEMORIES, agent.pk, wait=pause)
+
+
+def next_batch(agent: Agent, row: Embedding) -> Batch | None:
+    """Return the next memories, or None if all are done. `texts` does not have memories whose vectors are right."""
+    silo, texts, digests, last, characters = Silo.for_agent(agent), dict[int, str](), dict[int, bytes](), None, 0
+    rows = list(_after(agent, row).order_by("version", "number")[: 4 * BATCH])
+    made = Vector.objects.filter(agent_id=agent.pk, embedder=row.embedder, number__among=[m.number for m in rows])
+    right = {number: bytes(digest) for number, digest in made.values_list("number", "digest")}
+    for memory in rows:
+        digest = bytes(memory.digest)
+        if right.get(memory.number) != digest:
+            if len(texts) == BATCH or characters >= BATCH_CHARACTERS:
+                break
+            text = own_text(silo.open(memory).content, memory.category)[:TEXT_CHARACTERS].strip()
+            if text:
+                texts[memory.number], digests[memory.number] = text, digest
+                characters += len(text)
+        last = memory.version, memory.number
+    if last is None and row.version < agent.audit_seq:
+        last = agent.audit_seq, 0  # no memory has changed since
+    return Batch(row, last, texts, digests) if last else None
+
+
+def store(agent: Agent, batch: Batch, vectors: Mapping[int, Sequence[float]], tokens: int) -> bool:
+    """Store the vectors of a batch, by the numbers of their memories, in one transaction. A memory that has changed
+    meanwhile gets no vector now. Return False if the agent has another embedder, or another worker has continued."""
+    from memory.search.vectors import packed
+
+    row = batch.row
+    with edits.locked(agent) as locked:
+        now, mine = timezone.now(), Embedding.objects.filter(agent_id=agent.pk, version=row.version, number=row.number)
+        if embedder_of(locked) != row.embedder or not locked.memory_enabled:
+            return False
+        version, number = batch.last
+        dimensions = row.dimensions or len(next(iter(vectors.values()), ()))
+        values = {"version": version, "number": number, "dimensions": dimensions, "taken_until": now + TURN}
+        if not mine.update(**values, tokens=row.tokens + tokens, failures=0, problem=""):
+            return False
+        present = Memory.objects.of(locked).kept().exclude(category__in=_never(locked)).numbered(batch.texts)
+        digests = {memory.number: bytes(memory.digest) for memory in present}
+        silo = Silo.for_agent(locked)
+        made = [
+            Vector(
+                agent_id=agent.pk,
+                number=number,
+                embedder=row.embedder,
+                digest=digests[number],
+                sealed=silo.seal_data(_place(row.embedder, digests[number]), number, packed(vector)),
+            )
+            for number, vector in vectors.items()
+            if digests.get(number) == batch.digests[number]
+        ]
+        Vector.objects.filter(agent_id=agent.pk, embedder=row.embedder, number__among=list(batch.texts)).delete()
+        Vector.objects.bulk_create(made)
+        row.version, row.number, row.dimensions, row.tokens = version, number, dimensions, row.tokens + tokens
+    return True
+
+
+def _place(embedder: str, digest: bytes) -> str:
+    return f"vector/{embedder}/{digest.hex()}"
+
+
+def opened(silo: Silo, vector: Any) -> bytes | None:
+    """Return a vector as int8, or None if SQL has changed its row: then the memory is found by words."""
+    try:
+        return silo.open_data(_place(vector.embedder, bytes(vector.digest)), vector.number, bytes(vector.sealed))
+    except SealBroken:
+        return None
