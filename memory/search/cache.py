@@ -193,7 +193,7 @@ def _add_vectors(agent: Agent, held: _Held, embedder: str) -> None:
     from memory.search.vectors import Vectors
 
     if held.embedder != embedder or held.index.vectors is None:
-        held.index.vectors, held.embedder, held.seen_vector = Vectors(), embedder, 0
+        held.index.vectors, held.embedder, held.seen_vector = Vectors(len(held.index)), embedder, 0
     vectors = held.index.vectors
     rows = Vector.objects.filter(agent_id=agent.pk, embedder=embedder, pk__gt=held.seen_vector).order_by("pk")
     silo = Silo.for_agent(agent)

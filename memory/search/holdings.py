@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # it loads numpy, which only search by meaning needs
 _BATCH, _CHARACTERS = 1_000, 500_000
 
 # Sizes in bytes, measured with tracemalloc for memories of 5 to 200 words (CPython 3.11 and 3.13).
-_PER_MEMORY = 384
+_PER_MEMORY = 356
 TERM_BYTES = 4
 _FEW = 2  # stop words
 _PER_POSTING = 12
@@ -87,7 +87,6 @@ class Holding:
     project: str
     is_notice: bool
     superseded_by: int | None
-    digest: int
 
     @property
     def terms(self) -> "array[int]":
@@ -97,7 +96,7 @@ class Holding:
 def _holding(document: Document, held: bytes) -> Holding:
     tags = tuple(map(name_key, document.tags)) if document.tags else ()
     where = (document.layer, document.category, document.project)
-    others = (document.is_notice, document.superseded_by, document.digest)
+    others = (document.is_notice, document.superseded_by)
     return Holding(held, _fingerprint(document), tags, document.origin, *where, *others)
 
 
@@ -130,6 +129,7 @@ class Holdings:
 
     def __init__(self, language: str) -> None:
         self.language = language
+        self.digests = array("Q")  # number → `Document.digest`
         self.vectors: Vectors | None = None  # also of memories that are not in the index now
         self._reset()
 
@@ -185,6 +185,9 @@ class Holdings:
     def _hold(self, document: Document, held: bytes) -> None:
         self._release(document.number)
         holding = self.by_number[document.number] = _holding(document, held)
+        if document.digest:
+            self.digests.extend([0] * (document.number + 1 - len(self.digests)))
+            self.digests[document.number] = document.digest
         if holding.tags:
             self._tag_bytes += _tag_bytes(holding.tags)
         if document.superseded_by is not None:

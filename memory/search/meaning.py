@@ -44,26 +44,30 @@ class Fusion:
         """Return the allowed memories as pairs (score, number), best first. `vector` is the query's vector."""
         own = self.vectors.cosines(vector)
         ranked = self._ranked(own, own)
-        first = [number for _, number in ranked[:FEEDBACK_MEMORIES] if number in self.vectors.row_of]
+        first = [number for _, number in ranked[:FEEDBACK_MEMORIES] if self.vectors.row(number) >= 0]
         if first and len(own):
             ranked = self._ranked(self.vectors.cosines(self.vectors.moved(vector, first, FEEDBACK)), own)
         return ranked
 
     def _ranked(self, cosines: Floats, own: Floats) -> Ranked:
         """`own` has the cosines with the query's own vector."""
-        row_of, digests, by_number = self.vectors.row_of, self.vectors.digests, self.holdings.by_number
         found = dict(self.by_words)
         for number in {*self._nearest(cosines), *self.by_words}:
-            row = row_of.get(number, len(own))
-            is_current = row < len(own) and digests[row] == by_number[number].digest
+            row = self.vectors.row(number)
+            is_current = 0 <= row < len(own) and self._is_current(number, row)
             if is_current and (number in self.by_words or own[row] >= LEAST_COSINE):
                 found[number] = self.by_words.get(number, 0.0) + WEIGHT * float(cosines[row])
         return sorted(((score, number) for number, score in found.items()), key=best_first)
 
+    def _is_current(self, number: int, row: int) -> bool:
+        """Whether the vector is from the memory's present text."""
+        digests = self.holdings.digests
+        return bool(self.vectors.digests[row] == (digests[number] if number < len(digests) else 0))
+
     def _nearest(self, cosines: Floats) -> list[int]:
         """Return the allowed memories with the best cosines. Most filters allow most memories. So the function first
         filters only the best ones, because this is faster."""
-        numbers, row_of, by_number = self.vectors.numbers, self.vectors.row_of, self.holdings.by_number
+        numbers, by_number = self.vectors.numbers, self.holdings.by_number
         if not self.query.restricts:
             allow = self.filters.allowing()
             found = [number for number in numbers[best(cosines, LOOK)].tolist() if number in by_number]
@@ -71,7 +75,7 @@ class Fusion:
             if len(allowed) == len(found) or len(allowed) >= LOOK // 4:
                 return allowed
         selected = select(self.holdings, self.query, self.filters, None) or ()
-        rows = np.array([row for number in selected if (row := row_of.get(number, len(cosines))) < len(cosines)], int)
+        rows = np.array([row for number in selected if 0 <= (row := self.vectors.row(number)) < len(cosines)], int)
         nearest: list[int] = numbers[rows[best(cosines[rows], LOOK)]].tolist()
         return nearest
 

@@ -8,7 +8,8 @@ a cosine near 0, with every embedder. With the five LoCoMo ledgers, this raised 
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import simsimd
@@ -20,7 +21,7 @@ _FIRST_ROWS, _GROWTH = 64, 1.1
 _ZEROS = 10
 _CHANGED = 0.1  # the share of changed vectors after which the centre is computed again
 _ROWS = 4_096  # rows that are float32 at the same time
-_BYTES_PER_ROW = 110  # besides the vector: numbers, digests, lengths, and the entry of a dict
+_BYTES_PER_ROW = 28  # besides the vector
 
 
 def packed(values: Iterable[float]) -> bytes:
@@ -34,19 +35,24 @@ def packed(values: Iterable[float]) -> bytes:
 
 
 class Vectors:
-    """Numbered vectors. Vectors with another number of dimensions than the first one are ignored."""
+    """Numbered vectors. Vectors with another number of dimensions than the first one are ignored.
 
-    def __init__(self) -> None:
-        self.row_of: dict[int, int] = {}
+    There is room for `expected` vectors. More are possible, but then the RAM is fragmented.
+    """
+
+    def __init__(self, expected: int = 0) -> None:
+        self._first_rows = max(_FIRST_ROWS, expected)
+        self._count = 0
+        self._rows = np.zeros(0, np.int32)  # number → row + 1; 0: no vector
         self.numbers = np.zeros(0, np.int64)
         self.digests = np.zeros(0, np.uint64)  # of the texts that the vectors are from
         self._matrix = np.zeros((0, 0), np.int8)
         self._lengths = self._spreads = np.zeros(0, np.float32)
         self._centre = np.zeros(0, np.float32)
-        self._changed: set[int] = set()  # rows whose spread is not computed
+        self._changed = np.zeros(0, np.bool_)  # rows whose spread is not computed
 
     def __len__(self) -> int:
-        return len(self.row_of)
+        return self._count
 
     @property
     def bytes_used(self) -> int:
@@ -54,25 +60,31 @@ class Vectors:
 
     def put(self, number: int, digest: int, vector: bytes) -> None:
         """Add a vector, or replace the one with the same number. `digest` is of the text that it is from."""
-        if not self.row_of:
+        if not self._count:
             self._matrix = np.zeros((0, len(vector)), np.int8)
         if len(vector) != self._matrix.shape[1]:
             return
-        row = self.row_of.setdefault(number, len(self.row_of))
+        if number >= len(self._rows):
+            self._rows = _larger(self._rows, max(self._first_rows, int(number * _GROWTH) + 1))
+        row = self.row(number)
+        if row < 0:
+            row, self._count = self._count, self._count + 1
+            self._rows[number] = self._count
         if row == len(self.numbers):
             self._grow()
         values = np.frombuffer(vector, np.int8)
         self.numbers[row], self.digests[row], self._matrix[row] = number, digest, values
         self._lengths[row] = max(float(np.linalg.norm(values.astype(np.float32))), 1.0)
-        self._changed.add(row)
+        self._changed[row] = True
 
     def _grow(self) -> None:
-        rows = max(_FIRST_ROWS, int(len(self.numbers) * _GROWTH))
-        for name in ("numbers", "digests", "_matrix", "_lengths", "_spreads"):
-            old = getattr(self, name)
-            new = np.zeros((rows, *old.shape[1:]), old.dtype)
-            new[: len(old)] = old
-            setattr(self, name, new)
+        rows = max(self._first_rows, int(len(self.numbers) * _GROWTH) + 1)
+        for name in ("numbers", "digests", "_matrix", "_lengths", "_spreads", "_changed"):
+            setattr(self, name, _larger(getattr(self, name), rows))
+
+    def row(self, number: int) -> int:
+        """Return the row of a memory's vector, or -1."""
+        return int(self._rows[number]) - 1 if number < len(self._rows) else -1
 
     def cosines(self, query: "array[float]") -> Floats:
         """Return the cosine of each row with a query, without the common part. Rows are in the order of `numbers`.
@@ -91,9 +103,9 @@ class Vectors:
         found *= self._spreads[:count]
         return found
 
-    def moved(self, query: "array[float]", numbers: Iterable[int], weight: float) -> "array[float]":
+    def moved(self, query: "array[float]", numbers: Sequence[int], weight: float) -> "array[float]":
         """Return a query's vector, moved towards the vectors of these memories."""
-        rows = np.array([self.row_of[number] for number in numbers])
+        rows = np.array([self.row(number) for number in numbers])
         sought = np.frombuffer(query, np.float32)
         towards = self._units(rows).mean(axis=0) - self._centre
         return array("f", (sought / np.linalg.norm(sought) + weight * towards).astype(np.float32).tobytes())
@@ -101,18 +113,24 @@ class Vectors:
     def _compute_spreads(self) -> None:
         """Compute 1 / |vector - centre| of the changed rows. If many have changed, compute the centre again."""
         count = len(self)
-        if len(self._changed) > _CHANGED * count:
+        if np.count_nonzero(self._changed) > _CHANGED * count:
             total = np.zeros(self._matrix.shape[1], np.float32)
             for part in _parts(np.arange(count)):
                 total += self._units(part).sum(axis=0)
-            self._centre, self._changed = total / np.float32(count + _ZEROS), set(range(count))
-        for part in _parts(np.fromiter(self._changed, np.int64)):
+            self._centre, self._changed[:count] = total / np.float32(count + _ZEROS), True
+        for part in _parts(np.flatnonzero(self._changed)):
             self._spreads[part] = 1 / np.maximum(np.linalg.norm(self._units(part) - self._centre, axis=1), 1e-6)
-        self._changed = set()
+        self._changed[:] = False
 
     def _units(self, rows: NDArray[np.int64]) -> Floats:
         units: Floats = self._matrix[rows].astype(np.float32) / self._lengths[rows, np.newaxis]
         return units
+
+
+def _larger(old: Any, rows: int) -> Any:
+    new = np.zeros((rows, *old.shape[1:]), old.dtype)
+    new[: len(old)] = old
+    return new
 
 
 def _parts(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:

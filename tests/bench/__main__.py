@@ -20,7 +20,7 @@ from tests.bench import child, places
 from tests.bench.figures import Figure, read, table
 
 QUEUED = ("fleet", "beside")  # with workers: on PostgreSQL their queue is in Redis
-ONCE = ("dedupe", "survival", "model")  # what they measure does not depend on the database: on SQLite alone
+ONCE = ("dedupe", "survival", "model", "vectors")  # what they measure does not depend on the database: on SQLite alone
 SERVICE = """writes import memory formats knife due queries sessions rollback verify api compare recall retrieval
     context vault admin gc search mcp stores"""
 BENCHES = (*SERVICE.split(), *QUEUED, *ONCE)

@@ -66,11 +66,13 @@ def recalls(
 
 def palimpsest(texts: Sequence[str]) -> Search:
     index = Index("english")
-    index.extend(
-        Document(number, text, (), BEGINNING + timedelta(minutes=number), "core", "", "")
-        for number, text in enumerate(texts)
-    )
+    index.extend(documents(texts))
     return lambda query, limit: [hit.number for hit in index.search(query, limit=limit)]
+
+
+def documents(texts: Sequence[str]) -> Iterator[Document]:
+    for number, text in enumerate(texts):
+        yield Document(number, text, (), BEGINNING + timedelta(minutes=number), "core", "", "")
 
 
 def fts5(texts: Sequence[str]) -> Search:
