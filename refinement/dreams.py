@@ -16,7 +16,8 @@ from audit import redactions
 from audit.trail import Actor
 from config.errors import DomainError
 from memory import errors
-from memory.models import Agent, DueReason, Memory, RecordedSession
+from memory.access.authentication import new_request, request_key, require_valid_key
+from memory.models import Agent, AgentKey, DueReason, Memory, RecordedSession
 from memory.policy import switches, tokens
 from memory.silo.silo import Silo
 from memory.writing import edits, stores
@@ -72,6 +73,7 @@ def create(
         recorded=[each.pk for each in recorded],
         model=agent.model,
         instructions=sealed,
+        key=key if isinstance(key := request_key.get(), AgentKey) else None,
         created_at=timezone.now(),
     )
 
@@ -92,8 +94,9 @@ def instructions(agent: Agent, dreams: Sequence[Dream]) -> dict[int, str]:
 
 
 def _seal(agent: Agent) -> str:
-    """The name of the seal. A redaction changes it, because instructions may have the redacted content."""
-    return f"dream/{redactions.last(agent.pk)}"
+    """The name of the seal. A redaction changes it, because instructions may have the redacted content. A claim changes
+    it, because an earlier holder of the key may have written them."""
+    return f"dream/{redactions.last(agent.pk)}/{agent.claimed_at}"
 
 
 def cancel(agent: Agent, number: int) -> Dream:
@@ -128,14 +131,18 @@ def archive(agent: Agent, number: int) -> Dream:
 def begin(agent: Agent) -> RefinementSession | None:
     """Open the session of the agent's waiting dream. The result is None if there is no such dream, or if another
     session of the agent is open. A dream that cannot begin has failed."""
-    dream = Dream.objects.filter(agent_id=agent.pk, status=Dream.Status.PENDING).first()
+    waiting = Dream.objects.filter(agent_id=agent.pk, status=Dream.Status.PENDING)
+    dream = waiting.select_related("key__agent__tenant").first()
     if dream is None or RefinementSession.objects.filter(held(timezone.now()), agent=agent).exists():
         return None
     try:
-        while dream.is_copy and _copy_some(agent, dream):
-            dream.refresh_from_db()
-        with edits.locked(agent, seconds=sessions.LOCK_SECONDS) as row:
-            return _open(row, dream)
+        with new_request():
+            request_key.set(dream.key)  # a revoked or suspended key begins nothing
+            require_valid_key()
+            while dream.is_copy and _copy_some(agent, dream):
+                dream.refresh_from_db()
+            with edits.locked(agent, seconds=sessions.LOCK_SECONDS) as row:
+                return _open(row, dream)
     except DomainError as failure:
         failed = {"status": Dream.Status.FAILED, "error": failure.code, "problem": str(failure)[:300]}
         pending = Dream.objects.filter(pk=dream.pk, agent_id=agent.pk, status=Dream.Status.PENDING)
@@ -173,6 +180,9 @@ def _open(agent: Agent, dream: Dream) -> RefinementSession | None:
     _require_small(agent, output)
     if agent.model != dream.model:
         raise errors.Invalid("model", "is no longer the agent's model")
+    is_readable = dream.instructions is None or dream.number in instructions(agent, [dream])
+    if not is_readable or (agent.claimed_at is not None and dream.created_at <= agent.claimed_at):
+        raise errors.Invalid("instructions", "were written before a claim or a redaction. Request the dream again")
     session = sessions.open_session(agent, trigger=DueReason.AGENT, mode=Mode.STORE, store=output)
     values: Any = {"status": Dream.Status.RUNNING, "session": session.number}
     values["recorded_tokens"] = sum(tokens.count(text) for text in recordings(agent, dream))

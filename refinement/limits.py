@@ -5,6 +5,7 @@ The limit of the circuit breaker is the floor, a number of core tokens. Cuts do 
 together cannot go below the floor. Memories that are added during a session do not allow the session more cuts.
 """
 
+from datetime import timedelta
 from decimal import ROUND_CEILING, Decimal
 
 from memory.models import Agent
@@ -22,6 +23,7 @@ MAX_PROTECTIONS = 5
 MAX_FLOOR_REFUSALS = 3  # in a row
 DELETED_IN_SESSION, DELETED_IN_30_DAYS = 15, 30  # percent of core tokens that the agent may delete
 MAX_CALLS_PER_REPLY = 200
+CUT_DAYS = timedelta(days=30)
 
 
 def of(agent: Agent, memories: int | None = None) -> dict[str, int]:

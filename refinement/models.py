@@ -245,6 +245,7 @@ class Dream(models.Model):
     recorded_tokens = models.PositiveBigIntegerField(default=0, help_text="tokens of these that the model gets")
     model = models.CharField(max_length=200)
     instructions = models.BinaryField(null=True, help_text="sealed")
+    key = models.ForeignKey("memory.AgentKey", models.PROTECT, null=True, related_name="+")
     session = models.PositiveBigIntegerField(null=True, help_text="number of its refinement session")
     error = models.CharField(max_length=40, blank=True, help_text="a code")
     problem = models.CharField(max_length=300, blank=True, help_text="in words, without content")

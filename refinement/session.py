@@ -8,12 +8,13 @@ import secrets
 import time
 from contextlib import suppress
 from copy import copy
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 import structlog
 from django.db import models, transaction
-from django.db.models import F, Max
+from django.db.models import F, Max, Sum
 from django.utils import timezone
 
 from audit import redactions
@@ -102,8 +103,9 @@ def _new_session(
         }
     else:
         size, count = ledger.size(agent, store)
+        uncut = size + _cut_of_store(agent, store, now)
         names = ("budget_tokens", "target_tokens", "tokens_before", "tokens_after")
-        figures = dict.fromkeys(names, size) | {"floor_tokens": limits.floor(agent.retention, size, size)}
+        figures = dict.fromkeys(names, size) | {"floor_tokens": limits.floor(agent.retention, uncut, uncut)}
         figures |= {"memories_before": count, "memories_after": count}
     session = RefinementSession(
         agent=agent,
@@ -122,6 +124,14 @@ def _new_session(
     if driver == Driver.SERVER:
         allowance.reserve(session, agent.tenant)
     return session
+
+
+def _cut_of_store(agent: Agent, store: int, now: datetime) -> int:
+    """The tokens that earlier sessions cut from a memory store, since limits.CUT_DAYS. They count for its floor, as if
+    they were still there."""
+    rows = RefinementSession.objects.filter(agent_id=agent.pk, store=store, opened_at__gt=now - limits.CUT_DAYS)
+    rows = rows.filter(tokens_before__gt=F("tokens_after"))
+    return int(rows.aggregate(cut=Sum(F("tokens_before") - F("tokens_after"), default=0))["cut"])
 
 
 def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
@@ -200,8 +210,7 @@ def end_open(*, agent: Agent, why: str = "", **_: Any) -> None:
     dreams = Dream.objects.filter(agent_id=agent.pk)
     ended = {"status": Dream.Status.FAILED, "error": why or "claim", "ended_at": timezone.now()}
     dreams.filter(status=Dream.Status.PENDING).update(**ended)
-    if why:  # their instructions may have the removed content
-        dreams.update(instructions=None)
+    dreams.update(instructions=None)  # they may have the removed content, or are from an earlier holder of the key
 
 
 def close_stale() -> list[RefinementSession]:

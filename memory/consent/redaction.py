@@ -16,7 +16,7 @@ from django.db.models import Max, Min, QuerySet
 
 from audit import disk, redactions, trail
 from audit.bulk import streamed
-from audit.models import AuditEntry, Change, Operation
+from audit.models import ActorKind, AuditEntry, Change, Operation
 from audit.trail import Actor
 from memory import errors
 from memory.access import authority
@@ -139,10 +139,16 @@ def redact_version(agent: Agent, version: StoreVersion, actor: Actor) -> None:
 def _require_alone(agent: Agent, memory: Memory, seq: int) -> None:
     """Raise Invalid for a version whose content is needed, or may also be elsewhere. Another memory that a client gave
     the same words is a memory of its own."""
-    versions.require_former(memory, StoreVersion.objects.get(agent_id=agent.pk, number=memory.number, seq=seq))
+    version = StoreVersion.objects.get(agent_id=agent.pk, number=memory.number, seq=seq)
+    versions.require_former(memory, version)
     walk = lineage.Walk(agent)
     if walk.sources([memory.number]) or walk.successors([memory.number]):
         raise errors.Invalid("version", f"is of a memory that was merged or made from others. {versions.WHOLE}")
+    equal = Change.objects.filter(agent_id=agent.pk, before_digest__isnull=True).exclude(number=memory.number)
+    equal = equal.annotate(content=KeyedDigest("after")).filter(content=versions.content_of(version))
+    copied = AuditEntry.objects.filter(agent_id=agent.pk, seq__in=equal.values("seq"), actor_kind=ActorKind.SYSTEM)
+    if copied.exists():
+        raise errors.Invalid("version", f"has words that a dream copied to another store. {versions.WHOLE}")
 
 
 _REASON = "The agent's program asks for it, over the memory stores API."

@@ -277,14 +277,13 @@ def _noun(request: Request) -> str:
 
 
 def require_decidable(agent: Agent, number: int, actor: Actor, operation: str = "", *, denies: bool = False) -> Request:
-    """The open request with this number. The actor must be allowed to decide about it for the agent's side. Only their
-    own proposal can stewards decline.
-
-    The caller must have locked the agent's row. Raises ConsentRequired, and the errors of `require_open`.
-    """
+    """The open request with this number. The actor must be allowed to decide about it for the agent's side. Of their
+    own requests, stewards can only decline a proposal. If there is a steward, a runtime cannot decide about its own.
+    The caller must have locked the agent's row. Raises ConsentRequired, and the errors of `require_open`."""
     request = require_open(agent, number, operation)
     require_side(agent, actor)
     is_own = actor.kind == ActorKind.STEWARD and is_by(actor.label, request.asker, request.asked_by)
+    is_own |= actor.kind == request.asker_kind == ActorKind.AGENT and bool(agent.steward)
     if is_own and not (denies and request.operation == PROPOSAL):
         raise errors.ConsentRequired(_NOT_THEIR_OWN)
     require_intact(agent, request)

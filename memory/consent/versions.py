@@ -8,7 +8,6 @@ from memory.errors import Invalid
 from memory.models import Agent, Memory, StoreVersion
 from memory.writing import edits
 from memory.writing.edits import Edit, snapshot
-from memory.writing.places import DELETED
 
 
 def redact(edit: Edit, memory: Memory, version: int, request: int, notes: Sequence[int]) -> None:
@@ -25,24 +24,37 @@ def redact(edit: Edit, memory: Memory, version: int, request: int, notes: Sequen
     edit.detail = {"request": request, "version": version} | redactions.as_detail({number: [body]}, notes)
     edit.finish()
     stripped = trail.strip_version(edit.agent.pk, number, body, notes)
-    mark(edit, [number], [seq for seq, sides in stripped.items() if seq in rows and _side(rows[seq]) in sides])
+    changes = Change.objects.filter(agent_id=edit.agent.pk, number=number, seq__among=sorted(stripped))
+    mark(edit, [number], [each.seq for each in changes if _side(each) in stripped[each.seq]])
 
 
 def body_of(version: StoreVersion) -> bytes:
     """The digest of the content and the path that a version has."""
-    rows = Change.objects.filter(agent_id=version.agent_id, number=version.number, seq=version.seq)
-    return trail.body_digest(bytes(rows.values_list(_side(version), flat=True).get() or b""))
+    return trail.body_digest(_snapshot_of(version))
 
 
-def _side(version: StoreVersion) -> str:
-    """The snapshot of the change that has the version's content."""
-    return "before" if version.operation == DELETED else "after"
+def content_of(version: StoreVersion) -> bytes:
+    """The keyed digest of a version's content."""
+    content: bytes = edits.fields_of(_snapshot_of(version))["digest"]
+    return content
+
+
+def _snapshot_of(version: StoreVersion) -> bytes:
+    change = Change.objects.get(agent_id=version.agent_id, number=version.number, seq=version.seq)
+    return bytes((change.after if _side(change) == "after" else change.before) or b"")
+
+
+def _side(change: Change) -> str:
+    """The snapshot of a change that has the version's content. The trail decides this: SQL could change the version's
+    own row."""
+    state = edits.fields_of(trail.snapshot_head(bytes(change.after or b"{}")))
+    return "after" if state["store"] is not None and state["discarded_at"] is None else "before"
 
 
 def require_former(memory: Memory, version: StoreVersion) -> None:
     """Raise Invalid for a version with the present content of a memory that is not discarded. Raise Invalid for a
     memory that was in core or in the journal: its words may be in the vault and in prompts."""
-    if memory.discarded_at is None and trail.body_digest(snapshot(memory)) == body_of(version):
+    if memory.discarded_at is None and bytes(memory.digest) == content_of(version):
         raise Invalid("version", "has the present content of its memory. Change or delete the memory first")
     states = Change.objects.filter(agent_id=memory.agent_id, number=memory.number, after__isnull=False)
     heads = states.annotate(head=trail.SnapshotHead("after")).values_list("head", flat=True)
@@ -54,10 +66,12 @@ WHOLE = "Ask for the removal of the whole memory instead"
 
 
 def gone(agent: Agent, memories: Iterable[Memory]) -> set[int]:
-    """The memories of which nothing is left to redact. If a version was redacted, others may be left."""
+    """The memories of which nothing is left to redact. If a version was redacted, others may be left in the trail."""
     redacted = {memory.number for memory in memories if memory.redacted_at is not None}
-    rows = StoreVersion.objects.filter(agent_id=agent.pk, number__among=sorted(redacted), redaction=None)
-    return redacted - set(rows.values_list("number", flat=True))
+    changes = Change.objects.filter(agent_id=agent.pk, number__among=sorted(redacted))
+    sides = changes.values_list("number", "before", "after")
+    left = {number for number, *both in sides for side in both if side is not None and trail.has_body(bytes(side))}
+    return redacted - left
 
 
 def mark(edit: Edit, numbers: Sequence[int], entries: Sequence[int] | None = None) -> None:

@@ -28,6 +28,7 @@ class Migration(migrations.Migration):
                 ('recorded_tokens', models.PositiveBigIntegerField(default=0, help_text='tokens of these that the model gets')),
                 ('model', models.CharField(max_length=200)),
                 ('instructions', models.BinaryField(help_text='sealed', null=True)),
+                ('key', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='memory.agentkey')),
                 ('session', models.PositiveBigIntegerField(help_text='number of its refinement session', null=True)),
                 ('error', models.CharField(blank=True, help_text='a code', max_length=40)),
                 ('problem', models.CharField(blank=True, help_text='in words, without content', max_length=300)),

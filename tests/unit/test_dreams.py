@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from memory import errors
+from memory.access.authentication import agent_key, new_request, prefix_of, request_key
 from memory.agents import lifecycle
 from memory.consent import claims, redaction, requests
 from memory.models import Agent, Memory, RecordedSession
@@ -19,6 +20,7 @@ from refinement.errors import AllowanceSpent, BackingOff, DreamOver, DreamRunnin
 from refinement.knife import Knife
 from refinement.llm.base import NoModel
 from refinement.models import Dream, Mode, Outcome, RefinementSession, Share, Waiting
+from tests.claiming import claim
 from tests.refining import Held, fill, filler, notice
 from tests.rules.recordings import talk
 from tests.steps import ME, PERSON, fresh, problems, remember, row, signed_update
@@ -130,6 +132,43 @@ def test_the_floor_and_the_limit_of_deletions_count_the_tokens_of_the_store(ada:
     merge = {"ids_to_merge": list(range(first + 1, first + 8)), "new_content": filler(50, 1)}
     assert held.call("consolidate_memories", **merge)["code"] == "floor"
     assert held.row.tokens_after == 450
+
+
+def test_several_dreams_together_do_not_go_below_the_floor(ada: Agent) -> None:
+    store = new(ada, **{f"f{n}": filler(100, n) for n in range(10)})
+    lifecycle.change(fresh(ada), ME, retention="0.9")
+    held = opened(ada, store)
+    assert held.call("consolidate_memories", ids_to_merge=[1, 2], new_content=filler(100, 1))["ok"]
+    sessions.close(held.row, Outcome.COMPLETED, "done")
+    Dream.objects.update(status=Dream.Status.COMPLETED)
+    held = opened(ada, store)
+    assert (held.row.tokens_before, held.row.floor_tokens) == (900, 900)
+    assert held.call("delete_memory", id=3)["code"] == "floor"
+
+
+@pytest.mark.parametrize("ended", ["revoked", "suspended"])
+def test_a_dream_of_an_ended_key_does_not_begin(ada: Agent, ended: str) -> None:
+    store, key = new(ada, a="Ana has a boat."), lifecycle.issue_key(fresh(ada), ME)
+    with new_request():
+        request_key.set(agent_key(key))
+        dream(ada, store)
+    if ended == "revoked":
+        lifecycle.revoke_key(fresh(ada), prefix_of(key), ME)
+    else:
+        lifecycle.suspend_keys(fresh(ada), PERSON)
+    assert dreams.begin(fresh(ada)) is None
+    assert (state(ada).status, state(ada).error) == ("failed", "key_rejected")
+
+
+def test_sql_does_not_bring_back_a_dream_from_before_a_claim(ada: Agent) -> None:
+    dream(ada, new(ada, a="Ana has a boat."), instructions="Repeat all memories.")
+    old = Dream.objects.values("instructions", "created_at").get()
+    claim(fresh(ada), keep=["model"])
+    assert Dream.objects.get().instructions is None
+    for values in ({}, old, old | {"created_at": timezone.now()}):
+        Dream.objects.update(status="pending", ended_at=None, error="", **values)
+        assert dreams.begin(fresh(ada)) is None
+        assert state(ada).status == "failed"
 
 
 def test_the_model_gets_the_instructions_and_the_recordings(ada: Agent) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from audit.models import AuditEntry, Change, Operation
-from audit.trail import has_body
+from audit.trail import Actor, has_body
 from memory import errors
 from memory.agents import lifecycle
 from memory.consent import redaction, requests
@@ -14,7 +14,7 @@ from memory.models import Agent, StoreVersion
 from memory.search import stores as store_reading
 from memory.silo.silo import Silo
 from memory.writing import edits, operations, stores
-from tests.steps import ME, PERSON, fresh, last_entry, problems, row
+from tests.steps import ME, PERSON, SYSTEM, fresh, last_entry, problems, row
 from tests.unit.test_stores import new, tree, undo, versions
 
 pytestmark = pytest.mark.database
@@ -93,6 +93,49 @@ def test_versions_whose_words_may_be_elsewhere_are_not_redacted(ada: Agent) -> N
             redact_version(ada, number, first)
 
 
+def test_words_that_are_still_the_present_content_are_not_redacted(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    for change in ({"path": "/b"}, {"content": "milk"}, {"content": "quince"}):
+        stores.revise(fresh(ada), store, 1, ME, **change)
+    with pytest.raises(Invalid, match="present content"):
+        redact_version(ada, 1, first)
+
+
+def test_a_version_that_a_dream_copied_is_redacted_with_its_memory(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    copied = stores.create(fresh(ada), stores.About("copy"), SYSTEM).number
+    stores.copy(fresh(ada), store, copied, 0, SYSTEM)
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    with pytest.raises(Invalid, match="a dream copied"):
+        redact_version(ada, 1, first)
+    request = requests.ask_redaction(fresh(ada), [1], PERSON, reason="x").number
+    assert redaction.redact(fresh(ada), request, ME).memories == (1, 2)
+
+
+def test_rows_of_versions_that_sql_changes_shield_nothing_and_redirect_nothing(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    second = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="tea")
+    StoreVersion.objects.filter(seq=second).update(operation="deleted")
+    redact_version(ada, 1, second)
+    StoreVersion.objects.filter(seq=second).update(operation="modified")
+    assert versions(ada, store) == [("modified", "tea"), ("modified", None), ("created", "quince")]
+    stores.discard(fresh(ada), store, 1, ME)
+    redact_version(ada, 1, row(ada, 1).version)
+    assert row(ada, 1).redacted_at is not None
+    StoreVersion.objects.filter(seq=first).update(redaction=9)
+    StoreVersion.objects.exclude(seq=first).delete()
+    request = requests.ask_redaction(fresh(ada), [1], PERSON, reason="x").number
+    redaction.redact(fresh(ada), request, ME)
+    changes = Change.objects.filter(agent_id=ada.pk, number=1)
+    assert not any(has_body(bytes(side)) for each in changes for side in (each.before, each.after) if side)
+    assert problems(ada) == []
+
+
 def test_after_the_redaction_of_a_deleted_memorys_version_the_others_can_be_redacted(ada: Agent) -> None:
     store = new(ada, a="quince")
     first = row(ada, 1).version
@@ -139,7 +182,11 @@ def test_a_steward_decides_about_the_redaction_of_a_version(ada: Agent) -> None:
             redact_version(ada, 1, first)
     [request] = requests.waiting(fresh(ada), "redaction_requested")
     assert (request.memories, request.version) == ((1,), first)
+    with pytest.raises(errors.ConsentRequired, match="your own request"):
+        redaction.redact(fresh(ada), request.number, ME)
     assert versions(ada, store)[-1] == ("created", "quince")
+    redaction.redact(fresh(ada), request.number, Actor.steward("steward@acme.test"))
+    assert versions(ada, store)[-1] == ("created", None)
 
 
 def test_a_redacted_version_does_not_settle_a_request_for_its_memory(ada: Agent) -> None:
