@@ -125,6 +125,8 @@ def _consolidate(call: CallContext, wanted: tools.ConsolidateMemories) -> None:
     sources = [m for m in memories if not m.constitutional]
     if len(sources) < 2:
         raise errors.Constitutional(constitutional)
+    if call.session.store is not None:
+        stores.require_open(call.agent, call.session.store)  # a client can archive it during the session
     report = _check_rewrite(call, sources, wanted.new_content)
     edited = operations.consolidate(
         call.agent,

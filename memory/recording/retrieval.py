@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 from django.utils import timezone
@@ -49,14 +50,16 @@ _ALONE = re.compile(rf"(?<![\d.,:/-]){_YEAR}(?![.,:/-]\d)")
 _RELATIVE = re.compile(r"\b(?:(today|yesterday)|(this|last) (week|month|year))\b", re.IGNORECASE)
 _LATER = timedelta(days=7)  # events are often recorded some days later
 _YEARS = 50  # a month without a year is searched in the current year and in this number of years before it
+MOST_PERIODS = 500  # each is compared with each of the best memories
 _DAYS = {"week": 7, "month": 31, "year": 366}
 
 
 def periods(question: str, now: datetime) -> list[Period]:
     """Return the periods, in UTC, that a question mentions. If the question names a month without a year, the periods
-    are that month in the current year and in each of the fifty years before. Dates that do not exist are ignored."""
+    are that month in the current year and in each of the fifty years before. Dates that do not exist are ignored. Only
+    the first MOST_PERIODS count."""
     text = f" {question}"
-    return [*_calendar(text, now), *_relative(text, now)]
+    return list(dict.fromkeys(islice(chain(_calendar(text, now), _relative(text, now)), MOST_PERIODS)))
 
 
 def _calendar(text: str, now: datetime) -> Iterator[Period]:

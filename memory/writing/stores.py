@@ -92,7 +92,7 @@ def change(agent: Agent, number: int, values: Mapping[str, Any], actor: Actor) -
     """Set the name or the description of a store, or some pairs of its metadata. A pair with the value None is removed.
     Raises NotFound, StoreArchived, Invalid, MemoryDisabled."""
     with edits.begin(agent, Operation.STORE_CHANGED, actor) as edit:
-        store = _open(edit.agent, number)
+        store = require_open(edit.agent, number)
         before = about(edit.agent, store)
         pairs = {**before.metadata, **values.get("metadata", {})}
         metadata = {name: value for name, value in pairs.items() if value is not None}
@@ -135,8 +135,8 @@ def delete(agent: Agent, number: int, actor: Actor) -> None:
             _write(edit, store, "emptied" if is_left else "deleted", about(edit.agent, store))
 
 
-def _open(agent: Agent, number: int) -> Store:
-    """Raises NotFound, StoreArchived."""
+def require_open(agent: Agent, number: int) -> Store:
+    """Return a store that can be changed. Raises NotFound, StoreArchived."""
     store = find(agent, number)
     if store.archived_at is not None:
         raise errors.StoreArchived
@@ -188,7 +188,7 @@ def add(agent: Agent, store: int, path: str, content: str, actor: Actor) -> Edit
     """Store a memory. Raises NotFound, StoreArchived, Invalid, PathTaken, MemoryDisabled, CategoryDisabled."""
     draft = Draft(content, is_beneath=True, store=store, path=checked_path(path)).checked()
     with edits.begin(agent, Operation.REMEMBERED, actor) as edit:
-        if _open(edit.agent, store).memories >= MAX_MEMORIES:
+        if require_open(edit.agent, store).memories >= MAX_MEMORIES:
             raise Invalid("path", f"cannot be used: the store has {MAX_MEMORIES:,} memories, which is the maximum")
         edit.add(draft, Silo.for_agent(edit.agent))
         return edit.finish()
@@ -216,7 +216,7 @@ def revise(
         found = memory(edit.agent, store, number)
         silo = Silo.for_agent(edit.agent)
         opened = silo.open(found)
-        _open(edit.agent, store)
+        require_open(edit.agent, store)
         if content is not None and found.layer != Layer.BENEATH:
             checked_content(content)
         if content in (None, opened.content) and path in (None, opened.path):
@@ -236,7 +236,7 @@ def copy(agent: Agent, store: int, to: int, after: int, actor: Actor) -> int | N
     if there are no more. Raises NotFound, StoreArchived, PathTaken, MemoryDisabled, CategoryDisabled.
     """
     with edits.begin(agent, Operation.REMEMBERED, actor) as edit:
-        _open(edit.agent, to)
+        require_open(edit.agent, to)
         silo, number = Silo.for_agent(edit.agent), None
         rows = Memory.objects.of(edit.agent).kept().filter(store=store, number__gt=after)
         rows = rows.exclude(category__in=switches.closed(edit.agent)).order_by("number")
@@ -255,7 +255,7 @@ def move(agent: Agent, store: int, paths: Mapping[int, str], actor: Actor) -> No
     Raises NotFound, StoreArchived, Invalid, PathTaken, Constitutional, DiscardShare, MemoryDisabled, CategoryDisabled.
     """
     with edits.begin(agent, Operation.REVISED, actor) as edit:
-        _open(edit.agent, store)
+        require_open(edit.agent, store)
         memories = list(Memory.objects.of(edit.agent).kept().numbered(paths).filter(store=store))
         _require_editable(edit, memories)
         silo = Silo.for_agent(edit.agent)

@@ -24,6 +24,8 @@ STORE = "memories"  # the name of the store
 MAX_LINES = 999_999
 DEPTH = 2  # levels of folders that `view` shows
 AROUND = 2  # lines before and after a change
+MAX_CHARACTERS = 2 * stores.MAX_PATH  # of a path with `.` and `..`
+MAX_PLACES = 20  # that a message names
 _MISSING = "The path {} does not exist"
 
 
@@ -115,7 +117,9 @@ class Files:
 
 
 def inner_of(path: str) -> str:
-    """The path in the store, or "" for the folder /memories itself. Raises ToolError."""
+    """The path in the store, or "" for the folder /memories itself. Raises ToolError, Invalid."""
+    if len(path) > MAX_CHARACTERS:  # long before the time for it would count
+        raise ToolError(f"A path must have at most {stores.MAX_PATH:,} bytes.")
     if path != ROOT and not path.startswith(f"{ROOT}/"):
         raise ToolError(f"Path must start with {ROOT}, got: {path}")
     parts: list[str] = []
@@ -126,7 +130,7 @@ def inner_of(path: str) -> str:
             parts.pop()
         elif part not in ("", "."):
             parts.append(part)
-    return "".join(f"/{part}" for part in parts)
+    return stores.checked_path("".join(f"/{part}" for part in parts)) if parts else ""
 
 
 # --- the commands
@@ -172,7 +176,9 @@ def str_replace(files: Files, path: str, old_str: str, new_str: str) -> str:
     if not count:
         raise ToolError(f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}.")
     if count > 1:
-        lines = ", ".join(str(content.count("\n", 0, place) + 1) for place in _places(content, old_str))
+        places = _places(content, old_str)
+        lines = ", ".join(str(content.count("\n", 0, place) + 1) for place in places[:MAX_PLACES])
+        lines += ", and others" if len(places) > MAX_PLACES else ""
         several = f"Multiple occurrences of old_str `{old_str}` in lines: {lines}"
         raise ToolError(f"No replacement was performed. {several}. Please ensure it is unique")
     changed = content.replace(old_str, new_str)
@@ -263,9 +269,9 @@ def _numbered(lines: list[str], first: int) -> str:
 
 
 def _places(content: str, sought: str) -> list[int]:
-    """Where a text occurs, also where two occurrences overlap."""
+    """Where a text occurs, also where two occurrences overlap: the first places, and one more than MAX_PLACES."""
     places = [content.find(sought)]
-    while (place := content.find(sought, places[-1] + 1)) >= 0:
+    while len(places) <= MAX_PLACES and (place := content.find(sought, places[-1] + 1)) >= 0:
         places.append(place)
     return places
 

@@ -8,6 +8,7 @@ from audit.models import AuditEntry
 from memory.models import Agent, Memory, Store
 from memory.search import reading
 from memory.search.selection import Filters
+from memory.silo.silo import Silo
 from memory.writing import operations, stores
 from refinement.mcp import memory_tool
 from tests import steps
@@ -41,6 +42,25 @@ def test_a_file_is_created_once(each: Mcp, ada: Agent) -> None:
     assert (says(ada, 1).content, says(ada, 1).path) == ("tea", "/notes.txt")
     assert Memory.objects.get().beneath_at is not None
     assert fresh(ada).core_tokens == 0
+
+
+@pytest.mark.parametrize("command", ["view", "delete", "rename", "create", "str_replace", "insert"])
+@pytest.mark.parametrize("path", ["/a" * 21, "/" + "a" * 1_025, "/a" * 100_000])
+def test_a_path_that_no_file_can_have_is_refused_at_once(
+    client: Mcp, command: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Silo, "place", None)  # its time grows with the square of the folders
+    names = {"old_path": f"/memories{path}", "new_path": "/memories/b"} if command == "rename" else {}
+    more: dict[str, Any] = {"create": {"file_text": ""}, "str_replace": {"old_str": "a"}}.get(command, {})
+    more |= {"insert_line": 0, "insert_text": "a"} if command == "insert" else {}
+    assert "must have at most" in failed(client, command, **names or {"path": f"/memories{path}"}, **more)
+
+
+def test_a_message_names_only_some_of_many_places(client: Mcp) -> None:
+    said(client, "create", path=NOTES, file_text="a\n" * 30)
+    message = failed(client, "str_replace", path=NOTES, old_str="a")
+    assert "in lines: 1, 2, 3" in message
+    assert "19, 20, and others. Please" in message
 
 
 def test_a_failed_first_file_leaves_no_store(client: Mcp) -> None:

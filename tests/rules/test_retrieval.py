@@ -399,3 +399,9 @@ def test_a_month_without_a_year_means_that_month_of_every_past_year() -> None:
 @given(st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=5)), max_size=12).map(" ".join))
 def test_every_query_is_accepted(query: str) -> None:
     assert all(begin < end for begin, end in periods(query, JUNE_10))
+
+
+def test_many_dates_in_a_question_count_once_and_are_limited() -> None:
+    assert len(periods("January 1, " * 180, NOW)) == 51
+    dates = " ".join(f"{month} {day}," for month in ("January", "May") for day in range(1, 29))
+    assert len(periods(dates, NOW)) == 500

@@ -146,6 +146,14 @@ def test_several_dreams_together_do_not_go_below_the_floor(ada: Agent) -> None:
     assert held.call("delete_memory", id=3)["code"] == "floor"
 
 
+def test_a_dream_does_not_change_a_store_that_was_archived_meanwhile(ada: Agent) -> None:
+    store = new(ada, **{f"f{n}": filler(20, n) for n in range(9)})
+    held = opened(ada, store)
+    stores.archive(fresh(ada), store, ME)
+    assert held.call("consolidate_memories", ids_to_merge=[1, 2], new_content=filler(30, 1))["code"] == "store_archived"
+    assert held.call("update_memory", id=3, content=filler(19, 3))["code"] == "store_archived"
+
+
 @pytest.mark.parametrize("ended", ["revoked", "suspended"])
 def test_a_dream_of_an_ended_key_does_not_begin(ada: Agent, ended: str) -> None:
     store, key = new(ada, a="Ana has a boat."), lifecycle.issue_key(fresh(ada), ME)
