@@ -29,6 +29,7 @@ from memory.consent import requests
 from memory.errors import Invalid
 from memory.mail import letters, wording
 from memory.models import Agent, DueReason, Vault, VaultFile
+from memory.search import embedding
 from refinement import allowance, probe, providers, schedule, scheduling, undone_sessions
 from refinement.llm.base import ModelNotConfigured
 from refinement.llm.catalog import parse as parse_model
@@ -87,7 +88,16 @@ class AgentPage(TimeMachinePage, page.ScopedAdmin):
             "constitutional_tokens",
             "retention",
         ],
-        "Agent's side": ["model", "language", "steward", "is_steward_only", "proposed", "removal_requests", "claimed"],
+        "Agent's side": [
+            "model",
+            "searched_by",
+            "language",
+            "steward",
+            "is_steward_only",
+            "proposed",
+            "removal_requests",
+            "claimed",
+        ],
         "Log of runs": ["logged_in", "last_n", "max_entries", "context_tokens"],
         "Vault": ["files_in"],
         "Trail": ["audit_seq", "audit_at", "created_at"],
@@ -217,6 +227,15 @@ class AgentPage(TimeMachinePage, page.ScopedAdmin):
         if agent.keys_suspended:
             return "keys suspended"
         return "memory off" if not agent.memory_enabled else "paused" if agent.paused else None
+
+    @display(description="search")
+    def searched_by(self, agent: Agent) -> str:
+        found = embedding.state(agent)
+        if not found.embedder:
+            return "by words"
+        waiting = f"; {found.waiting:,} wait" if found.waiting else ""
+        problem = f". {found.problem}" if found.problem else ""
+        return f"by words, and by meaning with {found.embedder}: {found.made:,} memories{waiting}{problem}"
 
     @display(description="claimed")
     def claimed(self, agent: Agent) -> str | None:
