@@ -11,7 +11,8 @@ from django.utils import timezone
 from django.utils.formats import localize
 
 from memory.admin.base.page import time_machine_url
-from memory.models import Agent
+from memory.agents import lifecycle
+from memory.models import Agent, Embedding
 from memory.time_machine.rollback import What, roll_back
 from refinement import loop
 from refinement.models import RefinementSession
@@ -20,7 +21,7 @@ from tests.admin.actions import html
 from tests.admin.conftest import Enter
 from tests.conftest import House
 from tests.privacy.marker import MARKER
-from tests.steps import fresh, signed_update
+from tests.steps import ME, fresh, signed_update
 
 LIST = "/admin/refinement/refinementsession/"
 
@@ -63,6 +64,16 @@ def test_the_figures_count_the_duplicates_removed_at_the_start(agents: House, en
     assert "Repeated tokens 100" in text_of(client, session_page(agents.ada))
     line = f"session 1 : {session.tokens_before:,} → {session.tokens_before - 100:,} tokens, completed"
     assert line in text_of(client, agent_page(agents.ada))
+
+
+def test_an_agents_page_shows_how_it_is_searched(agents: House, enter: Enter) -> None:
+    client = enter("auditor")
+    assert "search by words language" in text_of(client, agent_page(agents.ada)).lower()
+    lifecycle.change(fresh(agents.ada), ME, embedder="ollama/nomic")
+    Embedding.objects.update(problem="The Ollama server did not answer in time.")
+    text = text_of(client, agent_page(agents.ada))
+    assert "by words, and by meaning with ollama/nomic: 0 memories; " in text
+    assert " wait. The Ollama server did not answer in time." in text
 
 
 def test_an_error_of_the_configuration_is_shown_in_words(agents: House, enter: Enter) -> None:

@@ -1,6 +1,6 @@
-"""Check MCP and the memory stores with others' programs: the official clients, and the official test suites.
+"""Check MCP, the memory stores and search with others' programs: official clients, test suites, and a real model.
 
-    python -m tests.interop [clients] [suite] [sdk]
+    python -m tests.interop [clients] [suite] [sdk] [meaning]
 
 Needs Node, and the package indexes of Python and Node. The versions are pinned.
 """
@@ -220,8 +220,13 @@ def _passed(said: str) -> int:
     return int((re.findall(r"(\d+) passed", said) or ["0"])[-1])
 
 
+def meaning(_: Path) -> None:
+    """A real local embedder."""
+    subprocess.run([sys.executable, "-m", "pytest", "-q", str(HERE / "meaning.py")], cwd=ROOT, check=True)
+
+
 def main(names: Sequence[str]) -> None:
-    parts = {"clients": clients, "suite": suite, "sdk": sdk}
+    parts = {"clients": clients, "suite": suite, "sdk": sdk, "meaning": meaning}
     with tempfile.TemporaryDirectory() as folder:
         for name in names or parts:
             parts[name](Path(folder))
