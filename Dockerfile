@@ -2,11 +2,12 @@
 ARG BASE=docker.io/library/debian:bookworm-slim
 
 FROM ${BASE} AS build
+ARG REQUIREMENTS=requirements.txt
 RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv
 WORKDIR /src
-COPY requirements.txt .
+COPY ${REQUIREMENTS} .
 RUN python3 -m venv /opt/palimpsest && \
-    /opt/palimpsest/bin/pip install --no-cache-dir --require-hashes --requirement requirements.txt
+    /opt/palimpsest/bin/pip install --no-cache-dir --require-hashes --requirement ${REQUIREMENTS}
 COPY . .
 RUN /opt/palimpsest/bin/pip install --no-cache-dir --no-deps . && \
     /opt/palimpsest/bin/pip uninstall --yes setuptools pip

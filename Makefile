@@ -50,6 +50,8 @@ lock: $(VENV)/.dev ## pin the dependencies again (needs uv)
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-emit-find-links \
 		--no-header pyproject.toml -o requirements.txt
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-emit-find-links \
+		--no-header --extra local -c requirements.txt pyproject.toml -o requirements-local.txt
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-emit-find-links \
 		--no-header --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
 
 clean: ## remove the virtual environment and the demo's data

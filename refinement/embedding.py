@@ -14,7 +14,8 @@ from memory.agents import lifecycle
 from memory.models import Agent
 from memory.search import embedding
 from refinement import allowance
-from refinement.llm.base import ModelError, ModelRefused, ModelReplyInvalid
+from refinement.errors import AllowanceSpent
+from refinement.llm.base import ModelError, ModelNotConfigured, ModelRefused, ModelReplyInvalid
 from refinement.llm.embedders import open_embedder
 from refinement.llm.vectors import Embedder
 from refinement.providers import EmbedderAvailability
@@ -47,7 +48,7 @@ def embed(agent_id: int) -> str:
     row = embedding.take(agent)
     if row is None:
         return "taken"
-    problem, is_complete, until = "", False, time.monotonic() + TASK_SECONDS
+    problem, retries, is_complete, until = "", True, False, time.monotonic() + TASK_SECONDS
     try:
         while not queue.is_ending() and time.monotonic() < until:
             agent = Agent.objects.select_related("tenant").get(pk=agent_id)
@@ -59,10 +60,10 @@ def embed(agent_id: int) -> str:
                 return "changed"  # another worker continues, or the task of the new embedder
         if is_complete and agent.former_embedder:
             lifecycle.change(agent, Actor.system("embedder"), former_embedder="")
-    except ModelError as error:
+    except (ModelError, AllowanceSpent) as error:
         log.warning("memories were not embedded", agent=agent_id, code=error.code)
-        problem = str(error)
-    embedding.give_back(agent, problem)
+        problem, retries = str(error), not isinstance(error, (ModelNotConfigured, AllowanceSpent))
+    embedding.give_back(agent, problem, retries=retries)
     if not problem and not is_complete:
         queue.put(queue.EMBED_MEMORIES, agent_id)
     return "failed" if problem else "embedded"
@@ -73,7 +74,7 @@ def _make(agent: Agent, batch: embedding.Batch) -> bool:
     vectors: dict[int, array[float]] = {}
     if numbers:
         if not embedder.startswith("local/") and allowance.is_used_up(agent.tenant):
-            raise ModelError("The tenant has used its model tokens of this month.")
+            raise AllowanceSpent("The tenant has used its model tokens of this month.")
         found, tokens = _vectors(open_embedder(embedder, agent), list(batch.texts.values()))
         vectors = {number: vector for number, vector in zip(numbers, found, strict=True) if vector is not None}
         sizes = {len(vector) for vector in vectors.values()} | (

@@ -174,15 +174,16 @@ def take(agent: Agent) -> Embedding | None:
     return found if is_free else None
 
 
-def give_back(agent: Agent, problem: str = "") -> None:
-    """End this worker's turn. After a failure, queue the task again after a pause."""
+def give_back(agent: Agent, problem: str = "", *, retries: bool = True) -> None:
+    """End this worker's turn. After a failure, queue the task again after a pause. Without `retries`, only the sweep
+    does this, because somebody must correct the problem first."""
     row = Embedding.objects.filter(agent_id=agent.pk).first()
     if row is not None:
         row.failures = row.failures + 1 if problem else 0
         pause = min(FIRST_PAUSE * 2 ** min(row.failures, 10), LONGEST_PAUSE) if problem else timedelta()
         row.problem, row.taken_until = problem[:300], timezone.now() + pause
         row.save(update_fields=["failures", "problem", "taken_until"])
-        if problem:
+        if problem and retries:
             put_later(EMBED_MEMORIES, agent.pk, wait=pause)
 
 

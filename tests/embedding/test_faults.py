@@ -118,4 +118,5 @@ def test_a_tenant_without_tokens_gets_no_vectors(ada: Agent, server: EmbeddingSe
     assert embed(ada.pk) == "failed"
     assert state(ada).problem == "The tenant has used its model tokens of this month."
     assert server.texts == []
+    assert not queue.is_put_later(queue.EMBED_MEMORIES), "the sweep tries again"
     assert found(fresh(ada), "car") == [1]
