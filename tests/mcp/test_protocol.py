@@ -200,6 +200,13 @@ def test_the_rate_of_a_key_is_limited(client: Mcp, settings: Any) -> None:
     assert [client.send(PING).status for _ in range(3)] == [200, 200, 429]
 
 
+def seconds(client: Mcp, raw: bytes, headers: dict[str, str]) -> float:
+    """The CPU time of a request that succeeds."""
+    started = time.thread_time()
+    assert client.send(None, raw=raw, **headers).status == 200
+    return time.thread_time() - started
+
+
 @pytest.mark.parametrize("version", [OLD, NEW])
 def test_many_wrong_values_in_params_take_no_longer_than_right_ones(version: str, house: House) -> None:
     """Models of the protocol made 15 errors for each: 300 kB took half a minute and gigabytes."""
@@ -207,9 +214,7 @@ def test_many_wrong_values_in_params_take_no_longer_than_right_ones(version: str
     for name in ("inputResponses", "ignored"):
         body, headers = client.message("tools/call", {"name": "context", name: {"a": {"content": [{}] * 60_000}}})
         raw = json.dumps(body).encode()
-        started = time.thread_time()
-        assert client.send(None, raw=raw, **headers).status == 200
-        took[name] = time.thread_time() - started
+        took[name] = min(seconds(client, raw, headers) for _ in range(3))  # a garbage collection can take longer
     assert took["inputResponses"] < 5 * took["ignored"]
 
 
