@@ -14,7 +14,7 @@ Only models that have answered before count. Anybody can name a model that never
 are counted for each agent, and close the model only for this agent.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -90,13 +90,16 @@ def refuse(model: str, error: ModelError) -> None:
     Provider.objects.update_or_create(name=model, defaults=row)
 
 
-def require_same_model(agent: Agent, setting: str = "model") -> None:
-    """Raise NoModel if the silo was claimed, or got another model, since the row was read. `setting` is the field with
-    the model."""
+def require_same_model(agent: Agent) -> None:
+    """Raise NoModel if the silo was claimed, or got another model, since the row was read."""
+    _require(agent, lambda row: row.model == agent.model)
+
+
+def _require(agent: Agent, is_right: Callable[[Agent], bool]) -> None:
     row = Agent.objects.select_related("tenant").get(pk=agent.pk)
     with suppress(AuthorityBroken, TrailShortened):
         authority.require(row)
-        if (getattr(row, setting), row.claimed_at) == (getattr(agent, setting), agent.claimed_at):
+        if row.claimed_at == agent.claimed_at and is_right(row):
             return
     raise NoModel
 
@@ -106,7 +109,6 @@ class Availability:
     attempt, the caller reports the result."""
 
     longest = LONGEST  # of a pause
-    setting = "model"
 
     def __init__(self, model: str, agent: Agent) -> None:
         self.model, self.agent = model, agent
@@ -118,7 +120,7 @@ class Availability:
     def wait(self) -> float:
         """The seconds after which the caller must ask again. If the result is 0, the caller may call the model now.
         After a pause, only one caller gets 0. Raises NoModel."""
-        require_same_model(self.agent, self.setting)
+        self._require_same()
         now, rows = timezone.now(), self.rows()
         self._failed_before = any(row.failures for row in rows)
         failing = [row for row in rows if row.failures >= FAILURES]
@@ -127,6 +129,9 @@ class Availability:
         if until := max(filter(None, (_closed_until(row, now) for row in rows)), default=None):
             return (until - now).total_seconds()
         return 0 if self._claimed(failing, now) else self.wait()
+
+    def _require_same(self) -> None:
+        require_same_model(self.agent)
 
     def rows(self) -> list[Provider]:
         """The rows of the model and its provider. Before the model's first answer, the row of the agent."""
@@ -201,13 +206,18 @@ class Availability:
 
 class EmbedderAvailability(Availability):
     """The same for an agent's embedder. Its pauses are short, so that the vectors are soon complete again. Failures of
-    models do not close embedders, and failures of embedders do not close models."""
+    models do not close embedders, and failures of embedders do not close models.
+
+    `which` returns the only embedder that may be called for a row of the agent."""
 
     longest = timedelta(seconds=15)
 
-    def __init__(self, embedder: str, agent: Agent) -> None:
+    def __init__(self, embedder: str, agent: Agent, which: Callable[[Agent], str]) -> None:
         super().__init__(f"embed:{embedder}", agent)
-        self.setting = "former_embedder" if embedder == agent.former_embedder else "embedder"
+        self._embedder, self._which = embedder, which
+
+    def _require_same(self) -> None:
+        _require(self.agent, lambda row: row.memory_enabled and self._which(row) == self._embedder)
 
     def is_closed(self) -> bool:
         return any(_closed_until(row, timezone.now()) for row in self.rows())

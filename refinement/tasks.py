@@ -27,8 +27,8 @@ def refine_agent(agent_id: int) -> str:
 
 @task
 def embed_memories(agent_id: int) -> str:
-    """Make the vectors of an agent's changed memories."""
-    return embedding.embed(agent_id)
+    """Make the vectors of the next agent of a tenant. This agent may be different from `agent_id`."""
+    return embedding.embed_next(agent_id)
 
 
 @task

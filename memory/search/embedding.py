@@ -10,11 +10,11 @@ Private memories and memories of a closed category are never embedded.
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Case, F, OuterRef, Q, Subquery, Value, When
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.utils import timezone
 
 from config.queue import EMBED_MEMORIES, put, put_later
@@ -33,7 +33,10 @@ BATCH, BATCH_CHARACTERS = 64, 60_000
 TEXT_CHARACTERS = 6_000  # of one memory, from its beginning; embedders have limits of 512 to 8,192 tokens
 QUERY_CHARACTERS = 2_000
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=15)  # after failures
-TURN = timedelta(seconds=60)  # after this time without progress, another worker continues
+MOST_FAILURES = 6  # that count; then a batch has one text
+LONG_PAUSE = timedelta(seconds=50)  # if somebody must correct the problem first
+TURN = timedelta(seconds=90)  # after this time without a sign of life, another worker continues
+LOST = timedelta(minutes=10)  # after this time, a queued task does not count any more
 
 # Returns the vector of a query for an agent and an embedder, or None. The app `refinement` sets this.
 embed_query: Callable[[Agent, str, str], "array[float] | None"] | None = None
@@ -95,8 +98,11 @@ def remove(agent: Agent, numbers: Collection[int]) -> None:
 
 
 def queue(agent: Agent) -> None:
-    """Queue the task that makes the vectors of a locked agent, unless it is queued."""
-    if Embedding.objects.filter(agent_id=agent.pk, is_queued=False).update(is_queued=True):
+    """Queue the task that makes the vectors of an agent, unless a task of its tenant is queued: it continues with all
+    agents of the tenant, one after the other. So a tenant with many agents does not fill the queue."""
+    now = timezone.now()
+    queued = Embedding.objects.filter(agent__tenant_id=agent.tenant_id, queued_at__gt=now - LOST, queued_at__lte=now)
+    if Embedding.objects.filter(~Exists(queued), agent_id=agent.pk).update(queued_at=now):
         put(EMBED_MEMORIES, agent.pk)
 
 
@@ -122,17 +128,37 @@ def state(agent: Agent) -> State:
     return State(embedder, made, _after(agent, row).count(), row.problem)
 
 
-def queue_late() -> None:
-    """Queue the agents whose vectors are not complete, and on which no worker works."""
+def late() -> QuerySet[Agent]:
+    """Return the agents whose vectors are not complete, and that wait after no failure. First comes the agent whose
+    last turn was longest ago."""
     rows, now = Embedding.objects.filter(agent_id=OuterRef("pk")), timezone.now()
     mine = Case(When(embedder="", then=Value(settings.EMBEDDER)), default=F("embedder"))
     agents = Agent.objects.annotate(mine=mine, row=Subquery(rows.values("embedder")))
     agents = agents.annotate(done=Subquery(rows.values("version")), until=Subquery(rows.values("taken_until")))
+    agents = agents.annotate(wait=Subquery(rows.values("wait_until")))
     agents = agents.filter(memory_enabled=True).exclude(wrapped_key=b"").exclude(mine__in=("", NONE))
-    late = Q(row__isnull=True) | ~Q(row=F("mine")) | Q(done__lt=F("audit_seq")) | ~Q(former_embedder="")
-    free = Q(until__isnull=True) | Q(until__lte=now) | Q(until__gt=now + TURN)
-    for pk in agents.filter(late, free).values_list("pk", flat=True):
-        put(EMBED_MEMORIES, pk)
+    incomplete = Q(row=None) | ~Q(row=F("mine")) | Q(done__lt=F("audit_seq")) | ~Q(former_embedder="")
+    return agents.filter(incomplete, Q(wait=None) | ~_is_near("wait", now)).order_by(F("until").asc(nulls_first=True))
+
+
+def next_late(tenant_id: int) -> Agent | None:
+    """Return the tenant's next agent. Return None if there is none, or if a worker makes vectors for this tenant."""
+    if Embedding.objects.filter(_is_near("taken_until", timezone.now()), agent__tenant_id=tenant_id).exists():
+        return None
+    return late().filter(tenant_id=tenant_id).first()
+
+
+def _is_near(field: str, now: datetime) -> Q:
+    """Whether a time is in the future. A time that is too far away comes from a wrong clock."""
+    return Q((f"{field}__gt", now), (f"{field}__lte", now + TURN))
+
+
+def queue_late() -> None:
+    """Queue one late agent of each tenant for which no worker makes vectors."""
+    for tenant_id in set(late().order_by().values_list("tenant_id", flat=True)):
+        if agent := next_late(tenant_id):
+            Embedding.objects.get_or_create(agent_id=agent.pk, defaults={"embedder": embedder_of(agent)})
+            queue(agent)
 
 
 def _never(agent: Agent) -> frozenset[str]:
@@ -161,6 +187,13 @@ class Batch:
     digests: Mapping[int, bytes]
 
 
+def begin(agent: Agent) -> None:
+    """Note that a worker is about to take the agent. If it fails without a word, other agents come first."""
+    pause = {"wait_until": timezone.now() + LONG_PAUSE}
+    new = {"embedder": embedder_of(agent), **pause}
+    Embedding.objects.update_or_create(agent_id=agent.pk, defaults=pause, create_defaults=new)
+
+
 def take(agent: Agent) -> Embedding | None:
     """Take the agent's vectors for this worker. Return None if another worker has them."""
     with edits.locked(agent) as row:
@@ -168,27 +201,40 @@ def take(agent: Agent) -> Embedding | None:
         if found is None or found.embedder != embedder_of(row):  # the server has another default
             restart(row)
             found = Embedding.objects.get(agent_id=agent.pk)
-        is_free = not now < found.taken_until <= now + TURN
-        found.taken_until, found.is_queued = now + TURN if is_free else found.taken_until, False
-        found.save(update_fields=["taken_until", "is_queued"])
-    return found if is_free else None
+        if now < found.taken_until <= now + TURN:
+            return None
+        found.taken_until = now + TURN
+        found.save(update_fields=["taken_until"])
+    return found
 
 
-def give_back(agent: Agent, problem: str = "", *, retries: bool = True) -> None:
+def _mine(row: Embedding) -> QuerySet[Embedding]:
+    """Return the row, unless another worker has continued, or the vectors are made anew."""
+    return Embedding.objects.filter(
+        agent_id=row.agent_id, embedder=row.embedder, version=row.version, number=row.number
+    )
+
+
+def keep(row: Embedding) -> bool:
+    """Give a sign of life. Return False if the worker does not have the vectors any more."""
+    return bool(_mine(row).update(taken_until=timezone.now() + TURN))
+
+
+def give_back(row: Embedding, problem: str = "", *, retries: bool = True) -> None:
     """End this worker's turn. After a failure, queue the task again after a pause. Without `retries`, only the sweep
     does this, because somebody must correct the problem first."""
-    row = Embedding.objects.filter(agent_id=agent.pk).first()
-    if row is not None:
-        row.failures = row.failures + 1 if problem else 0
-        pause = min(FIRST_PAUSE * 2 ** min(row.failures, 10), LONGEST_PAUSE) if problem else timedelta()
-        row.problem, row.taken_until = problem[:300], timezone.now() + pause
-        row.save(update_fields=["failures", "problem", "taken_until"])
-        if problem and retries:
-            put_later(EMBED_MEMORIES, agent.pk, wait=pause)
+    failures, now, pause = row.failures, timezone.now(), timedelta()
+    if problem:
+        failures = min(failures + 1, MOST_FAILURES)
+        pause = min(FIRST_PAUSE * 2**failures, LONGEST_PAUSE) if retries else LONG_PAUSE
+    values = {"failures": failures, "problem": problem[:300], "taken_until": now, "wait_until": now + pause}
+    if _mine(row).update(**values) and problem and retries:
+        put_later(EMBED_MEMORIES, row.agent_id, wait=pause)
 
 
-def next_batch(agent: Agent, row: Embedding) -> Batch | None:
-    """Return the next memories, or None if all are done. `texts` does not have memories whose vectors are right."""
+def next_batch(agent: Agent, row: Embedding, most: int) -> Batch | None:
+    """Return the next memories, or None if all are done. `texts` has at most `most` texts, and not those of memories
+    whose vectors are right."""
     silo, texts, digests, last, characters = Silo.for_agent(agent), dict[int, str](), dict[int, bytes](), None, 0
     rows = list(_after(agent, row).order_by("version", "number")[: 4 * BATCH])
     made = Vector.objects.filter(agent_id=agent.pk, embedder=row.embedder, number__among=[m.number for m in rows])
@@ -196,7 +242,7 @@ def next_batch(agent: Agent, row: Embedding) -> Batch | None:
     for memory in rows:
         digest = bytes(memory.digest)
         if right.get(memory.number) != digest:
-            if len(texts) == BATCH or characters >= BATCH_CHARACTERS:
+            if len(texts) == most or characters >= BATCH_CHARACTERS:
                 break
             text = own_text(silo.open(memory).content, memory.category)[:TEXT_CHARACTERS].strip()
             if text:
@@ -215,13 +261,13 @@ def store(agent: Agent, batch: Batch, vectors: Mapping[int, Sequence[float]], to
 
     row = batch.row
     with edits.locked(agent) as locked:
-        now, mine = timezone.now(), Embedding.objects.filter(agent_id=agent.pk, version=row.version, number=row.number)
         if embedder_of(locked) != row.embedder or not locked.memory_enabled:
             return False
         version, number = batch.last
         dimensions = row.dimensions or len(next(iter(vectors.values()), ()))
-        values = {"version": version, "number": number, "dimensions": dimensions, "taken_until": now + TURN}
-        if not mine.update(**values, tokens=row.tokens + tokens, failures=0, problem=""):
+        done = {"version": version, "number": number, "dimensions": dimensions, "tokens": row.tokens + tokens}
+        failures = max(row.failures - 1, 0) if batch.texts else row.failures
+        if not _mine(row).update(**done, failures=failures, problem="", taken_until=timezone.now() + TURN):
             return False
         present = Memory.objects.of(locked).kept().exclude(category__in=_never(locked)).numbered(batch.texts)
         digests = {memory.number: bytes(memory.digest) for memory in present}
@@ -239,7 +285,9 @@ def store(agent: Agent, batch: Batch, vectors: Mapping[int, Sequence[float]], to
         ]
         Vector.objects.filter(agent_id=agent.pk, embedder=row.embedder, number__among=list(batch.texts)).delete()
         Vector.objects.bulk_create(made)
-        row.version, row.number, row.dimensions, row.tokens = version, number, dimensions, row.tokens + tokens
+        row.failures = failures
+        for name, value in done.items():
+            setattr(row, name, value)
     return True
 
 

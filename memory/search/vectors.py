@@ -93,10 +93,9 @@ class Vectors:
         if len(query) != self._matrix.shape[1] or not count:
             return np.zeros(0, np.float32)
         self._compute_spreads()
-        sought = np.frombuffer(query, np.float32)
-        sought = sought / np.linalg.norm(sought) - self._centre
+        sought = _unit(query) - self._centre
         sought /= max(float(np.linalg.norm(sought)), 1e-6)
-        scale = float(np.abs(sought).max()) / 127
+        scale = max(float(np.abs(sought).max()), 1e-6) / 127
         small = np.rint(sought / scale).astype(np.int8)
         products = np.asarray(simsimd.cdist(small[np.newaxis], self._matrix[:count], "dot"), np.float32)[0]
         found: Floats = products * np.float32(scale) / self._lengths[:count] - self._centre @ sought
@@ -106,9 +105,8 @@ class Vectors:
     def moved(self, query: "array[float]", numbers: Sequence[int], weight: float) -> "array[float]":
         """Return a query's vector, moved towards the vectors of these memories."""
         rows = np.array([self.row(number) for number in numbers])
-        sought = np.frombuffer(query, np.float32)
         towards = self._units(rows).mean(axis=0) - self._centre
-        return array("f", (sought / np.linalg.norm(sought) + weight * towards).astype(np.float32).tobytes())
+        return array("f", (_unit(query) + weight * towards).astype(np.float32).tobytes())
 
     def _compute_spreads(self) -> None:
         """Compute 1 / |vector - centre| of the changed rows. If many have changed, compute the centre again."""
@@ -125,6 +123,13 @@ class Vectors:
     def _units(self, rows: NDArray[np.int64]) -> Floats:
         units: Floats = self._matrix[rows].astype(np.float32) / self._lengths[rows, np.newaxis]
         return units
+
+
+def _unit(query: "array[float]") -> Floats:
+    """Return a query's vector with the length 1. The squares of float32 can be too small or too large for float32."""
+    exact = np.frombuffer(query, np.float32).astype(np.float64)
+    found: Floats = (exact / max(float(np.linalg.norm(exact)), 1e-99)).astype(np.float32)
+    return found
 
 
 def _larger(old: Any, rows: int) -> Any:

@@ -167,6 +167,9 @@ class LongText:
     pieces: Callable[[], Iterable[bytes]]
 
 
+MAX_REPLY_BYTES = 8 * 1024 * 1024
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Request:
     """One call. `model` is the provider's name for the model. `seconds` is the time limit of the call, including
@@ -174,7 +177,7 @@ class Request:
 
     `is_cut_short` is true if `seconds` is less than the usual limit. Then a timeout is not a failure of the server.
     If `quotes` is true, errors include the server's own message. This message may repeat content. If `must_call` is
-    true, the reply must have a tool call, if the server supports that.
+    true, the reply must have a tool call, if the server supports that. `reply_bytes` is the size limit of a reply.
     """
 
     model: str
@@ -188,6 +191,7 @@ class Request:
     quotes: bool = False
     must_call: bool = False
     long: LongText | None = None
+    reply_bytes: int = MAX_REPLY_BYTES
 
 
 StopReason = Literal["tool_calls", "end", "length", "other"]

@@ -7,19 +7,23 @@
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Annotated, Any
 
 from django.conf import settings
-from pydantic import ValidationError
+from pydantic import FailFast, ValidationError
 
-from memory.models import Agent
 from refinement.llm import http, ollama, openai
 from refinement.llm.base import Message, ModelError, ModelNotConfigured, Request, json_value
-from refinement.llm.vectors import Embedded, Embedder, checked, invalid
+from refinement.llm.vectors import MAX_DIMENSIONS, Embedded, Embedder, checked, invalid
 from refinement.providers import EmbedderAvailability
 
 PROVIDERS = ("openai", "ollama", "local")
 LONGEST = 190  # characters: the table of providers has room for a few more
+# Limits of a reply. Without them, a server could occupy much time and RAM, even for one query.
+NUMBER_BYTES, OTHER_BYTES = 32, 65_536
+OTHER_PARTS = 100  # lists and objects in a reply, besides two for each vector
+
+Numbers = Annotated[list[float], FailFast()]
 
 
 class _Tokens(http.Wire):
@@ -28,11 +32,11 @@ class _Tokens(http.Wire):
 
 class _Item(http.Wire):
     index: int
-    embedding: list[float]
+    embedding: Numbers
 
 
 class _OpenAIAnswer(http.Wire):
-    data: list[_Item]
+    data: Annotated[list[_Item], FailFast()]
     usage: _Tokens | None = None
 
     def embedded(self) -> tuple[list[list[float]], int]:
@@ -43,7 +47,7 @@ class _OpenAIAnswer(http.Wire):
 
 
 class _OllamaAnswer(http.Wire):
-    embeddings: list[list[float]]
+    embeddings: Annotated[list[Numbers], FailFast()]
     prompt_eval_count: http.Count | None = None
 
     def embedded(self) -> tuple[list[list[float]], int]:
@@ -74,12 +78,15 @@ class _Remote:
 
     def embed(self, texts: Sequence[str], *, seconds: float, retries: int) -> Embedded:
         messages = tuple(Message("user", text) for text in texts)
-        request = Request(model=self._name, messages=messages, seconds=seconds, retries=retries)
+        size = len(texts) * MAX_DIMENSIONS * NUMBER_BYTES + OTHER_BYTES
+        request = Request(model=self._name, messages=messages, seconds=seconds, retries=retries, reply_bytes=size)
         try:
             body = http.Call(self._server, request).response()
         except ModelError as error:
             error.__cause__ = error.__context__ = None  # they refer to the request, which has the key and the texts
             raise
+        if body.count(b"[") + body.count(b"{") > 2 * len(texts) + OTHER_PARTS:
+            raise invalid(self._server.who, "does not follow its protocol")
         try:
             vectors, tokens = self._server.vectors.model_validate(json_value(body)).embedded()
         except ValidationError:
@@ -102,15 +109,13 @@ def parse(embedder: str) -> tuple[str, str]:
     return provider, name
 
 
-def open_embedder(embedder: str, agent: Agent | None = None) -> Embedder:
-    """The embedder. Makes no call. Raises ModelNotConfigured. If `agent` is set, the calls are on behalf of this
-    agent."""
+def open_embedder(embedder: str, availability: EmbedderAvailability | None = None) -> Embedder:
+    """The embedder. Makes no call. Raises ModelNotConfigured. `availability` is for calls on behalf of an agent."""
     provider, name = parse(embedder)
     if provider == "local":
         from refinement.llm import local
 
         return local.open_model(name)
-    availability = EmbedderAvailability(embedder, agent) if agent else None
     if provider == "openai":
         return _Remote(_OpenAI(settings.OPENAI_API_KEY, settings.OPENAI_BASE_URL, availability), name)
     return _Remote(_Ollama(settings.OLLAMA_BASE_URL, availability), name)

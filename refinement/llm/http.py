@@ -23,6 +23,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import httpx
 import stamina
 import structlog
+from django.template.defaultfilters import filesizeformat
 from django.utils.http import parse_http_date_safe
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
@@ -48,7 +49,6 @@ from refinement.llm.connections import client_for, set_deadline
 from refinement.providers import Availability
 
 CONNECT_SECONDS = 10.0
-MAX_REPLY_BYTES = 8 * 1024 * 1024
 MAX_ERROR_BYTES, MAX_ERROR_CHARACTERS = 64 * 1024, 500
 PLAIN_OUTPUT_TOKENS = 4_096  # of a reply; every model allows so many
 BYTES_PER_TOKEN = 4  # an estimate
@@ -275,9 +275,10 @@ class Call:
             if response.headers.get("Content-Encoding", "identity").lower() != "identity":
                 # Compression was not requested, and a small compressed reply can unpack to any size.
                 raise ModelReplyInvalid(f"{who} sent a compressed reply, which Palimpsest does not accept.")
-            body = _first_bytes(response, MAX_REPLY_BYTES)
-            if len(body) > MAX_REPLY_BYTES:
-                raise ModelReplyInvalid(f"{who} sent more than {MAX_REPLY_BYTES >> 20} MiB.")
+            most = self.request.reply_bytes
+            body = _first_bytes(response, most)
+            if len(body) > most:
+                raise ModelReplyInvalid(f"{who} sent more than {filesizeformat(most)}.")
             return body
         content = _first_bytes(response, MAX_ERROR_BYTES)
         message = _error_message(status, content) if self.request.quotes else ""

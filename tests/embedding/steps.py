@@ -25,5 +25,6 @@ def state(agent: Agent) -> State:
 
 def retry(agent: Agent) -> str:
     """Make the vectors now, without the pause after a failure."""
-    Embedding.objects.filter(agent=agent).update(taken_until=fresh(agent).created_at)
+    past = fresh(agent).created_at
+    Embedding.objects.filter(agent=agent).update(taken_until=past, wait_until=past)
     return embed(agent.pk)

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 import time_machine
+from pydantic import ValidationError
 
 from config import queue
 from memory.models import Agent, Tenant
 from memory.search import embedding
 from refinement import embedding as making
 from refinement.embedding import embed
+from refinement.llm import embedders
 from refinement.models import Provider
 from tests.conftest import House
 from tests.embedding.server import EmbeddingServer
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.database
 
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "down": ({"hangs_up": True}, "could not be reached"),
-    "slow": ({"seconds": 0.4}, "did not answer in time"),
+    "slow": ({"seconds": 0.8}, "did not answer in time"),
     "refuses": ({"status": 401}, "the API key is missing or wrong"),
     "overloaded": ({"status": 503}, "answered 503"),
     "another count": ({"answer": lambda found: found[1:]}, "has 1 vectors for 2 texts"),
@@ -29,6 +31,9 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "NaN": ({"answer": lambda found: [[float("nan"), *found[0][1:]], *found[1:]]}, "does not follow its protocol"),
     "too large": ({"answer": lambda found: [[1e39, *each[1:]] for each in found]}, "not numbers"),
     "zeros": ({"answer": lambda found: [[0.0] * len(each) for each in found]}, "only zeros"),
+    "a small length": ({"answer": lambda found: [[1e-46] * len(each) for each in found]}, "only zeros"),
+    "many vectors": ({"answer": lambda _: [[]] * 1_000}, "does not follow its protocol"),
+    "too much": ({"answer": lambda _: [[0.1234567890123456] * 30_000]}, "sent more than"),
     "no vectors": ({"answer": lambda found: [[] for _ in found]}, "wrong numbers of dimensions"),
     "no numbers": ({"answer": lambda found: [["1"] for _ in found]}, "does not follow its protocol"),
 }
@@ -37,7 +42,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "QUERY_SECONDS", 0.2)
-    monkeypatch.setattr(making, "BATCH_SECONDS", 0.3)
+    monkeypatch.setattr(making, "BATCH_SECONDS", 0.6)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -58,6 +63,21 @@ def test_search_by_words_goes_on_and_the_vectors_come_later(ada: Agent, server: 
     assert (state(ada).problem, list(vectors(ada))) == ("", [1, 2])
     assert found(ada, "vehicle repair") == [1]
     assert problems(ada) == []
+
+
+@pytest.mark.parametrize("value", [1e-30, 1e30])
+def test_vectors_whose_squares_are_no_float32_are_found(ada: Agent, server: EmbeddingServer, value: float) -> None:
+    server.answer = lambda found: [[value * number for number in each] for each in found]
+    remember(ada, "Ana fixed the car.", "Bob likes tea.")
+    assert embed(ada.pk) == "embedded"
+    assert found(ada, "vehicle repair") == [1]
+
+
+@pytest.mark.parametrize("reply", [{"embeddings": [["x"] * 10] * 10}, {"embeddings": [None] * 10}])
+def test_a_wrong_reply_is_read_to_its_first_wrong_item(reply: Any) -> None:
+    with pytest.raises(ValidationError) as error:
+        embedders._OllamaAnswer.model_validate(reply)
+    assert error.value.error_count() == 1
 
 
 def test_other_dimensions_are_refused_and_the_vectors_stay(ada: Agent, server: EmbeddingServer) -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from config.queue import EMBED_MEMORIES
 from memory.access import authority
 from memory.agents import lifecycle
 from memory.consent import claims, erasure, redaction, requests
@@ -12,7 +11,7 @@ from memory.errors import AuthorityBroken
 from memory.models import Agent, Embedding, Memory
 from memory.search import embedding
 from memory.writing import operations
-from refinement import allowance, tasks
+from refinement import allowance
 from refinement.embedding import embed
 from refinement.llm.base import ModelNotConfigured
 from refinement.llm.embedders import open_embedder
@@ -20,7 +19,6 @@ from tests.conftest import House
 from tests.embedding.conftest import EMBEDDER
 from tests.embedding.server import EmbeddingServer
 from tests.embedding.steps import found, retry, state, vectors
-from tests.queueing import waiting
 from tests.rules import recordings
 from tests.steps import ME, PERSON, fresh, last_entry, problems, remember
 
@@ -38,39 +36,12 @@ def test_each_protocol_embeds_and_counts_tokens(ada: Agent, server: EmbeddingSer
     assert state(ada) == embedding.State(embedder, 2, 0, "")
 
 
-def queued() -> int:
-    return sum(name == EMBED_MEMORIES for name, _ in waiting())
-
-
-def test_an_edit_queues_one_task(ada: Agent) -> None:
-    before = queued()
-    for text in "abc":
-        remember(ada, text)
-    assert queued() == before
-    embed(ada.pk)
-    remember(ada, "d")
-    assert queued() == before + 1
-
-
-def test_the_sweep_finds_agents_whose_vectors_are_late(house: House, ada: Agent, settings: Any) -> None:
-    embed(ada.pk)
-    before = queued()
-    tasks.close_stale()
-    assert queued() == before
-    remember(ada, "a")
-    tasks.close_stale()
-    assert queued() == before + 2  # one of the edit
-    settings.EMBEDDER = "local/some"
-    tasks.close_stale()
-    assert queued() == before + 4, "bob has the default embedder now"
-
-
 def test_memories_are_embedded_in_batches_and_a_kill_loses_nothing(
     ada: Agent, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedding, "BATCH", 2)
     remember(ada, *"abcde")
-    batch = embedding.next_batch(fresh(ada), embedding.take(ada) or Embedding())
+    batch = embedding.next_batch(fresh(ada), embedding.take(ada) or Embedding(), 2)
     assert batch is not None
     assert list(batch.texts) == [1, 2]
     assert embed(ada.pk) == "taken"
@@ -242,7 +213,7 @@ def test_sql_cannot_bring_back_the_former_embedder(ada: Agent, server: Embedding
 
 def test_rows_of_progress_that_sql_changes_leak_nothing(ada: Agent, server: EmbeddingServer) -> None:
     remember(ada, "Ana fixed the car.", category="personal")
-    Embedding.objects.filter(agent=ada).update(embedder="openai/evil", version=0, number=0, is_queued=False)
+    Embedding.objects.filter(agent=ada).update(embedder="openai/evil", version=0, number=0, queued_at=None)
     Memory.objects.filter(agent=ada).update(version=10**9)
     embed(ada.pk)
     assert server.texts == []

@@ -74,7 +74,7 @@ BODIES = {
     "error": b'{"error":{"message":"no"}}',
     "not UTF-8": b'{"a":"\xff"}',
     "deep": b"[" * 100_000,
-    "a byte too long": b" " * (http.MAX_REPLY_BYTES + 1),
+    "a byte too long": b" " * (base.MAX_REPLY_BYTES + 1),
 }
 # The script, the error, and the HTTP requests with two retries.
 FAULTS: dict[str, Fault] = {

@@ -1,0 +1,174 @@
+"""The workers that make vectors: no tenant and no embedder can occupy them, and a former embedder gets nothing."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+
+from config.queue import EMBED_MEMORIES
+from memory.agents import lifecycle
+from memory.consent import claims
+from memory.models import Agent, Embedding
+from memory.search import embedding
+from refinement import allowance, tasks
+from refinement import embedding as making
+from refinement.embedding import embed, embed_next
+from tests.conftest import House
+from tests.embedding.conftest import EMBEDDER
+from tests.embedding.server import EmbeddingServer
+from tests.embedding.steps import retry, state, vectors
+from tests.queueing import waiting, work
+from tests.steps import ME, fresh, remember
+
+pytestmark = pytest.mark.database
+
+CHANGES: dict[str, Callable[[House], object]] = {
+    "claim": lambda house: claims.exchange(house.ada.keys.get(), ME),
+    "none": lambda house: lifecycle.change(fresh(house.ada), ME, embedder="none"),
+    "another": lambda house: lifecycle.change(fresh(house.ada), ME, embedder="openai/new"),
+    "off": lambda house: lifecycle.change(fresh(house.ada), ME, memory_enabled=False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("moment", ["after a batch", "before a call"])
+def test_a_former_embedder_gets_no_text(
+    house: House, ada: Agent, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch, moment: str, change: str
+) -> None:
+    monkeypatch.setattr(embedding, "BATCH", 1)
+    remember(ada, "Ana fixed the car.", "Bob likes tea.")
+    where, name = (allowance, "add") if moment == "after a batch" else (embedding, "next_batch")
+    original = getattr(where, name)
+
+    def act(*arguments: Any) -> Any:
+        made = original(*arguments)
+        monkeypatch.setattr(where, name, original)
+        CHANGES[change](house)
+        return made
+
+    monkeypatch.setattr(where, name, act)
+    assert embed(ada.pk) == "changed"
+    assert server.texts == (["Ana fixed the car."] if moment == "after a batch" else [])
+
+
+def test_a_former_embedder_gets_no_query(house: House, ada: Agent, server: EmbeddingServer) -> None:
+    remember(ada, "Ana fixed the car.")
+    embed(ada.pk)
+    former = fresh(ada)
+    lifecycle.change(fresh(ada), ME, embedder="none")
+    assert making.query_vector(former, EMBEDDER, "vehicle repair") is None
+    assert "vehicle repair" not in server.texts
+
+
+def queued() -> int:
+    return sum(name == EMBED_MEMORIES for name, _ in waiting())
+
+
+def later(**duration: float) -> time_machine.travel:
+    return time_machine.travel(datetime.now(UTC) + timedelta(**duration), tick=False)
+
+
+def test_a_waiting_task_is_queued_once(ada: Agent) -> None:
+    for _ in range(3):
+        remember(ada, "a")
+        tasks.close_stale()
+    assert queued() == 1
+    with later(minutes=11):
+        tasks.close_stale()
+    assert queued() == 2, "the first one may be lost"
+    work()
+    tasks.close_stale()
+    assert queued() == 0
+    remember(ada, "d")
+    assert queued() == 1
+
+
+def test_the_sweep_finds_agents_whose_embedder_is_the_servers(house: House, settings: Any) -> None:
+    settings.EMBEDDER = "local/some"
+    for _ in range(2):
+        tasks.close_stale()
+        assert [numbers for name, numbers in waiting() if name == EMBED_MEMORIES] == [(house.ada.pk,), (house.bob.pk,)]
+
+
+def second(ada: Agent, embedder: str = EMBEDDER) -> Agent:
+    agent, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME)
+    return lifecycle.change(agent, ME, embedder=embedder)
+
+
+def test_a_tenant_has_one_task_for_all_its_agents(house: House, ada: Agent) -> None:
+    eve = second(ada)
+    lifecycle.change(fresh(house.bob), ME, embedder=EMBEDDER)
+    for agent in (ada, eve, house.bob):
+        remember(agent, "Ana fixed the car.")
+    assert [numbers for name, numbers in waiting() if name == EMBED_MEMORIES] == [(ada.pk,), (house.bob.pk,)]
+    tasks.close_stale()
+    assert queued() == 2
+    work()
+    assert [len(vectors(agent)) for agent in (ada, eve, house.bob)] == [1, 1, 1]
+    assert (queued(), list(embedding.late())) == (0, [])
+
+
+@pytest.mark.parametrize("fault", ["fails", "is not configured", "sql"])
+def test_an_agent_that_cannot_be_embedded_does_not_stop_others_of_its_tenant(
+    ada: Agent, server: EmbeddingServer, settings: Any, fault: str
+) -> None:
+    eve = second(ada, "openai/small")
+    remember(ada, "Ana fixed the car.")
+    remember(eve, "Bob likes tea.")
+    if fault == "fails":
+        settings.OLLAMA_BASE_URL = "http://127.0.0.1:1"
+    elif fault == "is not configured":
+        settings.OLLAMA_BASE_URL = "none"
+    else:
+        Agent.objects.filter(pk=ada.pk).update(former_embedder="ollama/evil")
+    Embedding.objects.filter(agent=ada).update(taken_until=fresh(ada).created_at)  # so it is the first
+    work()
+    assert (vectors(ada), vectors(eve)) == ({}, {1: "openai/small"})
+    assert queued() == 0
+
+
+def test_while_a_worker_makes_vectors_for_a_tenant_no_other_does(ada: Agent, server: EmbeddingServer) -> None:
+    eve = second(ada)
+    remember(eve, "Bob likes tea.")
+    assert embedding.take(fresh(ada)) is not None
+    assert embed_next(eve.pk) == "nothing"
+    with later(minutes=2):
+        assert embed_next(eve.pk) == "embedded"
+
+
+def test_an_embedder_that_refuses_slowly_occupies_no_worker(
+    ada: Agent, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "TASK_SECONDS", 0.25)
+    remember(ada, *(f"text {number}" for number in range(40)))
+    server.status, server.seconds = 400, 0.1
+    assert embed(ada.pk) == "failed"
+    assert "answered 400" in state(ada).problem
+    assert len(server.paths) <= 3
+    for _ in range(embedding.MOST_FAILURES):
+        retry(ada)
+    calls = len(server.texts)
+    retry(ada)
+    assert len(server.texts) - calls <= 3, "the batches have one text now"
+    assert (vectors(ada), embedding.state(fresh(ada)).waiting < 40) == ({}, True), "such texts are left out"
+    server.recover()
+    monkeypatch.setattr(making, "TASK_SECONDS", 20.0)
+    assert retry(ada) == "embedded"
+    assert state(ada).waiting == 0
+
+
+def test_slow_embedders_get_smaller_batches(
+    ada: Agent, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "BATCH_SECONDS", 0.3)
+    monkeypatch.setattr(making.EmbedderAvailability, "longest", timedelta())
+    remember(ada, *(f"text {number}" for number in range(8)))
+    monkeypatch.setattr(embedding, "BATCH", 8)
+    server.tells = lambda texts: setattr(server, "seconds", 0.6 if len(texts) > 2 else 0.0)
+    codes = []
+    while not codes or codes[-1] != "embedded":
+        codes.append(retry(ada))
+        assert len(codes) < 10
+    assert len(vectors(ada)) == 8
