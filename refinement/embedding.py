@@ -41,6 +41,12 @@ def query_vector(agent: Agent, embedder: str, text: str) -> "array[float] | None
     return found.vectors[0]
 
 
+def has_failed(agent: Agent, embedder: str) -> bool:
+    """Whether the last call of an embedder on another server failed."""
+    is_local = embedder.startswith("local/")
+    return not is_local and EmbedderAvailability(embedder, agent, embedding.serving).has_failed()
+
+
 def embed_next(agent_id: int) -> str:
     """Make vectors for the tenant of an agent: for the agent whose last turn was longest ago. Then queue the next
     agent. Returns a code."""

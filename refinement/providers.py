@@ -17,8 +17,10 @@ are counted for each agent, and close the model only for this agent.
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from hashlib import blake2b
 
 import structlog
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
@@ -32,6 +34,7 @@ from refinement.models import Provider
 FAILURES = 2  # in a row, after which a model is closed
 FIRST, LONGEST = timedelta(seconds=15), timedelta(minutes=5)
 RECHECK = timedelta(seconds=30)
+EMBEDDER = "embed:"  # at the beginning of the names of embedders
 TOO_LONG = 86_400.0  # seconds, more than any call has
 
 log = structlog.get_logger("palimpsest.models")
@@ -208,12 +211,15 @@ class EmbedderAvailability(Availability):
     """The same for an agent's embedder. Its pauses are short, so that the vectors are soon complete again. Failures of
     models do not close embedders, and failures of embedders do not close models.
 
-    `which` returns the only embedder that may be called for a row of the agent."""
+    `which` returns the only embedder that may be called for a row of the agent. A server has a row for each address,
+    because a command can have another address than the service."""
 
     longest = timedelta(seconds=15)
 
     def __init__(self, embedder: str, agent: Agent, which: Callable[[Agent], str]) -> None:
-        super().__init__(f"embed:{embedder}", agent)
+        address = settings.OPENAI_BASE_URL if embedder.startswith("openai/") else settings.OLLAMA_BASE_URL
+        self._at = f"@{blake2b(address.encode(), digest_size=4).hexdigest()}"
+        super().__init__(f"{EMBEDDER}{embedder}{self._at}", agent)
         self._embedder, self._which = embedder, which
 
     def _require_same(self) -> None:
@@ -222,8 +228,12 @@ class EmbedderAvailability(Availability):
     def is_closed(self) -> bool:
         return any(_closed_until(row, timezone.now()) for row in self.rows())
 
+    def has_failed(self) -> bool:
+        """Whether the last call failed."""
+        return any(row.failures for row in self.rows())
+
     def _names(self) -> tuple[tuple[str, ...], str]:
-        return (self.model,), f"embed:{self.agent.pk}"
+        return (self.model,), f"{EMBEDDER}{self.agent.pk}{self._at}"
 
 
 def _closed_until(row: Provider, now: datetime) -> datetime | None:

@@ -234,6 +234,8 @@ class AgentPage(TimeMachinePage, page.ScopedAdmin):
         if not found.embedder:
             return "by words"
         waiting = f"; {found.waiting:,} wait" if found.waiting else ""
+        if found.queries_go_to != found.embedder:
+            waiting += f"; until then, queries go to {found.queries_go_to}"
         problem = f". {found.problem}" if found.problem else ""
         return f"by words, and by meaning with {found.embedder}: {found.made:,} memories{waiting}{problem}"
 

@@ -96,9 +96,13 @@ SEARCHED_SINCE = (
 )
 
 
+BY_MEANING = "false if only words were searched for: the agent has no embedder, or it did not answer (`GET /agent`)"
+
+
 class FoundPageOut(serializers.Serializer[Any]):
     results = FoundOut(many=True)
     searched_since = serializers.DateTimeField(allow_null=True, help_text=SEARCHED_SINCE)
+    by_meaning = serializers.BooleanField(help_text=BY_MEANING)
 
 
 class LineageOut(MemoryOut):
@@ -222,7 +226,8 @@ class Search(AgentView):
         payload = self.payload(SearchIn)
         query, limit = payload.pop("q"), payload.pop("limit")
         found = reading.search(self.agent, query, filters=Filters(**payload), limit=limit)
-        return Response({"results": [found_out(read) for read in found], "searched_since": found.searched_since})
+        others = {"searched_since": found.searched_since, "by_meaning": found.by_meaning}
+        return Response({"results": [found_out(read) for read in found]} | others)
 
 
 def found_out(read: Read) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Choice, List, Numbers, Text, Whole
 from memory.api.base.memory_out import CATEGORIES, WithFile
 from memory.api.base.views import IDEMPOTENCY_KEY, AgentView
-from memory.api.memories import MAX_FOUND, MAX_QUERY, QUERY, SEARCHED_SINCE, FoundOut, found_out
+from memory.api.memories import BY_MEANING, MAX_FOUND, MAX_QUERY, QUERY, SEARCHED_SINCE, FoundOut, found_out
 from memory.models import Agent, RecordedSession
 from memory.policy import switches
 from memory.policy.validation import MAX_TAG, MAX_TAGS
@@ -174,6 +174,7 @@ class RetrievedOut(serializers.Serializer[Any]):
     tokens = serializers.IntegerField(help_text="number of tokens of these memories")
     left_out = serializers.IntegerField(help_text="number of matches that do not fit in `max_tokens`")
     searched_since = serializers.DateTimeField(allow_null=True, help_text=SEARCHED_SINCE)
+    by_meaning = serializers.BooleanField(help_text=BY_MEANING)
 
 
 class Retrieve(AgentView):
@@ -191,8 +192,8 @@ class Retrieve(AgentView):
             found_out(read) | {"excerpt": read.is_excerpt, "recalled": found.times.get(read.memory.number, 0)}
             for read in found.reads
         ]
-        others = {name: getattr(found, name) for name in ("block", "tokens", "left_out", "searched_since")}
-        return Response({"results": results} | others)
+        others = ("block", "tokens", "left_out", "searched_since", "by_meaning")
+        return Response({"results": results} | {name: getattr(found, name) for name in others})
 
 
 MOST = 500  # numbers in one request

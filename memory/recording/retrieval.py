@@ -111,7 +111,7 @@ _SWITCHES = {
 class Retrieved:
     """The memories that were found, best first. `times` maps the number of each memory to how often a search returned
     it. `left_out` counts the matches that did not fit in `max_tokens`. If `searched_since` is not None, earlier
-    memories beneath were not searched."""
+    memories beneath were not searched. `by_meaning` says whether memories with a similar meaning were searched for."""
 
     reads: tuple[Read, ...]
     times: Mapping[int, int]
@@ -119,6 +119,7 @@ class Retrieved:
     left_out: int = 0
     left_out_tokens: int = 0
     searched_since: datetime | None = None
+    by_meaning: bool = False
 
     @property
     def block(self) -> str:
@@ -179,7 +180,7 @@ def retrieve(
     here = {read.memory.number for read in reads}
     unfit = [_tokens(read) for read in found if read.is_match and read.memory.number not in here]
     tokens = sum(map(_tokens, reads))
-    return Retrieved(tuple(reads), times, tokens, len(unfit), sum(unfit), found.searched_since)
+    return Retrieved(tuple(reads), times, tokens, len(unfit), sum(unfit), found.searched_since, found.by_meaning)
 
 
 def recency(origin: datetime, *, now: datetime) -> float:

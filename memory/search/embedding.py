@@ -38,8 +38,10 @@ LONG_PAUSE = timedelta(seconds=50)  # if somebody must correct the problem first
 TURN = timedelta(seconds=90)  # after this time without a sign of life, another worker continues
 LOST = timedelta(minutes=10)  # after this time, a queued task does not count any more
 
-# Returns the vector of a query for an agent and an embedder, or None. The app `refinement` sets this.
+# The app `refinement` sets these. The first returns the vector of a query for an agent and an embedder, or None. The
+# second returns whether the last call for an agent and an embedder failed.
 embed_query: Callable[[Agent, str, str], "array[float] | None"] | None = None
+has_failed: Callable[[Agent, str], bool] | None = None
 
 
 def embedder_of(agent: Agent) -> str:
@@ -114,6 +116,7 @@ class State:
     """The state of an agent's vectors. `waiting` is the number of memories whose vectors are not made yet."""
 
     embedder: str
+    queries_go_to: str
     made: int
     waiting: int
     problem: str
@@ -122,10 +125,13 @@ class State:
 def state(agent: Agent) -> State:
     embedder = embedder_of(agent)
     if not embedder:
-        return State("", 0, 0, "")
+        return State("", "", 0, 0, "")
     row = Embedding.objects.filter(agent_id=agent.pk, embedder=embedder).first() or Embedding(agent=agent)
     made = Vector.objects.filter(agent_id=agent.pk, embedder=embedder).count()
-    return State(embedder, made, _after(agent, row).count(), row.problem)
+    queries, problem = serving(agent), row.problem
+    if not problem and has_failed is not None and has_failed(agent, queries):
+        problem = f"{queries} did not answer the last query."
+    return State(embedder, queries, made, _after(agent, row).count(), problem)
 
 
 def late() -> QuerySet[Agent]:

@@ -25,9 +25,11 @@ CANDIDATES = 3  # times the wanted results, because some repeat others
 
 
 class Found(list[Read]):
-    """Results of a search, best first. If `searched_since` is not None, earlier memories beneath were not searched."""
+    """Results of a search, best first. If `searched_since` is not None, earlier memories beneath were not searched.
+    `by_meaning` says whether memories with a similar meaning were searched for."""
 
     searched_since: datetime | None = None
+    by_meaning: bool = False
 
 
 def one(agent: Agent, number: int) -> Read:
@@ -120,5 +122,5 @@ def search(
         for hit in hits
         if hit.number in shown
     )
-    found.searched_since = searched_since
+    found.searched_since, found.by_meaning = searched_since, vector is not None
     return found

@@ -25,6 +25,7 @@ from memory.silo.silo import Read
 from memory.time_machine import trail_view
 from memory.writing import daily_limit
 from refinement import probe, schedule
+from refinement.llm.base import ModelNotConfigured
 from refinement.llm.catalog import parse as parse_model
 from refinement.llm.embedders import open_embedder
 
@@ -90,9 +91,12 @@ class VectorsOut(serializers.Serializer[Any]):
     """Search by meaning. Without an embedder, and for memories that wait, search finds words."""
 
     embedder = serializers.CharField(help_text="the embedder that makes the vectors; empty: search by words")
-    made = serializers.IntegerField(help_text="memories with a vector of this embedder")
-    waiting = serializers.IntegerField(help_text="changed memories that the embedder has not had yet")
-    problem = serializers.CharField(help_text="why the embedder's last call failed; empty if it answered")
+    queries_go_to = serializers.CharField(help_text="the embedder of queries: the former one until `waiting` is 0")
+    made = serializers.IntegerField(help_text="memories with a vector of `embedder`")
+    waiting = serializers.IntegerField(help_text="memories that have no vector of `embedder` yet")
+    problem = serializers.CharField(
+        help_text="why the last call failed, for a query or for vectors; empty if it answered"
+    )
 
 
 class AgentOut(serializers.Serializer[Any]):
@@ -182,6 +186,14 @@ def changed(agent: Agent, actor: Actor, settings: dict[str, Any]) -> Response:
     return Response(AgentOut(row).data)
 
 
+def _check_embedder(embedder: str) -> None:
+    try:
+        open_embedder(embedder)
+    except ModelNotConfigured as error:
+        error.field = "embedder"
+        raise
+
+
 class OwnAgent(AgentView):
     @extend_schema(operation_id="agent_read", responses=OwnAgentOut)
     def get(self, request: Request) -> Response:
@@ -195,7 +207,7 @@ class OwnAgent(AgentView):
         if "model" in payload:
             parse_model(payload["model"])
         if payload.get("embedder") not in (None, "", NONE):
-            open_embedder(payload["embedder"])
+            _check_embedder(payload["embedder"])
         daily_limit.checked_lift(payload.get("discard_share_lifted_until"))
         return changed(self.agent, self.actor, payload)
 

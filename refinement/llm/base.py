@@ -86,6 +86,7 @@ class ModelNotConfigured(ModelError):
 
     code = "model_not_configured"
     exit_code = USAGE
+    field = "model"  # of the request that has the wrong name
 
 
 class NoModel(ModelNotConfigured):

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,9 +70,15 @@ def _download(known: Known, path: str, target: Path, progress: Progress) -> None
             raise NotDownloaded(f"{url} is not the expected file: its SHA-256 differs. Nothing was installed.")
         part.replace(target)
     except httpx.HTTPError as problem:
-        raise NotDownloaded(f"{url} could not be downloaded: {problem}") from None
+        raise NotDownloaded(
+            f"{url} could not be downloaded: {problem}. Set EMBEDDERS_URL to a mirror with the same paths, or put the "
+            f"file into {target.parent}."
+        ) from None
     finally:
         part.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder is not empty
+            for folder in target.parents[: len(Path(path).parts)]:
+                folder.rmdir()
 
 
 def _sha256(path: Path) -> str:

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from itertools import chain
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -24,6 +25,7 @@ import httpx
 import stamina
 import structlog
 from django.template.defaultfilters import filesizeformat
+from django.utils import timezone
 from django.utils.http import parse_http_date_safe
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
@@ -113,6 +115,7 @@ class HttpModel(ABC):
     cost: ClassVar[type[Cost]]
     answer: ClassVar[type[Cost]]
     stops: ClassVar[Mapping[str, StopReason]]
+    what = "model"  # the agent's setting with its name
     is_plain = False  # the server has refused a request with options, so it gets only those that every server knows
 
     def __init__(self, base_url: str, headers: Mapping[str, str], availability: Availability | None = None) -> None:
@@ -234,8 +237,8 @@ class Call:
     def _wait_until_available(self) -> None:
         while self.availability and (wait := self.availability.wait()):
             if wait >= self._seconds_left():
-                later = f"in {wait:.0f} seconds" if wait < 3_600 else "later"
-                error = ModelUnavailable(f"{self.model.who} does not respond. It will be called again {later}.")
+                until = f" before {timezone.now() + timedelta(seconds=wait):%H:%M:%S} UTC" if wait < 3_600 else " now"
+                error = ModelUnavailable(f"{self.model.who} does not respond. It is not called{until}.")
                 error.retry_after = wait
                 raise error
             time.sleep(min(wait, RECHECK_SECONDS))
@@ -286,7 +289,7 @@ class Call:
         if status in (400, 413, 422, 500) and (overflow := _OVERFLOW.search(start)):
             raise self._overflow(status, int(overflow[1] or overflow[2] or 0), message)
         if status not in (408, 429) and status < 500:
-            reason = _reason(status, self.model.settings)
+            reason = _reason(status, type(self.model))
             raise ModelRefused(f"{who} answered {status}: {reason}.", status=status, server_message=message)
         why = ": too many requests, or the quota is used up" if status == 429 else ""
         error = ModelUnavailable(f"{who} answered {status}{why}.", status=status, server_message=message)
@@ -351,17 +354,17 @@ def _error_message(status: int, body: bytes) -> str:
     return "".join(each if each.isprintable() else " " for each in message)[:MAX_ERROR_CHARACTERS]
 
 
-def _reason(status: int, names: tuple[str, str]) -> str:
+def _reason(status: int, model: type[HttpModel]) -> str:
     if status < 400:
         return "redirects are not followed; set the address it redirects to"
-    return _REASONS.get(status, "it refuses the request").format(*names)
+    return _REASONS.get(status, "it refuses the request").format(*model.settings, what=model.what)
 
 
 _REASONS = {
     400: "it does not accept this request for this model",
     401: "the API key is missing or wrong; correct {0}",
-    403: "the API key may not use this model; correct the key or the agent's model",
-    404: f"{NO_SUCH_MODEL} or address; correct the agent's model or {{1}}",
+    403: "the API key may not use this model; correct the key or the agent's {what}",
+    404: f"{NO_SUCH_MODEL} or address; correct the agent's {{what}} or {{1}}",
     413: "the request is too large",
 }
 

@@ -4,6 +4,7 @@ A model is a folder in EMBEDDERS_DIR, with the files of a model on Hugging Face:
 `tokenizer.json`. `palimpsest embedder install` makes such a folder. Nothing is downloaded here.
 """
 
+import importlib.util
 import json
 import os
 import threading
@@ -17,36 +18,49 @@ from typing import Any
 import numpy as np
 from django.conf import settings
 
+from config import PROGRAM
 from refinement.llm.base import ModelNotConfigured, ModelReplyInvalid
+from refinement.llm.downloads import KNOWN
 from refinement.llm.vectors import Embedded, checked
 
 MAX_TOKENS = 256  # of a text, unless the model's own files say more
 TEXTS = 16  # that run at the same time; longer texts need much RAM
 
 
+def problem_of(folder: Path) -> str:
+    """What a model lacks that is to be in this folder, or an empty text."""
+    if not all(importlib.util.find_spec(package) for package in ("onnxruntime", "tokenizers")):
+        return "Local embedders need more packages: pip install 'palimpsest[local]'."
+    if not _model(folder) or not (folder / "tokenizer.json").exists():
+        hint = f" Run: {PROGRAM} embedder install {folder.name}" if folder.name in KNOWN else ""
+        return f"EMBEDDERS_DIR has no folder {folder.name} with model.onnx and tokenizer.json.{hint}"
+    return ""
+
+
+def _model(folder: Path) -> Path | None:
+    return next((path for path in (folder / "model.onnx", folder / "onnx" / "model.onnx") if path.exists()), None)
+
+
 class Local:
     """A model in RAM. All threads of the process share it."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            import onnxruntime
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise ModelNotConfigured("Local embedders need more packages: pip install 'palimpsest[local]'.") from None
-        model = next((path for path in (folder / "model.onnx", folder / "onnx" / "model.onnx") if path.exists()), None)
-        if model is None or not (folder / "tokenizer.json").exists():
-            raise ModelNotConfigured(
-                f"EMBEDDERS_DIR has no folder {folder.name} with model.onnx and tokenizer.json. Run: "
-                f"palimpsest embedder install {folder.name}"
-            )
+        if missing := problem_of(folder):
+            raise ModelNotConfigured(missing)
+        import onnxruntime
+        from tokenizers import Tokenizer
+
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = max(1, (os.cpu_count() or 1) // 2)
         try:
-            self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(
+                str(_model(folder)), options, providers=["CPUExecutionProvider"]
+            )
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as problem:  # both libraries raise their own errors, without a common class
             raise ModelNotConfigured(
-                f"The local embedder {folder.name} cannot be loaded. Install it again."
+                f"The local embedder {folder.name} cannot be loaded: its files are damaged, or not a model. Install it "
+                "again."
             ) from problem
         self._inputs = {each.name for each in self._session.get_inputs()}
         self._uses_first_token = _setting(folder / "1_Pooling" / "config.json", "pooling_mode_cls_token") is True

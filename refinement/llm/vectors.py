@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from config.wording import several
 from refinement.llm.base import ModelReplyInvalid
 
 MAX_DIMENSIONS = 8_192
@@ -27,7 +28,7 @@ def checked(vectors: Sequence[Sequence[float]], count: int, who: str) -> list["a
     """Return the vectors. Raises ModelReplyInvalid unless there are `count` vectors with the same number of dimensions,
     with finite values that are not all 0."""
     if len(vectors) != count:
-        raise invalid(who, f"has {len(vectors):,} vectors for {count:,} texts")
+        raise invalid(who, f"has {several(len(vectors), 'vector')} for {several(count, 'text')}")
     sizes = {len(vector) for vector in vectors}
     if len(sizes) > 1 or not 0 < max(sizes, default=1) <= MAX_DIMENSIONS:
         raise invalid(who, "has vectors with different or with wrong numbers of dimensions")

@@ -186,7 +186,8 @@ ALL = (
     _tool(
         search,
         "Search memories",
-        "Find memories by words. Call it before you ask the user something that you may know.",
+        "Find memories by their words, and by their meaning if you have an embedder. Call it before you ask the user "
+        "something that you may know.",
         schemas.of(SearchIn),
         _object(*_FOUND, **_FOUND),
         _READS,

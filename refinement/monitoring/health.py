@@ -115,6 +115,13 @@ def _models() -> str:
         f"{'a model of ' if '/' in name else ''}{providers.of(name)} does not respond and is not called until "
         f"{until:%Y-%m-%d %H:%M:%S} UTC"
         for name, until in closed.items()
-        if name in models - wrong.keys() or ("/" not in name and not name.isdigit())
+        if name in models - wrong.keys() or name.isalpha()
     )
-    return "; ".join([*sorted({problem.rstrip(".") for problem in wrong.values()}), *dict.fromkeys(waits)]) or OK
+    embedders = (
+        f"an embedder of {providers.of(name).removeprefix(providers.EMBEDDER)} does not respond, so some searches use "
+        f"only words until {until:%Y-%m-%d %H:%M:%S} UTC"
+        for name, until in closed.items()
+        if name.startswith(providers.EMBEDDER) and "/" in name
+    )
+    found = sorted({problem.rstrip(".") for problem in wrong.values()})
+    return "; ".join([*found, *dict.fromkeys(waits), *dict.fromkeys(embedders)]) or OK

@@ -12,6 +12,7 @@ from refinement import providers
 from refinement import session as sessions
 from refinement.llm.base import ModelRefused
 from refinement.llm.http import _reason
+from refinement.llm.openai import OpenAI
 from refinement.models import Outcome
 from tests import refining, steps
 from tests.api.calling import BASE, Caller
@@ -205,7 +206,7 @@ def test_the_runtime_sees_whether_its_model_exists_but_not_an_error_of_the_opera
     runtime: Caller, house: House
 ) -> None:
     for status, problem in ((401, ""), (404, "The server has no such model.")):
-        refusal = ModelRefused(f"The server answered {status}: {_reason(status, ('KEY', 'URL'))}.", status=status)
+        refusal = ModelRefused(f"The server answered {status}: {_reason(status, OpenAI)}.", status=status)
         providers.refuse(house.ada.model, refusal)
         assert runtime.get("agent").json["model_problem"] == problem
     refining.change(house.ada, model="openai/other")

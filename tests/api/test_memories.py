@@ -107,6 +107,7 @@ def test_a_search_finds_words_phrases_and_tags(runtime: Caller, ada: Agent) -> N
     assert runtime.post("memories/search", {"q": "tea", "tags": ["none"]}).json == {
         "results": [],
         "searched_since": None,
+        "by_meaning": False,
     }
     for query in ('"', "-", "tag:", '"""', "( AND *", "\\", "%_'; DROP", "NEAR(", "a" * 2_000, "é́ 日本語"):
         assert runtime.post("memories/search", {"q": query}).status == 200, query

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from config import queue
 from memory.models import Agent, Tenant
-from memory.search import embedding
+from memory.search import embedding, reading
+from memory.search.selection import Filters
 from refinement import embedding as making
 from refinement.embedding import embed
 from refinement.llm import embedders
@@ -26,7 +27,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "slow": ({"seconds": 0.8}, "did not answer in time"),
     "refuses": ({"status": 401}, "the API key is missing or wrong"),
     "overloaded": ({"status": 503}, "answered 503"),
-    "another count": ({"answer": lambda found: found[1:]}, "has 1 vectors for 2 texts"),
+    "another count": ({"answer": lambda found: found[1:]}, "has 1 vector for 2 texts"),
     "other sizes": ({"answer": lambda found: [found[0], found[1][1:]]}, "wrong numbers of dimensions"),
     "NaN": ({"answer": lambda found: [[float("nan"), *found[0][1:]], *found[1:]]}, "does not follow its protocol"),
     "too large": ({"answer": lambda found: [[1e39, *each[1:]] for each in found]}, "not numbers"),
@@ -57,11 +58,13 @@ def test_search_by_words_goes_on_and_the_vectors_come_later(ada: Agent, server: 
     assert state(ada).waiting == 2
     assert found(ada, "car") == [1]
     assert found(ada, "vehicle repair") == []
+    assert not reading.search(fresh(ada), "car", filters=Filters()).by_meaning
     server.recover()
     Provider.objects.update(shut_until=None)
     assert retry(ada) == "embedded"
     assert (state(ada).problem, list(vectors(ada))) == ("", [1, 2])
     assert found(ada, "vehicle repair") == [1]
+    assert reading.search(fresh(ada), "car", filters=Filters()).by_meaning
     assert problems(ada) == []
 
 
@@ -118,9 +121,22 @@ def test_a_closed_embedder_costs_a_query_nothing_and_is_tried_again_soon(
     calls = len(server.texts)
     assert found(ada, "vehicle repair") == []
     assert len(server.texts) == calls
+    assert state(ada).problem == "ollama/nomic did not answer the last query."
     server.recover()
     with time_machine.travel(datetime.now(UTC) + timedelta(seconds=16), tick=True):
         assert found(ada, "vehicle repair") == [1]
+
+
+def test_a_command_with_another_address_does_not_close_the_embedder(
+    ada: Agent, server: EmbeddingServer, settings: Any
+) -> None:
+    remember(ada, "Ana fixed the car.")
+    embed(ada.pk)
+    address, settings.OLLAMA_BASE_URL = settings.OLLAMA_BASE_URL, "http://127.0.0.1:1"
+    for _ in range(3):
+        assert found(ada, "vehicle repair") == []
+    settings.OLLAMA_BASE_URL = address
+    assert found(ada, "vehicle repair") == [1]
 
 
 def test_a_failure_is_tried_again_within_seconds(ada: Agent, server: EmbeddingServer) -> None:

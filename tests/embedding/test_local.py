@@ -13,6 +13,7 @@ from memory.agents import lifecycle
 from refinement.embedding import embed
 from refinement.llm import downloads, local
 from refinement.llm.base import ModelNotConfigured, ModelReplyInvalid
+from refinement.llm.checks import default_embedder_is_there
 from refinement.llm.embedders import open_embedder
 from tests.commands.calling import failed, run
 from tests.conftest import House
@@ -122,5 +123,19 @@ def test_a_server_that_is_away_or_has_no_such_file(mirror: Path, settings: Any) 
     (mirror / "model.onnx").unlink()
     failed(run("embedder", "install", "small"), 1, "could not be downloaded")
     settings.EMBEDDERS_URL = "http://127.0.0.1:9"
-    failed(run("embedder", "install", "small"), 1, "could not be downloaded")
+    failed(run("embedder", "install", "local/small"), 1, "Set EMBEDDERS_URL to a mirror")
+    assert list(settings.EMBEDDERS_DIR.iterdir()) == [], "no empty folder is left"
     failed(run("embedder", "install", "other"), 2, "invalid choice")
+
+
+def test_a_default_embedder_that_is_not_installed_is_a_warning(settings: Any, tmp_path: Path) -> None:
+    settings.EMBEDDERS_DIR = tmp_path
+    settings.EMBEDDER = "local/all-MiniLM-L6-v2"
+    [warning] = default_embedder_is_there()
+    assert "embedder install all-MiniLM-L6-v2" in warning.msg
+    settings.EMBEDDER = "local/own"
+    assert "install" not in default_embedder_is_there()[0].msg
+    tiny.made_in(tmp_path / "own")
+    assert default_embedder_is_there() == []
+    settings.EMBEDDER = ""
+    assert default_embedder_is_there() == []

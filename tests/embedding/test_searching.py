@@ -12,6 +12,7 @@ from memory.search.query import parse
 from memory.writing import edits, operations
 from refinement.embedding import embed
 from tests.api.calling import Caller
+from tests.commands.calling import run
 from tests.conftest import House
 from tests.embedding.conftest import EMBEDDER
 from tests.embedding.server import EmbeddingServer
@@ -47,6 +48,28 @@ def test_without_an_embedder_only_words_are_found(house: House, server: Embeddin
     assert found(house.ada, "car") == [1]
     assert embed(house.ada.pk) == "nothing"
     assert server.texts == []
+
+
+def test_a_command_says_that_only_words_were_searched(
+    ledger: Agent, house: House, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
+    assert "words only" not in run("recall", "acme/ada", "vehicle repair").err
+    server.status = 404
+    said = run("recall", "acme/ada", "vehicle repair").err
+    assert "searched by words only, because ollama/nomic did not answer" in said
+    assert "correct the agent's embedder or OLLAMA_BASE_URL" in str(_problem_of(ledger))
+
+
+def _problem_of(agent: Agent) -> str:
+    remember(agent, "Dana has a boat.")
+    embed(agent.pk)
+    return state(agent).problem
+
+
+def test_a_wrong_embedder_is_named(house: House) -> None:
+    refused = Caller(house.ada_key).ask("PATCH", "agent", {"embedder": "cohere/x"})
+    assert (refused.status, refused.json["errors"][0]["attr"]) == (422, "embedder")
 
 
 def test_operators_and_filters_apply_to_the_meaning(ledger: Agent) -> None:

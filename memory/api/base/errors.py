@@ -104,7 +104,7 @@ def _refusal(error: DomainError) -> APIException:
     if isinstance(error, Invalid):
         detail = {error.field: error.problem}
     elif isinstance(error, ModelNotConfigured):
-        detail = {"model": detail}
+        detail = {error.field: detail}
     refusal = APIException(detail, error.code)
     refusal.status_code = next((code for code, kinds in _STATUS.items() if isinstance(error, kinds)), 409)
     if isinstance(error, KeyRejected):

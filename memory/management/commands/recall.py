@@ -11,6 +11,7 @@ from memory.models import Agent
 from memory.policy.categories import SCOPES
 from memory.policy.validation import parse_moment
 from memory.recording import retrieval
+from memory.search import embedding
 from memory.transfer.exporting import record
 
 
@@ -48,6 +49,8 @@ class Command(AgentCommand):
         left_out = f"; {found.left_out:,} more left out because of --max-tokens" if found.left_out else ""
         if found.searched_since:
             left_out += f"; no memory beneath from before {found.searched_since:%Y-%m-%d} was searched: use --until"
+        if embedder := "" if found.by_meaning else embedding.serving(agent):
+            left_out += f"; searched by words only, because {embedder} did not answer"
         many = several(len(found.reads), "memory", "memories")
         self.say(f"{many}, {several(found.tokens, 'token')}, visible from project {project or '-'}{left_out}.")
 
@@ -57,5 +60,5 @@ def _as_record(found: retrieval.Retrieved) -> dict[str, Any]:
         record(read, with_discarded=True) | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
         for read in found.reads
     ]
-    fields = {name: getattr(found, name) for name in ("block", "tokens", "left_out")}
+    fields = {name: getattr(found, name) for name in ("block", "tokens", "left_out", "by_meaning")}
     return {"results": results, **fields, "searched_since": found.searched_since and found.searched_since.isoformat()}
