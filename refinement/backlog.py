@@ -115,7 +115,7 @@ def sweep() -> int:
     """
     began = timezone.now()
     schedule.bring_back()
-    remove_lost()
+    add_lost()
     providers.forget_unused()
     failing = providers.failing_names()
     chosen = list(_in_turn().exclude(providers.using(failing))[: settings.SWEEP_AGENTS])
@@ -221,10 +221,14 @@ def _next_agents(most: int) -> list[int]:
     return list(scheduling.free().order_by("due_at", "pk").values_list("pk", flat=True)[:most])
 
 
-def remove_lost() -> None:
-    """Remove agents whose worker died, so that they can be added again. Their open sessions end separately."""
+def add_lost() -> None:
+    """Remove agents whose worker died, and add those that are due again. Their open sessions end separately."""
     now = timezone.now()
     driven = RefinementSession.objects.filter(held(now), agent=OuterRef("pk"))
     opening = timedelta(seconds=settings.LEASE_SECONDS)  # an import may lock the agent this long
     lost = Q(taken_at__lt=now - opening) | Q(taken_at__gt=now + opening)  # or a wrong clock set the time
-    Waiting.objects.filter(lost).filter(~Exists(driven)).delete()
+    rows = Waiting.objects.filter(lost).filter(~Exists(driven))
+    agents = list(rows.values_list("pk", flat=True))
+    rows.filter(pk__in=agents).delete()
+    for agent_id in agents:
+        add_if_due(agent_id)

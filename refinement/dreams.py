@@ -5,8 +5,11 @@ model also gets the recordings of some recorded sessions, as data. An agent has 
 it has at most one open session.
 """
 
+import json
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any
 
 from django.db.models import Max
@@ -63,8 +66,7 @@ def create(
     if allowance.is_used_up(agent.tenant):
         raise AllowanceSpent("The tenant has used up its model tokens of this month.")
     number = (dreams.aggregate(last=Max("number"))["last"] or 0) + 1
-    sealed = Silo.for_agent(agent).seal_text(_seal(agent), number, instructions) if instructions else None
-    return Dream.objects.create(
+    dream = Dream(
         agent_id=agent.pk,
         number=number,
         store=store,
@@ -72,10 +74,12 @@ def create(
         is_copy=is_copy,
         recorded=[each.pk for each in recorded],
         model=agent.model,
-        instructions=sealed,
         key=key if isinstance(key := request_key.get(), AgentKey) else None,
         created_at=timezone.now(),
     )
+    dream.instructions = Silo.for_agent(agent).seal_text(_seal(agent, dream), number, instructions)
+    dream.save(force_insert=True)
+    return dream
 
 
 def _require_small(agent: Agent, store: int) -> None:
@@ -84,19 +88,23 @@ def _require_small(agent: Agent, store: int) -> None:
 
 
 def instructions(agent: Agent, dreams: Sequence[Dream]) -> dict[int, str]:
-    """What the client asks for in each of these dreams, by its number. It is left out if a redaction removed it."""
-    silo, seal, found = Silo.for_agent(agent), _seal(agent), {}
+    """What the client asks for in each of these dreams, by its number. It can be an empty text. It is left out if a
+    redaction removed it, or if SQL changed the dream."""
+    silo, found = Silo.for_agent(agent), {}
     for dream in dreams:
         if dream.instructions is not None:
             with suppress(errors.SealBroken):
-                found[dream.number] = silo.open_text(seal, dream.number, bytes(dream.instructions))
+                found[dream.number] = silo.open_text(_seal(agent, dream), dream.number, bytes(dream.instructions))
     return found
 
 
-def _seal(agent: Agent) -> str:
+def _seal(agent: Agent, dream: Dream) -> str:
     """The name of the seal. A redaction changes it, because instructions may have the redacted content. A claim changes
-    it, because an earlier holder of the key may have written them."""
-    return f"dream/{redactions.last(agent.pk)}/{agent.claimed_at}"
+    it, because an earlier holder of the key may have written them. It has what was asked for, and the key that asked,
+    because SQL can change the row."""
+    asked = [dream.store, dream.output, dream.is_copy, dream.model, dream.recorded]
+    key = dream.key.fingerprint if dream.key else ""
+    return f"dream/{redactions.last(agent.pk)}/{agent.claimed_at}/{key}/{json.dumps(asked)}"
 
 
 def cancel(agent: Agent, number: int) -> Dream:
@@ -141,6 +149,7 @@ def begin(agent: Agent) -> RefinementSession | None:
             require_valid_key()
             while dream.is_copy and _copy_some(agent, dream):
                 dream.refresh_from_db()
+                time.sleep(edits.PAUSE)
             with edits.locked(agent, seconds=sessions.LOCK_SECONDS) as row:
                 return _open(row, dream)
     except DomainError as failure:
@@ -157,13 +166,15 @@ def _copy_some(agent: Agent, dream: Dream) -> bool:
         dream.refresh_from_db()
         if dream.status != Dream.Status.PENDING:
             return False
+        words, output = _readable(row, dream), dream.output
         changed: dict[str, Any] = {}
-        output = dream.output
         if output is None:
             about = stores.about(row, stores.find(row, dream.store))
             name = f"{about.name[: stores.MAX_NAME - 30]} (dream {dream.number})"
             about = stores.About(name, about.description, about.metadata)
-            output = changed["output"] = stores.create(row, about, _WORKER).number
+            output = dream.output = changed["output"] = stores.create(row, about, _WORKER).number
+            seal = _seal(row, dream)
+            changed["instructions"] = Silo.for_agent(row).seal_text(seal, dream.number, words)
         last = stores.copy(row, dream.store, output, dream.copied, _WORKER)
         changed |= {} if last is None else {"copied": last}
         if changed:
@@ -180,14 +191,25 @@ def _open(agent: Agent, dream: Dream) -> RefinementSession | None:
     _require_small(agent, output)
     if agent.model != dream.model:
         raise errors.Invalid("model", "is no longer the agent's model")
-    is_readable = dream.instructions is None or dream.number in instructions(agent, [dream])
-    if not is_readable or (agent.claimed_at is not None and dream.created_at <= agent.claimed_at):
-        raise errors.Invalid("instructions", "were written before a claim or a redaction. Request the dream again")
+    _readable(agent, dream)
+    if agent.claimed_at is not None and dream.created_at <= agent.claimed_at:
+        raise errors.Invalid("instructions", _EARLIER)
     session = sessions.open_session(agent, trigger=DueReason.AGENT, mode=Mode.STORE, store=output)
     values: Any = {"status": Dream.Status.RUNNING, "session": session.number}
     values["recorded_tokens"] = sum(tokens.count(text) for text in recordings(agent, dream))
     Dream.objects.filter(pk=dream.pk, agent_id=agent.pk).update(**values)
     return session
+
+
+def _readable(agent: Agent, dream: Dream) -> str:
+    """The instructions of a dream that begins. Raises Invalid."""
+    found = instructions(agent, [dream]).get(dream.number)
+    if found is None:
+        raise errors.Invalid("instructions", _EARLIER)
+    return found
+
+
+_EARLIER = "were written before a claim or a redaction. Request the dream again"
 
 
 def recordings(agent: Agent, dream: Dream) -> list[str]:
@@ -196,10 +218,8 @@ def recordings(agent: Agent, dream: Dream) -> list[str]:
     rows = RecordedSession.objects.filter(agent_id=agent.pk, pk__in=dream.recorded)
     numbers = sorted({number for session in rows for number in session.numbers}, reverse=True)
     kept = Memory.objects.of(agent).kept().exclude(category__in=ledger.left_out(agent))
-    silo, room, found = Silo.for_agent(agent), ledger.batch_tokens(agent.context_tokens) // RECORDED_SHARE, []
-    for memory in kept.numbered(numbers).order_by("-number"):
-        room -= memory.tokens
-        if room < 0:
-            break
-        found.append(silo.open(memory).content)
-    return found[::-1]
+    sizes = kept.numbered(numbers).order_by("-number").values_list("number", "tokens")
+    room, silo = ledger.batch_tokens(agent.context_tokens) // RECORDED_SHARE, Silo.for_agent(agent)
+    totals = accumulate(size for _, size in sizes)
+    fit = [number for (number, _), total in zip(sizes, totals, strict=True) if total <= room]
+    return [silo.open(memory).content for memory in kept.numbered(fit).order_by("number")]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 from django.db.models import Sum
@@ -333,7 +333,7 @@ def _texts(call: CallContext, sources: list[Memory]) -> dict[int, Text]:
 def _left_out(call: CallContext, texts: dict[int, Text], content: str) -> list[dict[str, Any]]:
     """The details that the edit would lose, each with the number of its source memory. A detail is lost if no core
     memory contains it after the edit. In a dream, other memories are not searched."""
-    lost = losses.missing(texts, content, call.agent.language)[:LEFT_OUT_SEARCHED]
+    lost = list(islice(losses.missing(texts, content, call.agent.language), LEFT_OUT_SEARCHED))
     if not lost or call.session.store is not None:
         return [{"id": number, "kind": one.kind, "text": one.text} for number, one in lost]
     core = Filters(layers=[Layer.CORE], without=ledger.left_out(call.agent))

@@ -8,6 +8,7 @@ import structlog
 from django.conf import settings
 from django.utils import timezone
 
+from audit import redactions
 from audit.trail import Actor
 from config import queue
 from memory.agents import lifecycle
@@ -98,6 +99,7 @@ def _work(row: Embedding) -> str:
     problem, size, until = "", max(1, embedding.BATCH >> row.failures), time.monotonic() + TASK_SECONDS
     while not queue.is_ending() and time.monotonic() < until:
         agent = Agent.objects.select_related("tenant").get(pk=row.agent_id)
+        seen = _what_hides(agent)
         if _embedder(agent) != row.embedder or not embedding.keep(row):
             raise _Changed
         batch = embedding.next_batch(agent, row, size)
@@ -106,7 +108,7 @@ def _work(row: Embedding) -> str:
                 lifecycle.change(agent, Actor.system("embedder"), former_embedder="")
             return ""
         try:
-            _make(agent, batch)
+            _make(agent, batch, seen)
             problem, size = "", min(2 * size, embedding.BATCH)
         except ModelRefused as refused:
             if refused.is_configuration:
@@ -115,13 +117,21 @@ def _work(row: Embedding) -> str:
     return problem
 
 
-def _make(agent: Agent, batch: embedding.Batch) -> None:
+def _what_hides(agent: Agent) -> tuple[object, ...]:
+    """What changes if texts may no longer be sent that were read before."""
+    return agent.rules, redactions.last(agent.pk)
+
+
+def _make(agent: Agent, batch: embedding.Batch, seen: tuple[object, ...]) -> None:
+    def which(row: Agent) -> str:
+        return _embedder(row) if _what_hides(row) == seen else ""
+
     embedder, numbers, tokens = batch.row.embedder, list(batch.texts), 0
     vectors: dict[int, array[float]] = {}
     if numbers:
         if not embedder.startswith("local/") and allowance.is_used_up(agent.tenant):
             raise AllowanceSpent("The tenant has used its model tokens of this month.")
-        availability = EmbedderAvailability(embedder, agent, _embedder)
+        availability = EmbedderAvailability(embedder, agent, which)
         try:
             found, tokens = _vectors(open_embedder(embedder, availability), list(batch.texts.values()))
         except NoModel:

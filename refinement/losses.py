@@ -51,14 +51,15 @@ class Specific:
         return f"<Specific {self.kind}>"
 
 
-def missing(sources: Mapping[int, Text], result: str, language: str) -> list[tuple[int, Specific]]:
+def missing(sources: Mapping[int, Text], result: str, language: str) -> Iterator[tuple[int, Specific]]:
     """The details that are in a source but not in `result`, each with the number of its source, without repetitions.
+    They are found one by one, so that a caller who needs only some does not wait for all.
 
     In the result, a date, a number or a name may have another form. These are the same: "7 May 2023" and 2023-05-07;
     "three" and 3; "Ana's" and Ana; "last Tuesday" and the date that it means, or the date of its memory. Other details
     must be in the result unchanged, except for upper and lower case.
     """
-    result, found = nfkc(result), []
+    result = nfkc(result)
     text, terms, relative = result.casefold(), _terms(result, language), expressions(result)
     for number, source in sources.items():
         plain = nfkc(source.content)
@@ -66,15 +67,14 @@ def missing(sources: Mapping[int, Text], result: str, language: str) -> list[tup
             plain = plain.replace(words, " ")
             days = (day.split()[-1], f"{source.origin:%Y-%m-%d}")
             if words.casefold() not in relative and not any(_terms(each, language) <= terms for each in days):
-                found.append((number, Specific(RELATIVE, words)))
+                yield number, Specific(RELATIVE, words)
         for one in dict.fromkeys(_specifics(plain, language)):
             if one.kind in ("date", "number", "name"):
                 is_kept = _terms(one.text, language) <= terms
             else:
                 is_kept = one.text.strip('"“”«»`').casefold() in text
             if not is_kept:
-                found.append((number, one))
-    return found
+                yield number, one
 
 
 def ignored(sources: Mapping[int, Text], result: str, usual: str) -> list[int]:
@@ -87,8 +87,10 @@ def ignored(sources: Mapping[int, Text], result: str, usual: str) -> list[int]:
     def stems(text: str) -> set[str]:
         return {stem(word) for word in split(text) if word not in common}
 
-    kept = stems(result)
-    own = {n: stems(each.content) for n, each in sources.items() if _language(each.content, usual) == language != ""}
+    words = set(split(result)) - common
+    far = {n: each.content for n, each in sources.items() if words.isdisjoint(split(each.content))}  # rarely any
+    kept = stems(result) if far else set()
+    own = {number: stems(text) for number, text in far.items() if _language(text, usual) == language != ""}
     return [number for number, words in own.items() if len(words) >= LEAST_WORDS and kept.isdisjoint(words)]
 
 

@@ -39,7 +39,7 @@ def close_stale() -> str:
     sessions that have ended, and continues import jobs and vectors that a killed worker left.
     """
     ended = sessions.close_stale()
-    backlog.remove_lost()
+    backlog.add_lost()
     for session in ended:
         backlog.add_if_due(session.agent_id)
     backlog.wake()

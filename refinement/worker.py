@@ -46,7 +46,7 @@ def _refine(turn: Waiting) -> str:
         scheduling.end(turn)
         return NOT_DUE
     except AgentBusy:
-        return NOT_DUE  # it stays taken until `backlog.remove_lost`, so that workers do not retry it at once
+        return NOT_DUE  # it stays taken until `backlog.add_lost`, so that workers do not retry it at once
     except Stopped:
         reconnect()
         scheduling.give_back(turn)

@@ -21,7 +21,7 @@ from audit.verify import ILL_FORMED, is_ill_formed
 from config.keyring import is_proven, macs
 from memory.access import authority
 from memory.access.roles import live_fingerprints
-from memory.errors import AuthorityBroken, Invalid, KeyRejected, KeySuspended, NotFound
+from memory.errors import AuthorityBroken, Erased, Invalid, KeyRejected, KeySuspended, NotFound
 from memory.models import Agent, AgentKey, Tenant, TenantKey
 
 _ALPHABET = string.ascii_lowercase + string.digits
@@ -157,6 +157,8 @@ def require_valid_key(row: Agent | None = None) -> None:
             row = Agent.objects.get(pk=key.agent_id)
             row.tenant = key.agent.tenant
             authority.require(row)  # with the trail's last entry: SQL may have put an older row back
+            if not row.wrapped_key:
+                raise Erased("The agent's memory was erased.")
         is_unchanged = is_locked and key.agent.audit_seq == row.audit_seq  # a suspended key may be exchanged
         if key.fingerprint not in row.live_keys.split() or (row.keys_suspended and not is_unchanged):
             raise KeyRejected("The key is not valid.")

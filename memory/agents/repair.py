@@ -35,7 +35,8 @@ def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
         silo.is_proven = True  # only to open the entry
         values = trail_view.authority_of(silo, [row for row in rows if row["operation"] in authority.OPERATIONS][-1])
         fields: dict[str, Any] = {name: Agent._meta.get_field(name) for name in authority.VALUES}
-        right = {name: field.to_python(values[name]) for name, field in fields.items()}
+        # An entry of an earlier release lacks the newest values. They had their defaults then.
+        right = {name: field.to_python(values.get(name, field.get_default())) for name, field in fields.items()}
         right |= dict(zip(_HEAD, head, strict=True))
         wrong = [name for name, value in right.items() if not _has(pk, name, value)]
         right["is_steward_only"] |= not _has(pk, "is_steward_only", False)  # only the agent's side clears it

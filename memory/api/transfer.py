@@ -1,6 +1,7 @@
 """API to export and import memories. An export is streamed. An import is read completely before it is stored. A large
 import is a job of a worker."""
 
+import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import chain, islice
@@ -116,7 +117,18 @@ class ExportView(AgentView):
         with closing(exporting.memories(self.agent, **which)) as memories:
             first = list(islice(memories, 1))  # this reads one state of the silo
             require_valid_key()
-            yield from write(self.agent, chain(first, memories), Losses())
+            until = time.monotonic() + EXPORT_SECONDS
+            for piece in write(self.agent, chain(first, memories), Losses()):
+                if time.monotonic() > until:  # the client reads too slowly, and the key may have ended
+                    raise ExportTooSlow
+                yield piece
+
+
+EXPORT_SECONDS = 900.0
+
+
+class ExportTooSlow(ConnectionAbortedError):
+    """The client did not read the whole export within EXPORT_SECONDS. The connection is closed."""
 
 
 class _Begun:

@@ -34,6 +34,7 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
         if not grant.scope.covers_memories(numbers):
             raise errors.NotGranted("The grant does not cover all of these memories.")
         redactions = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.REDACTED)
+        redactions = redactions.exclude(detail__has_key="version")  # the present content stays
         gone = Change.objects.filter(agent_id=row.pk, seq__in=redactions.values("seq"), number__in=numbers)
         redacted = set(gone.values_list("number", flat=True))  # also if SQL put back a row
         found = [m for m in edits.fetch(row, numbers) if not (m.redacted_at or m.number in redacted)]

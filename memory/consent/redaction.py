@@ -144,11 +144,23 @@ def _require_alone(agent: Agent, memory: Memory, seq: int) -> None:
     walk = lineage.Walk(agent)
     if walk.sources([memory.number]) or walk.successors([memory.number]):
         raise errors.Invalid("version", f"is of a memory that was merged or made from others. {versions.WHOLE}")
-    equal = Change.objects.filter(agent_id=agent.pk, before_digest__isnull=True).exclude(number=memory.number)
-    equal = equal.annotate(content=KeyedDigest("after")).filter(content=versions.content_of(version))
+    changes = Change.objects.filter(agent_id=agent.pk).annotate(content=KeyedDigest("after"))
+    content = versions.content_of(version)
+    equal = changes.filter(before_digest__isnull=True, content=content)
     copied = AuditEntry.objects.filter(agent_id=agent.pk, seq__in=equal.values("seq"), actor_kind=ActorKind.SYSTEM)
     if copied.exists():
         raise errors.Invalid("version", f"has words that a dream copied to another store. {versions.WHOLE}")
+    later = changes.filter(number=memory.number, seq__gt=seq).exclude(content=content).order_by("seq")
+    until = later.values_list("seq", flat=True).first() or agent.audit_seq
+    if _was_read(agent, seq, until):
+        raise errors.Invalid("version", f"was read by a model, which may have copied its words. {versions.WHOLE}")
+
+
+def _was_read(agent: Agent, since: int, until: int) -> bool:
+    """Whether a refinement session was open between two entries."""
+    entries = AuditEntry.objects.filter(agent_id=agent.pk)
+    over = entries.filter(operation=Operation.SESSION_CLOSED, seq__lt=since).values("session")
+    return entries.filter(operation=Operation.SESSION_OPENED, seq__lt=until).exclude(session__in=over).exists()
 
 
 _REASON = "The agent's program asks for it, over the memory stores API."

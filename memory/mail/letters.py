@@ -191,6 +191,7 @@ _NEW = (
 )
 _SETTINGS = {
     "model": "it has another model: {}",
+    "embedder": "this embedder reads its memories now, to search by meaning: {}",
     "steward": "its steward was changed",
     "is_steward_only": "only its steward can consent now",
     "memory_path": "its log of runs is now in this file, in clear text: {}",
@@ -200,6 +201,7 @@ _SETTINGS = {
 }
 _EMPTIED = _SETTINGS | {
     "model": "it has no model any more",
+    "embedder": "it has no embedder of its own any more",
     "keys_lifted_at": "its keys are suspended again",
     "is_steward_only": "its runtime (a program) can consent, too",
     "memory_path": "its log of runs is now encrypted in its memory",

@@ -18,7 +18,7 @@ from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, V
 from django.utils import timezone
 
 from config.queue import EMBED_MEMORIES, put, put_later
-from memory.errors import SealBroken
+from memory.errors import Erased, SealBroken
 from memory.models import Agent, Embedding, Memory, Vector
 from memory.models.memories import MemoryQuerySet
 from memory.policy import paths, switches
@@ -57,11 +57,14 @@ def serving(agent: Agent) -> str:
 
 def vector_of(agent: Agent, query: Query) -> "array[float] | None":
     """Return the vector of a query, or None if the search must use words alone. While the agent is locked, no provider
-    is asked: others would wait for it."""
+    is asked: others would wait for it. Raises Erased."""
     embedder, text = serving(agent), " ".join((query.text, *query.phrases)).strip()
     if not embedder or not text or agent.is_locked or embed_query is None:
         return None
-    return embed_query(agent, embedder, text[:QUERY_CHARACTERS])
+    found = embed_query(agent, embedder, text[:QUERY_CHARACTERS])
+    if not Agent.objects.filter(pk=agent.pk, wrapped_key=agent.wrapped_key).exists():
+        raise Erased("The agent's memory was erased, or its key was changed.")  # while the embedder was asked
+    return found
 
 
 def after(agent: Agent, embedder: str) -> dict[str, str]:

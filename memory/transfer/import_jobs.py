@@ -38,7 +38,6 @@ SMALL_ENTRIES, SMALL_BYTES = 500, 2**20  # the largest file that a request impor
 SMALL_VALUES = 30_000  # commas and lines: a file with more takes long to read, however few entries it has
 MAX_ENTRIES = 20_000
 BATCH_CHARACTERS = 4_000_000  # the size of a batch: counting tokens exactly takes a second for it
-PAUSE = 0.02  # seconds between two batches, in which waiting writers get SQLite's lock
 ATTEMPTS = 3  # of the worker without progress; a file that kills each worker must not come back for ever
 LATE = timedelta(minutes=2)  # after this time without progress, another worker continues a running job
 OPEN = QUEUED, RUNNING = ("queued", "running")
@@ -152,7 +151,7 @@ def _run(job: ImportJob) -> str:
     for start in range(job.imported, len(drafts), most):
         if not _store(job, drafts[start : start + most]):
             return "taken"
-        time.sleep(PAUSE)
+        time.sleep(edits.PAUSE)
     _link(job, found.done)
     found.done.imported, found.done.tokens = len(drafts), sum(tokens.count(draft.content) for draft in drafts)
     figures = json.dumps(found.done.figures(job.format)).encode()

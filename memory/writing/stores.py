@@ -5,6 +5,7 @@ A change of a store itself is an audit entry, too. Its sealed note has the store
 """
 
 import json
+import time
 import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -133,6 +134,8 @@ def delete(agent: Agent, number: int, actor: Actor) -> None:
                 edit.change(memory, discarded_at=edit.at)
             store.deleted_at = None if is_left else edit.at
             _write(edit, store, "emptied" if is_left else "deleted", about(edit.agent, store))
+        if is_left:
+            time.sleep(edits.PAUSE)
 
 
 def require_open(agent: Agent, number: int) -> Store:

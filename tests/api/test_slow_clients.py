@@ -13,6 +13,7 @@ import pytest
 from django.test import RequestFactory
 
 from memory.agents import lifecycle
+from memory.api import transfer
 from memory.api.transfer import ExportView
 from memory.models import Agent, Memory
 from tests import steps
@@ -188,6 +189,20 @@ def test_a_stopping_process_finishes_the_requests_it_has(key: str) -> None:
     rest.join()
     with closing(late), closing(idle):
         assert (status(late), status(idle)) == (201, 0)
+
+
+def test_an_export_that_is_read_too_slowly_ends(house: House, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its key may have ended since it began."""
+    settings.ALLOWED_HOSTS = ["testserver"]
+    monkeypatch.setattr(transfer, "EXPORT_SECONDS", 0.5)
+    steps.remember(house.ada, "a", "b")
+    request = RequestFactory().get("/api/v1/export", headers={"Authorization": f"Bearer {house.ada_key}"})
+    response: Any = ExportView.as_view()(request)
+    lines = iter(response.streaming_content)
+    next(lines)
+    time.sleep(0.6)
+    with pytest.raises(transfer.ExportTooSlow):
+        list(lines)
 
 
 @pytest.mark.django_db(transaction=True)

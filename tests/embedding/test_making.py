@@ -157,6 +157,14 @@ def test_the_old_vectors_serve_until_the_new_ones_are_complete(ada: Agent, serve
     assert problems(ada) == []
 
 
+def test_a_claim_keeps_the_embedder_but_not_the_former_one(house: House, ada: Agent) -> None:
+    remember(ada, "Ana fixed the car.")
+    embed(ada.pk)
+    lifecycle.change(fresh(ada), ME, embedder="openai/new")
+    claims.exchange(house.ada.keys.get(), ME, keep=["embedder"])
+    assert (fresh(ada).embedder, fresh(ada).former_embedder, vectors(ada)) == ("openai/new", "", {})
+
+
 def test_a_return_to_the_former_embedder_needs_no_new_vectors(ada: Agent, server: EmbeddingServer) -> None:
     remember(ada, "Ana fixed the car.")
     embed(ada.pk)

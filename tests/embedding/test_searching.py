@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from memory.access.authentication import new_request
 from memory.agents import lifecycle
+from memory.consent import erasure, requests
 from memory.models import Agent, Vector
 from memory.recording.retrieval import retrieve
 from memory.search import cache, embedding
@@ -19,7 +21,7 @@ from tests.embedding.server import EmbeddingServer
 from tests.embedding.steps import found, state, vectors
 from tests.mcp.calling import Mcp
 from tests.rules import recordings
-from tests.steps import ME, fresh, remember
+from tests.steps import ME, PERSON, fresh, remember
 
 pytestmark = pytest.mark.database
 TEXTS = ("Ana fixed the car.", "Bob has a postgres server.", "The office is in Cork.", "Carl likes tea.")
@@ -65,6 +67,25 @@ def _problem_of(agent: Agent) -> str:
     remember(agent, "Dana has a boat.")
     embed(agent.pk)
     return state(agent).problem
+
+
+@pytest.mark.parametrize("path", ["memories/search", "retrieve"])
+def test_a_search_that_waits_for_the_embedder_shows_nothing_of_an_erased_silo(
+    ledger: Agent, house: House, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    original = embedding.embed_query
+    assert original is not None
+
+    def erase(*arguments: Any) -> Any:
+        made = original(*arguments)
+        with new_request():
+            erasure.erase(fresh(ledger), requests.ask_erasure(fresh(ledger), PERSON, reason="x").number, ME)
+        return made
+
+    monkeypatch.setattr(embedding, "embed_query", erase)
+    refused = Caller(house.ada_key).ask("POST", path, {"q" if "search" in path else "query": "vehicle repair"})
+    assert (refused.codes, b"car" in refused.content) == (["erased"], False)
+    assert not [held for held in cache._held if held[0] == ledger.pk]
 
 
 def test_a_wrong_embedder_is_named(house: House) -> None:

@@ -9,7 +9,7 @@ import time_machine
 
 from config.queue import EMBED_MEMORIES
 from memory.agents import lifecycle
-from memory.consent import claims
+from memory.consent import claims, erasure, redaction, requests
 from memory.models import Agent, Embedding
 from memory.search import embedding
 from refinement import allowance, tasks
@@ -20,7 +20,8 @@ from tests.embedding.conftest import EMBEDDER
 from tests.embedding.server import EmbeddingServer
 from tests.embedding.steps import retry, state, vectors
 from tests.queueing import waiting, work
-from tests.steps import ME, fresh, remember
+from tests.rules import recordings
+from tests.steps import ME, PERSON, fresh, remember
 
 pytestmark = pytest.mark.database
 
@@ -172,3 +173,50 @@ def test_slow_embedders_get_smaller_batches(
         codes.append(retry(ada))
         assert len(codes) < 10
     assert len(vectors(ada)) == 8
+
+
+@pytest.mark.parametrize("change", ["redaction", "erasure", "category", "off"])
+def test_a_refused_batch_is_read_again_before_it_is_sent_again(
+    ada: Agent, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    remember(ada, "one secret", "another secret")
+    original = making._vectors
+
+    def refused(*arguments: Any) -> Any:
+        monkeypatch.setattr(making, "_vectors", original)
+        server.status = 400
+        try:
+            return original(*arguments)
+        finally:
+            server.status = 0
+            _hide(ada, change)
+
+    monkeypatch.setattr(making, "_vectors", refused)
+    embed(ada.pk)
+    assert server.texts == ["one secret", "another secret"]
+    assert vectors(ada) == {}
+
+
+def _hide(ada: Agent, change: str) -> None:
+    if change == "redaction":
+        redaction.redact(fresh(ada), requests.ask_redaction(fresh(ada), [1, 2], PERSON, reason="x").number, ME)
+    elif change == "erasure":
+        erasure.erase(fresh(ada), requests.ask_erasure(fresh(ada), PERSON, reason="x").number, ME)
+    elif change == "category":
+        recordings.off(ada, "behavioral")
+    else:
+        lifecycle.change(fresh(ada), ME, memory_enabled=False)
+
+
+@pytest.mark.parametrize("change", ["redaction", "category"])
+def test_no_call_repeats_texts_that_were_hidden_meanwhile(ada: Agent, server: EmbeddingServer, change: str) -> None:
+    remember(ada, "one secret", "another secret")
+    agent, row = fresh(ada), embedding.take(fresh(ada))
+    assert row is not None
+    seen = making._what_hides(agent)
+    batch = embedding.next_batch(agent, row, 1)
+    assert batch is not None
+    _hide(ada, change)
+    with pytest.raises(making._Changed):
+        making._make(agent, batch, seen)
+    assert server.texts == []

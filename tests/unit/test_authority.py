@@ -93,6 +93,17 @@ def test_a_value_that_sql_changed_closes_the_silo_until_it_is_repaired(house: Ho
     assert says(house.ada, number).content == "marmalade"
 
 
+def test_an_agent_of_an_earlier_release_can_be_repaired(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entries of its trail lack the values that are new in this release."""
+    with monkeypatch.context() as patch:
+        patch.setattr(authority, "VALUES", tuple(name for name in authority.VALUES if "embedder" not in name))
+        agent, _ = lifecycle.create("acme", "old", model="builtin/dedupe", actor=OPERATOR)
+    assert problems(agent) == []
+    Agent.objects.filter(pk=agent.pk).update(steward="eve@evil.test", embedder="openai/evil")
+    assert repair.repair(agent.pk, "acme/old", is_dry_run=False) == ["steward", "embedder"]
+    assert fresh(agent).embedder == ""
+
+
 @pytest.mark.parametrize("is_set", [True, False])
 def test_a_repair_never_clears_is_steward_only(house: House, is_set: bool) -> None:
     lifecycle.change(house.ada, ME, steward="sue@acme.test", is_steward_only=not is_set)

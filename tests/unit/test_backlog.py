@@ -231,6 +231,14 @@ def test_an_agent_is_queued_again_after_its_task_is_lost(ada: Agent) -> None:
     assert waiting() == queued(ada)
 
 
+def test_an_agent_whose_worker_died_is_added_again_within_a_minute(ada: Agent) -> None:
+    due_and_swept(ada)
+    lose_queue()
+    Waiting.objects.update(taken_at=timezone.now() - timedelta(seconds=settings.LEASE_SECONDS + 1))
+    tasks.close_stale()
+    assert waiting() == queued(ada)
+
+
 def test_an_unreachable_queue_does_not_undo_a_session(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> int:
         raise QueueUnreachable

@@ -10,7 +10,7 @@ from memory import errors
 from memory.access.authentication import agent_key, new_request, prefix_of, request_key
 from memory.agents import lifecycle
 from memory.consent import claims, redaction, requests
-from memory.models import Agent, Memory, RecordedSession
+from memory.models import Agent, Memory, RecordedSession, Store
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.writing import edits, stores
@@ -177,6 +177,26 @@ def test_sql_does_not_bring_back_a_dream_from_before_a_claim(ada: Agent) -> None
         Dream.objects.update(status="pending", ended_at=None, error="", **values)
         assert dreams.begin(fresh(ada)) is None
         assert state(ada).status == "failed"
+
+
+@pytest.mark.parametrize("values", [{"key": None}, {"is_copy": False}, {"store": 2}, {"model": "x"}, {"recorded": [9]}])
+def test_a_dream_that_sql_changes_does_not_begin(ada: Agent, values: dict[str, Any]) -> None:
+    store, key = new(ada, a="Ana has a boat."), lifecycle.issue_key(fresh(ada), ME)
+    new(ada, b="another store")
+    with new_request():
+        request_key.set(agent_key(key))
+        dream(ada, store, is_copy=True)
+    Dream.objects.update(**values)
+    assert dreams.begin(fresh(ada)) is None
+    assert (state(ada).status, Store.objects.count()) == ("failed", 2)
+
+
+def test_sql_cannot_send_the_copy_of_a_dream_to_another_store(ada: Agent) -> None:
+    store, other = new(ada, a="Ana has a boat."), new(ada, b="another store")
+    dream(ada, store, is_copy=True)
+    Dream.objects.update(output=other)
+    assert dreams.begin(fresh(ada)) is None
+    assert Memory.objects.filter(store=other).count() == 1
 
 
 def test_the_model_gets_the_instructions_and_the_recordings(ada: Agent) -> None:

@@ -88,7 +88,7 @@ def test_a_similar_passage_does_not_replace_a_lost_one(source: str, result: str,
 
 @pytest.mark.parametrize(("sources", "result"), HONEST)
 def test_an_honest_merge_loses_nothing(sources: dict[str, str], result: str) -> None:
-    assert missing(dated(sources), result, "english") == []
+    assert list(missing(dated(sources), result, "english")) == []
     assert (still_relative(dated(sources), result), ignored(dated(sources), result, "english")) == ([], [])
 
 

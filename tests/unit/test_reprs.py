@@ -33,7 +33,7 @@ MESSAGE = Message("user", MARKER)
         Result("ok", {"found": MARKER}),
         UpdateMemory(id=1, content=MARKER),
         Document(1, MARKER, (), None, "core", "technical", ""),  # type: ignore[arg-type]
-        missing({0: Text(f'She said "{MARKER}" to Ana.', None)}, "", "english")[0][1],
+        next(missing({0: Text(f'She said "{MARKER}" to Ana.', None)}, "", "english"))[1],
         Text(MARKER, None),
     ],
     ids=lambda held: type(held).__name__,

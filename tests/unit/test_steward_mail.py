@@ -71,6 +71,13 @@ def test_a_letter_names_the_change_its_time_and_its_actor(stewarded: Agent) -> N
     assert len(actors) == len(ActorKind)
 
 
+def test_a_letter_names_an_embedder_because_it_reads_the_memories(stewarded: Agent) -> None:
+    lifecycle.change(stewarded, ME, embedder="openai/text-embedding-3-small")
+    assert "- this embedder reads its memories now, to search by meaning: openai/text-embed" in sent_mail()[-1].body
+    lifecycle.change(fresh(stewarded), ME, embedder="")
+    assert "- it has no embedder of its own any more" in sent_mail()[-1].body
+
+
 def test_a_subject_is_one_line(stewarded: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     for model in ("openai/gpt\nX: y", "openai/gpt\x85", "openai/gpt "):
         with pytest.raises(lifecycle.Invalid, match="model: must have"):

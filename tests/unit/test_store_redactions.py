@@ -8,12 +8,15 @@ from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor, has_body
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import redaction, requests
+from memory.consent import granted_reads, redaction, requests
 from memory.errors import Invalid
-from memory.models import Agent, StoreVersion
+from memory.models import Agent, DueReason, Memory, StoreVersion
 from memory.search import stores as store_reading
 from memory.silo.silo import Silo
 from memory.writing import edits, operations, stores
+from refinement import session as sessions
+from refinement.models import Outcome
+from tests import access_requests
 from tests.steps import ME, PERSON, SYSTEM, fresh, last_entry, problems, row
 from tests.unit.test_stores import new, tree, undo, versions
 
@@ -102,6 +105,44 @@ def test_words_that_are_still_the_present_content_are_not_redacted(ada: Agent) -
         redact_version(ada, 1, first)
 
 
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_a_version_that_a_model_may_have_read_is_redacted_with_its_memory(ada: Agent, when: str) -> None:
+    """The model can copy its words into other memories, and into its summary."""
+
+    def refine() -> None:
+        session = sessions.open_session(fresh(ada), trigger=DueReason.MANUAL)
+        sessions.end(fresh(ada), session, Outcome.COMPLETED)
+
+    def step(name: str) -> None:
+        if name == when:
+            refine()
+
+    step("before")
+    store = new(ada, a="quince")
+    number = Memory.objects.of(ada).latest("number").number
+    first = row(ada, number).version
+    step("during")
+    stores.revise(fresh(ada), store, number, ME, content="milk")
+    step("after")
+    if when == "during":
+        with pytest.raises(Invalid, match="was read by a model"):
+            redact_version(ada, number, first)
+    else:
+        redact_version(ada, number, first)
+        assert versions(ada, store) == [("modified", "milk"), ("created", None)]
+
+
+def test_a_person_with_a_grant_still_reads_the_present_text_of_a_memory_with_a_redacted_version(ada: Agent) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    redact_version(ada, 1, first)
+    number = access_requests.granted(fresh(ada))
+    assert access_requests.read(ada, number, 1) == ["milk"]
+    [step] = granted_reads.entry(fresh(ada), number, access_requests.PAT, first)
+    assert step.after is None or step.after.opened is None
+
+
 def test_a_version_that_a_dream_copied_is_redacted_with_its_memory(ada: Agent) -> None:
     store = new(ada, a="quince")
     first = row(ada, 1).version
@@ -110,6 +151,10 @@ def test_a_version_that_a_dream_copied_is_redacted_with_its_memory(ada: Agent) -
     stores.revise(fresh(ada), store, 1, ME, content="milk")
     with pytest.raises(Invalid, match="a dream copied"):
         redact_version(ada, 1, first)
+    of_copy = row(ada, 2).version
+    stores.revise(fresh(ada), copied, 2, ME, content="milk")
+    with pytest.raises(Invalid, match="a dream copied"):
+        redact_version(ada, 2, of_copy)
     request = requests.ask_redaction(fresh(ada), [1], PERSON, reason="x").number
     assert redaction.redact(fresh(ada), request, ME).memories == (1, 2)
 

@@ -36,7 +36,7 @@ from config.queue import redis_error
 from memory.access import recovery
 from memory.access.authentication import either_key, new_request, request_key, require_valid_key
 from memory.api.base.bodies import Body
-from memory.errors import AuthorityBroken, Invalid, KeyRejected, TrailShortened
+from memory.errors import AuthorityBroken, Erased, Invalid, KeyRejected, TrailShortened
 from memory.models import Agent, AgentKey, Creation, Tenant, TenantKey
 from memory.silo.silo import Silo
 from memory.writing import edits
@@ -248,7 +248,7 @@ class View(APIView):
         if (self.shows_later or request.method in SAFE_METHODS) and status.is_success(response.status_code):
             try:
                 require_valid_key()
-            except (KeyRejected, AuthorityBroken, TrailShortened) as rejected:
+            except (KeyRejected, AuthorityBroken, TrailShortened, Erased) as rejected:
                 response = self.handle_exception(rejected)
         return super().finalize_response(request, response, *args, **kwargs)
 

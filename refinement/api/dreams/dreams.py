@@ -86,7 +86,7 @@ class DreamsView(StoresView):
         names: dict[int, str] = dict(named.values_list("pk", "name"))
         wanted = dreams.instructions(self.agent, rows)
         return [
-            to_json(row, sessions.get(row.session or 0), names) | {"instructions": wanted.get(row.number)}
+            to_json(row, sessions.get(row.session or 0), names) | {"instructions": wanted.get(row.number) or None}
             for row in rows
         ]
 
