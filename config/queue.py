@@ -143,8 +143,10 @@ def put_later(name: str, *numbers: int, wait: timedelta) -> None:
     Schedule.objects.create(func=name, args=str(numbers), next_run=timezone.now() + wait)
 
 
-def is_put_later(name: str) -> bool:
-    return bool(Schedule.objects.filter(func=name).exists())
+def is_put_later(name: str, *numbers: int) -> bool:
+    """Whether a task waits in the database. Without numbers: whether any task with this name waits."""
+    rows = Schedule.objects.filter(func=name)
+    return bool((rows.filter(args=str(numbers)) if numbers else rows).exists())
 
 
 def depth() -> int:

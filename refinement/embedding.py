@@ -3,6 +3,8 @@
 import time
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 
 import structlog
 from django.conf import settings
@@ -16,13 +18,20 @@ from memory.models import Agent, Embedding
 from memory.search import embedding
 from refinement import allowance
 from refinement.errors import AllowanceSpent
-from refinement.llm.base import ModelError, ModelNotConfigured, ModelRefused, ModelReplyInvalid, NoModel
+from refinement.llm.base import (
+    ContextOverflow,
+    ModelError,
+    ModelRefused,
+    ModelReplyInvalid,
+    NoModel,
+)
 from refinement.llm.embedders import open_embedder
 from refinement.llm.vectors import Embedder
 from refinement.providers import EmbedderAvailability
 
 QUERY_SECONDS, BATCH_SECONDS = 2.0, 20.0
 TASK_SECONDS = 20.0  # then other tasks of the queue get their turn
+HARMLESS = "Is this text accepted?"
 LEAST_CHARACTERS = 200  # of a text that the embedder refuses: a shorter one is not tried
 
 log = structlog.get_logger("palimpsest.embedding")
@@ -75,10 +84,12 @@ def embed(agent_id: int) -> str:
     try:
         problem, retries = _work(row), True
     except _Changed:
-        return "changed"  # another worker continues, or the task of the new embedder
+        embedding.leave(row)
+        return "changed"
     except (ModelError, AllowanceSpent) as error:
         log.warning("memories were not embedded", agent=agent_id, code=error.code)
-        problem, retries = str(error), not isinstance(error, (ModelNotConfigured, AllowanceSpent))
+        is_configuration = isinstance(error, ModelError) and error.is_configuration
+        problem, retries = str(error), not (is_configuration or isinstance(error, AllowanceSpent))
     embedding.give_back(row, problem, retries=retries)
     return "failed" if problem else "embedded"
 
@@ -102,19 +113,26 @@ def _work(row: Embedding) -> str:
         seen = _what_hides(agent)
         if _embedder(agent) != row.embedder or not embedding.keep(row):
             raise _Changed
+        availability = EmbedderAvailability(row.embedder, agent, partial(_allowed, seen=seen))
+        if not row.embedder.startswith("local/") and availability.is_closed():
+            return row.problem or f"{row.embedder} does not respond."  # this does not wait with texts in hand
         batch = embedding.next_batch(agent, row, size)
         if batch is None:
             if agent.former_embedder:
                 lifecycle.change(agent, Actor.system("embedder"), former_embedder="")
             return ""
         try:
-            _make(agent, batch, seen)
+            _make(agent, batch, availability)
             problem, size = "", min(2 * size, embedding.BATCH)
         except ModelRefused as refused:
-            if refused.is_configuration:
+            if len(batch.texts) == 1 or not _is_about_texts(refused):
                 raise
             problem, size = str(refused), len(batch.texts) // 2
     return problem
+
+
+def _is_about_texts(refused: ModelRefused) -> bool:
+    return isinstance(refused, ContextOverflow) or refused.status in (400, 413, 422)
 
 
 def _what_hides(agent: Agent) -> tuple[object, ...]:
@@ -122,16 +140,16 @@ def _what_hides(agent: Agent) -> tuple[object, ...]:
     return agent.rules, redactions.last(agent.pk)
 
 
-def _make(agent: Agent, batch: embedding.Batch, seen: tuple[object, ...]) -> None:
-    def which(row: Agent) -> str:
-        return _embedder(row) if _what_hides(row) == seen else ""
+def _allowed(row: Agent, seen: tuple[object, ...]) -> str:
+    return _embedder(row) if _what_hides(row) == seen else ""
 
+
+def _make(agent: Agent, batch: embedding.Batch, availability: EmbedderAvailability) -> None:
     embedder, numbers, tokens = batch.row.embedder, list(batch.texts), 0
     vectors: dict[int, array[float]] = {}
     if numbers:
         if not embedder.startswith("local/") and allowance.is_used_up(agent.tenant):
             raise AllowanceSpent("The tenant has used its model tokens of this month.")
-        availability = EmbedderAvailability(embedder, agent, which)
         try:
             found, tokens = _vectors(open_embedder(embedder, availability), list(batch.texts.values()))
         except NoModel:
@@ -152,14 +170,21 @@ def _make(agent: Agent, batch: embedding.Batch, seen: tuple[object, ...]) -> Non
 
 
 def _vectors(embedder: Embedder, texts: Sequence[str]) -> tuple[list["array[float] | None"], int]:
-    """Return the vectors and the tokens. If the embedder refuses a single text, its first quarter is tried. A text that
-    it refuses even then has no vector."""
-    seconds = min(BATCH_SECONDS, settings.MODEL_CALL_SECONDS)
-    try:
-        found = embedder.embed(texts, seconds=seconds, retries=1)
+    """Return the vectors and the tokens. If the embedder refuses a single text, its first quarter is tried, and so on.
+    If it accepts none of them, but another text, then this text has no vector."""
+    until = time.monotonic() + min(BATCH_SECONDS, settings.MODEL_CALL_SECONDS)
+
+    def made(*texts: str) -> tuple[list["array[float] | None"], int]:
+        found = embedder.embed(texts, seconds=until - time.monotonic(), retries=1)
         return [*found.vectors], found.tokens
+
+    try:
+        return made(*texts)
     except ModelRefused as refused:
-        if refused.is_configuration or len(texts) > 1:
+        if len(texts) > 1 or not _is_about_texts(refused):
             raise
-    shorter = texts[0][: len(texts[0]) // 4]
-    return _vectors(embedder, [shorter]) if len(shorter) >= LEAST_CHARACTERS else ([None], 0)
+    shorter = texts[0]
+    while len(shorter := shorter[: len(shorter) // 4]) >= LEAST_CHARACTERS:
+        with suppress(ModelRefused):
+            return made(shorter)
+    return [None], made(HARMLESS)[1]

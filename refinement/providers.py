@@ -123,7 +123,6 @@ class Availability:
     def wait(self) -> float:
         """The seconds after which the caller must ask again. If the result is 0, the caller may call the model now.
         After a pause, only one caller gets 0. Raises NoModel."""
-        self._require_same()
         now, rows = timezone.now(), self.rows()
         self._failed_before = any(row.failures for row in rows)
         failing = [row for row in rows if row.failures >= FAILURES]
@@ -131,7 +130,10 @@ class Availability:
             return TOO_LONG  # perhaps this caller's request causes the failures, so others try
         if until := max(filter(None, (_closed_until(row, now) for row in rows)), default=None):
             return (until - now).total_seconds()
-        return 0 if self._claimed(failing, now) else self.wait()
+        if not self._claimed(failing, now):
+            return self.wait()
+        self._require_same()  # last, because SQL can lock the rows above
+        return 0
 
     def _require_same(self) -> None:
         require_same_model(self.agent)
@@ -212,14 +214,15 @@ class EmbedderAvailability(Availability):
     models do not close embedders, and failures of embedders do not close models.
 
     `which` returns the only embedder that may be called for a row of the agent. A server has a row for each address,
-    because a command can have another address than the service."""
+    because a command can have another address than the service. Each agent has its own row, because others could send
+    texts at which a server fails."""
 
     longest = timedelta(seconds=15)
 
     def __init__(self, embedder: str, agent: Agent, which: Callable[[Agent], str]) -> None:
         address = settings.OPENAI_BASE_URL if embedder.startswith("openai/") else settings.OLLAMA_BASE_URL
-        self._at = f"@{blake2b(address.encode(), digest_size=4).hexdigest()}"
-        super().__init__(f"{EMBEDDER}{embedder}{self._at}", agent)
+        at = blake2b(address.encode(), digest_size=4).hexdigest()
+        super().__init__(f"{EMBEDDER}{of(embedder)}/{agent.pk}@{at}", agent)
         self._embedder, self._which = embedder, which
 
     def _require_same(self) -> None:
@@ -233,7 +236,7 @@ class EmbedderAvailability(Availability):
         return any(row.failures for row in self.rows())
 
     def _names(self) -> tuple[tuple[str, ...], str]:
-        return (self.model,), f"{EMBEDDER}{self.agent.pk}{self._at}"
+        return (self.model,), self.model
 
 
 def _closed_until(row: Provider, now: datetime) -> datetime | None:

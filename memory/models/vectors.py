@@ -32,6 +32,7 @@ class Embedding(models.Model):
     dimensions = models.PositiveIntegerField(default=0, help_text="of all its vectors; 0: no vector yet")
     tokens = models.PositiveBigIntegerField(default=0, help_text="tokens that the provider counted")
     taken_until = models.DateTimeField(default=timezone.now, help_text="until then, one worker makes vectors")
+    turn = models.PositiveBigIntegerField(default=0, help_text="a worker's turn; the next worker has the next number")
     queued_at = models.DateTimeField(null=True, db_index=True, help_text="when a task was queued that is not begun yet")
     wait_until = models.DateTimeField(default=timezone.now, help_text="until then, nothing is tried after a failure")
     failures = models.PositiveIntegerField(default=0, help_text="in a row; one less after each success")

@@ -14,10 +14,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db import OperationalError
 from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from config.queue import EMBED_MEMORIES, put, put_later
+from config.errors import DomainError
+from config.queue import EMBED_MEMORIES, is_put_later, put, put_later
 from memory.errors import Erased, SealBroken
 from memory.models import Agent, Embedding, Memory, Vector
 from memory.models.memories import MemoryQuerySet
@@ -81,9 +84,12 @@ def restart(agent: Agent) -> None:
     hidden = Memory.objects.of(agent).filter(category__in=_never(agent))
     Vector.objects.filter(agent_id=agent.pk, number__in=hidden.values("number")).delete()
     remove_unused(agent)
-    Embedding.objects.filter(agent_id=agent.pk).delete()
-    if embedder := embedder_of(agent):
-        Embedding(agent_id=agent.pk, embedder=embedder, taken_until=timezone.now()).save(force_insert=True)
+    anew: Any = {"embedder": embedder_of(agent), "version": 0, "number": 0, "dimensions": 0, "tokens": 0}
+    anew |= {"failures": 0, "problem": "", "wait_until": timezone.now()}
+    rows = Embedding.objects.filter(agent_id=agent.pk)
+    if not rows.update(**anew) and anew["embedder"]:  # a worker keeps its turn until its call ends
+        Embedding(agent_id=agent.pk, taken_until=agent.created_at, **anew).save(force_insert=True)
+    if anew["embedder"]:
         queue(agent)
 
 
@@ -105,9 +111,11 @@ def remove(agent: Agent, numbers: Collection[int]) -> None:
 def queue(agent: Agent) -> None:
     """Queue the task that makes the vectors of an agent, unless a task of its tenant is queued: it continues with all
     agents of the tenant, one after the other. So a tenant with many agents does not fill the queue."""
-    now = timezone.now()
+    now, rows = timezone.now(), Embedding.objects.filter(agent_id=agent.pk)
     queued = Embedding.objects.filter(agent__tenant_id=agent.tenant_id, queued_at__gt=now - LOST, queued_at__lte=now)
-    if Embedding.objects.filter(~Exists(queued), agent_id=agent.pk).update(queued_at=now):
+    if agent.is_locked and not rows.exists():  # it has the server's embedder
+        Embedding.objects.create(agent_id=agent.pk, embedder=embedder_of(agent), taken_until=agent.created_at)
+    if rows.filter(~Exists(queued)).update(queued_at=now) or not rows.exists():
         put(EMBED_MEMORIES, agent.pk)
 
 
@@ -143,11 +151,12 @@ def late() -> QuerySet[Agent]:
     rows, now = Embedding.objects.filter(agent_id=OuterRef("pk")), timezone.now()
     mine = Case(When(embedder="", then=Value(settings.EMBEDDER)), default=F("embedder"))
     agents = Agent.objects.annotate(mine=mine, row=Subquery(rows.values("embedder")))
-    agents = agents.annotate(done=Subquery(rows.values("version")), until=Subquery(rows.values("taken_until")))
+    until = Coalesce(Subquery(rows.values("taken_until")), F("created_at"))
+    agents = agents.annotate(done=Subquery(rows.values("version")), until=until)
     agents = agents.annotate(wait=Subquery(rows.values("wait_until")))
     agents = agents.filter(memory_enabled=True).exclude(wrapped_key=b"").exclude(mine__in=("", NONE))
     incomplete = Q(row=None) | ~Q(row=F("mine")) | Q(done__lt=F("audit_seq")) | ~Q(former_embedder="")
-    return agents.filter(incomplete, Q(wait=None) | ~_is_near("wait", now)).order_by(F("until").asc(nulls_first=True))
+    return agents.filter(incomplete, Q(wait=None) | ~_is_near("wait", now)).order_by("until", "pk")
 
 
 def next_late(tenant_id: int) -> Agent | None:
@@ -165,9 +174,20 @@ def _is_near(field: str, now: datetime) -> Q:
 def queue_late() -> None:
     """Queue one late agent of each tenant for which no worker makes vectors."""
     for tenant_id in set(late().order_by().values_list("tenant_id", flat=True)):
-        if agent := next_late(tenant_id):
-            Embedding.objects.get_or_create(agent_id=agent.pk, defaults={"embedder": embedder_of(agent)})
+        agent = next_late(tenant_id)
+        if agent is not None and vars(agent)["row"] is None:
+            _queue_first(agent)
+        elif agent is not None:
             queue(agent)
+
+
+def _queue_first(agent: Agent) -> None:
+    """Queue an agent that has the server's embedder, and has no row yet."""
+    try:
+        with edits.locked(agent, seconds=1) as row:
+            queue(row)
+    except (DomainError, OperationalError):
+        put(EMBED_MEMORIES, agent.pk)
 
 
 def _never(agent: Agent) -> frozenset[str]:
@@ -212,16 +232,15 @@ def take(agent: Agent) -> Embedding | None:
             found = Embedding.objects.get(agent_id=agent.pk)
         if now < found.taken_until <= now + TURN:
             return None
-        found.taken_until = now + TURN
-        found.save(update_fields=["taken_until"])
+        found.taken_until, found.turn = now + TURN, found.turn + 1
+        found.save(update_fields=["taken_until", "turn"])
     return found
 
 
 def _mine(row: Embedding) -> QuerySet[Embedding]:
     """Return the row, unless another worker has continued, or the vectors are made anew."""
-    return Embedding.objects.filter(
-        agent_id=row.agent_id, embedder=row.embedder, version=row.version, number=row.number
-    )
+    place = {name: getattr(row, name) for name in ("agent_id", "turn", "embedder", "version", "number")}
+    return Embedding.objects.filter(**place)
 
 
 def keep(row: Embedding) -> bool:
@@ -237,8 +256,22 @@ def give_back(row: Embedding, problem: str = "", *, retries: bool = True) -> Non
         failures = min(failures + 1, MOST_FAILURES)
         pause = min(FIRST_PAUSE * 2**failures, LONGEST_PAUSE) if retries else LONG_PAUSE
     values = {"failures": failures, "problem": problem[:300], "taken_until": now, "wait_until": now + pause}
-    if _mine(row).update(**values) and problem and retries:
-        put_later(EMBED_MEMORIES, row.agent_id, wait=pause)
+    if not _mine(row).update(**values):
+        leave(row)
+    elif problem and retries:
+        _put_later(row.agent, pause)
+
+
+def leave(row: Embedding) -> None:
+    """End this worker's turn, because the vectors are made anew. Another worker may have begun the next turn."""
+    Embedding.objects.filter(agent_id=row.agent_id, turn=row.turn).update(taken_until=timezone.now())
+
+
+def _put_later(agent: Agent, wait: timedelta) -> None:
+    """Queue a task of the tenant after a time, unless there is one. Its argument is the tenant's first agent."""
+    first = Agent.objects.filter(tenant_id=agent.tenant_id).order_by("pk").values_list("pk", flat=True)[0]
+    if not is_put_later(EMBED_MEMORIES, first):
+        put_later(EMBED_MEMORIES, first, wait=wait)
 
 
 def next_batch(agent: Agent, row: Embedding, most: int) -> Batch | None:

@@ -1,5 +1,6 @@
 """Liveness and readiness, for load balancers and operators. The responses name no tenant and no agent."""
 
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -16,6 +17,7 @@ from config import PROGRAM, __version__, queue
 from config.database import advice
 from config.errors import ConfigurationError
 from config.keyring import keyring
+from config.wording import several
 from memory.models import Agent
 from refinement import probe, providers
 
@@ -117,11 +119,10 @@ def _models() -> str:
         for name, until in closed.items()
         if name in models - wrong.keys() or name.isalpha()
     )
-    embedders = (
-        f"an embedder of {providers.of(name).removeprefix(providers.EMBEDDER)} does not respond, so some searches use "
-        f"only words until {until:%Y-%m-%d %H:%M:%S} UTC"
-        for name, until in closed.items()
-        if name.startswith(providers.EMBEDDER) and "/" in name
-    )
+    counts = Counter(providers.of(name) for name in closed if name.startswith(providers.EMBEDDER))
+    embedders = [
+        f"{several(count, 'agent')} search by words only: {name.removeprefix(providers.EMBEDDER)} makes no vectors"
+        for name, count in counts.items()
+    ]
     found = sorted({problem.rstrip(".") for problem in wrong.values()})
-    return "; ".join([*found, *dict.fromkeys(waits), *dict.fromkeys(embedders)]) or OK
+    return "; ".join([*found, *dict.fromkeys(waits), *embedders]) or OK

@@ -7,6 +7,7 @@ from memory.search import embedding, reading
 from memory.search.embedding import State
 from memory.search.selection import Filters
 from refinement.embedding import embed
+from refinement.models import Provider
 from tests.steps import fresh
 
 
@@ -27,4 +28,5 @@ def retry(agent: Agent) -> str:
     """Make the vectors now, without the pause after a failure."""
     past = fresh(agent).created_at
     Embedding.objects.filter(agent=agent).update(taken_until=past, wait_until=past)
+    Provider.objects.update(shut_until=None)
     return embed(agent.pk)

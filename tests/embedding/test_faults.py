@@ -8,6 +8,7 @@ import time_machine
 from pydantic import ValidationError
 
 from config import queue
+from memory.agents import lifecycle
 from memory.models import Agent, Tenant
 from memory.search import embedding, reading
 from memory.search.selection import Filters
@@ -16,9 +17,10 @@ from refinement.embedding import embed
 from refinement.llm import embedders
 from refinement.models import Provider
 from tests.conftest import House
+from tests.embedding.conftest import EMBEDDER
 from tests.embedding.server import EmbeddingServer
 from tests.embedding.steps import found, retry, state, vectors
-from tests.steps import fresh, problems, remember
+from tests.steps import ME, fresh, problems, remember
 
 pytestmark = pytest.mark.database
 
@@ -125,6 +127,20 @@ def test_a_closed_embedder_costs_a_query_nothing_and_is_tried_again_soon(
     server.recover()
     with time_machine.travel(datetime.now(UTC) + timedelta(seconds=16), tick=True):
         assert found(ada, "vehicle repair") == [1]
+
+
+def test_failures_of_one_tenant_do_not_close_the_embedder_for_others(
+    ada: Agent, house: House, server: EmbeddingServer
+) -> None:
+    lifecycle.change(fresh(house.bob), ME, embedder=EMBEDDER)
+    for agent in (ada, house.bob):
+        remember(agent, "Ana fixed the car.")
+        assert embed(agent.pk) == "embedded"
+    server.status = 500
+    for _ in range(3):
+        assert found(house.bob, "vehicle") == []
+    server.recover()
+    assert (found(house.bob, "vehicle repair"), found(ada, "vehicle repair")) == ([], [1])
 
 
 def test_a_command_with_another_address_does_not_close_the_embedder(

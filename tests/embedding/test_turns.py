@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 import time_machine
 
-from config.queue import EMBED_MEMORIES
+from config.queue import EMBED_MEMORIES, Schedule
 from memory.agents import lifecycle
 from memory.consent import claims, erasure, redaction, requests
 from memory.models import Agent, Embedding
@@ -15,6 +16,7 @@ from memory.search import embedding
 from refinement import allowance, tasks
 from refinement import embedding as making
 from refinement.embedding import embed, embed_next
+from refinement.providers import Availability
 from tests.conftest import House
 from tests.embedding.conftest import EMBEDDER
 from tests.embedding.server import EmbeddingServer
@@ -52,6 +54,25 @@ def test_a_former_embedder_gets_no_text(
     monkeypatch.setattr(where, name, act)
     assert embed(ada.pk) == "changed"
     assert server.texts == (["Ana fixed the car."] if moment == "after a batch" else [])
+
+
+@pytest.mark.parametrize("is_query", [True, False])
+def test_a_claim_while_the_row_of_the_provider_is_locked_is_seen(
+    house: House, ada: Agent, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch, is_query: bool
+) -> None:
+    remember(ada, "Ana fixed the car.")
+    agent, original, calls = fresh(ada), Availability.rows, []
+
+    def rows(availability: Availability) -> Any:
+        calls.append(availability)
+        if len(calls) == 2:  # just before the call; the first time, it is only asked whether the embedder is closed
+            CHANGES["claim"](house)
+        return original(availability)
+
+    monkeypatch.setattr(Availability, "rows", rows)
+    made = making.query_vector(agent, EMBEDDER, "vehicle repair") if is_query else embed(ada.pk)
+    assert (made, len(calls) >= 2) == (None if is_query else "changed", True)
+    assert server.texts == []
 
 
 def test_a_former_embedder_gets_no_query(house: House, ada: Agent, server: EmbeddingServer) -> None:
@@ -96,6 +117,30 @@ def test_the_sweep_finds_agents_whose_embedder_is_the_servers(house: House, sett
 def second(ada: Agent, embedder: str = EMBEDDER) -> Agent:
     agent, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME)
     return lifecycle.change(agent, ME, embedder=embedder)
+
+
+def test_changes_of_the_embedder_or_the_rules_queue_one_task_and_bring_no_second_worker(
+    ada: Agent, server: EmbeddingServer
+) -> None:
+    remember(ada, "Ana fixed the car.")
+    row = embedding.take(fresh(ada))
+    assert row is not None
+    for number in range(5):
+        lifecycle.change(fresh(ada), ME, embedder=f"ollama/new{number}")
+        recordings.settings(ada, search__max_results=5 + number)
+    assert (queued(), embed_next(ada.pk), embed(ada.pk)) == (1, "nothing", "taken")
+    assert not embedding.keep(row)
+    embedding.leave(row)
+    work()
+    assert vectors(ada) == {1: "ollama/new4"}
+
+
+def test_failures_of_many_agents_put_one_task_in_the_schedule(ada: Agent, server: EmbeddingServer) -> None:
+    server.hangs_up = True
+    for agent in (ada, second(ada)):
+        remember(agent, "Ana fixed the car.")
+        assert embed(agent.pk) == "failed"
+    assert Schedule.objects.filter(func=EMBED_MEMORIES).count() == 1
 
 
 def test_a_tenant_has_one_task_for_all_its_agents(house: House, ada: Agent) -> None:
@@ -153,11 +198,24 @@ def test_an_embedder_that_refuses_slowly_occupies_no_worker(
     calls = len(server.texts)
     retry(ada)
     assert len(server.texts) - calls <= 3, "the batches have one text now"
-    assert (vectors(ada), embedding.state(fresh(ada)).waiting < 40) == ({}, True), "such texts are left out"
+    assert (vectors(ada), state(ada).waiting) == ({}, 40)
     server.recover()
     monkeypatch.setattr(making, "TASK_SECONDS", 20.0)
     assert retry(ada) == "embedded"
-    assert state(ada).waiting == 0
+    assert len(vectors(ada)) == 40
+
+
+@pytest.mark.parametrize("status", [302, 400, 402, 405, 409])
+def test_a_server_that_refuses_everything_for_a_while_loses_no_vector(
+    ada: Agent, server: EmbeddingServer, status: int
+) -> None:
+    remember(ada, "one", "two", "three")
+    server.status = status
+    assert embed(ada.pk) == "failed"
+    assert (state(ada).waiting, f"answered {status}" in state(ada).problem) == (3, True)
+    server.recover()
+    assert retry(ada) == "embedded"
+    assert len(vectors(ada)) == 3
 
 
 def test_slow_embedders_get_smaller_batches(
@@ -213,10 +271,12 @@ def test_no_call_repeats_texts_that_were_hidden_meanwhile(ada: Agent, server: Em
     remember(ada, "one secret", "another secret")
     agent, row = fresh(ada), embedding.take(fresh(ada))
     assert row is not None
-    seen = making._what_hides(agent)
+    availability = making.EmbedderAvailability(
+        EMBEDDER, agent, partial(making._allowed, seen=making._what_hides(agent))
+    )
     batch = embedding.next_batch(agent, row, 1)
     assert batch is not None
     _hide(ada, change)
     with pytest.raises(making._Changed):
-        making._make(agent, batch, seen)
+        making._make(agent, batch, availability)
     assert server.texts == []
