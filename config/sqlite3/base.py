@@ -21,6 +21,7 @@ class DatabaseFeatures(features.DatabaseFeatures):
 
 class DatabaseWrapper(base.DatabaseWrapper):
     features_class = DatabaseFeatures
+    step: float | None = None  # seconds, if this connection waits in longer steps
     patience: float | None = None  # seconds, if this connection waits for less than the timeout (audit/waiting.py)
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
@@ -42,7 +43,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 except OperationalError as failure:
                     if is_last or "locked" not in str(failure):
                         raise
-                time.sleep(STEP)
+                time.sleep(self.step or STEP)
         finally:
             self.connection.execute(f"PRAGMA busy_timeout = {int(patience * 1_000)}")
 

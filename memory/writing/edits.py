@@ -37,7 +37,7 @@ from memory.writing.counters import Weight
 from memory.writing.signals import edited
 
 PAUSE = 0.02  # seconds between two edits of one agent, in which other waiting writers get SQLite's lock
-LONG = 0.1  # seconds
+LONG, NOTED, MOST_NOTED = 0.1, 10.0, 1_000  # seconds of a long edit; for so long, it is noted, of so many agents
 _LAST = models.BigIntegerField.MAX_BIGINT  # the largest number that the database can store
 
 
@@ -214,8 +214,9 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
     with ExitStack() as turn:
         if not is_open and database.vendor == "sqlite":
             turn.enter_context(_turns[agent.pk % len(_turns)])
-            turn.callback(_let_others_write, time.monotonic())
+            turn.enter_context(_waiting_longer(database, agent.pk))
         with transaction.atomic():
+            turn.callback(_let_others_write, agent.pk, time.monotonic())
             transaction.on_commit(turn.close)  # it ends before the tasks after the commit, such as the vault's files
             if seconds is not None:
                 wait_at_most(seconds)
@@ -241,10 +242,29 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
                 authority.require_last(row)
 
 
-def _let_others_write(since: float) -> None:
-    """Pause after a long edit, before another edit of the same agent begins."""
-    if time.monotonic() > since + LONG:
+_long_edits: dict[int, float] = {}  # the agents with a long edit, and when it ended
+
+
+def _let_others_write(agent_id: int, since: float) -> None:
+    """On SQLite, pause after a long edit, before another edit of the same agent begins."""
+    now = time.monotonic()
+    if now > since + LONG and transaction.get_connection().vendor == "sqlite":
+        if len(_long_edits) >= MOST_NOTED:
+            _long_edits.clear()
+        _long_edits[agent_id] = now
         time.sleep(PAUSE)
+
+
+@contextmanager
+def _waiting_longer(database: Any, agent_id: int) -> Iterator[None]:
+    """For an agent that had a long edit, look less often whether SQLite's lock is free. Otherwise its next edit, in
+    another process, would often be faster than the edits of others."""
+    if time.monotonic() < _long_edits.get(agent_id, 0.0) + NOTED:
+        database.step = PAUSE
+    try:
+        yield
+    finally:
+        database.step = None
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from threading import Thread
-from time import thread_time
+from time import sleep, thread_time
 from timeit import timeit
 from typing import Any
 
@@ -277,3 +277,20 @@ def test_many_changes_of_the_steward_send_no_links(ada: Agent, monkeypatch: pyte
         lifecycle.change(fresh(ada), ME, steward=f"{name}@acme.example")
         asked.append(sum(task == "memory.tasks.ask_steward" for task, _ in waiting()))
     assert asked[-1] == asked[-2]
+
+
+@pytest.mark.own_database
+@pytest.mark.django_db(transaction=True)
+def test_after_a_long_edit_on_sqlite_the_agent_waits_in_longer_steps(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its next edit, in another process, would begin before the edits of others."""
+    steps: list[tuple[str, float | None]] = []
+    monkeypatch.setattr(edits, "LONG", 0.01)
+    for agent, seconds in ((house.ada, 0.02), (house.bob, 0.0), (house.ada, 0.0)):
+        with edits.locked(agent):
+            steps.append((agent.slug, getattr(connection, "step", None)))
+            sleep(seconds)
+    edits._long_edits.clear()
+    longer = edits.PAUSE if connection.vendor == "sqlite" else None
+    assert steps == [("ada", None), ("bob", None), ("ada", longer)]
