@@ -214,9 +214,9 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
     with ExitStack() as turn:
         if not is_open and database.vendor == "sqlite":
             turn.enter_context(_turns[agent.pk % len(_turns)])
-            turn.enter_context(_waiting_longer(database, agent.pk))
+            database.step = PAUSE if time.monotonic() < _long_edits.get(agent.pk, 0.0) + NOTED else None
         with transaction.atomic():
-            turn.callback(_let_others_write, agent.pk, time.monotonic())
+            since = time.monotonic()
             transaction.on_commit(turn.close)  # it ends before the tasks after the commit, such as the vault's files
             if seconds is not None:
                 wait_at_most(seconds)
@@ -240,31 +240,20 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
                 _locked_here.reset(token)
             if row.audit_seq == agent.audit_seq:  # no entry has met one that SQL hid together with a newer row
                 authority.require_last(row)
+            if time.monotonic() > since + LONG and not is_open and database.vendor == "sqlite":
+                turn.callback(_let_others_write, agent.pk)
 
 
-_long_edits: dict[int, float] = {}  # the agents with a long edit, and when it ended
+_long_edits: dict[int, float] = {}  # on SQLite: the agents with a long edit, and when it ended
 
 
-def _let_others_write(agent_id: int, since: float) -> None:
-    """On SQLite, pause after a long edit, before another edit of the same agent begins."""
-    now = time.monotonic()
-    if now > since + LONG and transaction.get_connection().vendor == "sqlite":
-        if len(_long_edits) >= MOST_NOTED:
-            _long_edits.clear()
-        _long_edits[agent_id] = now
-        time.sleep(PAUSE)
-
-
-@contextmanager
-def _waiting_longer(database: Any, agent_id: int) -> Iterator[None]:
-    """For an agent that had a long edit, look less often whether SQLite's lock is free. Otherwise its next edit, in
-    another process, would often be faster than the edits of others."""
-    if time.monotonic() < _long_edits.get(agent_id, 0.0) + NOTED:
-        database.step = PAUSE
-    try:
-        yield
-    finally:
-        database.step = None
+def _let_others_write(agent_id: int) -> None:
+    """Pause after a long edit, before another edit of the same agent begins. For a while, the agent then looks less
+    often whether SQLite's lock is free. Otherwise its next edit, in another process, would begin before others."""
+    if len(_long_edits) >= MOST_NOTED:
+        _long_edits.clear()
+    _long_edits[agent_id] = time.monotonic()
+    time.sleep(PAUSE)
 
 
 @contextmanager
