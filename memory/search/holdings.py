@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # it loads numpy, which only search by meaning needs
 _BATCH, _CHARACTERS = 1_000, 500_000
 
 # Sizes in bytes, measured with tracemalloc for memories of 5 to 200 words (CPython 3.11 and 3.13).
-_PER_MEMORY = 356
+_PER_MEMORY = 280
 TERM_BYTES = 4
 _FEW = 2  # stop words
 _PER_POSTING = 12
@@ -79,7 +79,6 @@ class Holding:
     """The indexed data of one memory."""
 
     packed: bytes
-    fingerprint: int
     tags: tuple[str, ...]
     origin: datetime
     layer: str
@@ -97,7 +96,7 @@ def _holding(document: Document, held: bytes) -> Holding:
     tags = tuple(map(name_key, document.tags)) if document.tags else ()
     where = (document.layer, document.category, document.project)
     others = (document.is_notice, document.superseded_by)
-    return Holding(held, _fingerprint(document), tags, document.origin, *where, *others)
+    return Holding(held, tags, document.origin, *where, *others)
 
 
 def _tag_bytes(tags: tuple[str, ...]) -> int:
@@ -136,8 +135,9 @@ class Holdings:
     def _reset(self) -> None:
         self.vocabulary = Vocabulary(self.language)
         self.by_number: dict[int, Holding] = {}
+        self.fingerprints = array("q")  # number → `_fingerprint`
         self.sources: dict[int, set[int]] = {}  # memory → the memories beneath that it directly supersedes
-        self.lengths: dict[int, int] = {}  # memory → number of its distinct terms, without stop words
+        self.lengths = array("I")  # number → how many distinct terms the memory has, without stop words
         self.repeats: dict[int, dict[int, int]] = {}  # term → memory → how often it has the term, if more than once
         self.total_length = 0
         self._positions = self._tag_bytes = 0
@@ -162,9 +162,8 @@ class Holdings:
 
     def _add(self, batch: dict[int, Document]) -> None:
         for number in batch.keys() & self.by_number.keys():
-            held = self.by_number[number]
-            if held.fingerprint == _fingerprint(batch[number]):  # protected or promoted: only metadata has changed
-                self._hold(batch.pop(number), held.packed)
+            if self.fingerprints[number] == _fingerprint(batch[number]):  # only metadata has changed
+                self._hold(batch.pop(number), self.by_number[number].packed)
             else:
                 self.remove(number)
         words: list[str] = []
@@ -185,6 +184,8 @@ class Holdings:
     def _hold(self, document: Document, held: bytes) -> None:
         self._release(document.number)
         holding = self.by_number[document.number] = _holding(document, held)
+        self.fingerprints.extend([0] * (document.number + 1 - len(self.fingerprints)))
+        self.fingerprints[document.number] = _fingerprint(document)
         if document.digest:
             self.digests.extend([0] * (document.number + 1 - len(self.digests)))
             self.digests[document.number] = document.digest
@@ -211,6 +212,7 @@ class Holdings:
         else:
             for term in distinct:
                 insort(postings[term], number)
+        self.lengths.extend([0] * (number + 1 - len(self.lengths)))
         length = self.lengths[number] = len(distinct)
         self.total_length += length
         for term, times in Counter(content).items() if length < len(content) else ():
@@ -226,7 +228,8 @@ class Holdings:
         if not self.by_number:
             self._reset()
             return
-        self.total_length -= self.lengths.pop(number)
+        self.total_length -= self.lengths[number]
+        self.lengths[number] = 0
         terms = holding.terms
         self._positions -= len(terms)
         for term in set(terms):

@@ -20,7 +20,7 @@ _FIRST_ROWS, _GROWTH = 64, 1.1
 # The centre counts this many zero vectors too, so that few memories do not define it.
 _ZEROS = 10
 _CHANGED = 0.1  # the share of changed vectors after which the centre is computed again
-_ROWS = 4_096  # rows that are float32 at the same time
+_ROWS = 1_024  # rows that are float32 at the same time
 _BYTES_PER_ROW = 28  # besides the vector
 
 
