@@ -322,7 +322,7 @@ def _savepoint(agent: Agent) -> Iterator[None]:
         raise
 
 
-APPLY_SECONDS = 0.5  # for the edits of one call, because the agent is locked; 100 merges take 0.8 s
+APPLY_SECONDS = 1.5  # for the edits of one call, because the agent is locked; 100 merges take 0.8 s
 _NOT_MADE = {"ok": False, "code": "not_made", "error": "This edit was not made, because time or a limit ran out."}
 
 
