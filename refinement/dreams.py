@@ -100,11 +100,11 @@ def instructions(agent: Agent, dreams: Sequence[Dream]) -> dict[int, str]:
 
 def _seal(agent: Agent, dream: Dream) -> str:
     """The name of the seal. A redaction changes it, because instructions may have the redacted content. A claim changes
-    it, because an earlier holder of the key may have written them. It has what was asked for, and the key that asked,
-    because SQL can change the row."""
-    asked = [dream.store, dream.output, dream.is_copy, dream.model, dream.recorded]
+    it, because an earlier holder of the key may have written them. It contains the request and the key that made the
+    request, because SQL can change the row."""
+    request = [dream.store, dream.output, dream.is_copy, dream.model, dream.recorded]
     key = dream.key.fingerprint if dream.key else ""
-    return f"dream/{redactions.last(agent.pk)}/{agent.claimed_at}/{key}/{json.dumps(asked)}"
+    return f"dream/{redactions.last(agent.pk)}/{agent.claimed_at}/{key}/{json.dumps(request)}"
 
 
 def cancel(agent: Agent, number: int) -> Dream:

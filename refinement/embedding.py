@@ -58,8 +58,8 @@ def has_failed(agent: Agent, embedder: str) -> bool:
 
 
 def embed_next(agent_id: int) -> str:
-    """Make vectors for the tenant of an agent: for the agent whose last turn was longest ago. Then queue the next
-    agent. Returns a code."""
+    """Make vectors for the agent of the same tenant whose last turn was longest ago. Then queue the next agent. Returns
+    a code."""
     Embedding.objects.filter(agent_id=agent_id).update(queued_at=None)
     tenant_id = Agent.objects.filter(pk=agent_id).values_list("tenant_id", flat=True).first()
     agent = embedding.next_late(tenant_id) if tenant_id else None
@@ -115,7 +115,7 @@ def _work(row: Embedding) -> str:
             raise _Changed
         availability = EmbedderAvailability(row.embedder, agent, partial(_allowed, seen=seen))
         if not row.embedder.startswith("local/") and availability.is_closed():
-            return row.problem or f"{row.embedder} does not respond."  # this does not wait with texts in hand
+            return row.problem or f"{row.embedder} does not respond."  # so that no text waits that may be hidden soon
         batch = embedding.next_batch(agent, row, size)
         if batch is None:
             if agent.former_embedder:
@@ -136,7 +136,7 @@ def _is_about_texts(refused: ModelRefused) -> bool:
 
 
 def _what_hides(agent: Agent) -> tuple[object, ...]:
-    """What changes if texts may no longer be sent that were read before."""
+    """The state that decides which texts may be sent. If it changes, texts that were read before are not sent."""
     return agent.rules, redactions.last(agent.pk)
 
 

@@ -77,7 +77,7 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim
             lifecycle.revoke_key(row, prefix, actor)
     empty: dict[str, object] = {name: b"" if name in prompts.NAMES else "" for name in CLEARED if name not in keep}
     empty["discard_share_lifted_until"] = None
-    empty["former_embedder"] = ""  # nobody looked at it
+    empty["former_embedder"] = ""  # the claimant cannot keep it
     if "steward" in empty:
         empty["is_steward_only"] = False
     rules = switches.rules_of(row)

@@ -151,7 +151,7 @@ def _require_alone(agent: Agent, memory: Memory, seq: int) -> None:
     if copied.exists():
         raise errors.Invalid("version", f"has words that a dream copied to another store. {versions.WHOLE}")
     later = changes.filter(number=memory.number, seq__gt=seq).exclude(content=content).order_by("seq")
-    until = later.values_list("seq", flat=True).first() or agent.audit_seq
+    until = later.values_list("seq", flat=True).first() or agent.audit_seq + 1
     if _was_read(agent, seq, until):
         raise errors.Invalid("version", f"was read by a model, which may have copied its words. {versions.WHOLE}")
 

@@ -38,7 +38,7 @@ QUERY_CHARACTERS = 2_000
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=15)  # after failures
 MOST_FAILURES = 6  # that count; then a batch has one text
 LONG_PAUSE = timedelta(seconds=50)  # if somebody must correct the problem first
-TURN = timedelta(seconds=90)  # after this time without a sign of life, another worker continues
+TURN = timedelta(seconds=90)  # a worker extends its turn before each call; after this time, another worker continues
 LOST = timedelta(minutes=10)  # after this time, a queued task does not count any more
 
 # The app `refinement` sets these. The first returns the vector of a query for an agent and an embedder, or None. The
@@ -65,8 +65,8 @@ def vector_of(agent: Agent, query: Query) -> "array[float] | None":
     if not embedder or not text or agent.is_locked or embed_query is None:
         return None
     found = embed_query(agent, embedder, text[:QUERY_CHARACTERS])
-    if not Agent.objects.filter(pk=agent.pk, wrapped_key=agent.wrapped_key).exists():
-        raise Erased("The agent's memory was erased, or its key was changed.")  # while the embedder was asked
+    if Agent.objects.filter(pk=agent.pk, wrapped_key=b"").exists():  # the embedder may have taken seconds
+        raise Erased("The agent's memory was erased.")
     return found
 
 
@@ -84,12 +84,13 @@ def restart(agent: Agent) -> None:
     hidden = Memory.objects.of(agent).filter(category__in=_never(agent))
     Vector.objects.filter(agent_id=agent.pk, number__in=hidden.values("number")).delete()
     remove_unused(agent)
-    anew: Any = {"embedder": embedder_of(agent), "version": 0, "number": 0, "dimensions": 0, "tokens": 0}
-    anew |= {"failures": 0, "problem": "", "wait_until": timezone.now()}
+    embedder = embedder_of(agent)
+    first: Any = {"embedder": embedder, "version": 0, "number": 0, "dimensions": 0, "tokens": 0}
+    first |= {"failures": 0, "problem": "", "wait_until": timezone.now()}
     rows = Embedding.objects.filter(agent_id=agent.pk)
-    if not rows.update(**anew) and anew["embedder"]:  # a worker keeps its turn until its call ends
-        Embedding(agent_id=agent.pk, taken_until=agent.created_at, **anew).save(force_insert=True)
-    if anew["embedder"]:
+    if not rows.update(**first) and embedder:  # a worker that makes vectors keeps its turn until its call ends
+        Embedding.objects.create(agent_id=agent.pk, taken_until=agent.created_at, **first)
+    if embedder:
         queue(agent)
 
 
@@ -109,8 +110,8 @@ def remove(agent: Agent, numbers: Collection[int]) -> None:
 
 
 def queue(agent: Agent) -> None:
-    """Queue the task that makes the vectors of an agent, unless a task of its tenant is queued: it continues with all
-    agents of the tenant, one after the other. So a tenant with many agents does not fill the queue."""
+    """Queue the task that makes the vectors of an agent, unless a task of its tenant is queued. That task continues
+    with all agents of the tenant, one after the other. So a tenant with many agents does not fill the queue."""
     now, rows = timezone.now(), Embedding.objects.filter(agent_id=agent.pk)
     queued = Embedding.objects.filter(agent__tenant_id=agent.tenant_id, queued_at__gt=now - LOST, queued_at__lte=now)
     if agent.is_locked and not rows.exists():  # it has the server's embedder
@@ -160,7 +161,8 @@ def late() -> QuerySet[Agent]:
 
 
 def next_late(tenant_id: int) -> Agent | None:
-    """Return the tenant's next agent. Return None if there is none, or if a worker makes vectors for this tenant."""
+    """Return the tenant's next late agent. Return None if no agent is late, or if a worker has a turn for this
+    tenant."""
     if Embedding.objects.filter(_is_near("taken_until", timezone.now()), agent__tenant_id=tenant_id).exists():
         return None
     return late().filter(tenant_id=tenant_id).first()
@@ -217,7 +219,7 @@ class Batch:
 
 
 def begin(agent: Agent) -> None:
-    """Note that a worker is about to take the agent. If it fails without a word, other agents come first."""
+    """Record that a worker will take the agent now. If the worker is killed, other agents come first for a while."""
     pause = {"wait_until": timezone.now() + LONG_PAUSE}
     new = {"embedder": embedder_of(agent), **pause}
     Embedding.objects.update_or_create(agent_id=agent.pk, defaults=pause, create_defaults=new)
@@ -238,13 +240,13 @@ def take(agent: Agent) -> Embedding | None:
 
 
 def _mine(row: Embedding) -> QuerySet[Embedding]:
-    """Return the row, unless another worker has continued, or the vectors are made anew."""
+    """Return the row, unless another worker has continued, or the agent's vectors were restarted."""
     place = {name: getattr(row, name) for name in ("agent_id", "turn", "embedder", "version", "number")}
     return Embedding.objects.filter(**place)
 
 
 def keep(row: Embedding) -> bool:
-    """Give a sign of life. Return False if the worker does not have the vectors any more."""
+    """Extend this worker's turn. Return False if the turn has ended."""
     return bool(_mine(row).update(taken_until=timezone.now() + TURN))
 
 
@@ -263,7 +265,8 @@ def give_back(row: Embedding, problem: str = "", *, retries: bool = True) -> Non
 
 
 def leave(row: Embedding) -> None:
-    """End this worker's turn, because the vectors are made anew. Another worker may have begun the next turn."""
+    """End this worker's turn, because the agent's vectors were restarted. If another worker has begun the next turn,
+    nothing changes."""
     Embedding.objects.filter(agent_id=row.agent_id, turn=row.turn).update(taken_until=timezone.now())
 
 

@@ -37,7 +37,8 @@ from memory.writing.counters import Weight
 from memory.writing.signals import edited
 
 PAUSE = 0.02  # seconds between two edits of one agent, in which other waiting writers get SQLite's lock
-LONG, NOTED, MOST_NOTED = 0.1, 10.0, 1_000  # seconds of a long edit; for so long, it is noted, of so many agents
+LONG, NOTED = 0.1, 10.0  # seconds: a long edit, and how long it is remembered
+MOST_NOTED = 1_000  # agents with a long edit
 _LAST = models.BigIntegerField.MAX_BIGINT  # the largest number that the database can store
 
 

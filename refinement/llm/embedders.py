@@ -18,7 +18,7 @@ from refinement.llm.vectors import MAX_DIMENSIONS, Embedded, Embedder, checked, 
 from refinement.providers import EmbedderAvailability
 
 PROVIDERS = ("openai", "ollama", "local")
-LONGEST = 180  # characters: the table of providers has room for a few more
+LONGEST = 200  # characters, as in the agent's row
 # Limits of a reply. Without them, a server could occupy much time and RAM, even for one query.
 NUMBER_BYTES, OTHER_BYTES = 32, 65_536
 OTHER_PARTS = 100  # lists and objects in a reply, besides two for each vector
