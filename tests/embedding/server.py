@@ -56,6 +56,9 @@ class EmbeddingServer(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
+    def handle_error(self, *_: object) -> None:
+        """Print nothing: a client may close the connection before it has the whole reply."""
+
     def recover(self) -> None:
         self.dimensions, self.status, self.seconds, self.hangs_up = DIMENSIONS, 0, 0.0, False
         self.answer = lambda vectors: vectors
