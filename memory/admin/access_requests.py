@@ -14,7 +14,10 @@ from audit.models import AccessRequest, State
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base.actions import AdminAction, Result
-from memory.admin.base.page import AgentFilter, ScopedAdmin, TenantFilter, actor_of, who_decides
+from memory.admin.base.filters import AgentFilter, TenantFilter
+from memory.admin.base.page import ScopedAdmin
+from memory.admin.base.permissions import actor_of
+from memory.admin.base.texts import who_decides
 from memory.admin.plain_pages import reading
 from memory.consent import requests
 from memory.errors import NotFound

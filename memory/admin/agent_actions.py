@@ -10,7 +10,7 @@ from config.queue import unattended
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base.actions import MAX_LISTED, AdminAction, Result
-from memory.admin.base.page import actor_of
+from memory.admin.base.permissions import actor_of
 from memory.agents import lifecycle, rule_changes
 from memory.consent import requests
 from memory.errors import NotOpen

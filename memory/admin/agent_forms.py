@@ -5,8 +5,8 @@ from typing import Any
 
 from django import forms
 
+from memory.admin.base.forms import AdminForm, TenantChoiceForm
 from memory.admin.base.help_texts import LIMITS
-from memory.admin.base.page import AdminForm, TenantChoiceForm
 from memory.admin.keys import LabelForm
 from memory.admin.tenants import LimitsForm, whole_number
 from memory.agents import lifecycle

@@ -22,7 +22,11 @@ from config.wording import several
 from memory.access.roles import Action
 from memory.admin import agent_actions, ask_access, removal
 from memory.admin.agent_forms import TENANT_SETS, FirstKeyForm, NewAgentForm, ProposalForm, SettingsForm
-from memory.admin.base import page
+from memory.admin.base.filters import TenantFilter
+from memory.admin.base.forms import form_page, secret_page
+from memory.admin.base.page import ScopedAdmin, column
+from memory.admin.base.permissions import actor_of, permission, visible_tenants
+from memory.admin.base.texts import DUE_REASONS, ask_access_url, budget_bar, time_machine_url, who_decides
 from memory.admin.time_machine import TimeMachinePage
 from memory.agents import lifecycle
 from memory.consent import requests
@@ -53,7 +57,7 @@ class AttentionFilter(SimpleListFilter):
 
 
 @register(Agent)
-class AgentPage(TimeMachinePage, page.ScopedAdmin):
+class AgentPage(TimeMachinePage, ScopedAdmin):
     tenant = "tenant_id"
     row_actions = (
         agent_actions.RefineNow(),
@@ -72,7 +76,7 @@ class AgentPage(TimeMachinePage, page.ScopedAdmin):
     actions_detail = ("change_settings", "propose", "keys", "create_first_key", "time_machine", "ask")
     list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "called_model")
     list_select_related = ("tenant",)
-    list_filter = (AttentionFilter, "paused", "memory_enabled", page.TenantFilter)
+    list_filter = (AttentionFilter, "paused", "memory_enabled", TenantFilter)
     search_fields = ("slug", "tenant__slug")
     search_help_text = "the name of an agent or of its tenant"
     ordering = ("tenant__slug", "slug")
@@ -114,13 +118,13 @@ class AgentPage(TimeMachinePage, page.ScopedAdmin):
     def related_pages(self, request: HttpRequest, row: Agent) -> list[tuple[str, str]]:
         links = []
         if self.may(request, Action.STEER, row):
-            links.append(("Time Machine", page.time_machine_url(row.pk)))
+            links.append(("Time Machine", time_machine_url(row.pk)))
         if self.may(request, Action.ASK, row):
-            links.append(("Ask for access", page.ask_access_url(row.pk)))
+            links.append(("Ask for access", ask_access_url(row.pk)))
         return links
 
-    has_configure_permission = page.permission(Action.CONFIGURE)
-    has_ask_permission = page.permission(Action.ASK)
+    has_configure_permission = permission(Action.CONFIGURE)
+    has_ask_permission = permission(Action.ASK)
 
     def has_first_key_permission(self, request: HttpRequest, object_id: str) -> bool:
         agent = self.row_or_404(request, object_id)
@@ -131,24 +135,22 @@ class AgentPage(TimeMachinePage, page.ScopedAdmin):
     def add_agent(self, request: HttpRequest) -> HttpResponse:
         def save(values: dict[str, Any]) -> HttpResponse:
             _require_model(values["model"])
-            tenant, slug, actor = values.pop("tenant"), values.pop("agent"), page.actor_of(request.user)
+            tenant, slug, actor = values.pop("tenant"), values.pop("agent"), actor_of(request.user)
             agent, key = lifecycle.create(tenant.slug, slug, actor=actor, tenant_id=tenant.pk, **values)
             return _first_key_page(request, agent, key, self.row_url(agent))
 
-        tenants, initial = page.visible_tenants(request, Action.CONFIGURE), {"tenant": request.GET.get("tenant")}
-        return page.form_page(
-            self, request, NewAgentForm, save, warning=_mail_warning(), tenants=tenants, initial=initial
-        )
+        tenants, initial = visible_tenants(request, Action.CONFIGURE), {"tenant": request.GET.get("tenant")}
+        return form_page(self, request, NewAgentForm, save, warning=_mail_warning(), tenants=tenants, initial=initial)
 
     @action(description="Settings", url_path="settings", permissions=["configure"])
     def change_settings(self, request: HttpRequest, object_id: str) -> HttpResponse:
         agent = self.row_or_404(request, object_id)
 
         def save(values: dict[str, Any]) -> str:
-            lifecycle.change(agent, page.actor_of(request.user), **values)
+            lifecycle.change(agent, actor_of(request.user), **values)
             return f"Settings of {agent.label} saved."
 
-        return page.form_page(self, request, SettingsForm, save, row=agent, initial=model_to_dict(agent, TENANT_SETS))
+        return form_page(self, request, SettingsForm, save, row=agent, initial=model_to_dict(agent, TENANT_SETS))
 
     @action(description="Propose a change", url_path="propose", permissions=["configure"])
     def propose(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -157,11 +159,11 @@ class AgentPage(TimeMachinePage, page.ScopedAdmin):
         def save(values: dict[str, Any]) -> str:
             if values["model"]:
                 _require_model(values["model"])
-            requests.propose(agent, page.actor_of(request.user), **values)
+            requests.propose(agent, actor_of(request.user), **values)
             return "Proposal sent to the agent's side. You can withdraw it here until the agent's side decides."
 
         initial, warning = model_to_dict(agent, PROPOSABLE), ask_access.mail_warning(agent) or _mail_warning()
-        return page.form_page(self, request, ProposalForm, save, row=agent, warning=warning, initial=initial)
+        return form_page(self, request, ProposalForm, save, row=agent, warning=warning, initial=initial)
 
     @action(description="Keys", url_path="keys", permissions=["configure"])
     def keys(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -173,10 +175,10 @@ class AgentPage(TimeMachinePage, page.ScopedAdmin):
         agent = self.row_or_404(request, object_id)
 
         def save(values: dict[str, Any]) -> HttpResponse:
-            key = lifecycle.first_key(agent, page.actor_of(request.user), **values)
+            key = lifecycle.first_key(agent, actor_of(request.user), **values)
             return _first_key_page(request, agent, key, self.row_url(agent))
 
-        return page.form_page(self, request, FirstKeyForm, save, row=agent)
+        return form_page(self, request, FirstKeyForm, save, row=agent)
 
     create_first_key.allowed_permissions = ["first_key"]  # hides only the button; the page itself says why it refuses
 
@@ -191,7 +193,7 @@ class AgentPage(TimeMachinePage, page.ScopedAdmin):
             agent.model_problem = problems.get(agent.model, "")
         return found
 
-    name = page.column("label", "agent", ordering="slug")
+    name = column("label", "agent", ordering="slug")
 
     @display(description="model", ordering="model")
     def called_model(self, agent: Any) -> str:
@@ -199,14 +201,14 @@ class AgentPage(TimeMachinePage, page.ScopedAdmin):
 
     @display(description="core tokens / budget", ordering="core_tokens")
     def weight(self, agent: Agent) -> SafeString:
-        return page.budget_bar(agent)
+        return budget_bar(agent)
 
     def share(self, agent: Agent) -> str:
         return f"{100 * agent.core_tokens / max(1, agent.budget_tokens):.0f}\N{NO-BREAK SPACE}%"
 
-    @display(description="due", label=dict.fromkeys(page.DUE_REASONS.values(), "info") | {"over budget": "warning"})
+    @display(description="due", label=dict.fromkeys(DUE_REASONS.values(), "info") | {"over budget": "warning"})
     def due(self, agent: Agent) -> str | None:
-        return page.DUE_REASONS.get(schedule.why(agent))
+        return DUE_REASONS.get(schedule.why(agent))
 
     @display(description="due")
     def due_or_not(self, agent: Agent) -> str | None:
@@ -249,7 +251,7 @@ class AgentPage(TimeMachinePage, page.ScopedAdmin):
         if proposal is None:
             return None
         what = "; ".join(wording.proposed(proposal.proposed))
-        who = page.who_decides(agent, f"proposals/{proposal.number}/accept")
+        who = who_decides(agent, f"proposals/{proposal.number}/accept")
         return f"{what}. Until {localize(proposal.decide_until)}, {who} can accept the proposal."
 
     @display(description="stored in")
@@ -295,7 +297,7 @@ _LISTS = {
 
 
 def _first_key_page(request: HttpRequest, agent: Agent, key: str, back: str) -> HttpResponse:
-    return page.secret_page(
+    return secret_page(
         request,
         title=f"First key of {agent.label}",
         secret=key,

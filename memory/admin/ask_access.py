@@ -11,7 +11,7 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.consent import LEAST_PURPOSE, MOST_NUMBERS, MOST_PURPOSE, Person, Scope, same_address
 from audit.models import AccessRequest
-from memory.admin.base.page import AdminForm, form_page
+from memory.admin.base.forms import AdminForm, form_page
 from memory.admin.tenants import whole_number
 from memory.consent import requests
 from memory.errors import Invalid, MailNotSent

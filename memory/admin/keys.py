@@ -12,17 +12,20 @@ from unfold.decorators import action, display
 
 from memory.access import tenants
 from memory.access.roles import Action
-from memory.admin.base import page
 from memory.admin.base.actions import MAX_LISTED, AdminAction
+from memory.admin.base.filters import AgentFilter, TenantFilter
+from memory.admin.base.forms import AdminForm, TenantChoiceForm, form_page, secret_page
+from memory.admin.base.page import ScopedAdmin
+from memory.admin.base.permissions import actor_of, visible_tenants
 from memory.agents import lifecycle
 from memory.models import AgentKey, ApiKey, TenantKey
 
 
-class LabelForm(page.AdminForm):
+class LabelForm(AdminForm):
     label = forms.CharField(max_length=100, required=False, help_text="a name for the key")
 
 
-class NewTenantKeyForm(LabelForm, page.TenantChoiceForm):
+class NewTenantKeyForm(LabelForm, TenantChoiceForm):
     title, button = "New tenant key", "Create the key"
     lead = ("The key is for programs that set up and monitor a tenant's agents. It gives no access to memories.",)
     field_order = ("tenant", "label")
@@ -44,13 +47,13 @@ class Revoke(AdminAction):
 
     def do(self, row: Any, by: Any, values: dict[str, Any]) -> str:
         if isinstance(row, AgentKey):
-            lifecycle.revoke_key(row.agent, row.prefix, page.actor_of(by))
+            lifecycle.revoke_key(row.agent, row.prefix, actor_of(by))
         else:
             tenants.revoke_key(row.tenant.slug, row.prefix)
         return "key revoked."
 
 
-class KeyPage(page.ScopedAdmin):
+class KeyPage(ScopedAdmin):
     needs = Action.CONFIGURE
     deferred = ("mac",)
     row_actions = (Revoke(),)
@@ -74,14 +77,14 @@ class KeyPage(page.ScopedAdmin):
 class AgentKeyPage(KeyPage):
     tenant = "agent__tenant_id"
     list_select_related = ("agent__tenant",)
-    list_filter = (page.TenantFilter, page.AgentFilter)
+    list_filter = (TenantFilter, AgentFilter)
 
 
 @register(TenantKey)
 class TenantKeyPage(KeyPage):
     tenant = "tenant_id"
     list_select_related = ("tenant",)
-    list_filter = (page.TenantFilter,)
+    list_filter = (TenantFilter,)
     actions_list = ("add_key",)
 
     @action(description="New key", url_path="new", permissions=["view"])
@@ -89,8 +92,6 @@ class TenantKeyPage(KeyPage):
         def save(values: dict[str, Any]) -> HttpResponse:
             key = tenants.issue_key(values["tenant"].slug, pk=values["tenant"].pk, label=values["label"])
             lines = ["Send the key with every request, in the header Authorization: Bearer KEY"]
-            return page.secret_page(request, title="Tenant key", secret=key, lines=lines, back=self.list_url)
+            return secret_page(request, title="Tenant key", secret=key, lines=lines, back=self.list_url)
 
-        return page.form_page(
-            self, request, NewTenantKeyForm, save, tenants=page.visible_tenants(request, Action.CONFIGURE)
-        )
+        return form_page(self, request, NewTenantKeyForm, save, tenants=visible_tenants(request, Action.CONFIGURE))

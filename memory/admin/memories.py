@@ -14,7 +14,10 @@ from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base.actions import LinkAction, MemoryAction
-from memory.admin.base.page import AdminForm, AgentFilter, ScopedAdmin, TenantFilter, ask_access_url, column
+from memory.admin.base.filters import AgentFilter, TenantFilter
+from memory.admin.base.forms import AdminForm
+from memory.admin.base.page import ScopedAdmin, column
+from memory.admin.base.texts import ask_access_url
 from memory.admin.removal import AskRedaction
 from memory.mail.wording import numbered
 from memory.models import Agent, Kind, Layer, Memory, Recall, Source

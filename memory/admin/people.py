@@ -19,14 +19,17 @@ from unfold.decorators import action, display
 from config import PROGRAM
 from memory.access.roles import Action
 from memory.accounts import invitations, memberships, people
-from memory.admin.base import page
 from memory.admin.base.actions import MAX_LISTED, AdminAction
+from memory.admin.base.filters import TenantFilter
+from memory.admin.base.forms import AdminForm, TenantChoiceForm, form_page, secret_page
+from memory.admin.base.page import ScopedAdmin, SuperuserAdmin, column
+from memory.admin.base.permissions import visible_tenants
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 
 INVITATIONS = "admin:memory_invitation_changelist"
 
 
-class InviteForm(page.TenantChoiceForm):
+class InviteForm(TenantChoiceForm):
     title, button = "Invite somebody", "Create the link"
     lead = (
         "The link works once, within 72 hours, and gives the role. A new person sets a password and a second factor.",
@@ -37,14 +40,14 @@ class InviteForm(page.TenantChoiceForm):
     role = forms.ChoiceField(choices=Role.choices, initial=Role.AUDITOR)
 
 
-class RoleForm(page.AdminForm):
+class RoleForm(AdminForm):
     title, button = "Role of {row.person} in {row.tenant}", "Change the role"
     lead = ("An owner manages members. An admin configures and refines agents. An auditor sees only metadata.",)
     role = forms.ChoiceField(choices=Role.choices)
 
 
 @action(description="Invite somebody", url_path="invite", permissions=["view"])
-def _invite(admin: page.ScopedAdmin, request: HttpRequest) -> HttpResponse:
+def _invite(admin: ScopedAdmin, request: HttpRequest) -> HttpResponse:
     """Invite a person by email. The page shows the link once. If mail is configured, the link is also mailed."""
 
     def save(values: dict[str, Any]) -> HttpResponse:
@@ -55,12 +58,10 @@ def _invite(admin: page.ScopedAdmin, request: HttpRequest) -> HttpResponse:
         token = invitations.invite(tenant, address, values["role"], request.user)  # type: ignore[arg-type]
         link = f"{settings.PUBLIC_URL}{reverse('join', args=[token])}"
         lines.append(_mailed(invitations.normalized(address), tenant, link))
-        return page.secret_page(request, title="Invitation link", secret=link, lines=lines, back=reverse(INVITATIONS))
+        return secret_page(request, title="Invitation link", secret=link, lines=lines, back=reverse(INVITATIONS))
 
     initial = {"tenant": request.GET.get("tenant")}
-    return page.form_page(
-        admin, request, InviteForm, save, tenants=page.visible_tenants(request, Action.STAFF), initial=initial
-    )
+    return form_page(admin, request, InviteForm, save, tenants=visible_tenants(request, Action.STAFF), initial=initial)
 
 
 def _mailed(address: str, tenant: Tenant, link: str) -> str:
@@ -97,7 +98,7 @@ class Remove(AdminAction):
 
 
 @register(Membership)
-class MembershipPage(page.ScopedAdmin):
+class MembershipPage(ScopedAdmin):
     """The page of members. Owners see only memberships in their own tenants, and superusers see all memberships."""
 
     tenant = "tenant_id"
@@ -105,7 +106,7 @@ class MembershipPage(page.ScopedAdmin):
     row_actions = (Remove(),)
     list_display = ("address", "name", "of", "role", "can_sign_in")
     list_select_related = ("person", "tenant")
-    list_filter = ("role", page.TenantFilter)
+    list_filter = ("role", TenantFilter)
     search_fields = ("person__email", "person__name")
     search_help_text = "an email address or a name"
     ordering = ("tenant__slug", "person__email")
@@ -114,10 +115,10 @@ class MembershipPage(page.ScopedAdmin):
     actions_detail = ("change_role",)
     invite = _invite
 
-    address = page.column("person.email", "address", ordering="person__email")
-    name = page.column("person.name", "name")
-    of = page.column("tenant.slug", "tenant", ordering="tenant__slug")
-    can_sign_in = page.column("person.is_active", "can sign in", boolean=True)
+    address = column("person.email", "address", ordering="person__email")
+    name = column("person.name", "name")
+    of = column("tenant.slug", "tenant", ordering="tenant__slug")
+    can_sign_in = column("person.is_active", "can sign in", boolean=True)
 
     @action(description="Change the role", url_path="role")
     def change_role(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -127,7 +128,7 @@ class MembershipPage(page.ScopedAdmin):
             memberships.change_role(membership, by=request.user, **values)  # type: ignore[arg-type]
             return f"{membership.person} is now {values['role']} of {membership.tenant}."
 
-        return page.form_page(self, request, RoleForm, save, row=membership, initial={"role": membership.role})
+        return form_page(self, request, RoleForm, save, row=membership, initial={"role": membership.role})
 
 
 class Deactivate(AdminAction):
@@ -164,7 +165,7 @@ class Reactivate(AdminAction):
 
 
 @register(Person)
-class PersonPage(page.SuperuserAdmin):
+class PersonPage(SuperuserAdmin):
     deferred = ("password",)
     row_actions = (Deactivate(), Reactivate())
     list_display = ("email", "name", "is_active", "is_superuser", "has_second_factor", "tenants", "last_login")
@@ -185,8 +186,8 @@ class PersonPage(page.SuperuserAdmin):
         rows = super().get_queryset(request)
         return rows.annotate(is_enrolled=Exists(factors), membership_count=Count("memberships"))
 
-    has_second_factor = page.column("is_enrolled", "second factor", boolean=True)
-    tenants = page.column("membership_count", "tenants")
+    has_second_factor = column("is_enrolled", "second factor", boolean=True)
+    tenants = column("membership_count", "tenants")
 
     def roles(self, person: Person) -> str:
         rows = person.memberships.select_related("tenant").order_by("tenant__slug")
@@ -205,20 +206,20 @@ class Withdraw(AdminAction):
 
 
 @register(Invitation)
-class InvitationPage(page.ScopedAdmin):
+class InvitationPage(ScopedAdmin):
     tenant = "tenant_id"
     needs = Action.STAFF
     deferred = ("mac",)
     row_actions = (Withdraw(),)
     list_display = ("address", "of", "role", "state", "invited_by", "made_at")
     list_select_related = ("tenant", "invited_by")
-    list_filter = ("role", page.TenantFilter)
+    list_filter = ("role", TenantFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {"": ["address", "of", "role", "state", "inviter", "made_at"]}
     actions_list = ("invite",)
     invite = _invite
 
-    of = page.column("tenant.slug", "tenant", ordering="tenant__slug")
+    of = column("tenant.slug", "tenant", ordering="tenant__slug")
 
     @display(description="invited by")
     def inviter(self, invitation: Invitation) -> str:

@@ -14,7 +14,9 @@ from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base.actions import MAX_LISTED, AdminAction, MemoryAction, by_agent
-from memory.admin.base.page import AdminForm, actor_of, who_decides
+from memory.admin.base.forms import AdminForm
+from memory.admin.base.permissions import actor_of
+from memory.admin.base.texts import who_decides
 from memory.consent import erasure, redaction, requests, versions
 from memory.consent.requests import MAX_REASON
 from memory.mail import wording

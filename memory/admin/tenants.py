@@ -16,8 +16,9 @@ from unfold.decorators import action, display
 
 from config import queue
 from memory.access import tenants
+from memory.admin.base.forms import AdminForm, form_page
 from memory.admin.base.help_texts import LIMITS, USUAL, WORK
-from memory.admin.base.page import AdminForm, SuperuserAdmin, column, form_page
+from memory.admin.base.page import SuperuserAdmin, column
 from memory.models import Tenant
 from refinement import allowance
 

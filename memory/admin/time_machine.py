@@ -19,7 +19,8 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 from audit.models import AuditEntry
 from config.errors import DomainError
 from memory.access.roles import Action
-from memory.admin.base.page import AdminForm, actor_of, permission
+from memory.admin.base.forms import AdminForm
+from memory.admin.base.permissions import actor_of, permission
 from memory.errors import Conflict, Constitutional
 from memory.models import Agent
 from memory.time_machine import rollback

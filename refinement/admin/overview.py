@@ -14,7 +14,8 @@ from django.utils import timezone
 from audit.consent import open_and_active
 from audit.models import AccessRequest
 from memory.access.roles import Action, manages
-from memory.admin.base.page import DUE_REASONS, budget_bar, visible_tenant_ids
+from memory.admin.base.permissions import visible_tenant_ids
+from memory.admin.base.texts import DUE_REASONS, budget_bar
 from memory.models import Agent
 from refinement import schedule
 from refinement.models import Outcome, RefinementSession

@@ -11,7 +11,9 @@ from unfold.decorators import display
 
 from memory.access.roles import Action
 from memory.admin.base.actions import LinkAction
-from memory.admin.base.page import AgentFilter, ScopedAdmin, TenantFilter, ask_access_url, column, time_machine_url
+from memory.admin.base.filters import AgentFilter, TenantFilter
+from memory.admin.base.page import ScopedAdmin, column
+from memory.admin.base.texts import ask_access_url, time_machine_url
 from memory.models import DueReason
 from refinement import cost, undone_sessions
 from refinement.models import Outcome, RefinementSession

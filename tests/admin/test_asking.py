@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from audit.models import AccessRequest, AuditEntry
-from memory.admin.base.page import ask_access_url
+from memory.admin.base.texts import ask_access_url
 from memory.consent import requests
 from memory.models import Agent
 from tests import steps

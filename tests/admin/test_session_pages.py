@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import localize
 
-from memory.admin.base.page import time_machine_url
+from memory.admin.base.texts import time_machine_url
 from memory.agents import lifecycle
 from memory.models import Agent, Embedding
 from memory.time_machine.rollback import What, roll_back

@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from audit.models import AuditEntry
-from memory.admin.base.page import time_machine_url
+from memory.admin.base.texts import time_machine_url
 from memory.models import Agent, Memory
 from memory.writing import operations
 from refinement import loop

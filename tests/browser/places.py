@@ -8,7 +8,7 @@ from django.urls import reverse
 from audit.consent import REMOVALS
 from audit.models import AccessRequest, AuditEntry
 from memory.accounts import invitations
-from memory.admin.base.page import ask_access_url, time_machine_url
+from memory.admin.base.texts import ask_access_url, time_machine_url
 from memory.admin.plain_pages import reading
 from memory.consent import links, requests
 from memory.models import Memory, Role

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from config import at_once
 from memory import tasks
-from memory.admin.base import page
+from memory.admin.base.page import MOST_WORDS
 from memory.agents import lifecycle
 from memory.api.base import views
 from memory.errors import Invalid
@@ -146,7 +146,7 @@ def test_only_the_first_words_of_a_search_in_the_admin_count(ada: Agent, client:
     sign_in(client, person)
     with CaptureQueriesContext(connection) as queries:
         assert client.get("/admin/memory/agent/", {"q": "a " * 2_000}).status_code == 200
-    assert max(query["sql"].count("LIKE") for query in queries.captured_queries) == 2 * page.MOST_WORDS
+    assert max(query["sql"].count("LIKE") for query in queries.captured_queries) == 2 * MOST_WORDS
 
 
 @pytest.mark.postgresql

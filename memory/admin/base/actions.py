@@ -20,7 +20,8 @@ from django.urls import reverse
 from audit.trail import Actor
 from config.errors import DomainError
 from memory.access.roles import Action
-from memory.admin.base.page import AdminForm, actor_of, clear_tenant_cache
+from memory.admin.base.forms import AdminForm
+from memory.admin.base.permissions import actor_of, clear_tenant_cache
 from memory.errors import NumbersError
 from memory.models import Agent
 

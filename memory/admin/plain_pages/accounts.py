@@ -32,7 +32,7 @@ from config.errors import DomainError
 from config.plain import plain
 from memory.accounts import invitations, people
 from memory.accounts.invitations import Opened
-from memory.admin.base.page import add_error_to
+from memory.admin.base.forms import add_error_to
 from memory.errors import Invalid, InvalidLink, NotAllowed
 from memory.models import Authenticator, Person
 

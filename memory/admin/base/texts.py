@@ -1,0 +1,44 @@
+"""Texts and links that several pages show about an agent."""
+
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.safestring import SafeString
+
+from memory.mail import letters
+from memory.models import Agent
+
+DUE_REASONS = {
+    "weekly": "refinement date",
+    "over_budget": "over budget",
+    "manual": "requested by a person",
+    "agent": "requested by the agent",
+    "retry": "retry after a failure",
+}
+
+
+def budget_bar(agent: Agent) -> SafeString:
+    """A bar that shows core tokens and budget. It is yellow above the target, and red above the budget."""
+    most = max(1, agent.core_tokens, agent.budget_tokens)
+    return render_to_string("admin/budget_bar.html", {"agent": agent, "most": most})
+
+
+def ask_access_url(agent_id: int, **fields: int | str) -> str:
+    """The URL of the access request form, with these fields filled in."""
+    return reverse("admin:memory_agent_ask", args=[agent_id], query=fields or None)
+
+
+def time_machine_url(agent_id: int, kind: str = "", at: int | str = "") -> str:
+    query = {"kind": kind, "at": at} if kind else None
+    return reverse("admin:memory_agent_time_machine", args=[agent_id], query=query)
+
+
+def who_decides(agent: Agent, path: str) -> str:
+    """A text that says who may decide: the agent's steward, its runtime, or one of these two.
+
+    `path` is the API path for the runtime, without `/api/v1/`.
+    """
+    runtime = f"the agent's runtime (POST /api/v1/{path} with the agent's key)"
+    link = "the agent's steward (by the mailed link)"
+    if agent.steward and agent.is_steward_only:
+        return link
+    return f"{link} or {runtime}" if agent.steward and not letters.are_printed() else runtime
