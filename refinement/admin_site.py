@@ -44,9 +44,11 @@ class Site(UnfoldAdminSite, OTPAdminSite):  # type: ignore[misc]  # Unfold comes
         return super().index(request, {"overview": overview.figures(request)} | (extra_context or {}))
 
     def extra_urls(self) -> list[URLPattern]:
+        from memory.admin.base import links
         from memory.admin.plain_pages import accounts
 
         return [
+            path("agents/<int:agent_id>/<slug:kind>/<int:number>/", self.admin_view(links.go), name="numbered"),
             path("account/", self.admin_view(accounts.account), name="account"),
             path("account/password/", self.admin_view(accounts.password), name="account_password"),
             path("account/factor/", self.admin_view(accounts.factor), name="account_factor"),

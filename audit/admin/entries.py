@@ -6,15 +6,19 @@ from typing import Any, ClassVar
 from django.contrib.admin import register
 from django.db.models import Exists, OuterRef
 from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from audit.models import AuditEntry, Operation
+from audit.models import ActorKind, AuditEntry, Operation
 from memory.access.roles import Action
+from memory.admin.base import changes, links
 from memory.admin.base.actions import LinkAction
 from memory.admin.base.filters import AgentFilter, TenantFilter
-from memory.admin.base.page import ScopedAdmin
+from memory.admin.base.page import Part, ScopedAdmin
 from memory.admin.base.texts import ask_access_url, time_machine_url
 from memory.models import Agent
+from memory.time_machine.selection import Undone
 
 
 class RollBackEntry(LinkAction):
@@ -50,12 +54,20 @@ class EntryPage(ScopedAdmin):
     list_filter = ("operation", "actor_kind", TenantFilter, AgentFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
-        "": ["seq", "agent_label", "operation_text", "actor", "at", "session", "changes", "detail"],
+        "": ["agent", "operation_text", "who", "at", "in_session", "undone", "changes", "details"],
         "Proof": ["key_id", "mac_hex"],
     }
+    folded = ("Proof",)
 
     def describe(self, row: AuditEntry) -> str:
         return f"entry {row.seq} of {row.agent_label}"
+
+    def parts(self, request: HttpRequest, row: Any) -> list[Part]:
+        if not row.changes:
+            return []
+        after = request.GET.get("changes_after", "")
+        found = changes.of_entry(row.agent_id, row.seq, int(after) if after.isdecimal() and len(after) < 16 else 0)
+        return [Part("changes", f"Changed memories: {row.changes:,}", changes.table(found))]
 
     def get_queryset(self, request: HttpRequest) -> Any:
         """Add to each entry whether its agent still exists. The trail of an erased agent is kept."""
@@ -75,6 +87,60 @@ class EntryPage(ScopedAdmin):
     def actor(self, entry: AuditEntry) -> str:
         return f"{entry.actor_kind} {entry.actor_label}".strip()
 
+    @display(description="agent")
+    def agent(self, entry: Any) -> str:
+        return (
+            links.agent_link(entry.agent_id, entry.agent_label) if entry.has_agent else f"{entry.agent_label} (erased)"
+        )
+
+    @display(description="actor")
+    def who(self, entry: Any) -> str:
+        label = entry.actor_label
+        return links.person_link(entry.reader, label) if entry.actor_kind == ActorKind.PERSON else self.actor(entry)
+
+    @display(description="session")
+    def in_session(self, entry: AuditEntry) -> SafeString | None:
+        return links.link(entry.agent_id, "session", entry.session)
+
+    @display(description="rolled back")
+    def undone(self, entry: Any) -> SafeString | None:
+        if not (entry.has_agent and entry.changes):
+            return None
+        by = Undone.of(Agent.objects.get(pk=entry.agent_id)).by(entry.seq)
+        return links.link(entry.agent_id, "entry", by, f"by entry {by}")
+
+    @display(description="details")
+    def details(self, entry: AuditEntry) -> SafeString | None:
+        """The detail in words. The request of a decision or a read is a link."""
+        lines = [(name.replace("_", " "), _shown(entry.agent_id, name, value)) for name, value in entry.detail.items()]
+        return format_html_join("", "<div>{}: {}</div>", lines) if lines else None
+
     @display(description="MAC")
     def mac_hex(self, entry: AuditEntry) -> str:
         return bytes(entry.mac).hex()
+
+
+def _shown(agent_id: int, name: str, value: Any) -> str | None:
+    """A value of an entry's detail. Numbers of requests and memories are links."""
+    if name in ("request", "proposal") and isinstance(value, int):
+        return links.link(agent_id, "entry", value)
+    if name == "memories" and isinstance(value, list) and all(isinstance(each, int) for each in value):
+        return format_html_join(", ", "{}", ([links.link(agent_id, "memory", each)] for each in value[:MOST_LINKS]))
+    return in_words(value)
+
+
+MOST_LINKS = 50
+
+
+def in_words(value: Any) -> str:
+    """A value of an entry's detail, for people. Ranges of entries are lists of two numbers."""
+    if isinstance(value, dict):
+        return "; ".join(f"{name.replace('_', ' ')} {in_words(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list):
+        pairs = [each for each in value if isinstance(each, list) and len(each) == 2]
+        if value and len(pairs) == len(value):
+            return ", ".join(in_words(first) if first == last else f"{first} to {last}" for first, last in pairs)
+        return ", ".join(map(in_words, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else "none" if value in (None, "") else str(value)

@@ -7,12 +7,14 @@ from django.contrib.admin import register
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.formats import localize
+from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from audit.consent import LAPSES, Scope, state_at
 from audit.models import AccessRequest, State
 from config.wording import several
 from memory.access.roles import Action
+from memory.admin.base import links
 from memory.admin.base.actions import AdminAction, Result
 from memory.admin.base.filters import AgentFilter, TenantFilter
 from memory.admin.base.page import ScopedAdmin
@@ -69,7 +71,7 @@ class AccessPage(ScopedAdmin):
     list_filter = ("state", TenantFilter, AgentFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
-        "": ["number", "agent_label", "person", "purpose", "covers", "minutes"],
+        "": ["agent", "asker", "purpose", "covers", "minutes", "own_entry"],
         "State": ["current_state", "asked_at", "deciding", "decided_at", "until", "ended_at"],
     }
 
@@ -95,6 +97,18 @@ class AccessPage(ScopedAdmin):
     )
     def current_state(self, row: AccessRequest) -> str:
         return "waiting" if state_now(row) == State.REQUESTED else state_now(row)
+
+    @display(description="agent")
+    def agent(self, row: AccessRequest) -> str:
+        return links.agent_link(row.agent_id, row.agent_label)
+
+    @display(description="person")
+    def asker(self, row: Any) -> str:
+        return links.person_link(row.reader, row.person)
+
+    @display(description="entry")
+    def own_entry(self, row: AccessRequest) -> SafeString | None:
+        return links.link(row.agent_id, "entry", row.number)
 
     @display(description="scope")
     def covers(self, row: AccessRequest) -> str:

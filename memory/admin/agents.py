@@ -11,20 +11,18 @@ from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.formats import localize
-from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
 from audit.consent import PROPOSABLE
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin import agent_actions, ask_access, removal
+from memory.admin import agent_actions, agent_parts, ask_access, removal
 from memory.admin.agent_forms import TENANT_SETS, FirstKeyForm, NewAgentForm, ProposalForm, SettingsForm
 from memory.admin.base.filters import TenantFilter
 from memory.admin.base.forms import form_page, secret_page
-from memory.admin.base.page import ScopedAdmin, column
+from memory.admin.base.page import Part, ScopedAdmin, column
 from memory.admin.base.permissions import actor_of, permission, visible_tenants
 from memory.admin.base.texts import DUE_REASONS, ask_access_url, budget_bar, time_machine_url, who_decides
 from memory.admin.time_machine import TimeMachinePage
@@ -32,12 +30,11 @@ from memory.agents import lifecycle
 from memory.consent import requests
 from memory.errors import Invalid
 from memory.mail import letters, wording
-from memory.models import Agent, DueReason, Vault, VaultFile
+from memory.models import Agent, Vault, VaultFile
 from memory.search import embedding
-from refinement import allowance, probe, providers, schedule, scheduling, undone_sessions
+from refinement import probe, schedule
 from refinement.llm.base import ModelNotConfigured
 from refinement.llm.catalog import parse as parse_model
-from refinement.models import Outcome, RefinementSession, Waiting
 
 _STATES = {"erased": "danger", "keys suspended": "danger", "paused": "warning", "memory off": "warning"}
 
@@ -81,31 +78,18 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     search_help_text = "the name of an agent or of its tenant"
     ordering = ("tenant__slug", "slug")
     sections: ClassVar[Any] = {
-        "": ["weight", "state", "due_or_not", "due_at", "refine_every", "last_refined_at", "last_session", "links"],
-        "Tokens": ["core_tokens", "instruction_tokens", "target_tokens", "budget_tokens", "high_water_tokens"],
-        "Memories": [
-            "core_count",
-            "journal_count",
-            "beneath_count",
-            "beneath_tokens",
-            "constitutional_count",
-            "constitutional_tokens",
-            "retention",
-        ],
+        "Refinement": ["due_at", "every", "last_refined_at", "retention", "high_water_tokens", "instruction_tokens"],
         "Agent's side": [
-            "model",
-            "searched_by",
-            "language",
-            "steward",
-            "is_steward_only",
-            "proposed",
-            "removal_requests",
-            "claimed",
+            *("model", "searched_by", "language", "steward", "is_steward_only"),
+            *("proposed", "removal_requests", "claimed"),
         ],
-        "Log of runs": ["logged_in", "last_n", "max_entries", "context_tokens"],
-        "Vault": ["files_in"],
+        "Files": ["logged_in", "kept_entries", "most_entries", "context_tokens", "files_in"],
         "Trail": ["audit_seq", "audit_at", "created_at"],
     }
+    folded = ("Files", "Trail")
+
+    def parts(self, request: HttpRequest, row: Agent) -> list[Part]:
+        return agent_parts.parts(request, row, self.state(row))
 
     def describe(self, row: Agent) -> str:
         return f"agent {row.label}"
@@ -210,18 +194,6 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def due(self, agent: Agent) -> str | None:
         return DUE_REASONS.get(schedule.why(agent))
 
-    @display(description="due")
-    def due_or_not(self, agent: Agent) -> str | None:
-        due = self.due(agent)
-        if RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists():
-            return f"{due or 'not due'}; a session is open"
-        if problem := probe.problems([agent.model]):
-            return f"{due or 'not due'}; {problem[agent.model]}"
-        if due and agent.due_reason != DueReason.MANUAL and allowance.is_used_up(agent.tenant):
-            first = f"{allowance.next_month(timezone.now()):%Y-%m-%d}"
-            return f"{due}; waits until {first}, because the tenant's model tokens for this month are used up"
-        return f"{due}; {_queue_state(agent)}" if due else _cooldown(agent)
-
     @display(description="state", label=_STATES)
     def state(self, agent: Agent) -> str | None:
         if not agent.wrapped_key:
@@ -229,6 +201,13 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         if agent.keys_suspended:
             return "keys suspended"
         return "memory off" if not agent.memory_enabled else "paused" if agent.paused else None
+
+    @display(description="refined every")
+    def every(self, agent: Agent) -> str | None:
+        return agent_parts.in_words(agent.refine_every) if agent.refine_every else "only when over budget or requested"
+
+    kept_entries = column("last_n", "entries of the log that gc keeps")
+    most_entries = column("max_entries", "or at most")
 
     @display(description="search")
     def searched_by(self, agent: Agent) -> str:
@@ -271,30 +250,6 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def removal_requests(self, agent: Agent) -> str | None:
         return removal.status(agent)
 
-    @display(description="last session")
-    def last_session(self, agent: Agent) -> SafeString | None:
-        last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
-        if last is None:
-            return None
-        undone_sessions.mark([last])
-        url = reverse("admin:refinement_refinementsession_change", args=[last.pk])
-        text = f"{last.tokens_before:,} → {last.tokens_after:,} tokens, {last.outcome.replace('_', ' ')}"
-        text += f", rolled back by entry {last.undone_by}" if last.undone_by else ""
-        return format_html('<a class="underline" href="{}">session {}</a>: {}', url, last.number, text)
-
-    @display(description="lists")
-    def links(self, agent: Agent) -> SafeString:
-        rows = ((reverse(f"admin:{name}_changelist"), agent.label, label) for label, name in _LISTS.items())
-        return format_html_join(" · ", '<a class="underline" href="{}?agent={}">{}</a>', rows)
-
-
-_LISTS = {
-    "memories": "memory_memory",
-    "sessions": "refinement_refinementsession",
-    "audit entries": "audit_auditentry",
-    "access requests": "audit_accessrequest",
-}
-
 
 def _first_key_page(request: HttpRequest, agent: Agent, key: str, back: str) -> HttpResponse:
     return secret_page(
@@ -321,37 +276,3 @@ def _require_model(model: str) -> None:
         parse_model(model)
     except ModelNotConfigured as refusal:
         raise Invalid("model", f"is not available. {str(refusal).rstrip('.')}") from None
-
-
-def _queue_state(agent: Agent) -> str:
-    row = Waiting.objects.filter(pk=agent.pk).first()
-    if row is None:
-        if {providers.of(agent.model), agent.model} & set(providers.failing_names()):
-            return f"starts when {agent.model} answers again"
-        return "starts after the next check for due agents"
-    if row.taken_at:
-        return "a worker has started"
-    return f"waiting for a worker since {localize(row.since)}{_blocked_by(row)}"
-
-
-def _blocked_by(row: Waiting) -> str:
-    """The reason why no worker may start the agent's session now. It is "" if a worker may start the session."""
-    closed = scheduling.closed()
-    if {row.model, row.provider, str(row.pk)} & set(providers.closed()):
-        return f"; starts when {row.model} answers again"
-    if row.tenant_id in closed.tenants:
-        return "; the tenant has reached its limit of open sessions"
-    return f"; {row.provider} has reached its limit of open sessions" if row.provider in closed.providers else ""
-
-
-def _cooldown(agent: Agent) -> str | None:
-    """The reason why the agent is not due yet. A cool-down or a retry can delay the refinement. None if nothing delays
-    it."""
-    if agent.paused or not agent.memory_enabled or agent.due_at is None or agent.due_at <= timezone.now():
-        return None
-    if agent.failures_in_a_row and agent.due_reason == DueReason.RETRY:
-        return f"not due: retry at {localize(agent.due_at)} after a failure"
-    if agent.core_tokens <= agent.budget_tokens or agent.quiet_below_tokens is None:
-        return None
-    limit = f"{agent.quiet_below_tokens:,} tokens"
-    return f"over budget; next refinement at {localize(agent.due_at)}, or when core memory reaches {limit}"

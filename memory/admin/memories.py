@@ -8,18 +8,22 @@ from django.contrib import admin
 from django.contrib.admin import register
 from django.db.models import F, OuterRef, Subquery
 from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
 from unfold.decorators import display
 
+from audit.models import AuditEntry
 from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
+from memory.admin.base import changes, charts, links
 from memory.admin.base.actions import LinkAction, MemoryAction
 from memory.admin.base.filters import AgentFilter, TenantFilter
 from memory.admin.base.forms import AdminForm
-from memory.admin.base.page import ScopedAdmin, column
+from memory.admin.base.page import Part, ScopedAdmin, column
 from memory.admin.base.texts import ask_access_url
 from memory.admin.removal import AskRedaction
-from memory.mail.wording import numbered
 from memory.models import Agent, Kind, Layer, Memory, Recall, Source
 from memory.time_machine import lineage
 from memory.writing import operations
@@ -129,9 +133,9 @@ class MemoryPage(ScopedAdmin):
     list_filter = ("kind", LayerFilter, "category", "scope", "source", "constitutional", TenantFilter, AgentFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
-        "": ["number", "owner", "state", "kind", "category", "scope", "project", "source", "tokens"],
+        "": ["agent_page", "state", "kind", "category", "scope", "project", "source", "tokens", "recalled"],
         "When": ["origin", "origin_latest", "created_at", "beneath_at", "discarded_at", "redacted_at"],
-        "Trail": ["version", "superseded_by", "sources"],
+        "Trail": ["last_entry", "successor", "sources"],
     }
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -142,7 +146,24 @@ class MemoryPage(ScopedAdmin):
     def describe(self, row: Memory) -> str:
         return f"memory {row.number} of {row.agent.label}"
 
+    def parts(self, request: HttpRequest, row: Memory) -> list[Part]:
+        history = Part("history", "History", _history(row))
+        picture = charts.lineage(row.agent, [row.number])
+        return [Part("lineage", "Lineage", picture), history] if picture else [history]
+
     owner = column("agent.label", "agent")
+
+    @display(description="agent")
+    def agent_page(self, memory: Memory) -> str:
+        return links.agent_link(memory.agent_id, memory.agent.label)
+
+    @display(description="last entry")
+    def last_entry(self, memory: Memory) -> SafeString | None:
+        return links.link(memory.agent_id, "entry", memory.version)
+
+    @display(description="replaced by")
+    def successor(self, memory: Memory) -> SafeString | None:
+        return links.link(memory.agent_id, "memory", memory.superseded_by)
 
     @display(description="recalled", ordering=F("times").desc(nulls_last=True), empty_value="")
     def recalled(self, memory: Memory) -> str | None:
@@ -157,7 +178,19 @@ class MemoryPage(ScopedAdmin):
             return memory.layer
         return "protected" if memory.constitutional else None
 
-    @display(description="sources", empty_value="")
-    def sources(self, memory: Memory) -> str:
-        """The numbers of the memories that it was made from."""
-        return numbered(sorted(lineage.sources(memory.agent, [memory.number])))
+    @display(description="made from", empty_value="")
+    def sources(self, memory: Memory) -> SafeString:
+        """Links to the memories that it was made from."""
+        numbers = sorted(lineage.sources(memory.agent, [memory.number]))[:MOST_SOURCES]
+        return format_html_join(", ", "{}", ([links.link(memory.agent_id, "memory", number)] for number in numbers))
+
+
+MOST_SOURCES = 50
+
+
+def _history(memory: Memory) -> SafeString:
+    changed = changes.of_memory(memory.agent_id, memory.number)
+    entries = AuditEntry.objects.filter(agent_id=memory.agent_id, seq__in=[each.seq for each in changed])
+    known = {entry.seq: entry for entry in entries.defer("sealed", "sealed_digest")}
+    rows = [(each, known[each.seq]) for each in changed if each.seq in known]
+    return SafeString(render_to_string("admin/parts/history.html", {"rows": rows}))

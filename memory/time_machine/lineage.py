@@ -23,11 +23,19 @@ class Walk:
 
     def sources(self, numbers: Collection[int]) -> set[int]:
         """Return the memories that were merged into one of these, and the memories that one of these replaced."""
-        return _united(self._links(numbers, "superseded_by__among")[0], numbers)
+        return _united(self.parents(numbers), numbers)
 
     def successors(self, numbers: Collection[int]) -> set[int]:
         """Return the memories that were merged from one of these, and the memories that replaced one of these."""
-        return _united(self._links(numbers, "number__among")[1], numbers)
+        return _united(self.children(numbers), numbers)
+
+    def parents(self, numbers: Collection[int]) -> Links:
+        """Map each of these memories to its sources."""
+        return self._links(numbers, "superseded_by__among")[0]
+
+    def children(self, numbers: Collection[int]) -> Links:
+        """Map each of these memories to its successors."""
+        return self._links(numbers, "number__among")[1]
 
     def _links(self, numbers: Collection[int], replaced: str) -> tuple[Links, Links]:
         self._steps += 1

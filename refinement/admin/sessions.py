@@ -6,13 +6,16 @@ from typing import Any, ClassVar
 from django.contrib.admin import register
 from django.http import HttpRequest
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
+from audit.models import AuditEntry, Operation
 from memory.access.roles import Action
+from memory.admin.base import changes, charts, links
 from memory.admin.base.actions import LinkAction
 from memory.admin.base.filters import AgentFilter, TenantFilter
-from memory.admin.base.page import ScopedAdmin, column
+from memory.admin.base.page import Part, ScopedAdmin, column
 from memory.admin.base.texts import ask_access_url, time_machine_url
 from memory.models import DueReason
 from refinement import cost, undone_sessions
@@ -45,23 +48,19 @@ class SessionPage(ScopedAdmin):
     list_filter = ("outcome", "mode", "driver", "trigger", TenantFilter, AgentFilter)
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
-        "": ["number", "owner", "result", "undone", "why_ended", "mode", "driver", "why", "model"],
-        "When": ["opened_at", "closed_at"],
-        "Tokens": [
-            *("tokens_before", "repeated_tokens", "tokens_after"),
-            *("budget_tokens", "target_tokens", "breaker_state"),
+        "": ["agent_page", "result", "undone", "why", "mode", "driver", "model", "opened_at", "closed_at"],
+        "Limits and model": [
+            *("repeated_tokens", "memories_before", "memories_after", "breaker_state"),
+            *("model_calls", "prompt_tokens", "cached_tokens", "completion_tokens", "model_seconds"),
+            *("expected", "replies", "searches", "failed_calls", "floor_refusals"),
         ],
-        "Edits": [
-            *("duplicates_removed", "merged", "updated", "deleted", "demoted", "protected", "promoted"),
-            *("left_out", "changes"),
-        ],
-        "The model": [
-            *("model_calls", "prompt_tokens", "cached_tokens", "completion_tokens"),
-            *("expected", "price", "model_milliseconds"),
-        ],
-        "Calls": ["replies", "searches", "failed_calls", "floor_refusals"],
-        "Timeline": ["timeline"],
     }
+    folded = ("Limits and model",)
+
+    def parts(self, request: HttpRequest, row: RefinementSession) -> list[Part]:
+        is_open = row.outcome == Outcome.OPEN
+        summary = Part("summary", "Before and after", _summary(row, self.why_ended(row)), live=is_open)
+        return [summary, Part("timeline", "Timeline", _timeline(row))]
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         found = super().get_changelist_instance(request)
@@ -79,9 +78,15 @@ class SessionPage(ScopedAdmin):
 
     def related_pages(self, request: HttpRequest, row: RefinementSession) -> list[tuple[str, str]]:
         url = ask_access_url(row.agent_id, kind="session", session=row.number)
-        return [("Ask to read it", url)] if self.may(request, Action.ASK, row) else []
+        own = [("Its entries", entries_url(row))]
+        return [*own, ("Ask to read it", url)] if self.may(request, Action.ASK, row) else own
 
     owner = column("agent.label", "agent")
+
+    @display(description="agent")
+    def agent_page(self, session: RefinementSession) -> str:
+        return links.agent_link(session.agent_id, session.agent.label)
+
     replies = column("steps", "model replies")
 
     @display(
@@ -98,8 +103,8 @@ class SessionPage(ScopedAdmin):
         return session.outcome.replace("_", " ")
 
     @display(description="rolled back")
-    def undone(self, session: RefinementSession) -> str | None:
-        return f"by entry {session.undone_by}" if session.undone_by else None
+    def undone(self, session: RefinementSession) -> SafeString | None:
+        return links.link(session.agent_id, "entry", session.undone_by, f"by entry {session.undone_by}")
 
     @display(description="reason")
     def why_ended(self, session: RefinementSession) -> str:
@@ -122,10 +127,9 @@ class SessionPage(ScopedAdmin):
         tokens = f"{usage.prompt:,} prompt tokens, {usage.completion:,} completion tokens"
         return tokens if price is None else f"{tokens}; {price:,.4f}"
 
-    @display(description="price")
-    def price(self, session: RefinementSession) -> str | None:
-        price = cost.price(session.model, session.used)
-        return None if price is None else f"{price:,.4f}"
+    @display(description="seconds in the model")
+    def model_seconds(self, session: RefinementSession) -> str | None:
+        return f"{session.model_milliseconds / 1_000:,.1f}" if session.model_calls else None
 
     @display(description="breaker")
     def breaker_state(self, session: RefinementSession) -> str:
@@ -135,18 +139,68 @@ class SessionPage(ScopedAdmin):
         state = "was reached: further cuts were refused" if session.floor_refusals else "was not reached"
         return f"{counted:,} tokens counted; the floor of {floor:,} tokens {state}"
 
-    @display(description="steps")
-    def timeline(self, session: RefinementSession) -> SafeString:
-        steps = list(session.timeline.order_by("pk")[: MAX_STEPS + 1])
-        rows = [
-            (
-                f"{step.at:%H:%M:%S}",
-                step.tool.replace("_", " "),
-                step.result.replace("_", " "),
-                step.memories,
-                f"{step.core_tokens:,}",
-                f"{step.microseconds / 1_000:,.1f} ms",
-            )
-            for step in steps[:MAX_STEPS]
-        ]
-        return render_to_string("admin/timeline.html", {"rows": rows, "is_cut": len(steps) > MAX_STEPS})
+
+def _summary(session: RefinementSession, problem: str) -> SafeString:
+    marks = {"floor": session.floor_tokens, "target": session.target_tokens, "budget": session.budget_tokens}
+    saved = session.tokens_before - session.tokens_after
+    context = {
+        "headline": f"{session.tokens_before:,} \N{RIGHTWARDS ARROW} {session.tokens_after:,} tokens ({-saved:+,})",
+        "bar": charts.bar(session.tokens_after, marks, before=session.tokens_before),
+        "problem": problem,
+        "figures": [(name, f"{value:,}") for name, value in _counts(session) if value] + _costs(session),
+    }
+    return SafeString(render_to_string("admin/parts/session.html", context))
+
+
+def _counts(session: RefinementSession) -> list[tuple[str, int]]:
+    return [
+        ("duplicates removed", session.duplicates_removed),
+        ("merges", session.merged),
+        ("rewritten", session.updated),
+        ("moved beneath", session.demoted),
+        ("discarded", session.deleted),
+        ("protected", session.protected),
+        ("promoted", session.promoted),
+        ("details left out of core", session.left_out),
+    ]
+
+
+def _costs(session: RefinementSession) -> list[tuple[str, str]]:
+    used, price = session.used, cost.price(session.model, session.used)
+    found = []
+    if used.prompt:
+        found.append(("model tokens", f"{used.prompt + used.completion:,}"))
+    if price is not None and used.prompt:
+        found.append(("price", f"{price:,.4f}"))
+    if session.closed_at:
+        found.append(("duration", f"{(session.closed_at - session.opened_at).total_seconds():,.0f} s"))
+    return found
+
+
+def _timeline(session: RefinementSession) -> SafeString:
+    """The calls of a session, each with the entries that it made: those since the call before it."""
+    steps: list[Any] = list(session.timeline.order_by("pk")[: MAX_STEPS + 1])
+    own = AuditEntry.objects.filter(agent_id=session.agent_id, session=session.number, changes__gt=0)
+    entries = list(own.order_by("seq").values_list("seq", "at", "operation")[:MAX_STEPS])
+    changed = changes.of_entries(session.agent_id, [seq for seq, _, _ in entries])
+    rows: list[Any] = []
+    for step in steps[:MAX_STEPS]:
+        step.name, step.said = step.tool.replace("_", " "), step.result.replace("_", " ")
+        step.milliseconds = f"{step.microseconds / 1_000:,.1f}"
+        made = [seq for seq, at, operation in entries if at <= step.at and operation != Operation.DEDUPLICATED]
+        entries = [each for each in entries if each[0] not in made]
+        rows.append((step, [(seq, changes.line(changed[seq])) for seq in made]))
+    opening = [
+        (seq, changes.line(changed[seq])) for seq, _, operation in entries if operation == Operation.DEDUPLICATED
+    ]
+    if opening:
+        first = {"at": session.opened_at, "name": "duplicates removed", "result": "ok"}
+        rows.insert(0, (first, opening))
+    context = {"rows": rows, "agent_id": session.agent_id, "is_cut": len(steps) > MAX_STEPS}
+    context["entries_url"] = entries_url(session)
+    return SafeString(render_to_string("admin/timeline.html", context))
+
+
+def entries_url(session: RefinementSession) -> str:
+    query = {"agent": session.agent.label, "session": session.number}
+    return reverse("admin:audit_auditentry_changelist", query=query)

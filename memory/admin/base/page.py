@@ -9,19 +9,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar
 
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db.models import Model, QuerySet
+from django.core.exceptions import FieldDoesNotExist
+from django.db.models import DateTimeField, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
+from config.templatetags.moments import moment
 from memory.access.roles import Action, manages
 from memory.admin.base.help_texts import EMPTY_TEXTS, HELP_TEXTS
 from memory.admin.base.permissions import visible_tenant_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a row's page. While `live` is true, the browser loads it again every three seconds."""
+
+    name: str
+    title: str
+    content: str
+    live: bool = False
+
 
 MOST_WORDS, MOST_CHARACTERS = 10, 200  # of a search
 
@@ -34,8 +49,9 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     row_actions: ClassVar[Sequence[Any]] = ()  # memory/admin/base/actions.py
     deferred: ClassVar[Sequence[str]] = ()  # columns not to load
     sections: ClassVar[dict[str, list[str]]]  # the fields of a row's page, by heading; the first heading is empty
+    folded: ClassVar[Sequence[str]] = ()  # headings of sections that are closed at first
     introduction: ClassVar[str] = ""  # text above the first section
-    change_form_outer_before_template = "admin/buttons.html"
+    change_form_template = "admin/row.html"
     list_per_page = 50
     show_full_result_count = False
     show_facets = False
@@ -85,10 +101,16 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         row = context["original"]
         offered = [each for each in self.row_actions if each.is_offered(row) and each.may(self, request, row)]
         context |= {"title": self.describe(row), "buttons": offered, "links": self.related_pages(request, row)}
+        row.reader = request  # for columns with links that not every reader may open
+        context |= {"parts": self.parts(request, row), "folded": self.folded}
         return super().render_change_form(request, context, *args, **options)
 
     def related_pages(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:
         """The pairs (label, URL) of the links on a row's page."""
+        return []
+
+    def parts(self, request: HttpRequest, row: Any) -> list[Part]:
+        """The parts of a row's page above its fields."""
         return []
 
     def describe(self, row: Any) -> str:
@@ -102,9 +124,27 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     def row_url(self, row: Any) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[row.pk])
 
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        return [self._as_moment(each) for each in super().get_list_display(request)]
+
+    def _as_moment(self, name: Any) -> Any:
+        """A column that shows a time as `moment` does, if this is a field with a time. Otherwise the name itself."""
+        try:
+            field = self.opts.get_field(name)
+        except FieldDoesNotExist:
+            return name
+        if not isinstance(field, DateTimeField):
+            return name
+
+        def show(row: Any) -> SafeString | None:
+            return moment(getattr(row, name)) or None
+
+        show.__name__ = name
+        return display(description=str(field.verbose_name), ordering=name, empty_value="")(show)
+
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> list[Any]:
         return [
-            (heading, {"fields": fields, "description": "" if heading else self.introduction})
+            (heading, {"fields": [self._as_moment(each) for each in fields]})
             for heading, fields in self.sections.items()
         ]
 

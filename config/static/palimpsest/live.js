@@ -1,0 +1,26 @@
+// Loads a part of a page again while something runs: <section data-live="URL" data-part="NAME" id="part-NAME">. It stops
+// when the new part has no data-live.
+"use strict";
+(() => {
+  const SECONDS = 3;
+  async function refresh(part) {
+    if (document.hidden) return setTimeout(refresh, SECONDS * 1000, part);
+    try {
+      const response = await fetch(part.dataset.live, { headers: { "X-Requested-With": "XMLHttpRequest" } });
+      if (!response.ok || response.redirected) return;
+      const page = new DOMParser().parseFromString(await response.text(), "text/html");
+      for (const old of document.querySelectorAll("[data-part]")) {
+        const fresh = page.getElementById(old.id);
+        if (fresh) old.replaceWith(fresh);
+      }
+    } catch {
+      /* the service may restart: try again */
+    }
+    start();
+  }
+  const start = () => {
+    const part = document.querySelector("[data-live]");
+    if (part) setTimeout(refresh, SECONDS * 1000, part);
+  };
+  document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", start) : start();
+})();

@@ -1,0 +1,146 @@
+"""The parts of an agent's page: its size, whether it is due and why, its size over time, and its latest merges."""
+
+from datetime import timedelta
+
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.formats import localize
+from django.utils.safestring import SafeString
+
+from audit.models import AuditEntry, Change, Operation
+from config.wording import several
+from memory.admin.base import charts, links
+from memory.admin.base.page import Part
+from memory.admin.base.texts import DUE_REASONS
+from memory.models import Agent, DueReason
+from refinement import allowance, limits, probe, providers, schedule, scheduling, undone_sessions
+from refinement.models import Outcome, RefinementSession, Waiting
+
+MARKED = 60  # latest sessions that the chart marks
+MERGES = 4  # latest merges in the picture of the lineage
+LISTS = {
+    "Memories": "memory.Memory",
+    "Sessions": "refinement.RefinementSession",
+    "Audit trail": "audit.AuditEntry",
+    "Access requests": "audit.AccessRequest",
+    "Keys": "memory.AgentKey",
+}
+
+
+def parts(request: HttpRequest, agent: Agent, state: str | None) -> list[Part]:
+    is_running = RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists()
+    found = [Part("summary", "Core memory", _summary(request, agent, state), live=is_running)]
+    marks = session_marks(agent, MARKED)
+    if chart := charts.tokens_over_time(agent, charts.points(agent), marks, name="Core memory over time"):
+        found.append(Part("chart", "Core memory over time", chart))
+    if picture := charts.lineage(agent, _merged(agent)):
+        found.append(Part("lineage", "Latest merges", picture))
+    return found
+
+
+def session_marks(agent: Agent, most: int) -> list[charts.Mark]:
+    """The latest ended sessions, as marks of a chart."""
+    ended = RefinementSession.objects.filter(agent=agent, closed_at__isnull=False).exclude(mode="store")
+    rows = list(ended.defer("shown", "plan", "summaries").order_by("-number")[:most])
+    undone_sessions.mark(rows)
+    return [
+        charts.Mark(
+            row.closed_at or row.opened_at,
+            row.tokens_after,
+            links.url(agent.pk, "session", row.number),
+            f"session {row.number}: {_result(row)}",
+            "undone" if row.undone_by else row.outcome,
+        )
+        for row in reversed(rows)
+    ]
+
+
+def _result(session: RefinementSession) -> str:
+    text = f"{session.tokens_before:,} \N{RIGHTWARDS ARROW} {session.tokens_after:,} tokens, {session.outcome}"
+    return f"{text}, rolled back by entry {session.undone_by}" if session.undone_by else text
+
+
+def _merged(agent: Agent) -> list[int]:
+    """The memories that the latest merges made."""
+    merges = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.CONSOLIDATED).order_by("-seq")
+    seqs = list(merges.values_list("seq", flat=True)[:MERGES])
+    made = Change.objects.filter(agent_id=agent.pk, seq__in=seqs, before_digest__isnull=True)
+    return list(made.order_by("number").values_list("number", flat=True)[: 2 * MERGES])
+
+
+def _summary(request: HttpRequest, agent: Agent, state: str | None) -> SafeString:
+    floor = limits.floor(agent.retention, agent.target_tokens, agent.high_water_tokens)
+    marks = {"floor": floor, "target": agent.target_tokens, "budget": agent.budget_tokens}
+    last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
+    if last:
+        undone_sessions.mark([last])
+    context = {
+        "agent": agent,
+        "state": state,
+        "bar": charts.bar(agent.core_tokens, marks),
+        "due": why_due(agent),
+        "problem": probe.problems([agent.model]).get(agent.model, "") if agent.model else "",
+        "last": last and links.link(agent.pk, "session", last.number, f"session {last.number}"),
+        "result": last and _result(last),
+        "lists": [(name, _list_url(model, agent)) for name, model in LISTS.items() if links.may_open(request, model)],
+    }
+    return SafeString(render_to_string("admin/parts/agent.html", context))
+
+
+def _list_url(model: str, agent: Agent) -> str:
+    name = model.lower().replace(".", "_")
+    return reverse(f"admin:{name}_changelist", query={"agent": agent.label})
+
+
+def in_words(every: timedelta) -> str:
+    hours = round(every.total_seconds() / 3600)
+    return several(hours // 24, "day") if hours and hours % 24 == 0 else several(hours, "hour")
+
+
+def why_due(agent: Agent) -> str:
+    """Whether the agent is due, why, and what it waits for."""
+    due = DUE_REASONS.get(schedule.why(agent))
+    if RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists():
+        return f"{due or 'not due'}; a session is open"
+    if problem := probe.problems([agent.model]):
+        return f"{due or 'not due'}; {problem[agent.model]}"
+    if due and agent.due_reason != DueReason.MANUAL and allowance.is_used_up(agent.tenant):
+        first = f"{allowance.next_month(timezone.now()):%Y-%m-%d}"
+        return f"{due}; waits until {first}, because the tenant's model tokens for this month are used up"
+    return f"{due}; {_queue_state(agent)}" if due else _cooldown(agent) or "not due"
+
+
+def _queue_state(agent: Agent) -> str:
+    row = Waiting.objects.filter(pk=agent.pk).first()
+    if row is None:
+        if {providers.of(agent.model), agent.model} & set(providers.failing_names()):
+            return f"starts when {agent.model} answers again"
+        return "starts after the next check for due agents"
+    if row.taken_at:
+        return "a worker has started"
+    return f"waiting for a worker since {localize(row.since)}{_blocked_by(row)}"
+
+
+def _blocked_by(row: Waiting) -> str:
+    """The reason why no worker may start the agent's session now. It is "" if a worker may start the session."""
+    closed = scheduling.closed()
+    if {row.model, row.provider, str(row.pk)} & set(providers.closed()):
+        return f"; starts when {row.model} answers again"
+    if row.tenant_id in closed.tenants:
+        return "; the tenant has reached its limit of open sessions"
+    return f"; {row.provider} has reached its limit of open sessions" if row.provider in closed.providers else ""
+
+
+def _cooldown(agent: Agent) -> str | None:
+    """The reason why the agent is not due yet. A cool-down or a retry can delay the refinement. None if nothing delays
+    it."""
+    if agent.paused or not agent.memory_enabled or agent.due_at is None or agent.due_at <= timezone.now():
+        return None
+    if agent.failures_in_a_row and agent.due_reason == DueReason.RETRY:
+        return f"not due: retry at {localize(agent.due_at)} after a failure"
+    if agent.core_tokens <= agent.budget_tokens or agent.quiet_below_tokens is None:
+        return None
+    limit = f"{agent.quiet_below_tokens:,} tokens"
+    return f"over budget; next refinement at {localize(agent.due_at)}, or when core memory reaches {limit}"

@@ -1,0 +1,176 @@
+"""Pictures of an agent's tokens over time and of the lineage of memories. The server draws them as SVG, from metadata.
+
+A picture needs no script, its marks are links, and CSS gives it the colours of the theme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import F
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from audit.models import AuditEntry
+from memory.admin.base import links
+from memory.models import Agent, Memory
+from memory.time_machine.lineage import Walk
+
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 230, 60, 12, 28  # pixels of a chart, before it is scaled
+MOST_POINTS = 400
+MOST_NODES, MOST_STEPS = 60, 8  # of a lineage
+BOX = (132, 40)  # width and height of a memory in a lineage
+GAP = (56, 12)
+
+
+def ticks(most: int, steps: int = 4) -> list[int]:
+    """Whole numbers for an axis from 0 to at least `most`."""
+    exact = max(1, -(-most // steps))
+    power = 10 ** (len(str(exact)) - 1)
+    step = next(each * power for each in (1, 2, 5, 10) if each * power >= exact)
+    return [step * each for each in range(-(-most // step) + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The size of core memory after an entry."""
+
+    seq: int
+    at: datetime
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A linked mark in a chart."""
+
+    at: datetime
+    tokens: int
+    url: str
+    label: str
+    kind: str  # a CSS class that says what it means
+
+
+def points(agent: Agent) -> list[Point]:
+    """The sizes of core memory over time. Of a long trail, every n-th entry and the last one."""
+    every = max(1, agent.audit_seq // MOST_POINTS)
+    entries = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).order_by("seq")
+    rows = entries.annotate(rest=F("seq") % every).filter(rest=0) if every > 1 else entries
+    found = [Point(*row) for row in rows.values_list("seq", "at", "distinct_tokens")]
+    last = entries.order_by("-seq").values_list("seq", "at", "distinct_tokens").first()
+    return [*found, Point(*last)] if last and (not found or found[-1].seq != last[0]) else found
+
+
+def tokens_over_time(agent: Agent, found: Sequence[Point], marks: Iterable[Mark], *, name: str) -> SafeString:
+    """A chart of core memory over time, with the budget, the target and linked marks. It is "" without entries."""
+    if not found:
+        return SafeString("")
+    marks = list(marks)
+    first, last = found[0].at, max(timezone.now(), found[-1].at)
+    span = max((last - first).total_seconds(), 1.0)
+    scale = ticks(max([agent.budget_tokens, *(each.tokens for each in found), *(each.tokens for each in marks), 1]))
+
+    def x(at: datetime) -> float:
+        share = min(1.0, max(0.0, (at - first).total_seconds() / span))
+        return round(LEFT + (WIDTH - LEFT - 12) * share, 1)
+
+    def y(tokens: int) -> float:
+        return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * tokens / scale[-1], 1)
+
+    steps = [f"M{x(first)} {y(found[0].tokens)}"] + [f"H{x(each.at)}V{y(each.tokens)}" for each in found]
+    context = {
+        "name": name,
+        "size": (WIDTH, HEIGHT),
+        "left": LEFT,
+        "right": WIDTH - 12,
+        "floor": HEIGHT - BOTTOM,
+        "line": "".join([*steps, f"H{WIDTH - 12}"]),
+        "y_ticks": [(y(each), f"{each:,}") for each in scale],
+        "x_ticks": [(x(each), text) for each, text in _dates(first, last)],
+        "limits": [("target", y(agent.target_tokens)), ("budget", y(agent.budget_tokens))],
+        "marks": [(x(each.at), y(each.tokens), each) for each in marks],
+    }
+    return SafeString(render_to_string("admin/parts/tokens.html", context))
+
+
+def _dates(first: datetime, last: datetime) -> list[tuple[datetime, str]]:
+    """Five moments for the time axis."""
+    form = "%d %b"
+    if last - first < timedelta(days=2):
+        form = "%H:%M" if last - first > timedelta(minutes=10) else "%H:%M:%S"
+    return [(at, at.strftime(form)) for at in (first + (last - first) * share / 4 for share in range(5))]
+
+
+def lineage(agent: Agent, numbers: Sequence[int]) -> SafeString:
+    """A picture of what these memories were made from, and of what was made from them. It is "" if that is nothing."""
+    walk, columns, edges = Walk(agent), {0: list(numbers)}, set[tuple[int, int]]()
+    seen = set(numbers)
+    for direction in (-1, 1):
+        ends = list(numbers)
+        for step in range(1, MOST_STEPS + 1):
+            linked = walk.parents(ends) if direction < 0 else walk.children(ends)
+            pairs = [(a, b) for a in ends for b in linked.get(a, ())]
+            edges |= {(b, a) if direction < 0 else (a, b) for a, b in pairs}
+            ends = [each for end in ends for each in sorted(linked.get(end, ())) if each not in seen]
+            ends = list(dict.fromkeys(ends))[: max(0, MOST_NODES - len(seen))]
+            if not ends:
+                break
+            seen |= set(ends)
+            columns[direction * step] = ends
+    drawn = {pair for pair in edges if set(pair) <= seen}
+    return _drawn(agent, columns, drawn, set(numbers)) if drawn else SafeString("")
+
+
+def _drawn(agent: Agent, columns: dict[int, list[int]], edges: set[tuple[int, int]], own: set[int]) -> SafeString:
+    rows = Memory.objects.of(agent).numbered({each for column in columns.values() for each in column})
+    memories = {row.number: row for row in rows.defer("sealed", "digest")}
+    first, tallest = min(columns), max(map(len, columns.values()))
+    height = tallest * (BOX[1] + GAP[1]) + GAP[1]
+    places: dict[int, tuple[int, int]] = {}
+    for depth, column in sorted(columns.items()):
+        top = (height - len(column) * (BOX[1] + GAP[1]) + GAP[1]) // 2
+        for place, number in enumerate(column):
+            places[number] = ((depth - first) * (BOX[0] + GAP[0]) + 4, top + place * (BOX[1] + GAP[1]))
+    context = {
+        "size": (len(columns) * (BOX[0] + GAP[0]) - GAP[0] + 8, height),
+        "box": BOX,
+        "edges": [_edge(places[source], places[made]) for source, made in sorted(edges)],
+        "nodes": [
+            {
+                "x": x,
+                "y": y,
+                "memory": memories[number],
+                "url": links.url(agent.pk, "memory", number),
+                "own": number in own,
+            }
+            for number, (x, y) in places.items()
+            if number in memories
+        ],
+        "is_cut": len(places) >= MOST_NODES,
+    }
+    return SafeString(render_to_string("admin/parts/lineage.html", context))
+
+
+def _edge(source: tuple[int, int], made: tuple[int, int]) -> str:
+    """A curve from the right side of a box to the left side of another one."""
+    (x1, y1), (x2, y2) = (source[0] + BOX[0], source[1] + BOX[1] // 2), (made[0], made[1] + BOX[1] // 2)
+    middle = (x1 + x2) // 2
+    return f"M{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}"
+
+
+def bar(tokens: int, marks: dict[str, int], *, before: int = 0) -> SafeString:
+    """A bar of tokens, with marks such as the target and the budget. Its colour says whether the tokens are above the
+    target or the budget. `before` is the size before a session."""
+    most = max([1, tokens, before, *marks.values()])
+    context = {
+        "tokens": tokens,
+        "before": before,
+        "width": round(100 * tokens / most, 1),
+        "width_before": round(100 * before / most, 1),
+        "marks": [(name, value, round(100 * value / most, 1)) for name, value in marks.items()],
+        "state": next((name for name in ("budget", "target") if tokens > marks.get(name, most)), "within"),
+    }
+    return SafeString(render_to_string("admin/parts/bar.html", context))

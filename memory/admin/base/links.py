@@ -1,0 +1,62 @@
+"""Links between the pages of an agent, its sessions, entries, memories and access requests."""
+
+from typing import Any
+
+from django.apps import apps
+from django.contrib import admin
+from django.http import Http404, HttpRequest, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+KINDS = {  # the model of each kind of row, and the field with its number
+    "memory": ("memory.Memory", "number"),
+    "session": ("refinement.RefinementSession", "number"),
+    "entry": ("audit.AuditEntry", "seq"),
+    "access": ("audit.AccessRequest", "number"),
+}
+
+
+def go(request: HttpRequest, agent_id: int, kind: str, number: int) -> HttpResponseRedirect:
+    """Redirect to the page of a row that has this number within its agent. Raises Http404 if the person may not see
+    it."""
+    if kind not in KINDS:
+        raise Http404
+    name, field = KINDS[kind]
+    page: Any = admin.site.get_model_admin(apps.get_model(name))
+    if not page.has_view_permission(request):
+        raise Http404
+    row = page.get_queryset(request).filter(agent_id=agent_id, **{field: number}).first()
+    if row is None:
+        raise Http404
+    return HttpResponseRedirect(page.row_url(row))
+
+
+def url(agent_id: int, kind: str, number: int) -> str:
+    """The URL of a row's page, by the number that people know."""
+    return reverse("admin:numbered", args=[agent_id, kind, number])
+
+
+def link(agent_id: int, kind: str, number: int | None, text: str = "") -> SafeString | None:
+    """A link to a row's page. Its text is the number unless `text` is given. None without a number."""
+    if number is None:
+        return None
+    return format_html('<a href="{}">{}</a>', url(agent_id, kind, number), text or number)
+
+
+def agent_link(agent_id: int, label: str) -> SafeString:
+    return format_html('<a href="{}">{}</a>', reverse("admin:memory_agent_change", args=[agent_id]), label)
+
+
+def may_open(request: HttpRequest, name: str) -> bool:
+    """Whether the person may open the list of a model, such as "memory.Membership"."""
+    page: Any = admin.site.get_model_admin(apps.get_model(name))
+    return bool(page.has_view_permission(request))
+
+
+def person_link(request: HttpRequest, address: str) -> str:
+    """A link to the members with this address, if the reader may see members. Otherwise the address."""
+    if not may_open(request, "memory.Membership"):
+        return address
+    url = reverse("admin:memory_membership_changelist", query={"q": address})
+    return format_html('<a href="{}">{}</a>', url, address)
