@@ -250,6 +250,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda _: static("palimpsest/icon.svg")}],
     "COLORS": {"primary": _PRIMARY},
     "STYLES": [lambda _: static("palimpsest/admin.css")],
+    "SCRIPTS": [lambda _: static("palimpsest/local_time.js")],
     "SITE_URL": None,
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,

@@ -30,6 +30,7 @@ from audit.trail import Actor
 from config import PROGRAM
 from config.errors import DomainError
 from config.plain import plain
+from config.templatetags.moments import moment
 from memory.access import authentication
 from memory.access.roles import Action, may
 from memory.consent import granted_reads, grants, requests
@@ -293,7 +294,7 @@ def _fields(step: Step) -> Iterator[tuple[str, str, str]]:
 
 def _text(value: Any) -> str:
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M} UTC"
+        return moment(value)
     return "yes" if value is True else str(value or "")
 
 
