@@ -104,7 +104,8 @@ def grant_view(view: View) -> Callable[..., HttpResponse]:
             return view(request, grant)
         except DomainError as refusal:
             status = 400 if isinstance(refusal, Invalid) else 409
-            return render(request, "reading/refused.html", {"refusal": str(refusal), "grant": grant}, status=status)
+            context = grant.context() | {"refusal": str(refusal)}
+            return render(request, "reading/refused.html", context, status=status)
 
     return wrapped
 
