@@ -1,19 +1,25 @@
-"""A template filter for times."""
+"""A template filter for times. A page contains UTC. The script config/static/palimpsest/local_time.js changes it to the
+reader's own time zone."""
 
 from datetime import UTC, datetime
 
-from django import template
+from django.template import Library
+from django.utils.dateformat import format as format_date
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-register = template.Library()
+register = Library()
 
 
 @register.filter
-def moment(at: datetime | None) -> SafeString:
-    """Show a time in UTC. The script local_time.js then shows it in the time zone of the browser, and UTC on hover. For
-    None, the result is ""."""
-    if at is None:
-        return SafeString("")
-    utc = at.astimezone(UTC).replace(microsecond=0)
-    return format_html('<time datetime="{}">{} UTC</time>', utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S}")
+def moment(time: datetime | None, layout: str = "Y-m-d H:i") -> SafeString | str:
+    """The time as a `<time>` element with its text in UTC, or "" if there is no time.
+
+    `layout` is a format of Django's filter `date`. If it has seconds, the local time has seconds too.
+    """
+    if time is None:
+        return ""
+    utc = time.astimezone(UTC)
+    text, title = (format_date(utc, each) for each in (layout, "Y-m-d H:i:s"))
+    element = '<time datetime="{}" title="{} UTC">{} UTC</time>'
+    return format_html(element, utc.isoformat(timespec="seconds"), title, text)

@@ -35,8 +35,8 @@ def new_window(browser: Browser, served: Served) -> Iterator[NewWindow]:
     windows: list[Window] = []
     with ExitStack() as stack:
 
-        def make(size: str = "desktop", colours: str = "light", state: Any = None) -> Window:
-            windows.append(stack.enter_context(opened(browser, served.url, size, colours, state)))
+        def make(size: str = "desktop", colours: str = "light", state: Any = None, zone: str = "UTC") -> Window:
+            windows.append(stack.enter_context(opened(browser, served.url, size, colours, state, zone)))
             return windows[-1]
 
         yield make

@@ -64,6 +64,32 @@ def test_every_page_of_a_grant_is_usable(
     window.is_usable()
 
 
+@pytest.mark.parametrize(
+    ("query", "button"),
+    [
+        ("", ""),
+        ("", "Read memory 1"),
+        ("?show=edits", "Read the changes of entry 4"),
+        ("", "Show the token for commands"),
+    ],
+)
+def test_the_grant_can_end_on_each_of_its_pages(
+    query: str, button: str, new_window: NewWindow, past: Agent, pat: Person
+) -> None:
+    window = new_window("phone")
+    window.sign_in(pat)
+    window.open(at(past, granted(past, pat)) + query)
+    assert window.page.locator("button").evaluate_all(_LINES) == [1] * window.page.locator("button").count()
+    if button:
+        with window.leaving():
+            window.page.get_by_role("button", name=button, exact=True).click()
+    window.is_usable()
+    with window.leaving():
+        window.page.get_by_role("button", name="End this grant now").click()
+    expect(window.page.get_by_role("status")).to_contain_text("Revoked")
+    expect(window.page.get_by_role("button")).to_have_count(0)
+
+
 def has_hidden(window: Window, message: str) -> bool:
     expect(window.page.get_by_role("alert")).to_contain_text(message)
     return MARKER not in window.page.content()
@@ -89,3 +115,10 @@ def test_content_is_not_there_when_the_reader_comes_back(reading: Window) -> Non
     """The browser keeps pages in memory."""
     reading.page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
     assert has_hidden(reading, "You left this page")
+
+
+_LINES = """buttons => buttons.map(button => {
+    const range = document.createRange();
+    range.selectNodeContents(button);
+    return new Set([...range.getClientRects()].map(each => Math.round(each.top))).size;
+})"""

@@ -134,12 +134,15 @@ _WIDER = """width => {
 
 
 @contextmanager
-def opened(browser: Browser, origin: str, size: str, colours: str, state: Any = None) -> Iterator[Window]:
-    """A new window. `state` holds the cookies of another window."""
+def opened(
+    browser: Browser, origin: str, size: str, colours: str, state: Any = None, zone: str = "UTC"
+) -> Iterator[Window]:
+    """A new window. `state` holds the cookies of another window. `zone` is the reader's time zone."""
     width, height = SIZES[size]
     phone = {"is_mobile": size == "phone", "has_touch": size == "phone"}
     look: Any = {"viewport": {"width": width, "height": height}, "color_scheme": colours, "reduced_motion": "reduce"}
-    context = browser.new_context(base_url=origin, locale="en-GB", storage_state=state, **phone, **look)
+    here = {"base_url": origin, "locale": "en-GB", "timezone_id": zone}
+    context = browser.new_context(storage_state=state, **here, **phone, **look)
     context.set_default_timeout(30_000)
     try:
         yield Window(context.new_page(), origin)

@@ -1,20 +1,23 @@
-// Shows times in the time zone of the browser, and UTC on hover. Pages have <time datetime> elements in UTC.
+// Shows times in the reader's own time zone. The server writes <time datetime="…" title="… UTC">… UTC</time>. The title
+// stays, so the mouse pointer shows the time in UTC. Without this script, the page shows UTC.
 "use strict";
 (() => {
-  const two = (number) => String(number).padStart(2, "0");
-  const local = (at) =>
-    `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
-  function show(root) {
-    for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
-      const at = new Date(time.dateTime);
-      if (isNaN(at)) continue;
-      time.title = time.textContent;
-      if (at.getTimezoneOffset() !== 0) time.textContent = local(at);
-    }
-  }
-  const start = () => {
-    show(document);
-    new MutationObserver(() => show(document)).observe(document.body, { childList: true, subtree: true });
-  };
-  document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", start) : start();
+  const { timeZone } = new Intl.DateTimeFormat().resolvedOptions();
+  if (/^(Etc\/)?(UTC|UCT|GMT|Universal|Zulu|Greenwich)$/.test(timeZone)) return;
+
+  const parts = { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" };
+  const short = new Intl.DateTimeFormat(undefined, { ...parts, timeZoneName: "short" });
+  const long = new Intl.DateTimeFormat(undefined, { ...parts, second: "2-digit", timeZoneName: "short" });
+
+  const show = () =>
+    document.querySelectorAll('time[datetime*="T"]:not([data-local])').forEach((element) => {
+      const format = /:\d\d:\d\d/.test(element.textContent) ? long : short;
+      element.dataset.local = ""; // changed once, although the observer calls this function again
+      element.textContent = format.format(new Date(element.dateTime));
+    });
+
+  addEventListener("DOMContentLoaded", () => {
+    show();
+    new MutationObserver(show).observe(document.body, { childList: true, subtree: true }); // parts that come later
+  });
 })();

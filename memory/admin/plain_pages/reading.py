@@ -30,6 +30,7 @@ from audit.trail import Actor
 from config import PROGRAM
 from config.errors import DomainError
 from config.plain import plain
+from config.templatetags.moments import moment
 from memory.access import authentication
 from memory.access.roles import Action, may
 from memory.consent import granted_reads, grants, requests
@@ -103,7 +104,8 @@ def grant_view(view: View) -> Callable[..., HttpResponse]:
             return view(request, grant)
         except DomainError as refusal:
             status = 400 if isinstance(refusal, Invalid) else 409
-            return render(request, "reading/refused.html", {"refusal": str(refusal), "grant": grant}, status=status)
+            context = grant.context() | {"refusal": str(refusal)}
+            return render(request, "reading/refused.html", context, status=status)
 
     return wrapped
 
@@ -293,7 +295,7 @@ def _fields(step: Step) -> Iterator[tuple[str, str, str]]:
 
 def _text(value: Any) -> str:
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M} UTC"
+        return moment(value)
     return "yes" if value is True else str(value or "")
 
 
