@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
+from csp.constants import NONE, SELF, UNSAFE_INLINE
 from django.templatetags.static import static
 
 from config import IN_CHECKOUT, __version__
@@ -165,8 +165,8 @@ STRICT_POLICY = {  # of pages without Unfold's theme (config/plain.py)
     "base-uri": [NONE],
     "frame-ancestors": [NONE],
 }
-# Unfold's Alpine needs 'unsafe-eval'. No page with Unfold's theme shows the content of memories.
-_FOR_UNFOLD = {"script-src": [SELF, UNSAFE_EVAL], "style-src": [SELF, UNSAFE_INLINE], "img-src": [SELF, "data:"]}
+# No page with Unfold's theme shows the content of memories.
+_FOR_UNFOLD = {"script-src": [SELF], "style-src": [SELF, UNSAFE_INLINE], "img-src": [SELF, "data:"]}
 CONTENT_SECURITY_POLICY = {"DIRECTIVES": STRICT_POLICY | _FOR_UNFOLD | {"font-src": [SELF], "connect-src": [SELF]}}
 # Set these to true behind a TLS proxy (docs/reference/configuration.md). The defaults work without TLS.
 SECURE_SSL_REDIRECT = env.switch("SECURE_SSL_REDIRECT", default=False)
@@ -250,7 +250,11 @@ UNFOLD: dict[str, Any] = {
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda _: static("palimpsest/icon.svg")}],
     "COLORS": {"primary": _PRIMARY},
     "STYLES": [lambda _: static("palimpsest/admin.css")],
-    "SCRIPTS": [lambda _: static("palimpsest/local_time.js"), lambda _: static("palimpsest/live.js")],
+    "SCRIPTS": [
+        lambda _: static("palimpsest/theme.js"),
+        lambda _: static("palimpsest/local_time.js"),
+        lambda _: static("palimpsest/live.js"),
+    ],
     "SITE_URL": None,
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,

@@ -14,8 +14,8 @@ from audit.models import ActorKind, AuditEntry, Operation
 from memory.access.roles import Action
 from memory.admin.base import changes, links
 from memory.admin.base.actions import LinkAction
-from memory.admin.base.filters import AgentFilter, TenantFilter
-from memory.admin.base.page import Part, ScopedAdmin
+from memory.admin.base.filters import AgentFilter, PeriodFilter, SessionFilter, TenantFilter
+from memory.admin.base.page import Part, ScopedAdmin, column
 from memory.admin.base.texts import ask_access_url, time_machine_url
 from memory.models import Agent
 from memory.time_machine.selection import Undone
@@ -50,8 +50,12 @@ class EntryPage(ScopedAdmin):
     tenant = "tenant_id"
     deferred = ("sealed", "sealed_digest")
     row_actions = (RollBackEntry(), RollBackBefore())
-    list_display = ("seq", "agent_label", "operation_text", "actor", "session", "changes", "at")
-    list_filter = ("operation", "actor_kind", TenantFilter, AgentFilter)
+    list_display = ("number", "owner", "operation_text", "actor", "session", "changes", "at")
+    list_filter = (PeriodFilter, "operation", "actor_kind", TenantFilter, AgentFilter, SessionFilter)
+    time, numbered_by = "at", "seq"
+    search_fields = ("agent_label", "actor_label")
+    search_help_text = "an agent, an actor, or the number of an entry"
+    exported = ("seq", "agent_label", "operation", "actor_kind", "actor_label", "session", "changes", "at", "detail")
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
         "": ["agent", "operation_text", "who", "at", "in_session", "undone", "changes", "details"],
@@ -78,6 +82,9 @@ class EntryPage(ScopedAdmin):
         url = ask_access_url(row.agent_id, kind="entries", first=row.seq, last=row.seq)
         is_offered = row.has_agent and row.changes and self.may(request, Action.ASK, row)
         return [("Ask to read it", url)] if is_offered else []
+
+    number = column("seq", "entry", ordering="seq")
+    owner = column("agent_label", "agent", ordering="agent_label")
 
     @display(description="what", ordering="operation")
     def operation_text(self, entry: AuditEntry) -> str:

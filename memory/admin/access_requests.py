@@ -16,8 +16,8 @@ from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base import links
 from memory.admin.base.actions import AdminAction, Result
-from memory.admin.base.filters import AgentFilter, TenantFilter
-from memory.admin.base.page import ScopedAdmin
+from memory.admin.base.filters import AgentFilter, PeriodFilter, TenantFilter
+from memory.admin.base.page import ScopedAdmin, column
 from memory.admin.base.permissions import actor_of
 from memory.admin.base.texts import who_decides
 from memory.admin.plain_pages import reading
@@ -67,8 +67,15 @@ class Revoke(AdminAction):
 class AccessPage(ScopedAdmin):
     tenant = "tenant_id"
     row_actions = (Revoke(),)
-    list_display = ("number", "agent_label", "person", "current_state", "covers", "asked_at", "until")
-    list_filter = ("state", TenantFilter, AgentFilter)
+    list_display = ("number", "owner", "person", "current_state", "covers", "asked_at", "until")
+    list_filter = ("state", PeriodFilter, TenantFilter, AgentFilter)
+    time, numbered_by = "asked_at", "number"
+    search_fields = ("agent_label", "person")
+    search_help_text = "an agent, a person, or the number of a request"
+    exported = (
+        *("number", "agent_label", "person", "purpose", "state", "seconds", "scope"),
+        *("asked_at", "decided_at", "decided_by", "until", "ended_at"),
+    )
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
         "": ["agent", "asker", "purpose", "covers", "minutes", "own_entry"],
@@ -97,6 +104,8 @@ class AccessPage(ScopedAdmin):
     )
     def current_state(self, row: AccessRequest) -> str:
         return "waiting" if state_now(row) == State.REQUESTED else state_now(row)
+
+    owner = column("agent_label", "agent", ordering="agent_label")
 
     @display(description="agent")
     def agent(self, row: AccessRequest) -> str:

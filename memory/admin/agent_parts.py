@@ -1,5 +1,6 @@
 """The parts of an agent's page: its size, whether it is due and why, its size over time, and its latest merges."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from django.http import HttpRequest
@@ -40,8 +41,8 @@ def parts(request: HttpRequest, agent: Agent, state: str | None) -> list[Part]:
     return found
 
 
-def session_marks(agent: Agent, most: int) -> list[charts.Mark]:
-    """The latest ended sessions, as marks of a chart."""
+def session_marks(agent: Agent, most: int, url: Callable[[RefinementSession], str] | None = None) -> list[charts.Mark]:
+    """The latest ended sessions, as marks of a chart. They lead to the pages of the sessions, or to `url`."""
     ended = RefinementSession.objects.filter(agent=agent, closed_at__isnull=False).exclude(mode="store")
     rows = list(ended.defer("shown", "plan", "summaries").order_by("-number")[:most])
     undone_sessions.mark(rows)
@@ -49,7 +50,7 @@ def session_marks(agent: Agent, most: int) -> list[charts.Mark]:
         charts.Mark(
             row.closed_at or row.opened_at,
             row.tokens_after,
-            links.url(agent.pk, "session", row.number),
+            url(row) if url else links.url(agent.pk, "session", row.number),
             f"session {row.number}: {_result(row)}",
             "undone" if row.undone_by else row.outcome,
         )

@@ -76,6 +76,10 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     list_filter = (AttentionFilter, "paused", "memory_enabled", TenantFilter)
     search_fields = ("slug", "tenant__slug")
     search_help_text = "the name of an agent or of its tenant"
+    exported = (
+        *("label", "core_tokens", "target_tokens", "budget_tokens", "core_count", "journal_count", "beneath_count"),
+        *("model", "paused", "memory_enabled", "due_at", "due_reason", "last_refined_at", "failures_in_a_row"),
+    )
     ordering = ("tenant__slug", "slug")
     sections: ClassVar[Any] = {
         "Refinement": ["due_at", "every", "last_refined_at", "retention", "high_water_tokens", "instruction_tokens"],

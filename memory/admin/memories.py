@@ -19,7 +19,7 @@ from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base import changes, charts, links
 from memory.admin.base.actions import LinkAction, MemoryAction
-from memory.admin.base.filters import AgentFilter, TenantFilter
+from memory.admin.base.filters import AgentFilter, PeriodFilter, TenantFilter
 from memory.admin.base.forms import AdminForm
 from memory.admin.base.page import Part, ScopedAdmin, column
 from memory.admin.base.texts import ask_access_url
@@ -130,7 +130,17 @@ class MemoryPage(ScopedAdmin):
         *("tokens", "origin", "recalled", "state", "version"),
     )
     list_select_related = ("agent__tenant",)
-    list_filter = ("kind", LayerFilter, "category", "scope", "source", "constitutional", TenantFilter, AgentFilter)
+    list_filter = (
+        *(LayerFilter, "category", "constitutional", PeriodFilter, TenantFilter, AgentFilter),
+        *("kind", "scope", "source"),
+    )
+    time, numbered_by = "created_at", "number"
+    search_fields = ("agent__slug", "agent__tenant__slug", "category", "project")
+    search_help_text = "an agent, a category, a project, or the number of a memory"
+    exported = (
+        *("number", "agent.label", "layer", "kind", "category", "scope", "project", "source", "tokens", "origin"),
+        *("created_at", "constitutional", "beneath_at", "discarded_at", "redacted_at", "superseded_by", "version"),
+    )
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
         "": ["agent_page", "state", "kind", "category", "scope", "project", "source", "tokens", "recalled"],

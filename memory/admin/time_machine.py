@@ -9,18 +9,23 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
 from django.template.response import TemplateResponse
+from django.utils import timezone
 from django.utils.formats import localize
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.models import AuditEntry
 from config.errors import DomainError
+from config.wording import several
 from memory.access.roles import Action
+from memory.admin import agent_parts
+from memory.admin.base import charts
 from memory.admin.base.forms import AdminForm
 from memory.admin.base.permissions import actor_of, permission
+from memory.admin.base.texts import time_machine_url
 from memory.errors import Conflict, Constitutional
 from memory.models import Agent
 from memory.time_machine import rollback
@@ -109,6 +114,8 @@ def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     """Show the form, show the preview, or carry out the rollback."""
     choose = ChooseForm(request.GET if "kind" in request.GET else None)
     if not choose.is_valid():
+        if "panel" in request.GET:
+            raise Http404
         return _render(admin, request, agent, {"choose": choose} | _latest(agent))
     what: What = choose.cleaned_data["what"]
     form, refusal = RollBackForm(request.POST or None), ""
@@ -123,19 +130,31 @@ def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
             return _roll_back(request, agent, what, reason=options["reason"], head=options["head"], **choices)
         except DomainError as refused:
             refusal = str(refused)
+    at = localize(what.at) if what.kind == "moment" else what.at
+    text = f"{KINDS[what.kind]}: {at}"
     try:
         figures = rollback.preview(agent, what, **choices)
     except DomainError as refused:
+        if "panel" in request.GET:
+            return _panel(request, text, {"refused": str(refused)})
         context = {"choose": choose, "refused": refusal or str(refused)}
         return _render(admin, request, agent, context | _latest(agent))
+    change = f"{figures.tokens_after - figures.tokens_before:+,}"
+    if "panel" in request.GET:
+        address = time_machine_url(agent.pk, what.kind, str(what.at))
+        return _panel(request, text, {"figures": figures, "agent": agent, "change": change, "address": address})
     if "look" in request.POST:
         form = RollBackForm(request.POST.dict() | {"head": figures.head})
     elif not form.is_bound:
         form = RollBackForm(initial={"head": figures.head})
-    at = localize(what.at) if what.kind == "moment" else what.at
     context = {"figures": figures, "form": form, "refused": refusal, "advice": ADVICE.get(figures.refused, "")}
-    context |= {"what": f"{KINDS[what.kind]}: {at}", "change": f"{figures.tokens_after - figures.tokens_before:+,}"}
+    context |= {"what": text, "change": change}
     return _render(admin, request, agent, context)
+
+
+def _panel(request: HttpRequest, text: str, context: dict[str, Any]) -> HttpResponse:
+    """The preview that the timeline shows beside it. It changes nothing and cannot be confirmed there."""
+    return render(request, "admin/parts/panel.html", {"what": text} | context)
 
 
 def _roll_back(request: HttpRequest, agent: Agent, what: What, **options: Any) -> HttpResponse:
@@ -173,7 +192,34 @@ def _latest(agent: Agent) -> dict[str, Any]:
     ended = RefinementSession.objects.filter(agent=agent).exclude(outcome=Outcome.OPEN)
     rows = ended.defer("shown", "plan", "summaries").order_by("-number")[:MAX_SESSIONS]
     undone_sessions.mark(rows)
-    return {
+    return _timeline(agent, undone, list(entries)) | {
         "entries": [(entry, entry.operation.replace("_", " "), undone.by(entry.seq)) for entry in entries],
         "sessions": [(row, row.outcome.replace("_", " "), row.changes + row.duplicates_removed) for row in rows],
     }
+
+
+def _timeline(agent: Agent, undone: Undone, latest: list[AuditEntry]) -> dict[str, Any]:
+    """The chart of core memory, whose marks lead to previews, and the moments that a person can choose."""
+    points = charts.points(agent)
+    if not points:
+        return {}
+    edits = [
+        charts.Mark(
+            entry.at,
+            entry.distinct_tokens,
+            time_machine_url(agent.pk, "entry", entry.seq),
+            f"entry {entry.seq}: {entry.operation.replace('_', ' ')}, {several(entry.changes, 'memory', 'memories')}",
+            "undone" if undone.by(entry.seq) else "edit",
+        )
+        for entry in reversed(latest)
+        if entry.session is None
+    ]
+    sessions = agent_parts.session_marks(
+        agent, MAX_ENTRIES, lambda row: time_machine_url(agent.pk, "session", row.number)
+    )
+    chart = charts.tokens_over_time(agent, points, [*edits, *sessions], name="Core memory over time")
+    until = max(timezone.now(), points[-1].at).timestamp() * 1_000
+    moments = [{"seq": each.seq, "at": each.at.isoformat(), "tokens": each.tokens} for each in points]
+    moments[0]["until"] = until
+    context = {"chart": chart, "points": moments, "last_point": len(points) - 1}
+    return context | {"left": charts.LEFT, "right": charts.RIGHT, "width": charts.WIDTH}

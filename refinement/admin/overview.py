@@ -1,28 +1,30 @@
 """The overview page. It shows figures and charts that come from metadata. The number of queries does not depend on the
 number of agents."""
 
-import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, DateField, F, FloatField, Q, Sum
+from django.db.models import Count, DateField, F, FloatField, Q, QuerySet, Sum
 from django.db.models.functions import Cast, TruncWeek
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
 from audit.consent import open_and_active
-from audit.models import AccessRequest
+from audit.models import AccessRequest, AuditEntry, Operation
 from memory.access.roles import Action, manages
+from memory.admin.base import charts
+from memory.admin.base.charts import Chart
 from memory.admin.base.permissions import visible_tenant_ids
 from memory.admin.base.texts import DUE_REASONS, budget_bar
 from memory.models import Agent
-from refinement import schedule
+from refinement import schedule, undone_sessions
 from refinement.models import Outcome, RefinementSession
 from refinement.monitoring.health import problems
 
 WEEKS = 12
 DAYS = 30  # covered by the chart of outcomes
+MOST_AGENTS = 200  # with rollbacks
 HEAVIEST = 12  # agents in the table of the fullest memories
 
 
@@ -91,28 +93,44 @@ def _heaviest(agents: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _saved(tenants: list[int]) -> dict[str, Any]:
-    """Return a chart of the core tokens that sessions saved. A session counts in the week in which it ended."""
+def _saved(tenants: list[int]) -> Chart:
+    """The core tokens that sessions saved. A session counts in the week in which it ended, unless it was rolled
+    back."""
     today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
     first = today - timedelta(days=today.weekday(), weeks=WEEKS - 1)
     weeks = [(first + timedelta(weeks=n)).date() for n in range(WEEKS)]
     ended = RefinementSession.objects.filter(agent__tenant__in=tenants, closed_at__gte=first)
     by_week = ended.values_list(TruncWeek("closed_at", output_field=DateField())).order_by()
-    saved = dict(by_week.annotate(saved=Sum(F("tokens_before") - F("tokens_after"))))
-    return _chart("Tokens saved per week", "tokens", [(f"{week:%d %b}", saved.get(week, 0)) for week in weeks])
+    saved = dict.fromkeys(weeks, 0) | dict(by_week.annotate(saved=Sum(F("tokens_before") - F("tokens_after"))))
+    for session in _undone(ended, tenants, first):
+        day = (session.closed_at or first).date()
+        saved[day - timedelta(days=day.weekday())] -= session.tokens_before - session.tokens_after
+    return charts.columns(
+        "Tokens saved per week", "tokens", [(f"{week:%d %b}", max(0, saved[week]), "good") for week in weeks]
+    )
 
 
-def _outcomes(tenants: list[int]) -> dict[str, Any]:
+def _undone(ended: QuerySet[RefinementSession], tenants: list[int], since: datetime) -> list[RefinementSession]:
+    """Those of the sessions that were rolled back. Only agents with rollbacks since then have any."""
+    rollbacks = AuditEntry.objects.filter(tenant_id__in=tenants, operation=Operation.ROLLED_BACK, at__gte=since)
+    agents = list(rollbacks.values_list("agent_id", flat=True).distinct()[:MOST_AGENTS])
+    found = list(ended.filter(agent__in=agents).defer("shown", "plan", "summaries")) if agents else []
+    undone_sessions.mark(found)
+    return [session for session in found if session.undone_by]
+
+
+MEANINGS = {
+    Outcome.COMPLETED: "good",
+    Outcome.FAILED: "bad",
+    Outcome.INCOMPLETE: "warn",
+    Outcome.ABANDONED: "warn",
+    Outcome.OPEN: "primary",
+}
+
+
+def _outcomes(tenants: list[int]) -> Chart:
     since = timezone.now() - timedelta(days=DAYS)
     ended = RefinementSession.objects.filter(agent__tenant__in=tenants, opened_at__gte=since)
     rows = dict(ended.values_list("outcome").annotate(count=Count("pk")).order_by())
-    pairs = [(outcome.value.replace("_", " "), rows[outcome.value]) for outcome in Outcome if rows.get(outcome.value)]
-    return _chart(f"Sessions of the last {DAYS} days, by outcome", "sessions", pairs)
-
-
-def _chart(title: str, unit: str, pairs: list[tuple[str, int]]) -> dict[str, Any]:
-    """Return the data for Unfold's chart component, and the pairs for the table below the chart."""
-    style = {"backgroundColor": "#7c5cb8", "maxBarThickness": 28, "displayYAxis": True}
-    dataset = {"label": unit, "data": [value for _, value in pairs]} | style
-    data = json.dumps({"labels": [label for label, _ in pairs], "datasets": [dataset]})
-    return {"title": title, "unit": unit, "pairs": pairs, "data": data, "is_empty": not any(v for _, v in pairs)}
+    bars = [(each.value, rows[each.value], MEANINGS.get(each, "faint")) for each in Outcome if rows.get(each.value)]
+    return charts.columns(f"Sessions of the last {DAYS} days, by outcome", "sessions", bars)

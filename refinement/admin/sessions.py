@@ -14,7 +14,7 @@ from audit.models import AuditEntry, Operation
 from memory.access.roles import Action
 from memory.admin.base import changes, charts, links
 from memory.admin.base.actions import LinkAction
-from memory.admin.base.filters import AgentFilter, TenantFilter
+from memory.admin.base.filters import AgentFilter, PeriodFilter, TenantFilter
 from memory.admin.base.page import Part, ScopedAdmin, column
 from memory.admin.base.texts import ask_access_url, time_machine_url
 from memory.models import DueReason
@@ -45,7 +45,15 @@ class SessionPage(ScopedAdmin):
     row_actions = (RollBack(),)
     list_display = ("number", "owner", "result", "undone", "why", "opened_at", "weight", "changes")
     list_select_related = ("agent__tenant",)
-    list_filter = ("outcome", "mode", "driver", "trigger", TenantFilter, AgentFilter)
+    list_filter = ("outcome", PeriodFilter, TenantFilter, AgentFilter, "mode", "driver", "trigger")
+    time, numbered_by = "opened_at", "number"
+    search_fields = ("agent__slug", "agent__tenant__slug", "model")
+    search_help_text = "an agent, a model, or the number of a session"
+    exported = (
+        *("number", "agent.label", "outcome", "reason", "problem", "trigger", "mode", "driver", "model", "opened_at"),
+        *("closed_at", "tokens_before", "tokens_after", "changes", "merged", "updated", "deleted", "demoted"),
+        *("protected", "promoted", "left_out", "prompt_tokens", "completion_tokens"),
+    )
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
         "": ["agent_page", "result", "undone", "why", "mode", "driver", "model", "opened_at", "closed_at"],

@@ -29,7 +29,7 @@ def state_of(*models: Any) -> list[Any]:
 
 
 def html(response: Any) -> str:
-    text: str = response.content.decode()
+    text: str = response.getvalue().decode()  # also of an export, which is streamed
     return text
 
 

@@ -15,10 +15,11 @@ from config import queue
 from memory.admin.base.help_texts import EMPTY_TEXTS, LIMITS, USUAL
 from memory.agents import lifecycle
 from memory.models import Agent, Invitation, Person, Tenant
+from memory.time_machine.rollback import What, roll_back
 from refinement import backlog, limits, loop, providers
 from refinement.admin import overview
 from refinement.llm.base import ModelRefused
-from refinement.models import Provider
+from refinement.models import Provider, RefinementSession
 from tests import refining, steps
 from tests.admin.actions import html
 from tests.admin.conftest import Enter, SignedIn, Staff, enrolled
@@ -75,13 +76,20 @@ def test_the_charts_show_sessions_of_the_persons_tenants(house: House, enter: En
         session.refresh_from_db()
         saved += session.tokens_before - session.tokens_after
     loop.refine(fresh(house.bob), trigger="manual")
-    weekly, outcomes = overview_of(enter("owner"))["charts"]
-    assert [value for _, value in weekly["pairs"]] == [0] * (overview.WEEKS - 1) + [saved]
+    owner = enter("owner")
+    weekly, outcomes = overview_of(owner)["charts"]
+    assert [value for _, value in weekly.figures] == ["0"] * (overview.WEEKS - 1) + [f"{saved:,}"]
     assert saved > 0
-    assert outcomes["pairs"] == [("completed", 2)]
+    assert outcomes.figures == [("completed", "2")]
+    roll_back(fresh(house.ada), What("session", 1), ME)  # what was rolled back is not saved
+    rolled_back = RefinementSession.objects.get(agent=house.ada, number=1)
+    kept = saved - (rolled_back.tokens_before - rolled_back.tokens_after)
+    weekly, _ = overview_of(owner)["charts"]
+    assert weekly.figures[-1][1] == f"{kept:,}"
+    assert kept < saved
     time_machine.move_to(timezone.now() + timedelta(weeks=overview.WEEKS))
     weekly, outcomes = overview_of(enter("admin"))["charts"]
-    assert (sum(value for _, value in weekly["pairs"]), outcomes["pairs"]) == (0, [])
+    assert ({value for _, value in weekly.figures}, outcomes.figures) == ({"0"}, [])
 
 
 def test_the_number_of_queries_does_not_grow_with_the_agents(

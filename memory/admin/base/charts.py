@@ -20,6 +20,9 @@ from memory.models import Agent, Memory
 from memory.time_machine.lineage import Walk
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 230, 60, 12, 28  # pixels of a chart, before it is scaled
+RIGHT = WIDTH - 12
+COLUMNS = (420, 230)  # width and height of a chart with columns
+MOST_LABELS = 8
 MOST_POINTS = 400
 MOST_NODES, MOST_STEPS = 60, 8  # of a lineage
 BOX = (132, 40)  # width and height of a memory in a lineage
@@ -60,8 +63,9 @@ def points(agent: Agent) -> list[Point]:
     entries = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).order_by("seq")
     rows = entries.annotate(rest=F("seq") % every).filter(rest=0) if every > 1 else entries
     found = [Point(*row) for row in rows.values_list("seq", "at", "distinct_tokens")]
-    last = entries.order_by("-seq").values_list("seq", "at", "distinct_tokens").first()
-    return [*found, Point(*last)] if last and (not found or found[-1].seq != last[0]) else found
+    if every > 1:
+        found += [Point(*row) for row in entries.order_by("-seq").values_list("seq", "at", "distinct_tokens")[:1]]
+    return found
 
 
 def tokens_over_time(agent: Agent, found: Sequence[Point], marks: Iterable[Mark], *, name: str) -> SafeString:
@@ -75,7 +79,7 @@ def tokens_over_time(agent: Agent, found: Sequence[Point], marks: Iterable[Mark]
 
     def x(at: datetime) -> float:
         share = min(1.0, max(0.0, (at - first).total_seconds() / span))
-        return round(LEFT + (WIDTH - LEFT - 12) * share, 1)
+        return round(LEFT + (RIGHT - LEFT) * share, 1)
 
     def y(tokens: int) -> float:
         return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * tokens / scale[-1], 1)
@@ -85,9 +89,9 @@ def tokens_over_time(agent: Agent, found: Sequence[Point], marks: Iterable[Mark]
         "name": name,
         "size": (WIDTH, HEIGHT),
         "left": LEFT,
-        "right": WIDTH - 12,
+        "right": RIGHT,
         "floor": HEIGHT - BOTTOM,
-        "line": "".join([*steps, f"H{WIDTH - 12}"]),
+        "line": "".join([*steps, f"H{RIGHT}"]),
         "y_ticks": [(y(each), f"{each:,}") for each in scale],
         "x_ticks": [(x(each), text) for each, text in _dates(first, last)],
         "limits": [("target", y(agent.target_tokens)), ("budget", y(agent.budget_tokens))],
@@ -174,3 +178,42 @@ def bar(tokens: int, marks: dict[str, int], *, before: int = 0) -> SafeString:
         "state": next((name for name in ("budget", "target") if tokens > marks.get(name, most)), "within"),
     }
     return SafeString(render_to_string("admin/parts/bar.html", context))
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture with its title, and the figures of the table below it."""
+
+    title: str
+    unit: str
+    picture: SafeString
+    figures: list[tuple[str, str]]
+
+
+def columns(title: str, unit: str, bars: Sequence[tuple[str, int, str]]) -> Chart:
+    """A column for each (label, number, meaning). The meaning decides its colour. The picture is "" if all are 0."""
+    figures = [(label, f"{value:,}") for label, value, _ in bars]
+    if not any(value for _, value, _ in bars):
+        return Chart(title, unit, SafeString(""), figures)
+    scale, room = ticks(max(value for _, value, _ in bars)), (COLUMNS[0] - LEFT - 8) / len(bars)
+    width, floor = min(40.0, room * 0.6), COLUMNS[1] - BOTTOM
+    context = {
+        "title": title,
+        "size": COLUMNS,
+        "left": LEFT,
+        "y_ticks": [(round(floor - (floor - TOP) * each / scale[-1], 1), f"{each:,}") for each in scale],
+        "bars": [
+            {
+                "x": round(LEFT + room * (place + 0.5) - width / 2, 1),
+                "middle": round(LEFT + room * (place + 0.5), 1),
+                "y": round(floor - (floor - TOP) * value / scale[-1], 1),
+                "height": round((floor - TOP) * value / scale[-1], 1),
+                "label": label if len(bars) <= MOST_LABELS or place % 2 else "",
+                "text": f"{label}: {value:,} {unit}",
+                "meaning": meaning,
+            }
+            for place, (label, value, meaning) in enumerate(bars)
+        ],
+        "width": round(width, 1),
+    }
+    return Chart(title, unit, SafeString(render_to_string("admin/parts/columns.html", context)), figures)

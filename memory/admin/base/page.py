@@ -14,16 +14,18 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import DateTimeField, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from config.templatetags.moments import moment
 from memory.access.roles import Action, manages
+from memory.admin.base import export
+from memory.admin.base.filters import is_number
 from memory.admin.base.help_texts import EMPTY_TEXTS, HELP_TEXTS
 from memory.admin.base.permissions import visible_tenant_ids
 
@@ -52,6 +54,11 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     folded: ClassVar[Sequence[str]] = ()  # headings of sections that are closed at first
     introduction: ClassVar[str] = ""  # text above the first section
     change_form_template = "admin/row.html"
+    time: ClassVar[str] = ""  # the field that PeriodFilter compares
+    numbered_by: ClassVar[str] = ""  # the field with the number that people know, for a search
+    exported: ClassVar[Sequence[str]] = ()  # columns of an export; may contain dots
+    export_formats = export.FORMATS
+    list_after_template = "admin/parts/export.html"
     list_per_page = 50
     show_full_result_count = False
     show_facets = False
@@ -77,8 +84,12 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         return rows if self.may(request, self.needs) else rows.none()
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        """Search for the first words. A database takes seconds to plan a query with a thousand."""
-        words = search_term[:MOST_CHARACTERS].split()[:MOST_WORDS]
+        """Search for the first words. A database takes seconds to plan a query with a thousand. A number is the number
+        of a row, and `tenant/agent` are two words."""
+        words = search_term[:MOST_CHARACTERS].replace("/", " ").split()[:MOST_WORDS]
+        for number in [each for each in words if self.numbered_by and is_number(each)]:
+            queryset = queryset.filter(**{self.numbered_by: int(number)})
+            words.remove(number)
         found: tuple[Any, bool] = super().get_search_results(request, queryset, " ".join(words))
         return found
 
@@ -95,7 +106,24 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         if any("\0" in value for _, values in request.GET.lists() for value in values):  # PostgreSQL refuses NUL
             return HttpResponseRedirect(request.path)
-        return super().changelist_view(request, extra_context)
+        form = request.GET.get("export")
+        if self.exported and form in export.FORMATS:
+            return self._exported(request, str(form))
+        response = super().changelist_view(request, extra_context)
+        found = getattr(response, "context_data", {}).get("cl")
+        if found and is_number(found.query) and found.result_count == 1 and self.numbered_by:
+            return HttpResponseRedirect(self.row_url(found.result_list[0]))  # a jump to a number
+        return response
+
+    def _exported(self, request: HttpRequest, form: str) -> Any:
+        query = request.GET.copy()
+        del query["export"]
+        request.GET = query  # type: ignore[assignment]
+        try:
+            rows = self.get_changelist_instance(request).queryset
+        except IncorrectLookupParameters:
+            return HttpResponseRedirect(request.path)
+        return export.response(rows, self.exported, form, str(self.opts.verbose_name_plural).replace(" ", "-"))
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
         row = context["original"]
@@ -136,7 +164,7 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         if not isinstance(field, DateTimeField):
             return name
 
-        def show(row: Any) -> SafeString | None:
+        def show(row: Any) -> str | None:
             return moment(getattr(row, name)) or None
 
         show.__name__ = name
