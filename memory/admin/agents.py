@@ -134,13 +134,15 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     @action(description="Add an agent", url_path="new", permissions=["configure"])
     def add_agent(self, request: HttpRequest) -> HttpResponse:
         def save(values: dict[str, Any]) -> HttpResponse:
-            _require_model(values["model"])
+            _require_model(values["model"], "other_model")
             tenant, slug, actor = values.pop("tenant"), values.pop("agent"), actor_of(request.user)
             agent, key = lifecycle.create(tenant.slug, slug, actor=actor, tenant_id=tenant.pk, **values)
             return _first_key_page(request, agent, key, self.row_url(agent))
 
         tenants, initial = visible_tenants(request, Action.CONFIGURE), {"tenant": request.GET.get("tenant")}
-        return form_page(self, request, NewAgentForm, save, warning=_mail_warning(), tenants=tenants, initial=initial)
+        models = probe.usable(Agent.objects.filter(tenant__in=tenants).values_list("model", flat=True).distinct())
+        fields: dict[str, Any] = {"models": models, "providers": probe.configured_providers(), "tenants": tenants}
+        return form_page(self, request, NewAgentForm, save, warning=_mail_warning(), initial=initial, **fields)
 
     @action(description="Settings", url_path="settings", permissions=["configure"])
     def change_settings(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -316,11 +318,11 @@ def _mail_warning() -> str:
     return why if letters.are_printed() else ""
 
 
-def _require_model(model: str) -> None:
+def _require_model(model: str, field: str = "model") -> None:
     try:
         parse_model(model)
     except ModelNotConfigured as refusal:
-        raise Invalid("model", f"is not available. {str(refusal).rstrip('.')}") from None
+        raise Invalid(field, f"is not available. {str(refusal).rstrip('.')}") from None
 
 
 def _queue_state(agent: Agent) -> str:

@@ -31,11 +31,15 @@ _CLASSES: dict[type[forms.Widget], Any] = {
 
 class AdminForm(forms.Form):
     """A form with the CSS classes of the theme. `title` may contain `{row}`. `lead` has the paragraphs above the
-    form."""
+    form. Fields in no group come first."""
 
     title: ClassVar[str] = ""
     button: ClassVar[str] = "Save"
     lead: ClassVar[Sequence[str]] = ()
+    groups: ClassVar[dict[str, Sequence[str]]] = {}  # fields by heading
+    advanced: ClassVar[Sequence[str]] = ()  # fields that the page folds under "More settings"
+    # Fields that the script shown_fields.js hides, unless another field has a value: name, other field, value.
+    shown_if: ClassVar[Sequence[tuple[str, str, str]]] = ()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -44,6 +48,27 @@ class AdminForm(forms.Form):
             field.widget.attrs.setdefault("class", themed().attrs["class"])
             if themed is widgets.UnfoldAdminSelectWidget:
                 field.widget.template_name = themed.template_name  # this template shows an arrow
+        for name, other, value in self.shown_if:
+            self.fields[name].widget.attrs |= {"data-shown-if": other, "data-shown-value": value}
+
+    def main_groups(self) -> list[tuple[str, list[forms.BoundField]]]:
+        return self._groups(is_advanced=False)
+
+    def more_groups(self) -> list[tuple[str, list[forms.BoundField]]]:
+        return self._groups(is_advanced=True)
+
+    def is_more_open(self) -> bool:
+        """Whether an advanced field has an error, which the page must show."""
+        return not self.errors.keys().isdisjoint(self.advanced)
+
+    def _groups(self, *, is_advanced: bool) -> list[tuple[str, list[forms.BoundField]]]:
+        """The visible fields by heading."""
+        headings = {name: heading for heading, names in self.groups.items() for name in names}
+        found: dict[str, list[forms.BoundField]] = {heading: [] for heading in ("", *self.groups)}
+        for field in self.visible_fields():
+            if (field.name in self.advanced) == is_advanced:
+                found[headings.get(field.name, "")].append(field)
+        return [(heading, fields) for heading, fields in found.items() if fields]
 
 
 class TenantChoiceForm(AdminForm):
