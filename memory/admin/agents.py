@@ -32,7 +32,7 @@ from memory.agents import lifecycle
 from memory.consent import requests
 from memory.errors import Invalid
 from memory.mail import letters, wording
-from memory.models import Agent, DueReason, Vault, VaultFile
+from memory.models import Agent, DueReason, Tenant, Vault, VaultFile
 from memory.search import embedding
 from refinement import allowance, probe, providers, schedule, scheduling, undone_sessions
 from refinement.llm.base import ModelNotConfigured
@@ -106,6 +106,13 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         "Vault": ["files_in"],
         "Trail": ["audit_seq", "audit_at", "created_at"],
     }
+
+    @property
+    def empty_text(self) -> str:
+        if Tenant.objects.exists():
+            return super().empty_text
+        text = 'Every agent belongs to a tenant. First <a class="underline" href="{}">add a tenant</a>.'
+        return format_html(text, reverse("admin:memory_tenant_add_tenant"))
 
     def describe(self, row: Agent) -> str:
         return f"agent {row.label}"

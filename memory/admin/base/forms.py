@@ -94,8 +94,12 @@ def form_page(
 ) -> HttpResponse:
     """A page with a form, for a list or for a row.
 
-    `save` receives the values of a valid form. It returns a message for the next page, or the response itself.
+    `save` receives the values of a valid form. It returns a message for the next page, or the response itself. If the
+    form needs a tenant and there is none, the form to add a tenant is shown instead.
     """
+    if "tenants" in options and not options["tenants"].exists():
+        messages.warning(request, "There is no tenant yet. Add a tenant first.")
+        return redirect("admin:memory_tenant_add_tenant")
     back = page.row_url(row) if row else page.list_url
     form = form_class(request.POST if request.method == "POST" else None, **options)
     if request.method == "POST" and form.is_valid():

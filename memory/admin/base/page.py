@@ -12,14 +12,17 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, ClassVar
 
+from django.contrib import messages
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.views.main import ERROR_FLAG, IGNORED_PARAMS, PAGE_VAR
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
-from memory.access.roles import Action, manages
+from memory.access.roles import ACTIONS_OF_SUPERUSER, Action, manages
 from memory.admin.base.help_texts import EMPTY_TEXTS, HELP_TEXTS
 from memory.admin.base.permissions import visible_tenant_ids
 
@@ -49,9 +52,11 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
 
     def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
         """Whether the person may carry out `action` on the row. Without a row: whether they may do it in at least one
-        tenant."""
+        tenant. A superuser may also do it if there is no tenant yet."""
         ids = visible_tenant_ids(request, action)
-        return bool(ids) if row is None else attrgetter(self.tenant.replace("__", "."))(row) in ids
+        if row is None:
+            return bool(ids) or (action in ACTIONS_OF_SUPERUSER and manages(request.user))  # type: ignore[arg-type]
+        return attrgetter(self.tenant.replace("__", "."))(row) in ids
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
@@ -79,7 +84,23 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         if any("\0" in value for _, values in request.GET.lists() for value in values):  # PostgreSQL refuses NUL
             return HttpResponseRedirect(request.path)
-        return super().changelist_view(request, extra_context)
+        if ERROR_FLAG in request.GET:  # Django redirects to this address
+            messages.warning(request, "The address had a value that is not valid. The list shows all rows instead.")
+            return HttpResponseRedirect(request.path)
+        try:
+            return super().changelist_view(request, extra_context)
+        except DisallowedModelAdminLookup:
+            return self._without_unknown_filters(request)
+
+    def _without_unknown_filters(self, request: HttpRequest) -> HttpResponseRedirect:
+        """Redirect to the list, without the filters of the address that this list does not have."""
+        query, own = request.GET.copy(), (*IGNORED_PARAMS, PAGE_VAR)
+        unknown = [name for name in query if not (name in own or self.lookup_allowed(name, "", request))]
+        for name in unknown:
+            del query[name]
+        named = ", ".join(name[:40] for name in unknown[:5])
+        messages.warning(request, f"This list has no such filter: {named}. It was removed from the address.")
+        return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
         row = context["original"]
