@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import DisallowedHost
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -47,7 +48,14 @@ def _error_page(status: int) -> View:
     return answer
 
 
-bad_request, forbidden, missing = _error_page(400), _error_page(403), _error_page(404)
+forbidden, missing = _error_page(403), _error_page(404)
+
+
+@plain
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001  Django's signature
+    """The page for a request that Django refuses. It says more only if the host name in the address is the reason."""
+    context = {"is_unknown_host": isinstance(exception, DisallowedHost)}
+    return HttpResponse(render_to_string("400.html", context), status=400)
 
 
 def failed(request: HttpRequest) -> HttpResponse:

@@ -36,12 +36,12 @@ REFINE_AGENT = "refinement.tasks.refine_agent"
 CLOSE_STALE = "refinement.tasks.close_stale"
 TELL_STEWARD = "memory.tasks.tell_steward"
 ASK_STEWARD = "memory.tasks.ask_steward"
+CONFIRM_DECISION = "memory.tasks.confirm_decision"
+LETTERS = (TELL_STEWARD, ASK_STEWARD, CONFIRM_DECISION)
 WRITE_HEADS = "memory.tasks.write_heads"
 IMPORT_MEMORIES = "memory.tasks.import_memories"
 EMBED_MEMORIES = "refinement.tasks.embed_memories"
-TASKS = frozenset(
-    {SWEEP, REFINE_AGENT, CLOSE_STALE, TELL_STEWARD, ASK_STEWARD, WRITE_HEADS, IMPORT_MEMORIES, EMBED_MEMORIES}
-)
+TASKS = frozenset({SWEEP, REFINE_AGENT, CLOSE_STALE, *LETTERS, WRITE_HEADS, IMPORT_MEMORIES, EMBED_MEMORIES})
 
 STALE_MINUTES, HEADS_MINUTES = 1, 60
 LONGEST_WAIT = timedelta(hours=6)  # of a task that is queued later
@@ -134,7 +134,7 @@ def push(name: str, *numbers: int) -> None:
         async_task(name, *numbers, broker=_broker())
     except redis_error():
         log.error("task not queued", operation=name, number=numbers[0] if numbers else 0)
-        if name in (TELL_STEWARD, ASK_STEWARD):
+        if name in LETTERS:
             put_later(name, *numbers, wait=timedelta())
 
 

@@ -1,6 +1,6 @@
 """The background tasks of this app. They send letters, write signed heads, and import memories."""
 
-from config.queue import ASK_STEWARD, TELL_STEWARD, task
+from config.queue import ASK_STEWARD, CONFIRM_DECISION, TELL_STEWARD, task
 from memory.access import heads
 from memory.mail import letters, link_letters
 from memory.transfer import import_jobs
@@ -19,6 +19,12 @@ def tell_steward(agent_id: int, seq: int, whose: int, tried: int = 0) -> str:
 def ask_steward(agent_id: int, seq: int, tried: int = 0) -> str:
     """Send the steward a consent link. Each attempt creates a new link, so no token is stored."""
     return letters.post(link_letters.send, ASK_STEWARD, agent_id, seq, tried=tried)
+
+
+@task
+def confirm_decision(agent_id: int, number: int, tried: int = 0) -> str:
+    """Send the steward a confirmation of their decision about a request."""
+    return letters.post(link_letters.confirm, CONFIRM_DECISION, agent_id, number, tried=tried)
 
 
 @task

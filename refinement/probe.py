@@ -9,8 +9,9 @@ from django.conf import settings
 
 from memory.models import Agent
 from refinement.llm.base import NO_SUCH_MODEL, Message, ModelError, ModelNotConfigured, ModelUnavailable, Request
-from refinement.llm.catalog import open_model, parse
+from refinement.llm.catalog import BUILTIN, PROVIDERS, open_model, parse
 from refinement.models import Provider
+from refinement.providers import of
 
 SECONDS = 120.0  # a server may have to load the model first
 
@@ -43,6 +44,20 @@ def problems(models: Iterable[str]) -> dict[str, str]:
         except ModelNotConfigured as missing:
             found[model] = str(missing)
     return found
+
+
+def usable(models: Iterable[str]) -> list[str]:
+    """Those of the models that the server's configuration makes usable, with the built-in models and the models that
+    the settings MODELS and MODEL_PRICES name. No model is called."""
+    named = {*BUILTIN, *models, *settings.MODELS, *settings.MODEL_PRICES} - {""}
+    named = {each for each in named if not set("*?[") & set(each)}  # a pattern is not a model
+    return sorted(named - problems(named).keys())
+
+
+def configured_providers() -> list[str]:
+    """The providers that the server's configuration makes usable, for all models or for those in the setting MODELS."""
+    samples = {*BUILTIN, *settings.MODELS, *(f"{provider}/any" for provider in PROVIDERS)}
+    return sorted({of(each) for each in samples - problems(samples).keys()})
 
 
 def problem_of_name(model: str) -> str:

@@ -23,6 +23,10 @@ MAX_VERIFIED = 20_000  # entries; verifying them takes about one second. Longer 
 MAX_PROBLEMS = 5  # the message lists at most this many problems of an audit trail
 
 
+def _agents(rows: Sequence[Agent]) -> str:
+    return several(len(rows), "agent")
+
+
 class RefineNow(AdminAction):
     name, label, needs = "refine_now", "Refine now", Action.STEER
 
@@ -30,6 +34,7 @@ class RefineNow(AdminAction):
         return row.memory_enabled and bool(row.wrapped_key)
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
+        rows = self.changed(rows)
         tokens = sum(row.core_tokens for row in rows)
         yield f"Starts a refinement session for {several(len(rows), 'agent')}, with {tokens:,} core tokens in total."
         yield "A session may merge, rewrite and discard memories, except protected ones. You can roll the session back."
@@ -54,7 +59,7 @@ class Pause(AdminAction):
         return row.paused == self.is_paused
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
-        yield f"Pauses {several(len(rows), 'agent')}. While an agent is paused, no refinement starts automatically."
+        yield f"Pauses {_agents(self.changed(rows))}. While an agent is paused, no refinement starts automatically."
         yield "Memories can still be stored and read."
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
@@ -67,7 +72,7 @@ class Resume(Pause):
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         due = sum(row.paused and bool(schedule.why(row)) for row in rows)
-        yield f"Resumes {several(len(rows), 'agent')}. After that, refinement starts when it is due. Due now: {due:,}."
+        yield f"Resumes {_agents(self.changed(rows))}. After that, refinement starts when it is due. Due now: {due:,}."
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         lifecycle.change(row, actor_of(by), paused=False)
@@ -84,7 +89,7 @@ class SuspendKeys(AdminAction):
         return bool(row.wrapped_key) and not (row.keys_suspended and row.keys_lifted_at is None)
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
-        yield f"Suspends the keys of {several(len(rows), 'agent')}. All requests with these keys fail at once."
+        yield f"Suspends the keys of {_agents(self.changed(rows))}. All requests with these keys fail at once."
         yield "Only an owner can lift the suspension. After that, each agent needs a new key."
         yield from map(_way_back, rows[:MAX_LISTED])
 
@@ -100,7 +105,7 @@ class LiftSuspension(AdminAction):
         return row.keys_suspended
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
-        yield f"Lets {several(len(rows), 'agent')} get a new key. The suspended keys still open no memories."
+        yield f"Lets {_agents(self.changed(rows))} get a new key. The suspended keys still open no memories."
         yield from map(_way_back, rows[:MAX_LISTED])
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
@@ -125,7 +130,7 @@ class SwitchOff(AdminAction):
         return row.memory_enabled == self.is_on and bool(row.wrapped_key)
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
-        yield f"Switches memory off for {several(len(rows), 'agent')}. While it is off, nothing can be stored or read."
+        yield f"Switches memory off for {_agents(self.changed(rows))}. While it is off, nothing can be stored or read."
         yield "Existing memories stay as they are and can be exported. Only a person can switch memory on again."
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
@@ -137,7 +142,7 @@ class SwitchOn(SwitchOff):
     name, label, is_on = "memory_on", "Switch memory on", False
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
-        yield f"Switches memory on for {several(len(rows), 'agent')}. {rule_changes.GOOD_FOR}"
+        yield f"Switches memory on for {_agents(self.changed(rows))}. {rule_changes.GOOD_FOR}"
 
 
 class Verify(AdminAction):

@@ -1,6 +1,7 @@
 """Forms to add an agent, to change its settings, to propose a change that the agent's side must accept, and to create
 the agent's first key."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from django import forms
@@ -16,26 +17,42 @@ TENANT_SETS = (
     *("budget_tokens", "target_tokens", "refine_every", "paused", "last_n", "max_entries", "context_tokens"),
     *LIMITS,
 )
+RARELY_SET = {
+    "Log of runs": ("last_n", "max_entries", "context_tokens"),
+    "Limits of a refinement session": tuple(LIMITS),
+}
 
 
 class BudgetForm(LimitsForm):
     default_text = "the tenant's limit, or {} if the tenant has no limit"
-    budget_tokens = whole_number("if core memory is larger, a refinement is due", least=1, initial=8_000, required=True)
+    budget_tokens = whole_number(
+        "if core memory is larger, a refinement is due", least=1, initial=8_000, required=True, label="Token budget"
+    )
     target_tokens = whole_number(
-        "the size that a refinement tries to reach; cannot be above the budget", least=1, initial=5_000, required=True
+        "the size that a refinement tries to reach; cannot be above the token budget",
+        least=1,
+        initial=5_000,
+        required=True,
+        label="Target, in tokens",
     )
     refine_every = forms.DurationField(
+        label="Time between refinements",
         required=False,
         initial="7 00:00:00",
         help_text="time between two refinements, as days and hours:minutes:seconds, such as 7 00:00:00. It must be "
         "from one hour to ten years. If it is empty, no refinement is due by date",
     )
-    last_n = whole_number("number of newest entries that gc keeps in the log of runs; 0 means that max entries applies")
-    max_entries = whole_number("how many entries gc keeps if last n is 0; 0 means that gc removes nothing")
+    last_n = whole_number(
+        "how many of the newest entries gc always keeps; 0: see below", label="Newest entries to keep"
+    )
+    max_entries = whole_number(
+        "how many entries gc keeps if the number above is 0; 0: gc removes nothing", label="Most entries to keep"
+    )
     context_tokens = whole_number(
-        "the model's context: limits the log that gc sends, and a batch of refinement to half of it; empty: no limit",
+        "limits the log that gc sends to the model, and a batch of refinement to half of it; empty: no limit",
         least=1,
         most=lifecycle.MAX_CONTEXT,
+        label="Context of the model, in tokens",
     )
 
     def clean(self) -> dict[str, Any]:
@@ -50,15 +67,31 @@ class SettingsForm(BudgetForm):
     title = "Settings of {row.label}"
     lead = ("Only the agent's side can change the model, the steward and who may consent. You can propose a change.",)
     field_order = TENANT_SETS
+    groups = {
+        "Size of core memory": ("budget_tokens", "target_tokens"),
+        "When refinement starts": ("refine_every", "paused"),
+        **RARELY_SET,
+    }
+    advanced = [name for names in RARELY_SET.values() for name in names]
     paused = forms.BooleanField(required=False, help_text="while it is paused, no refinement starts automatically")
 
 
 class NewAgentForm(BudgetForm, TenantChoiceForm):
     title, button = "Add an agent", "Add the agent"
     lead = ("Later, only the agent's side can change the model, the steward and the language.",)
-    field_order = ("tenant", "agent", "model", "language", "steward", *TENANT_SETS)
-    agent = forms.CharField(max_length=64, help_text="name of the agent: lower-case letters, digits, '-' and '_'")
-    model = forms.CharField(max_length=200, help_text="provider/model-name, such as builtin/dedupe")
+    field_order = ("tenant", "agent", "model", "other_model", "budget_tokens", "language", "steward", *TENANT_SETS)
+    groups = {
+        "Memories": ("language", "target_tokens", "refine_every"),
+        "Consent": ("steward",),
+        **RARELY_SET,
+    }
+    advanced = [name for names in groups.values() for name in names]
+    shown_if = [("other_model", "model", "")]
+    agent = forms.CharField(
+        max_length=64, label="Name", help_text="name of the agent: lower-case letters, digits, '-' and '_'"
+    )
+    model = forms.ChoiceField(required=False, help_text="the models that this service can call")
+    other_model = forms.CharField(max_length=200, required=False, label="Another model")
     language = forms.CharField(
         max_length=32,
         initial="english",
@@ -66,6 +99,25 @@ class NewAgentForm(BudgetForm, TenantChoiceForm):
         help_text="language of the memories, for search; if it is not in the list, choose 'other'",
     )
     steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
+
+    def __init__(self, *args: Any, models: Iterable[str], providers: Iterable[str], **options: Any) -> None:
+        super().__init__(*args, **options)
+        choices = [("", "Choose a model, or write one below"), *((each, each) for each in models)]
+        self.fields["model"].choices = choices  # type: ignore[attr-defined]
+        self.fields["other_model"].help_text = (
+            "a model that is not in the list, as provider/model-name. This service has a configuration for these "
+            f"providers: {', '.join(providers)}"
+        )
+
+    def clean(self) -> dict[str, Any]:
+        """Combine the two fields for the model into `model`."""
+        cleaned = super().clean()
+        chosen, other = cleaned.get("model", ""), cleaned.pop("other_model", "")
+        if chosen and other:
+            self.add_error("other_model", "Choose a model, or write one here, but not both.")
+        elif not (chosen or other or "model" in self.errors or "other_model" in self.errors):
+            self.add_error("model", "Choose a model, or write one below.")
+        return cleaned | {"model": chosen or other}
 
 
 class ProposalForm(AdminForm):

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.formats import localize
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
@@ -30,7 +31,7 @@ from memory.agents import lifecycle
 from memory.consent import requests
 from memory.errors import Invalid
 from memory.mail import letters, wording
-from memory.models import Agent, Vault, VaultFile
+from memory.models import Agent, Tenant, Vault, VaultFile
 from memory.search import embedding
 from refinement import probe, schedule
 from refinement.llm.base import ModelNotConfigured
@@ -95,6 +96,13 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def parts(self, request: HttpRequest, row: Agent) -> list[Part]:
         return agent_parts.parts(request, row, self.state(row))
 
+    @property
+    def empty_text(self) -> str:
+        if Tenant.objects.exists():
+            return super().empty_text
+        text = 'Every agent belongs to a tenant. First <a class="underline" href="{}">add a tenant</a>.'
+        return format_html(text, reverse("admin:memory_tenant_add_tenant"))
+
     def describe(self, row: Agent) -> str:
         return f"agent {row.label}"
 
@@ -122,13 +130,15 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     @action(description="Add an agent", url_path="new", permissions=["configure"])
     def add_agent(self, request: HttpRequest) -> HttpResponse:
         def save(values: dict[str, Any]) -> HttpResponse:
-            _require_model(values["model"])
+            _require_model(values["model"], "other_model")
             tenant, slug, actor = values.pop("tenant"), values.pop("agent"), actor_of(request.user)
             agent, key = lifecycle.create(tenant.slug, slug, actor=actor, tenant_id=tenant.pk, **values)
             return _first_key_page(request, agent, key, self.row_url(agent))
 
         tenants, initial = visible_tenants(request, Action.CONFIGURE), {"tenant": request.GET.get("tenant")}
-        return form_page(self, request, NewAgentForm, save, warning=_mail_warning(), tenants=tenants, initial=initial)
+        models = probe.usable(Agent.objects.filter(tenant__in=tenants).values_list("model", flat=True).distinct())
+        fields: dict[str, Any] = {"models": models, "providers": probe.configured_providers(), "tenants": tenants}
+        return form_page(self, request, NewAgentForm, save, warning=_mail_warning(), initial=initial, **fields)
 
     @action(description="Settings", url_path="settings", permissions=["configure"])
     def change_settings(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -275,8 +285,8 @@ def _mail_warning() -> str:
     return why if letters.are_printed() else ""
 
 
-def _require_model(model: str) -> None:
+def _require_model(model: str, field: str = "model") -> None:
     try:
         parse_model(model)
     except ModelNotConfigured as refusal:
-        raise Invalid("model", f"is not available. {str(refusal).rstrip('.')}") from None
+        raise Invalid(field, f"is not available. {str(refusal).rstrip('.')}") from None

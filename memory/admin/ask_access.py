@@ -25,6 +25,7 @@ SCOPE_FIELDS = {"silo": (), "memories": ("numbers",), "session": ("session",), "
 
 class AskForm(AdminForm):
     title, button = "Ask to read {row.label}", "Send the request"
+    shown_if = [(name, "kind", kind) for kind, names in SCOPE_FIELDS.items() for name in names]
     purpose = forms.CharField(
         min_length=LEAST_PURPOSE,
         max_length=MOST_PURPOSE,
@@ -82,7 +83,7 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     def save(values: dict[str, Any]) -> HttpResponse:
         fields = {name: values[name] for name in ("purpose", "scope", "seconds")}
         number = requests.ask_to_read(agent, Person(person.pk, person.email), **fields).number
-        messages.success(request, f"Request {number} sent. {who}")
+        messages.success(request, f"Request sent. It is entry {number} of the agent's audit trail. {who}")
         row = AccessRequest.objects.get(agent_id=agent.pk, number=number)
         return redirect("admin:audit_accessrequest_change", row.pk)
 

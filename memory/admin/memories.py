@@ -35,6 +35,10 @@ def _summary(rows: Sequence[Memory]) -> str:
     return f"{several(len(rows), 'memory', 'memories')} of {several(agents, 'agent')}, {tokens:,} tokens"
 
 
+def _skipped(what: str, many: int, why: str = "") -> Iterable[str]:
+    return [f"{what}, therefore skipped: {many:,}. {why}".strip()] if many else []
+
+
 class Protect(MemoryAction):
     name, label, needs = "protect", "Protect", Action.STEER
 
@@ -42,11 +46,13 @@ class Protect(MemoryAction):
         return row.layer in Kind.values and not (row.constitutional or row.source == Source.SYSTEM)
 
     def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
-        yield f"Protects {_summary(rows)}. No session discards, merges or rewrites protected memories."
-        if already := sum(row.constitutional for row in rows):
-            yield f"Already protected: {already:,}."
-        if gone := sum(row.layer not in Kind.values for row in rows):
-            yield f"Discarded or beneath, therefore skipped: {gone:,}."
+        changed = self.changed(rows)
+        yield f"Protects {_summary(changed)}. No session discards, merges or rewrites protected memories."
+        active = [row for row in rows if row.layer in Kind.values]
+        already = sum(row.constitutional for row in active)
+        yield from _skipped("Discarded or beneath", len(rows) - len(active))
+        yield from _skipped("Already protected", already)
+        yield from _skipped("Notices of the service", len(active) - already - len(changed))
 
     def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
         return _changed(operations.protect(agent, numbers, by), "protected")
@@ -67,7 +73,9 @@ class RemoveProtection(MemoryAction):
         return row.constitutional
 
     def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
-        yield f"Removes the protection of {_summary(rows)}. After that, sessions may discard, merge or rewrite them."
+        changed = self.changed(rows)
+        yield f"Removes the protection of {_summary(changed)}. After that, sessions may discard, merge or rewrite them."
+        yield from _skipped("Not protected", len(rows) - len(changed))
 
     def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
         return _changed(operations.unprotect(agent, numbers, by, reason=values["reason"]), "no longer protected")
@@ -80,11 +88,11 @@ class Restore(MemoryAction):
         return row.discarded_at is not None and row.redacted_at is None
 
     def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
-        gone = [row for row in rows if row.discarded_at]
-        core = sum(row.tokens for row in gone if row.kind == Kind.CORE and not row.beneath_at)
-        yield f"Restores {several(len(gone), 'discarded memory', 'discarded memories')}. Core tokens: {core:,}."
-        if redacted := sum(row.redacted_at is not None for row in rows):
-            yield f"Redacted, therefore skipped: {redacted:,}. Redacted content cannot be restored."
+        changed, redacted = self.changed(rows), sum(row.redacted_at is not None for row in rows)
+        core = sum(row.tokens for row in changed if row.kind == Kind.CORE and not row.beneath_at)
+        yield f"Restores {several(len(changed), 'discarded memory', 'discarded memories')}. Core tokens: {core:,}."
+        yield from _skipped("Redacted", redacted, "Redacted content cannot be restored.")
+        yield from _skipped("Not discarded", len(rows) - len(changed) - redacted)
 
     def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
         return _changed(operations.restore(agent, numbers, by), "restored")

@@ -17,7 +17,7 @@ from unfold.decorators import action, display
 from config import queue
 from memory.access import tenants
 from memory.admin.base.forms import AdminForm, form_page
-from memory.admin.base.help_texts import LIMITS, USUAL, WORK
+from memory.admin.base.help_texts import LABELS, LIMITS, USUAL, WORK
 from memory.admin.base.page import SuperuserAdmin, column
 from memory.models import Tenant
 from refinement import allowance
@@ -42,7 +42,7 @@ class LimitsForm(AdminForm):
     def __init__(self, *args: Any, **options: Any) -> None:
         limits = self.limits().items()
         most = {name: 2**53 if name.endswith("_tokens") else MAX_INTEGER for name, _ in limits}
-        fields = {name: whole_number(help_text, most=most[name]) for name, help_text in limits}
+        fields = {name: whole_number(text, most=most[name], label=LABELS.get(name)) for name, text in limits}
         self.base_fields = self.base_fields | fields  # type: ignore[misc]  # Django copies them
         super().__init__(*args, **options)
 

@@ -18,6 +18,7 @@ from audit.models import ConsentLink, State
 from audit.trail import Actor
 from config.errors import DomainError
 from config.keyring import is_proven, macs
+from config.queue import CONFIRM_DECISION, put
 from memory import errors
 from memory.access import authority
 from memory.access.authentication import PREFIX_CHARACTERS, new_prefix
@@ -74,8 +75,11 @@ def decide(token: str, *, approve: bool) -> Request:
         if timezone.now() >= _until(link):
             raise errors.InvalidLink("This link has expired.")
         if approve:  # the page has listed the constitutional memories
-            return approval.approve(row, link.number, actor, include_constitutional=True)
-        return requests.deny(row, link.number, actor)
+            decided = approval.approve(row, link.number, actor, include_constitutional=True)
+        else:
+            decided = requests.deny(row, link.number, actor)
+        put(CONFIRM_DECISION, row.pk, link.number)
+        return decided
 
 
 def _until(link: ConsentLink) -> datetime:
@@ -85,6 +89,7 @@ def _until(link: ConsentLink) -> datetime:
 def revoke(token: str) -> Request:
     """End the grant now. Raises InvalidLink, NotOpen."""
     with _by_steward(token) as (row, link, actor):
+        put(CONFIRM_DECISION, row.pk, link.number)
         return requests.revoke(row, link.number, actor)
 
 

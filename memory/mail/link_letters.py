@@ -1,4 +1,5 @@
-"""Ask a steward by mail to decide about a request or a proposal. The token of the link is only in this mail.
+"""Ask a steward by mail to decide about a request or a proposal, and confirm the decision. The token of the link is
+only in the first mail.
 
 The text is made from the audit trail when the mail is sent, without content of memories. The requester's purpose or
 reason comes after the link and in quotes, because this text could contain another link.
@@ -9,7 +10,9 @@ from django.core.mail import send_mail
 from django.utils import timezone
 
 from audit.consent import LAPSES, PROPOSAL, Request
+from audit.models import ActorKind, State
 from memory import errors
+from memory.access import authority
 from memory.consent import links, requests
 from memory.mail import letters, wording
 from memory.models import Agent
@@ -70,3 +73,51 @@ def _body(agent: Agent, request: Request, what: str, token: str) -> str:
         f"{default}. Do not share the link: anybody who has it can decide in your name.\n\n"
         + (_REASON.format(wording.quoted(request.reason)) if request.reason else "")
     )
+
+
+def confirm(agent_id: int, number: int) -> str:
+    """Mail the steward a confirmation of what they decided with a link. Returns a result code. Raises OSError."""
+    agent = Agent.objects.select_related("tenant").get(pk=agent_id)
+    authority.require(agent)
+    request = requests.get(agent, number)
+    if request is None or request.decided_by != ActorKind.STEWARD or request.state not in _DECIDED:
+        return "unknown"
+    address = letters.steward_at(agent, request.settled_by, letters.BEFORE)
+    if not address or letters.are_printed():
+        return "no_steward"
+    decided, what = _DECIDED[request.state]
+    what = what.format(until=request.until, ended_at=request.ended_at)
+    body = (
+        f"You receive this mail because you are the steward of the agent {agent.label}.\n\n"
+        f"{wording.requester(request)} asked {_wish(request)}. You {decided} this request on "
+        f"{request.decided_at:{_TIME}}.\n\n{what}\n\n"
+        "If you did not decide this, somebody else has your link. Tell the organisation that runs the agent.\n"
+    )
+    send_mail(f"{agent.label}: you {decided} a request", body, None, [address])
+    return "sent"
+
+
+_TIME = "%d %B %Y at %H:%M UTC"
+_NOTHING = "Nothing was changed, and the request gives nobody access."
+_DECIDED = {
+    State.ACTIVE: (
+        "approved",
+        "The access holds until {until:%d %B %Y at %H:%M UTC}. To revoke it earlier, open the link in the mail about "
+        "the request again, and press Revoke.",
+    ),
+    State.EXPIRED: ("approved", "The access expired on {until:%d %B %Y at %H:%M UTC}."),
+    State.REVOKED: ("approved", "The access was revoked on {ended_at:%d %B %Y at %H:%M UTC}. Nobody can use it now."),
+    State.ACCEPTED: ("approved", "The change is made. You cannot undo it with the link."),
+    State.CARRIED_OUT: ("approved", "The content was permanently deleted. Nobody can restore it."),
+    State.DENIED: ("denied", _NOTHING),
+    State.DECLINED: ("denied", _NOTHING),
+}
+
+
+def _wish(request: Request) -> str:
+    """What a request asks for, without the reason."""
+    if request.operation == PROPOSAL:
+        return f"for this change: {'; '.join(wording.proposed(request.proposed))}"
+    if request.is_removal:
+        return f"to permanently delete {wording.removed(request)}"
+    return f"to read {wording.scope(request.scope)}"

@@ -9,6 +9,7 @@ from refinement.llm.base import Model, ModelNotConfigured, NoModel
 from refinement.providers import Availability
 
 PROVIDERS = ("openai", "anthropic", "ollama", "builtin")
+BUILTIN = ("builtin/archive", "builtin/dedupe")
 LONGEST = 200  # length of the column
 
 
@@ -21,8 +22,8 @@ def parse(model: str) -> tuple[str, str]:
     if provider not in PROVIDERS or not name:
         choices = ", ".join(PROVIDERS)
         raise ModelNotConfigured(f"Write a model as provider/name. The provider must be one of: {choices}.")
-    if provider == "builtin" and name not in ("archive", "dedupe"):
-        raise ModelNotConfigured("The built-in models are builtin/archive and builtin/dedupe.")
+    if provider == "builtin" and model not in BUILTIN:
+        raise ModelNotConfigured(f"The built-in models are {' and '.join(BUILTIN)}.")
     if settings.MODELS and not any(fnmatchcase(model, pattern) for pattern in settings.MODELS):
         raise ModelNotConfigured(f"This server does not allow this model. Use one of: {', '.join(settings.MODELS)}.")
     return provider, name

@@ -54,9 +54,8 @@ def count_of(operation: str, **filters: Any) -> int:
 
 def test_the_forms_have_the_fields_of_the_api() -> None:
     assert set(SettingsForm().fields) == set(SettingsIn().get_fields())
-    assert set(NewAgentForm(tenants=Tenant.objects.none()).fields) - {"tenant"} == set(NewAgentIn().get_fields()) - {
-        "paused"
-    }
+    new = NewAgentForm(tenants=Tenant.objects.none(), models=[], providers=[]).fields.keys()
+    assert new - {"tenant", "other_model"} == set(NewAgentIn().get_fields()) - {"paused"}
 
 
 def test_an_agent_is_added_with_its_settings_and_a_key(house: House, client: Client) -> None:
@@ -126,22 +125,25 @@ BAD_AGENTS: list[tuple[str, str, list[str]]] = [
     ("agent", "required", [""]),
     ("agent", "lower-case letters", ["A b", "\ud800"]),
     ("agent", "at most 64 characters", ["a" * 65]),
-    ("model", "provider/name", ["gpt"]),
-    ("model", "control character", ["openai/\x07"]),
-    ("model", "The built-in models are builtin/archive and builtin/dedupe.", ["builtin/nothing"]),
+    ("other_model", "provider/name", ["gpt"]),
+    ("other_model", "control character", ["openai/\x07"]),
+    ("other_model", "The built-in models are builtin/archive and builtin/dedupe.", ["builtin/nothing"]),
+    ("model", "Choose a model, or write one below.", [""]),
+    ("model", "not one of the available choices", ["openai/gpt", "a\0"]),
     ("language", "Must be one of: arabic, ", ["klingon"]),
     ("steward", "valid email", ["sam", "a@b.test\nBcc: c@d.test"]),
     ("steward", "plain email address", ['"ab"@b.test']),
     ("tenant", "not one of the available choices", ["99999999", "9" * 5_000]),
     ("target_tokens", "not be more than the budget", ["9001"]),
     ("refine_every", "from one hour to ten years", ["00:00:01"]),
-    *((name, "Null characters", ["a\0"]) for name in ("agent", "model", "tenant")),
+    *((name, "Null characters", ["a\0"]) for name in ("agent", "other_model", "tenant")),
 ]
 
 
 def test_a_bad_agent_is_refused(house: House, client: Client) -> None:
     for field, error, value in ((field, error, value) for field, error, values in BAD_AGENTS for value in values):
-        form = urlencode(new_agent(house) | {field: value}, errors="surrogatepass")
+        fields = new_agent(house) | ({"model": ""} if field == "other_model" else {}) | {field: value}
+        form = urlencode(fields, errors="surrogatepass")
         response = client.post(NEW_AGENT, form, content_type="application/x-www-form-urlencoded")
         errors = response.context["form"].errors["__all__" if "already" in error else field]
         assert error in " ".join(errors), (field, value)

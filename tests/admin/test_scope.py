@@ -180,9 +180,23 @@ def test_missing_forbidden_and_bad_requests_get_plain_error_pages(house: House, 
     assert reverse("admin:index") in html(client.get("/nothing"))
     auditor, forbidden = enter("auditor"), [forms[2], "/admin/memory/agentkey/", "/admin/memory/tenant/"]
     assert are_one_error_page([auditor.get(address) for address in forbidden], 403)
-    bad = [client.get("/admin/", HTTP_HOST="elsewhere.test"), client.get("/admin/memory/memory/?digest=0a1b2c")]
-    assert are_one_error_page(bad, 400)
-    assert "0a1b2c" not in html(bad[1])
+    for bad, is_about_hosts in (
+        (client.get("/admin/", HTTP_HOST="elsewhere.test"), True),
+        (client.get("/admin/memory/memory/?" + "a=1&" * 1_001), False),  # too many parameters
+    ):
+        assert are_one_error_page([bad], 400)
+        assert ("ALLOWED_HOSTS" in html(bad)) == is_about_hosts
+
+
+def test_an_unknown_filter_is_removed_from_the_address(client: Client) -> None:
+    for query, kept in {"digest=0a1b2c": "", "kind__exact=core&created_at__gte=x&q=a": "kind__exact=core&q=a"}.items():
+        response = client.get(f"/admin/memory/memory/?{query}", follow=True)
+        assert response.redirect_chain == [(f"/admin/memory/memory/?{kept}", 302)]
+        assert f"This list has no such filter: {re.findall('digest|created_at__gte', query)[0]}." in html(response)
+        assert "0a1b2c" not in html(response)
+    response = client.get("/admin/memory/memory/?constitutional__exact=maybe", follow=True)
+    assert response.redirect_chain[-1] == ("/admin/memory/memory/", 302)
+    assert "The address had a value that is not valid." in html(response)
 
 
 def test_an_error_page_keeps_messages_for_the_next_page(house: House, client: Client) -> None:

@@ -47,6 +47,15 @@ def mailed_link() -> str:
     return urlsplit(found[0]).path
 
 
+def confirmation() -> str:
+    """The letter to the steward about their decision. It has no link and no content."""
+    assert queueing.work() == [("confirm_decision", "sent")]
+    assert mail.outbox[-1].to == [STEWARD]
+    text = str(mail.outbox[-1].body)
+    assert not [word for word in ("http", MARKER, PURPOSE) if word in text]
+    return text
+
+
 @pytest.mark.parametrize(("size", "colours"), USUAL)
 def test_a_request_is_approved_used_and_revoked(
     size: str, colours: str, new_window: NewWindow, past: Agent, pat: Person
@@ -69,6 +78,9 @@ def test_a_request_is_approved_used_and_revoked(
     assert steward.page.context.cookies(reader.window.origin + "/admin/") != [], "the form's cookie only"
     steward.press("Approve")
     steward.sees("The agent’s steward approved this", "has read nothing so far")
+    letter = confirmation()
+    assert "pat@acme.test asked to read one memory and its history. You approved this request on" in letter
+    assert re.search(r"The access holds until \d+ \w+ 20\d\d at \d\d:\d\d UTC\. To revoke it earlier", letter)
 
     reader.open(request)
     reader.sees("active")
@@ -86,6 +98,7 @@ def test_a_request_is_approved_used_and_revoked(
     steward.sees("has read content 1 time so far")
     steward.press("Revoke")
     steward.sees("was revoked on", "Before that, pat@acme.test read content 1 time.")
+    assert "The access was revoked on" in confirmation()
     reader.window.expected.append("409")
     reader.press("Read memory 1")
     reader.sees("Request refused")

@@ -53,6 +53,10 @@ class AdminAction:
         the error."""
         return True
 
+    def changed(self, rows: Sequence[Any]) -> list[Any]:
+        """Those of the rows that the action changes. It skips the others, or reports an error."""
+        return [row for row in rows if self.is_offered(row)]
+
     def may(self, page: Any, request: HttpRequest, row: Any) -> bool:
         """Whether this person has the permission for this row. The row's state does not matter."""
         return bool(page.may(request, self.needs, row))

@@ -31,11 +31,15 @@ _CLASSES: dict[type[forms.Widget], Any] = {
 
 class AdminForm(forms.Form):
     """A form with the CSS classes of the theme. `title` may contain `{row}`. `lead` has the paragraphs above the
-    form."""
+    form. Fields in no group come first."""
 
     title: ClassVar[str] = ""
     button: ClassVar[str] = "Save"
     lead: ClassVar[Sequence[str]] = ()
+    groups: ClassVar[dict[str, Sequence[str]]] = {}  # fields by heading
+    advanced: ClassVar[Sequence[str]] = ()  # fields that the page folds under "More settings"
+    # Fields that the script shown_fields.js hides, unless another field has a value: name, other field, value.
+    shown_if: ClassVar[Sequence[tuple[str, str, str]]] = ()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -44,6 +48,27 @@ class AdminForm(forms.Form):
             field.widget.attrs.setdefault("class", themed().attrs["class"])
             if themed is widgets.UnfoldAdminSelectWidget:
                 field.widget.template_name = themed.template_name  # this template shows an arrow
+        for name, other, value in self.shown_if:
+            self.fields[name].widget.attrs |= {"data-shown-if": other, "data-shown-value": value}
+
+    def main_groups(self) -> list[tuple[str, list[forms.BoundField]]]:
+        return self._groups(is_advanced=False)
+
+    def more_groups(self) -> list[tuple[str, list[forms.BoundField]]]:
+        return self._groups(is_advanced=True)
+
+    def is_more_open(self) -> bool:
+        """Whether an advanced field has an error, which the page must show."""
+        return not self.errors.keys().isdisjoint(self.advanced)
+
+    def _groups(self, *, is_advanced: bool) -> list[tuple[str, list[forms.BoundField]]]:
+        """The visible fields by heading."""
+        headings = {name: heading for heading, names in self.groups.items() for name in names}
+        found: dict[str, list[forms.BoundField]] = {heading: [] for heading in ("", *self.groups)}
+        for field in self.visible_fields():
+            if (field.name in self.advanced) == is_advanced:
+                found[headings.get(field.name, "")].append(field)
+        return [(heading, fields) for heading, fields in found.items() if fields]
 
 
 class TenantChoiceForm(AdminForm):
@@ -69,8 +94,12 @@ def form_page(
 ) -> HttpResponse:
     """A page with a form, for a list or for a row.
 
-    `save` receives the values of a valid form. It returns a message for the next page, or the response itself.
+    `save` receives the values of a valid form. It returns a message for the next page, or the response itself. If the
+    form needs a tenant and there is none, the form to add a tenant is shown instead.
     """
+    if "tenants" in options and not options["tenants"].exists():
+        messages.warning(request, "There is no tenant yet. Add a tenant first.")
+        return redirect("admin:memory_tenant_add_tenant")
     back = page.row_url(row) if row else page.list_url
     form = form_class(request.POST if request.method == "POST" else None, **options)
     if request.method == "POST" and form.is_valid():

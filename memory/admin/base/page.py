@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar
 
+from django.contrib import messages
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import DateTimeField, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseRedirect
@@ -23,7 +26,7 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from config.templatetags.moments import moment
-from memory.access.roles import Action, manages
+from memory.access.roles import ACTIONS_OF_SUPERUSER, Action, manages
 from memory.admin.base import export
 from memory.admin.base.filters import is_number
 from memory.admin.base.help_texts import EMPTY_TEXTS, HELP_TEXTS
@@ -72,9 +75,11 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
 
     def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
         """Whether the person may carry out `action` on the row. Without a row: whether they may do it in at least one
-        tenant."""
+        tenant. A superuser may also do it if there is no tenant yet."""
         ids = visible_tenant_ids(request, action)
-        return bool(ids) if row is None else attrgetter(self.tenant.replace("__", "."))(row) in ids
+        if row is None:
+            return bool(ids) or (action in ACTIONS_OF_SUPERUSER and manages(request.user))  # type: ignore[arg-type]
+        return attrgetter(self.tenant.replace("__", "."))(row) in ids
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
@@ -106,24 +111,39 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         if any("\0" in value for _, values in request.GET.lists() for value in values):  # PostgreSQL refuses NUL
             return HttpResponseRedirect(request.path)
-        form = request.GET.get("export")
-        if self.exported and form in export.FORMATS:
-            return self._exported(request, str(form))
-        response = super().changelist_view(request, extra_context)
+        if ERROR_FLAG in request.GET:  # Django redirects to this address
+            messages.warning(request, "The address had a value that is not valid. The list shows all rows instead.")
+            return HttpResponseRedirect(request.path)
+        try:
+            if self.exported and request.GET.get("export") in export.FORMATS:
+                return self._exported(request)
+            response = super().changelist_view(request, extra_context)
+        except DisallowedModelAdminLookup:
+            return self._without_unknown_filters(request)
         found = getattr(response, "context_data", {}).get("cl")
         if found and is_number(found.query) and found.result_count == 1 and self.numbered_by:
             return HttpResponseRedirect(self.row_url(found.result_list[0]))  # a jump to a number
         return response
 
-    def _exported(self, request: HttpRequest, form: str) -> Any:
+    def _exported(self, request: HttpRequest) -> Any:
         query = request.GET.copy()
-        del query["export"]
+        form = query.pop("export")[-1]
         request.GET = query  # type: ignore[assignment]
         try:
             rows = self.get_changelist_instance(request).queryset
         except IncorrectLookupParameters:
             return HttpResponseRedirect(request.path)
-        return export.response(rows, self.exported, form, str(self.opts.verbose_name_plural).replace(" ", "-"))
+        return export.response(rows, self.exported, str(form), str(self.opts.verbose_name_plural).replace(" ", "-"))
+
+    def _without_unknown_filters(self, request: HttpRequest) -> HttpResponseRedirect:
+        """Redirect to the list, without the filters of the address that this list does not have."""
+        query, own = request.GET.copy(), (*IGNORED_PARAMS, PAGE_VAR)
+        unknown = [name for name in query if not (name in own or self.lookup_allowed(name, "", request))]
+        for name in unknown:
+            del query[name]
+        named = ", ".join(name[:40] for name in unknown[:5])
+        messages.warning(request, f"This list has no such filter: {named}. It was removed from the address.")
+        return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
         row = context["original"]

@@ -7,7 +7,7 @@ details. The log has the type of the error and its place in the code.
 from typing import Any
 
 import structlog
-from django.core.exceptions import SuspiciousOperation
+from django.core.exceptions import DisallowedHost, SuspiciousOperation
 from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from drf_standardized_errors.formatter import ExceptionFormatter
@@ -61,10 +61,12 @@ class ChangedMeanwhile(APIException):
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer a request that is refused before its path is resolved. Usually, the reason is an unknown host name."""
+    """Answer a request that Django refuses. Usually, the reason is an unknown host name."""
     if not request.path_info.startswith(("/api/", "/mcp", "/v1/")):
         return plain.bad_request(request, exception)
-    detail = "Bad request. Check that ALLOWED_HOSTS contains the host name of the request."
+    detail = "The request is not valid, for example because it has too many parameters."
+    if isinstance(exception, DisallowedHost):
+        detail = "Bad request. Check that ALLOWED_HOSTS contains the host name of the request."
     problem = {"code": "bad_request", "detail": detail, "attr": None}
     return JsonResponse({"type": "client_error", "errors": [problem]}, status=status.HTTP_400_BAD_REQUEST)
 

@@ -1,0 +1,16 @@
+// Hides the fields of a form that another field makes useless. Such a field names the other field and the value that it
+// needs (AdminForm.shown_if). The browser does not send a hidden field. Without this script, the form shows all fields.
+"use strict";
+(() => {
+  const fields = document.querySelectorAll("[data-shown-if]");
+
+  const update = () =>
+    fields.forEach((field) => {
+      const isShown = field.form.elements[field.dataset.shownIf].value === field.dataset.shownValue;
+      field.closest(".pal-field").hidden = field.disabled = !isShown;
+    });
+
+  document.addEventListener("change", update);
+  addEventListener("pageshow", update); // the browser may have restored the form
+  update();
+})();
