@@ -117,7 +117,7 @@ def test_only_a_session_with_changes_in_force_can_be_rolled_back(agents: House, 
     assert is_offered()
     entry = undo(agents.ada, What("session", 1))
     assert not is_offered()
-    assert f"completed (undone by entry {entry})" in text_of(client, time_machine_url(agents.ada.pk))
+    assert f"completed (undone by entry {entry} )" in text_of(client, time_machine_url(agents.ada.pk))
     undo(agents.ada, What("entry", entry))
     assert is_offered()
     loop.refine(fresh(agents.ada), trigger="manual")

@@ -17,7 +17,7 @@ from django.contrib import messages
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.views.main import ERROR_FLAG
+from django.contrib.admin.views.main import ERROR_FLAG, IGNORED_PARAMS, PAGE_VAR
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import DateTimeField, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseRedirect
