@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 from django.db import models, transaction
-from django.db.models import F, Max, Sum
+from django.db.models import BigIntegerField, F, Max, Sum, Value
 from django.utils import timezone
 
 from audit import redactions
@@ -170,12 +170,15 @@ def row_of(session: RefinementSession) -> models.QuerySet[RefinementSession]:
 
 
 def count_model_calls(session: RefinementSession, usage: Usage, calls: int, milliseconds: int) -> None:
-    """Add the cost of one request. `calls` includes retries and failed calls."""
+    """Add the cost of one request. `calls` includes retries and failed calls. The counts are the model server's."""
+    prompt, cached, completion = (
+        Value(each, BigIntegerField()) for each in (usage.prompt, usage.cached, usage.completion)
+    )
     row_of(session).update(
         model_calls=F("model_calls") + calls,
-        prompt_tokens=F("prompt_tokens") + usage.prompt,
-        cached_tokens=F("cached_tokens") + usage.cached,
-        completion_tokens=F("completion_tokens") + usage.completion,
+        prompt_tokens=F("prompt_tokens") + prompt,
+        cached_tokens=F("cached_tokens") + cached,
+        completion_tokens=F("completion_tokens") + completion,
         model_milliseconds=F("model_milliseconds") + milliseconds,
     )
 

@@ -1,0 +1,134 @@
+"""Pages that show what happened: changes of entries and sessions, lineage, size over time, lists and their exports."""
+
+import csv
+import io
+import re
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from audit.models import AuditEntry, Operation
+from memory.admin.base import links
+from memory.admin.base.texts import time_machine_url
+from memory.models import Agent, Person
+from refinement import loop, session
+from refinement.models import Driver, RefinementSession
+from tests import steps
+from tests.browser.conftest import NewWindow
+from tests.browser.walk import Walk
+from tests.browser.window import USUAL
+from tests.conftest import House
+from tests.members import join
+from tests.privacy.marker import MARKER
+from tests.steps import fresh
+
+
+@pytest.fixture
+def past(house: House, pat: Person) -> Agent:
+    """An agent with a merge. Pat is an owner of its tenant."""
+    text = f"{MARKER} likes green tea in the morning, always with honey and lemon"
+    steps.remember(house.ada, f"{text}.", f"{text}!", f"{MARKER} moved to Porto")
+    loop.refine(fresh(house.ada), trigger="manual")
+    join(person=pat, tenant=house.ada.tenant, role="owner")
+    return fresh(house.ada)
+
+
+@pytest.fixture(params=USUAL, ids="-".join)
+def walk(request: pytest.FixtureRequest, new_window: NewWindow, pat: Person, past: Agent) -> Walk:
+    walk = Walk(new_window(*request.param))
+    walk.enter(pat)
+    return walk
+
+
+def merge_of(agent: Agent) -> AuditEntry:
+    return AuditEntry.objects.get(agent_id=agent.pk, operation=Operation.CONSOLIDATED)
+
+
+def test_an_entry_shows_its_memories_and_the_pages_link_to_each_other(walk: Walk, past: Agent) -> None:
+    entry = merge_of(past)
+    walk.open(reverse("admin:audit_auditentry_change", args=[entry.pk]))
+    line = walk.page.locator(".pal-line").first
+    expect(line).to_have_text(re.compile(r"^12→became4\d+ → \d+ tokens$"))
+    walk.follow("4")  # the merged memory
+    walk.sees("Memory 4 of acme/ada", "new", "Lineage")
+    expect(walk.page.get_by_role("link", name=re.compile("^memory 1, .* beneath$"))).to_be_visible()
+    walk.follow(str(entry.seq))
+    walk.follow("1")
+    walk.sees("Memory 1 of acme/ada", "replaced by 4")
+    walk.open(links.url(past.pk, "entry", entry.seq))
+    walk.follow("1")  # the first link with this name is the memory, or the session
+    walk.open(links.url(past.pk, "session", 1))
+    walk.follow(f"entry {entry.seq}")
+    walk.follow("acme/ada")
+    walk.sees("Agent acme/ada", "Latest merges")
+
+
+def test_a_session_shows_tokens_and_what_each_call_changed(walk: Walk, past: Agent) -> None:
+    row = RefinementSession.objects.get()
+    walk.open(links.url(past.pk, "session", 1))
+    headings = walk.page.get_by_role("heading", level=2).all_inner_texts()
+    assert headings[:2] == ["Before and after", "Timeline"]
+    walk.sees(f"{row.tokens_before:,} → {row.tokens_after:,} tokens", "consolidate memories")
+    region = walk.page.get_by_role("region", name="The session's calls")
+    expect(region.get_by_role("link", name=f"entry {merge_of(past).seq}")).to_have_count(1)
+
+
+def test_the_page_follows_a_session_until_it_ends(walk: Walk, past: Agent) -> None:
+    opened = session.open_session(fresh(past), trigger="manual", driver=Driver.RUNTIME)
+    walk.open(links.url(past.pk, "session", opened.number))
+    part = walk.page.locator("#part-summary")
+    expect(part).to_have_attribute("data-live", re.compile("/refinementsession/"))
+    session.close(opened, "completed")
+    expect(part).not_to_have_attribute("data-live", re.compile("."), timeout=30_000)
+
+
+def test_a_moment_is_chosen_with_the_keyboard(walk: Walk, past: Agent) -> None:
+    walk.open(time_machine_url(past.pk))
+    slider = walk.page.get_by_label("Moment")
+    slider.focus()
+    walk.page.keyboard.press("Home")  # the first edit
+    panel = walk.page.locator("#time-panel")
+    expect(panel).to_contain_text("Preview: everything after an entry", timeout=15_000)
+    expect(panel).to_contain_text("Restored")
+    assert MARKER not in walk.page.content()
+    walk.follow("Continue to roll back")
+    walk.sees("Preview: roll back everything after an entry")
+
+
+def test_the_time_machine_offers_only_changes(walk: Walk, past: Agent) -> None:
+    walk.open(time_machine_url(past.pk))
+    rows = walk.page.get_by_role("region", name="Latest changes")
+    expect(rows.get_by_text(re.compile("session opened|content read"))).to_have_count(0)
+    button = rows.get_by_role("link", name="Roll back entry 1", exact=False).first
+    box = button.bounding_box()
+    assert box
+    assert box["x"] + box["width"] <= walk.page.viewport_size["width"]  # type: ignore[index]
+
+
+def test_the_entries_of_a_month_are_exported(walk: Walk, past: Agent) -> None:
+    month = timezone.now().strftime("%Y-%m")
+    walk.open(f"{reverse('admin:audit_auditentry_changelist')}?time={month}&operation__exact=consolidated")
+    with walk.page.expect_download() as download:
+        walk.page.get_by_role("link", name="CSV").click()
+    text = download.value.path().read_text()
+    assert MARKER not in text
+    [row] = csv.DictReader(io.StringIO(text))
+    assert (row["seq"], row["operation"]) == (str(merge_of(past).seq), "consolidated")
+
+
+def test_a_number_leads_to_its_row(walk: Walk, past: Agent) -> None:
+    walk.open(f"{reverse('admin:memory_memory_changelist')}?agent=acme/ada&q=3")
+    walk.sees("Memory 3 of acme/ada")
+
+
+def test_the_pages_need_no_unsafe_eval(walk: Walk) -> None:
+    response = walk.page.goto(f"{walk.window.origin}/admin/")
+    assert response
+    assert "unsafe-eval" not in response.headers["content-security-policy"]
+    menu = walk.page.get_by_role("button", name="Menu")
+    links = walk.page.get_by_role("link", name="Audit trail")
+    before = links.is_visible()
+    menu.locator("visible=true").first.click()
+    expect(links).to_be_visible(visible=not before)
