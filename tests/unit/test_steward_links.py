@@ -242,3 +242,38 @@ def test_a_token_is_only_in_the_mail_and_the_mail_holds_no_memory(stewarded: Age
     text = "".join(message.message().as_string() for message in messages)
     assert MARKER not in text
     assert "jam" not in text
+
+
+def test_each_decision_of_a_steward_is_confirmed(ada: Agent) -> None:
+    remember(ada, f"{MARKER} tea")
+    lifecycle.change(ada, ME, steward=SUE)
+    work()
+    mail.outbox.clear()
+    ask(ada)
+    ask(ada, EVE)
+    ask_redaction(ada, 1)
+    propose(ada, steward=TOM)
+    assert work() == [("ask_steward", "sent")] * 4
+    for message, approve in zip(links_sent(), (False, True, True, True), strict=True):
+        decide(message, approve=approve)
+    requests.ask_erasure(fresh(ada), ADMIN, reason="the contract ended")
+    assert work().count(("confirm_decision", "sent")) == 4
+    sent = sent_mail()
+    decide(next(message for message in sent if "delete memories" in message.subject), approve=True)
+    assert work() == [("confirm_decision", "sent")]
+    letters = [message for message in [*sent, *sent_mail()] if ": you " in message.subject]
+    assert [message.to for message in letters] == [[SUE]] * 4 + [[TOM]], "the steward who decided"
+    for letter, (decision, *words) in zip(letters, CONFIRMED, strict=True):
+        assert letter.subject == f"acme/ada: you {decision} a request"
+        assert [text for text in words if text not in letter.body] == []
+        assert not [text for text in (MARKER, PURPOSE, "/consent/", "contract") if text in letter.body]
+    assert tasks.confirm_decision(ada.pk, 1) == "unknown"
+
+
+CONFIRMED = [
+    ("denied", f"{PAT.address} asked to read all its memories, present and past.", "gives nobody access"),
+    ("approved", f"{EVE.address} asked", "The access holds until", " UTC. To revoke it earlier, open the link"),
+    ("approved", "to permanently delete the content of one memory, including its history.", "Nobody can restore it."),
+    ("approved", f"for this change: its model: openai/gpt-4.1; its steward: {TOM}", "The change is made."),
+    ("approved", "to permanently delete all its memories", "Nobody can restore it."),
+]
