@@ -39,8 +39,10 @@ ASK_STEWARD = "memory.tasks.ask_steward"
 WRITE_HEADS = "memory.tasks.write_heads"
 IMPORT_MEMORIES = "memory.tasks.import_memories"
 EMBED_MEMORIES = "refinement.tasks.embed_memories"
+SEND_WEBHOOKS = "refinement.tasks.send_webhooks"
 TASKS = frozenset(
     {SWEEP, REFINE_AGENT, CLOSE_STALE, TELL_STEWARD, ASK_STEWARD, WRITE_HEADS, IMPORT_MEMORIES, EMBED_MEMORIES}
+    | {SEND_WEBHOOKS}
 )
 
 STALE_MINUTES, HEADS_MINUTES = 1, 60
