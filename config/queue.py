@@ -40,9 +40,10 @@ WRITE_HEADS = "memory.tasks.write_heads"
 IMPORT_MEMORIES = "memory.tasks.import_memories"
 EMBED_MEMORIES = "refinement.tasks.embed_memories"
 SEND_WEBHOOKS = "refinement.tasks.send_webhooks"
+SEND_DIGESTS = "refinement.tasks.send_digests"
 TASKS = frozenset(
     {SWEEP, REFINE_AGENT, CLOSE_STALE, TELL_STEWARD, ASK_STEWARD, WRITE_HEADS, IMPORT_MEMORIES, EMBED_MEMORIES}
-    | {SEND_WEBHOOKS}
+    | {SEND_WEBHOOKS, SEND_DIGESTS}
 )
 
 STALE_MINUTES, HEADS_MINUTES = 1, 60
