@@ -72,5 +72,7 @@ def _send(person: Person) -> None:
     for tenant, items in groupby(found, lambda item: item.agent.partition("/")[0]):
         lines = "\n".join(f"- {item.agent}: {item.text}\n  {item.url}" for item in items)
         parts.append(f"{tenant}\n\n{lines}\n")
+    if len(found) >= attention.MOST:
+        parts.append(f"This mail lists at most {attention.MOST} agents for each reason.\n")
     agents = several(len({item.agent for item in found}), "agent needs", "agents need")
     send_mail(f"Palimpsest: {agents} attention", "\n".join(parts), None, [person.email])

@@ -11,11 +11,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from audit.models import AccessRequest
-from config.queue import Stopped
+from config.queue import SEND_DIGESTS, SEND_WEBHOOKS, Stopped
 from memory.agents import lifecycle
 from memory.models import Agent, Digest, Person
+from refinement import tasks
 from refinement.models import RefinementSession
-from refinement.notices import attention, digest
+from refinement.notices import attention, digest, webhooks
 from refinement.notices.models import OverBudget
 from tests import queueing, refining, steps
 from tests.access_requests import ask
@@ -111,6 +112,16 @@ def test_no_mail_is_sent_without_a_choice_without_news_or_while_mail_is_printed(
     assert send() == []
     Person.objects.update(is_active=True)
     assert len(send()) == 1
+
+
+def test_the_task_of_every_minute_queues_digests_and_deliveries(pat: Person, ada: Agent) -> None:
+    webhooks.configure(ada.tenant, "https://hooks.test/")
+    fail(ada)
+    refining.fill(ada, 1, 100)
+    refining.change(ada, budget_tokens=99, target_tokens=99)
+    assert tasks.close_stale() == "closed"
+    assert {SEND_DIGESTS, SEND_WEBHOOKS} <= {name for name, _ in queueing.waiting()}
+    assert OverBudget.objects.get().pk == ada.pk
 
 
 class Kills(EmailBackend):
