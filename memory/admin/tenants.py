@@ -20,7 +20,7 @@ from unfold.decorators import action, display
 from config import queue
 from config.wording import several
 from memory.access import tenants
-from memory.access.roles import Action
+from memory.access.roles import Action, manages
 from memory.admin.base.forms import AdminForm, form_page, secret_page
 from memory.admin.base.help_texts import LIMITS, USUAL, WORK
 from memory.admin.base.page import ScopedAdmin, column
@@ -106,6 +106,10 @@ class TenantPage(ScopedAdmin):
     actions_detail = ("change_settings", "change_webhook")
     has_manage_permission = permission(Action.TENANTS)
     has_staff_permission = permission(Action.STAFF)
+
+    def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
+        """Superusers also open the list while it is empty, to add the first tenant."""
+        return manages(request.user) or super().may(request, action, row)  # type: ignore[arg-type]  # as in the base
 
     def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request)
