@@ -41,7 +41,10 @@ LETTERS = (TELL_STEWARD, ASK_STEWARD, CONFIRM_DECISION)
 WRITE_HEADS = "memory.tasks.write_heads"
 IMPORT_MEMORIES = "memory.tasks.import_memories"
 EMBED_MEMORIES = "refinement.tasks.embed_memories"
-TASKS = frozenset({SWEEP, REFINE_AGENT, CLOSE_STALE, *LETTERS, WRITE_HEADS, IMPORT_MEMORIES, EMBED_MEMORIES})
+SEND_WEBHOOKS = "refinement.tasks.send_webhooks"
+SEND_DIGESTS = "refinement.tasks.send_digests"
+NOTICES = (SEND_WEBHOOKS, SEND_DIGESTS)
+TASKS = frozenset({SWEEP, REFINE_AGENT, CLOSE_STALE, *LETTERS, WRITE_HEADS, IMPORT_MEMORIES, EMBED_MEMORIES, *NOTICES})
 
 STALE_MINUTES, HEADS_MINUTES = 1, 60
 LONGEST_WAIT = timedelta(hours=6)  # of a task that is queued later

@@ -277,6 +277,8 @@ EMAIL_TIMEOUT = 30
 ASKS_PER_PERSON = env.whole("ASKS_PER_PERSON", 10)
 ASKS_PER_AGENT = env.whole("ASKS_PER_AGENT", 20)
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "palimpsest@localhost")
+# Hosts of webhooks that may have private addresses, and may use http instead of https.
+WEBHOOK_ALLOWED_HOSTS = [host.lower() for host in env.listed("WEBHOOK_ALLOWED_HOSTS", [])]
 
 # The cache of opened search indexes, in megabytes per process. The least recently used are dropped first.
 SEARCH_CACHE_MB = env.whole("SEARCH_CACHE_MB", 512)

@@ -1,4 +1,7 @@
-"""The tables of sessions, the backlog, providers and gc reports. They have no unencrypted content."""
+"""The tables of sessions, the backlog, providers and gc reports. They have no unencrypted content.
+
+The tables of notices are in `refinement.notices.models`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from memory.models import Agent, DueReason
 from refinement import limits
 from refinement.errors import LimitReached
 from refinement.llm.base import Usage
+from refinement.notices import models as _notices  # noqa: F401  Django finds its tables here
 
 
 class Outcome(models.TextChoices):

@@ -30,6 +30,7 @@ from refinement import allowance, cost, ledger, limits, schedule
 from refinement.errors import SessionOpen
 from refinement.llm.base import Usage
 from refinement.models import Dream, Driver, Mode, Outcome, RefinementSession, held
+from refinement.notices import webhooks
 
 log = structlog.get_logger("palimpsest.refinement")
 
@@ -269,6 +270,8 @@ def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", wo
                 edit.add(operations.notice(text), Silo.for_agent(agent))
         edit.finish(always=True)
     row.agent = agent
+    if has_failed(row):
+        webhooks.add_failed(row)
     allowance.count(row)
     if row.store is None:
         schedule.set_next(agent, row)
@@ -288,9 +291,12 @@ def _end_dream(row: RefinementSession) -> None:
     running.update(ended_at=row.closed_at, **values)
 
 
+def has_failed(row: RefinementSession) -> bool:
+    return row.outcome in (Outcome.FAILED, Outcome.ABANDONED) and row.reason != INTERRUPTED
+
+
 def _log_closed(row: RefinementSession) -> None:
-    is_failure = row.outcome in (Outcome.FAILED, Outcome.ABANDONED) and row.reason != INTERRUPTED
-    write = log.warning if is_failure else log.info
+    write = log.warning if has_failed(row) else log.info
     write("refinement session closed", agent=row.agent_id, session=row.number, outcome=row.outcome, reason=row.reason)
 
 

@@ -9,6 +9,7 @@ from memory.transfer import import_jobs
 from memory.vault import writer
 from refinement import backlog, embedding, worker
 from refinement import session as sessions
+from refinement.notices import attention, digest, webhooks
 
 
 @task
@@ -32,11 +33,24 @@ def embed_memories(agent_id: int) -> str:
 
 
 @task
+def send_webhooks(tenant_id: int, turn: int) -> str:
+    """Deliver the events of a tenant that are due to its webhook. `turn` is the number of this task for the tenant."""
+    return webhooks.send(tenant_id, turn)
+
+
+@task
+def send_digests() -> str:
+    """Mail the digests that are due."""
+    return digest.send_due()
+
+
+@task
 def close_stale() -> str:
     """End sessions whose lease has expired, and wake workers for the waiting agents.
 
     This task also writes missing vault files, reminds agents of overdue memories, stores the memories of recorded
-    sessions that have ended, and continues import jobs and vectors that a killed worker left.
+    sessions that have ended, continues import jobs and vectors that a killed worker left, and queues digests and the
+    deliveries of webhooks.
     """
     ended = sessions.close_stale()
     backlog.add_lost()
@@ -49,4 +63,7 @@ def close_stale() -> str:
         each.callback(automatic.end_quiet)
         each.callback(import_jobs.queue_late)
         each.callback(queue_late)
+        each.callback(digest.queue_due)
+        each.callback(webhooks.queue_late)
+        each.callback(attention.watch)
     return "closed"

@@ -27,7 +27,7 @@ class Action(Enum):
     STEER = auto()  # protect, remove protection, restore, roll back, refine now, pause, resume
     ASK = auto()  # request access; read under one's own grant
     CONFIGURE = auto()  # create and set up agents, revoke or suspend keys
-    STAFF = auto()  # manage people and their roles
+    STAFF = auto()  # manage people and their roles; set the tenant's webhook
     REMOVE = auto()  # request redaction or erasure; lift a suspension of keys
     TENANTS = auto()  # create and delete tenants
 

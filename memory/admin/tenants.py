@@ -1,4 +1,7 @@
-"""The page of tenants, for superusers. Tenants cannot be deleted, because the audit trails of agents refer to them."""
+"""The page of tenants. Superusers see all, and owners see their own. Owners set only the webhook.
+
+Tenants cannot be deleted, because the audit trails of agents refer to them.
+"""
 
 from typing import Any, ClassVar
 
@@ -15,12 +18,16 @@ from django.urls import reverse
 from unfold.decorators import action, display
 
 from config import queue
+from config.wording import several
 from memory.access import tenants
-from memory.admin.base.forms import AdminForm, form_page
+from memory.access.roles import Action, manages
+from memory.admin.base.forms import AdminForm, form_page, secret_page
 from memory.admin.base.help_texts import LABELS, LIMITS, USUAL, WORK
-from memory.admin.base.page import SuperuserAdmin, column
+from memory.admin.base.page import ScopedAdmin, column
+from memory.admin.base.permissions import permission
 from memory.models import Tenant
 from refinement import allowance
+from refinement.notices import webhooks
 
 MAX_INTEGER = 2**31 - 1
 
@@ -70,8 +77,21 @@ class NewTenantForm(AdminForm):
     name = forms.CharField(max_length=200, required=False, help_text="display name")
 
 
+class WebhookForm(AdminForm):
+    title = "Webhook of {row.slug}"
+    lead = (
+        "The service sends a POST to this address when a session fails, and when an agent is over its budget for 24 "
+        "hours. The message has names, numbers and codes, and no content of memories.",
+    )
+    url = forms.CharField(label="Address", max_length=500, required=False, help_text="https://…; empty: off")
+    new_secret = forms.BooleanField(
+        required=False, help_text="The secret of the signatures is replaced at once. The next page shows the new one."
+    )
+
+
 @register(Tenant)
-class TenantPage(SuperuserAdmin):
+class TenantPage(ScopedAdmin):
+    tenant, needs = "pk", Action.STAFF
     list_display = ("slug", "name", "agent_count", "people_count", "created_at")
     search_fields = ("slug", "name")
     ordering = ("slug",)
@@ -79,15 +99,28 @@ class TenantPage(SuperuserAdmin):
         "": ["slug", "name", "created_at"],
         "Limits for workers": [*WORK, "spent"],
         "Session limits for agents that have no limits of their own": list(LIMITS),
+        "Webhook": ["webhook_address", "webhook_state"],
     }
     introduction = "You cannot delete a tenant here, because the audit trails of its agents refer to the tenant."
     actions_list = ("add_tenant",)
-    actions_detail = ("change_settings",)
+    actions_detail = ("change_settings", "change_webhook")
+    has_manage_permission = permission(Action.TENANTS)
+    has_staff_permission = permission(Action.STAFF)
+
+    def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
+        """Superusers also open the list while it is empty, to add the first tenant."""
+        return manages(request.user) or super().may(request, action, row)  # type: ignore[arg-type]  # as in the base
 
     def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request)
         agents, people = Count("agents", distinct=True), Count("memberships", distinct=True)
         return rows.annotate(agents_total=agents, people_total=people)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        found = super().get_object(request, object_id, from_field)
+        if found is not None:
+            found.webhook = webhooks.of(found)
+        return found
 
     def related_pages(self, request: HttpRequest, row: Tenant) -> list[tuple[str, str]]:
         return [
@@ -102,7 +135,16 @@ class TenantPage(SuperuserAdmin):
     def spent(self, tenant: Any) -> str:
         return f"{allowance.spent(tenant.pk):,} (only sessions that have ended)"
 
-    @action(description="Add a tenant", url_path="new", permissions=["view"])
+    @display(description="address")
+    def webhook_address(self, tenant: Any) -> str:
+        return tenant.webhook.url or "none: the webhook is off"
+
+    @display(description="last attempt")
+    def webhook_state(self, tenant: Any) -> str | None:
+        pending = several(tenant.webhook.deliveries.count(), "message waits", "messages wait")
+        return f"{tenant.webhook.problem} {pending}." if tenant.webhook.problem else None
+
+    @action(description="Add a tenant", url_path="new", permissions=["manage"])
     def add_tenant(self, request: HttpRequest) -> HttpResponse:
         def save(values: dict[str, Any]) -> HttpResponse:
             made = tenants.create(**values)
@@ -111,7 +153,7 @@ class TenantPage(SuperuserAdmin):
 
         return form_page(self, request, NewTenantForm, save)
 
-    @action(description="Settings", url_path="settings")
+    @action(description="Settings", url_path="settings", permissions=["manage"])
     def change_settings(self, request: HttpRequest, object_id: str) -> HttpResponse:
         tenant: Tenant = self.row_or_404(request, object_id)
 
@@ -123,3 +165,17 @@ class TenantPage(SuperuserAdmin):
 
         now = model_to_dict(tenant, ["name", *WORK, *LIMITS])
         return form_page(self, request, TenantForm, save, row=tenant, initial=now)
+
+    @action(description="Webhook", url_path="webhook", permissions=["staff"])
+    def change_webhook(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        tenant: Any = self.row_or_404(request, object_id)
+        lines = ["Verify each message with this secret, as the specification Standard Webhooks says."]
+
+        def save(values: dict[str, Any]) -> HttpResponse | str:
+            secret = webhooks.configure(tenant, **values)
+            if secret:
+                title = f"Secret of the webhook of {tenant.slug}"
+                return secret_page(request, title=title, secret=secret, lines=lines, back=self.row_url(tenant))
+            return f"Webhook of {tenant.slug} saved."
+
+        return form_page(self, request, WebhookForm, save, row=tenant, initial={"url": tenant.webhook.url})

@@ -18,6 +18,14 @@ from memory.models.agents import Fingerprinted
 from memory.models.tenants import Tenant
 
 
+class Digest(models.TextChoices):
+    """How often a person gets a mail about agents that need attention."""
+
+    OFF = "", "off"
+    DAILY = "daily"
+    WEEKLY = "weekly"
+
+
 class People(BaseUserManager["Person"]):
     """Creates people and finds them by their address. Upper and lower case do not matter."""
 
@@ -47,6 +55,8 @@ class Person(AbstractBaseUser):
     is_active = models.BooleanField(default=True)
     is_superuser = models.BooleanField(default=False, help_text="manages tenants and people; cannot read memories")
     joined_at = models.DateTimeField(auto_now_add=True)
+    digest = models.CharField(max_length=6, blank=True, choices=Digest.choices, default="", db_default="")
+    digest_at = models.DateTimeField(null=True, blank=True, help_text="when the last digest was due and made")
     generation = models.PositiveIntegerField(default=0, help_text="a change ends all sessions of the person")
     mac = models.BinaryField(max_length=32, null=True, help_text="a MAC that the service made")
 

@@ -1,4 +1,4 @@
-"""Connections to model servers. There is one client for each process and address.
+"""Connections to model servers and webhooks. There is one client for each process and address of a model server.
 
 Reads and writes end at the call's deadline. A client follows no redirects, because the new address would get the key.
 All tenants share a client, so it keeps no cookies. A client ignores proxy variables and .netrc. It uses SSL_CERT_FILE.
@@ -51,14 +51,19 @@ class _DeadlineStream(httpcore.NetworkStream):
     def close(self) -> None:
         self._stream.close()
 
-    def start_tls(self, *args: Any, **kwargs: Any) -> httpcore.NetworkStream:
-        return _DeadlineStream(self._stream.start_tls(*args, **kwargs))
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        seconds = _seconds(timeout, httpcore.ConnectTimeout)
+        return _DeadlineStream(self._stream.start_tls(ssl_context, server_hostname, seconds))
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
 
 
-class _Network(httpcore.SyncBackend):
+class Network(httpcore.SyncBackend):
+    """Opens connections with a deadline."""
+
     def connect_tcp(self, *args: Any, **kwargs: Any) -> httpcore.NetworkStream:
         return _DeadlineStream(super().connect_tcp(*args, **kwargs))
 
@@ -70,16 +75,17 @@ _clients: dict[tuple[int, str], httpx.Client] = {}
 def client_for(base_url: str) -> httpx.Client:
     """This process's client for an address. The client keeps no credentials. Each request brings its own."""
     key = (os.getpid(), base_url)
-    return _clients.get(key) or _clients.setdefault(key, _new_client(base_url))
+    return _clients.get(key) or _clients.setdefault(key, new_client(base_url, Network()))
 
 
-def _new_client(base_url: str) -> httpx.Client:
+def new_client(base_url: str, network: Network) -> httpx.Client:
+    """A client without proxies, cookies and redirects. Call `set_deadline` before each request, in the same thread."""
     # Certificate authorities are slow to load, so they are loaded only for HTTPS.
     is_secure = base_url.startswith("https:")
     context = httpx.create_ssl_context() if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     transport = httpx.HTTPTransport(verify=context, trust_env=False)
     transport._pool = httpcore.ConnectionPool(
-        ssl_context=context, max_connections=100, keepalive_expiry=IDLE_SECONDS, network_backend=_Network()
+        ssl_context=context, max_connections=100, keepalive_expiry=IDLE_SECONDS, network_backend=network
     )
     return httpx.Client(
         transport=transport,

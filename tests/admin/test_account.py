@@ -115,3 +115,12 @@ def test_the_account_needs_both_factors_and_is_not_cached(
         headers = client.get(address).headers
         assert "no-store" in headers["Cache-Control"]
         assert "unsafe" not in headers["Content-Security-Policy"]
+
+
+def test_a_person_chooses_how_often_they_get_a_digest(pat: Person, client: Client) -> None:
+    address = reverse("admin:account")
+    for choice, stored in (("daily", "daily"), ("hourly", "daily"), ("weekly", "weekly"), ("", "")):
+        response = client.post(address, {"digest": choice}, follow=True)
+        assert ("Your choice is saved." in html(response)) == (choice == stored)
+        assert Person.objects.get(pk=pat.pk).digest == stored
+    assert Person.objects.exclude(digest="").count() == 0

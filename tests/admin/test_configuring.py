@@ -15,6 +15,7 @@ from django.contrib.messages import get_messages
 from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from audit.models import AuditEntry, Operation
 from memory.access import authentication
@@ -24,6 +25,8 @@ from memory.consent import approval, claims
 from memory.errors import KeyRejected
 from memory.models import Agent, AgentKey, Tenant, TenantKey
 from refinement.api.tenant import NewAgentIn, SettingsIn
+from refinement.notices import webhooks
+from refinement.notices.models import Delivery, Webhook
 from tests import steps
 from tests.admin.actions import confirm, html, post
 from tests.admin.test_permissions import SETTINGS
@@ -256,3 +259,26 @@ def test_a_key_is_listed_and_is_revoked_once(house: House, client: Client) -> No
         assert confirm(client, "revoke_key", key).status_code == 302
     assert not authentication.is_key_of(house.ada, house.ada_key)
     assert count_of(Operation.KEY_REVOKED, agent_id=house.ada.pk) == 1
+
+
+# --- the webhook of a tenant
+
+
+def test_an_owner_sets_the_webhook_and_sees_its_secret_once(ada: Agent, client: Client) -> None:
+    tenant, url = ada.tenant, "https://hooks.example/palimpsest"
+    page, form = (reverse(f"admin:memory_tenant_{name}", args=[tenant.pk]) for name in ("change", "change_webhook"))
+    assert "the webhook is off" in html(client.get(page))
+    assert "must begin with https" in html(client.post(form, {"url": "http://hooks.example/"})).lower()
+    secrets = [re.findall("whsec_[A-Za-z0-9+/]{43}=", html(client.post(form, {"url": url, **more}))) for more in (
+        {}, {}, {"new_secret": "on"},
+    )]  # fmt: skip
+    assert [len(found) for found in secrets] == [1, 0, 1]
+    assert secrets[0] != secrets[2]
+    webhooks.of(tenant).deliveries.create(message="x", type="x", at=timezone.now(), data={}, wait_until=timezone.now())
+    Webhook.objects.update(problem="The server answered 500.")
+    shown = html(client.get(page)) + html(client.get(form))
+    assert url in shown
+    assert "The server answered 500. 1 message waits." in shown
+    assert "whsec" not in shown
+    assert client.post(form, {"url": ""}).status_code == 302
+    assert (webhooks.of(tenant).url, Delivery.objects.count()) == ("", 0)

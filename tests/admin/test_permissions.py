@@ -9,6 +9,7 @@ from django.urls import reverse
 from audit.models import AuditEntry
 from memory.access import tenants
 from memory.models import Agent, AgentKey, Invitation, Membership, Person, Role, Tenant, TenantKey
+from refinement.notices.models import Webhook
 from tests.admin.actions import confirm, html
 from tests.admin.conftest import Enter, Staff
 from tests.conftest import House
@@ -31,10 +32,11 @@ FORMS: dict[str, tuple[Any, tuple[str, ...], dict[str, str], int, bool]] = {
     "membership_change_role": (Membership, OWNERS, {"role": "admin"}, 302, True),
     "membership_invite": (None, OWNERS, {"address": "new@else.test", "role": "admin"}, 200, True),
     "tenant_change_settings": (Tenant, ("superuser",), {"name": "x"}, 302, True),
+    "tenant_change_webhook": (Tenant, OWNERS, {"url": "https://hooks.test/"}, 200, True),
     "tenant_add_tenant": (None, ("superuser",), {"slug": "initech"}, 302, True),
 }
 LISTS = {"agent": (*MANAGERS, "auditor"), "agentkey": MANAGERS, "tenantkey": MANAGERS}
-LISTS |= {"membership": OWNERS, "invitation": OWNERS, "person": ("superuser",), "tenant": ("superuser",)}
+LISTS |= {"membership": OWNERS, "invitation": OWNERS, "person": ("superuser",), "tenant": OWNERS}
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def url(name: str, *ids: Any) -> str:
 
 
 def state() -> list[Any]:
-    models = (Agent, AgentKey, TenantKey, Membership, Invitation, Tenant, Person, AuditEntry)
+    models = (Agent, AgentKey, TenantKey, Membership, Invitation, Tenant, Person, AuditEntry, Webhook)
     return [list(model.objects.order_by("pk").values()) for model in models]
 
 
@@ -61,7 +63,8 @@ def test_each_form_is_for_its_roles(rows: dict[Any, int], staff: Staff, house: H
         with undone():
             client, before, entries = clients[role], state(), AuditEntry.objects.count()
             address = url(name, rows[model]) if model else url(name)
-            refused = 403 if model is None or (model is Agent and role != "stranger") else 404
+            is_seen = (model is Agent and role != "stranger") or (model is Tenant and role in OWNERS)
+            refused = 403 if model is None or is_seen else 404
             expected = (200, status, changes) if role in roles else (refused, refused, False)
             opened, sent = client.get(address), client.post(address, fields | {"tenant": tenant})
             assert (opened.status_code, sent.status_code, state() != before) == expected, (name, role)

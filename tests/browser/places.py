@@ -74,6 +74,7 @@ FOR_OWNERS: dict[str, Address] = {
     "people": _page("memory_membership_changelist"),
     "invitations": _page("memory_invitation_changelist"),
     "invite": _page("memory_membership_invite"),
+    "tenant-webhook": _row("memory_tenant_change_webhook", lambda home: home.ada.tenant),
     "account": _page("account"),
     "account-password": _page("account_password"),
     "account-second-factor": _page("account_factor"),

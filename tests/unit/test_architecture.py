@@ -247,7 +247,11 @@ def test_the_network_the_console_and_tests_are_imported_only_where_listed() -> N
     network = importers("httpx", "httpcore", "requests", "urllib.request", "socket", "smtplib")
     listening = {"config/gunicorn.py", "config/management/commands/serve.py"}  # they make no connection
     assert listening <= network
-    assert {str(Path(module).parent) for module in network - listening} == {"refinement/llm", "refinement/mcp"}
+    assert {str(Path(module).parent) for module in network - listening} == {
+        "refinement/llm",
+        "refinement/mcp",
+        "refinement/notices",
+    }
     assert {module for module, called, _ in all_calls() if called in ("print", "pprint")} == set()
     consoles = {"config/commandline/progress.py", "refinement/management/commands/demo.py"}
     assert importers("rich.console") == consoles
@@ -256,7 +260,7 @@ def test_the_network_the_console_and_tests_are_imported_only_where_listed() -> N
 
 NAMED_IN_LOGS = {
     *("agent", "session", "outcome", "exc_info", "operation", "seq", "number", "error", "code"),
-    *("attempt", "wait_seconds", "reason", "provider", "failures"),
+    *("attempt", "wait_seconds", "reason", "provider", "failures", "tenant"),
 }
 
 

@@ -15,12 +15,13 @@ from axes.attempts import get_cool_off_threshold
 from axes.models import AccessAttempt
 from django import forms
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth import logout
 from django.contrib.auth.signals import user_login_failed
 from django.core.exceptions import ValidationError
 from django.db.models import Q, Sum
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods
 from qrcode.image.svg import SvgPathImage
@@ -34,7 +35,8 @@ from memory.accounts import invitations, people
 from memory.accounts.invitations import Opened
 from memory.admin.base.forms import add_error_to
 from memory.errors import Invalid, InvalidLink, NotAllowed
-from memory.models import Authenticator, Person
+from memory.mail import letters
+from memory.models import Authenticator, Digest, Person
 
 NONCE = 32  # characters
 _NONCE = re.compile(rf"[0-9a-fA-F]{{{NONCE}}}")
@@ -222,9 +224,25 @@ class FactorForm(NonceForm):
     code = code_field("New code", "the six digits that the app shows for the new entry")
 
 
+class DigestForm(forms.Form):
+    digest = forms.ChoiceField(
+        label="Mail about agents that need attention",
+        choices=Digest.choices,
+        required=False,
+        help_text="It lists failed sessions, agents over their budgets for 24 hours, suspended keys and waiting access "
+        "requests. You get no mail if there is nothing to list.",
+    )
+
+
 @plain
 def account(request: HttpRequest) -> HttpResponse:
-    return render(request, "account/account.html", {"ends": people.ending_summary(Q(person_id=request.user.pk))})
+    person: Any = request.user
+    form = DigestForm(request.POST if request.method == "POST" else None, initial={"digest": person.digest})
+    if is_done(form, lambda fields: Person.objects.filter(pk=person.pk).update(digest=fields["digest"])):
+        messages.success(request, "Your choice is saved.")
+        return redirect("admin:account")
+    ends = people.ending_summary(Q(person_id=person.pk))
+    return render(request, "account/account.html", {"form": form, "ends": ends, "is_printed": letters.are_printed()})
 
 
 @plain
