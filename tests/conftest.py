@@ -76,12 +76,13 @@ def _flush_past_the_guards() -> Iterator[None]:
 
     def without_guards(_: TransactionTestCase) -> None:
         tables = set(connection.introspection.django_table_names(only_existing=True)) - _MADE_BY_MIGRATE
-        if connection.vendor == "postgresql":
-            _empty(sorted(tables))
-        else:
-            drop_guards()
-            connection.ops.execute_sql_flush(connection.ops.sql_flush(no_style(), sorted(tables)))
-        guards.restore_triggers()
+        with transaction.atomic():  # one commit for about a hundred statements
+            if connection.vendor == "postgresql":
+                _empty(sorted(tables))
+            else:
+                drop_guards()
+                connection.ops.execute_sql_flush(connection.ops.sql_flush(no_style(), sorted(tables)))
+            guards.restore_triggers()
 
     TransactionTestCase._fixture_teardown = without_guards
     yield

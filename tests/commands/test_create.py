@@ -5,11 +5,13 @@ import os
 import pty
 import re
 import select
+import sqlite3
 import stat
 import subprocess
 import time
 from base64 import b32decode
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -226,8 +228,9 @@ class Terminal:
 
 
 def emails(service: Installation) -> list[str]:
-    script = "from memory.models import *; print(list(Person.objects.values_list('email')))"
-    return re.findall(r"'([^']+)'", service.manage("shell", "-c", script).out)
+    [database] = service.folder.rglob("*.sqlite3")
+    with closing(sqlite3.connect(database)) as client:
+        return [email for (email,) in client.execute("SELECT email FROM memory_person")]
 
 
 @pytest.fixture
