@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import tarfile
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from memory.models import Agent
 from memory.transfer import importing
-from memory.transfer.formats import json_file, tree
+from memory.transfer.formats import json_file, parts, tree
 from memory.transfer.importing import IMPORTS
 from tests import steps
 from tests.api.calling import NDJSON, Answer, Caller
@@ -60,6 +61,13 @@ def test_an_import_reports_and_stores_the_memories(runtime: Caller, ada: Agent) 
     assert sum(each["tokens"] for each in found) == result["tokens"]
 
 
+def test_a_long_number_in_a_header_is_refused_at_once() -> None:
+    started = time.process_time()
+    with pytest.raises(parts.Unfit):
+        list(tree.members(io.BytesIO(LONG_NUMBER)))
+    assert time.process_time() - started < 5  # tarfile of Python 3.11.7 takes 40 seconds, and no other thread runs
+
+
 def test_an_empty_file_imports_nothing(runtime: Caller, ada: Agent) -> None:
     empty = {"jsonl": b"\n\n", "mem0": b'{"results": []}', "letta": b'{"blocks": []}', "memory-store": b'{"data": []}'}
     for name, body in [*((name, b"") for name in IMPORTS), *empty.items(), ("axe", b"\n")]:
@@ -98,6 +106,7 @@ NO_JSON, NO_ARCHIVE = "is not valid JSON", "is not a complete tar archive"
 NO_MEM0, NO_LETTA = "expected format: JSON from mem0", "expected format: a Letta agent file"
 NO_STORE = "expected format: the memory list of an Anthropic"
 ENDLESS_NAME = gzip.compress(header("x", tarfile.XHDTYPE, size=2**33 - 1).tobuf() + b"\0" * 2**19)
+LONG_NUMBER = archive((header("x", tarfile.XHDTYPE, size=64_000), b"7" * 64_000), (IN, TEA))
 NEGATIVE_SIZE = gzip.compress(header("x", size=-5).tobuf(tarfile.GNU_FORMAT) + b"\0" * 2_048)
 # Invalid files: name, format, content, and a part of the error message.
 INVALID: list[tuple[str, str, bytes, str]] = [

@@ -56,6 +56,8 @@ def test_the_tokens_of_a_month_are_counted(ada: Agent, bob: Agent) -> None:
         assert allowance.spent(ada.tenant_id) == 0
         spend(ada, 7)
         assert allowance.spent(ada.tenant_id) == 7
+        spend(ada, 2**40)  # as a model's server that counts wrong
+        assert allowance.spent(ada.tenant_id) == 7 + 2**40
 
 
 def test_without_tokens_no_agent_of_the_tenant_is_due(ada: Agent, bob: Agent) -> None:
