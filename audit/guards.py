@@ -177,7 +177,8 @@ _PG_PRESENT = f"""
 
 
 _LINK = "a foreign key of "
-# Triggers, rules and so on, with their tables. A function in a check, default or index can do anything.
+# Triggers, rules and so on, with their tables. A function in a check, default or index can do anything. An operator, a
+# domain or a cast can call it, so the objects that such an expression depends on count too.
 _PG_ATTACHED = rf"""
     SELECT each.what, c.relname FROM pg_class c JOIN (
         SELECT tgrelid AS oid, 'trigger ' || tgname AS what FROM pg_trigger WHERE NOT tgisinternal
@@ -195,6 +196,15 @@ _PG_ATTACHED = rf"""
             UNION SELECT adrelid, pg_get_expr(adbin, adrelid) FROM pg_attrdef
             UNION SELECT indrelid, pg_get_indexdef(indexrelid) FROM pg_index
         ) AS expression WHERE regexp_replace(code, '(?<![\w."])lower\(', '', 'g') ~ '[\w"]\('
+        UNION SELECT of, 'hidden code in ' || name FROM (
+            SELECT 'pg_constraint'::regclass AS class, oid, conrelid AS of, conname::text AS name
+                FROM pg_constraint WHERE contype = 'c'
+            UNION SELECT 'pg_attrdef'::regclass, oid, adrelid, 'a default' FROM pg_attrdef
+            UNION SELECT 'pg_class'::regclass, indexrelid, indrelid, indexrelid::regclass::text FROM pg_index
+        ) AS with_code JOIN pg_depend ON classid = class AND objid = with_code.oid
+            WHERE refobjid >= 16384 AND refclassid IN (
+                'pg_proc'::regclass, 'pg_operator'::regclass, 'pg_type'::regclass, 'pg_opclass'::regclass
+            )
         UNION SELECT oid, 'triggers are off: session_replication_role' FROM pg_class
             WHERE relname = 'audit_auditentry' AND current_setting('session_replication_role') <> 'origin'
     ) AS each ON each.oid = c.oid WHERE pg_table_is_visible(c.oid)

@@ -150,6 +150,9 @@ def test_many_threads_can_restore_at_once() -> None:
 
 
 VIEW = "ALTER TABLE memory_agentkey RENAME TO k\nCREATE VIEW memory_agentkey AS SELECT * FROM k"
+FUNCTION = "CREATE FUNCTION x(varchar, text) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT true'"
+CHECK = "CONSTRAINT x CHECK (slug ### 'x')"
+OPERATOR = f"{FUNCTION}\nCREATE OPERATOR ### (LEFTARG = varchar, RIGHTARG = text, FUNCTION = x)"
 UNEXPECTED: dict[str, dict[str, str]] = {
     "sqlite": {
         "trigger x on memory_agent": "CREATE TRIGGER x AFTER UPDATE ON memory_agent BEGIN SELECT 1; END",
@@ -168,6 +171,17 @@ UNEXPECTED: dict[str, dict[str, str]] = {
         ),
         "an unknown type or collation on memory_pepper": (
             'CREATE COLLATION x FROM "C"\nALTER TABLE memory_pepper ALTER key_id TYPE varchar(8) COLLATE x'
+        ),
+        "hidden code in x on memory_tenant": f"{OPERATOR}\nALTER TABLE memory_tenant ADD {CHECK}",
+        "hidden code in y_index on memory_tenant": (
+            f"{OPERATOR}\nCREATE INDEX y_index ON memory_tenant (id) WHERE slug ### ''"
+        ),
+        "hidden code in a default on memory_tenant": (
+            f"{OPERATOR}\nALTER TABLE memory_tenant ADD y boolean DEFAULT ('a'::varchar ### 'b')"
+        ),
+        "hidden code in y on memory_tenant": (
+            f"{FUNCTION}\nCREATE DOMAIN z AS varchar CHECK (x(VALUE, 'x'))\n"
+            "ALTER TABLE memory_tenant ADD CONSTRAINT y CHECK (slug::z IS NOT NULL)"
         ),
         "triggers are off: session_replication_role on": "SET LOCAL session_replication_role = replica",
     },
