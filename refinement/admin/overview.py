@@ -19,6 +19,7 @@ from memory.admin.base.permissions import visible_tenant_ids
 from memory.admin.base.texts import DUE_REASONS, budget_bar
 from memory.models import Agent
 from refinement import schedule, undone_sessions
+from refinement.admin import attention
 from refinement.models import Outcome, RefinementSession
 from refinement.monitoring.health import problems
 
@@ -37,6 +38,7 @@ def figures(request: HttpRequest) -> dict[str, Any]:
         "can_add_tenants": manages(request.user),  # type: ignore[arg-type]  # the site requires sign-in
         "counts": _counts(agents, tenants),
         "troubles": problems(),
+        "attention": attention.items(request, agents),
         "heaviest": _heaviest(agents),
         "charts": [_saved(tenants), _outcomes(tenants)],
         "next_steps": _next_steps(request),

@@ -43,7 +43,7 @@ class SessionPage(ScopedAdmin):
     tenant = "agent__tenant_id"
     deferred = ("shown", "plan", "summaries")
     row_actions = (RollBack(),)
-    list_display = ("number", "owner", "result", "undone", "why", "opened_at", "weight", "changes")
+    list_display = ("number", "owner", "result", "why_ended", "undone", "why", "opened_at", "weight", "changes")
     list_select_related = ("agent__tenant",)
     list_filter = ("outcome", PeriodFilter, TenantFilter, AgentFilter, "mode", "driver", "trigger")
     time, numbered_by = "opened_at", "number"
@@ -114,13 +114,13 @@ class SessionPage(ScopedAdmin):
     def undone(self, session: RefinementSession) -> SafeString | None:
         return links.link(session.agent_id, "entry", session.undone_by, f"by entry {session.undone_by}")
 
-    @display(description="reason")
+    @display(description="why it ended so", empty_value="")
     def why_ended(self, session: RefinementSession) -> str:
         if session.reason == NOT_CONFIGURED:
             return "The model's server refused the key or the name of the model."
         return session.problem or session.reason
 
-    @display(description="why", ordering="trigger")
+    @display(description="started because", ordering="trigger")
     def why(self, session: RefinementSession) -> str:
         return DueReason(session.trigger).value.replace("_", " ")
 

@@ -17,6 +17,7 @@ from memory.agents import lifecycle
 from memory.models import Agent, Invitation, Person, Tenant
 from memory.time_machine.rollback import What, roll_back
 from refinement import backlog, limits, loop, providers
+from refinement import session as sessions
 from refinement.admin import overview
 from refinement.llm.base import ModelRefused
 from refinement.models import Provider, RefinementSession
@@ -195,3 +196,22 @@ def test_an_empty_limit_shows_its_default(house: House, root: Person, signed_in:
         assert default.startswith(f"{defaults[name]:,}"), "the value that a session uses"
         assert f"{label}; default: {default}" in tenant
         assert escape(f"{label}; default: the tenant's limit, or {default} if the tenant has no limit") in agent
+
+
+def test_the_overview_says_why_an_agent_needs_attention(house: House, enter: Enter) -> None:
+    steps.remember(house.ada, f"{MARKER} tea")
+    steps.signed_update(Agent.objects.filter(pk=house.ada.pk), target_tokens=1, budget_tokens=1)
+    refining.change(house.ada, paused=True)
+    [item] = overview_of(enter("admin"))["attention"]
+    assert (item.agent, item.why, item.advice) == (
+        house.ada,
+        "Over its budget: 5 of 1 tokens, and paused.",
+        "Resume it",
+    )
+    assert item.url
+    [seen] = overview_of(enter("auditor"))["attention"]
+    assert not seen.url  # an auditor cannot resume
+    session = sessions.open_session(fresh(house.ada), trigger="manual")
+    sessions.close(session, "failed", "no_tool_call", problem="The model answered in text.")
+    [item] = overview_of(enter("owner"))["attention"]
+    assert (item.why, item.advice) == ("Its last session failed: The model answered in text.", "See the session")
