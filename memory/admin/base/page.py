@@ -19,7 +19,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ERROR_FLAG, IGNORED_PARAMS, PAGE_VAR
 from django.core.exceptions import FieldDoesNotExist
-from django.db.models import DateTimeField, Model, QuerySet
+from django.db.models import DateTimeField, IntegerField, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 from unfold.admin import ModelAdmin
@@ -43,6 +43,7 @@ class Part:
     live: bool = False
 
 
+NUMBERS = {"number", "seq", "session", "version", "audit_seq", "superseded_by"}  # fields that name a row
 MOST_WORDS, MOST_CHARACTERS = 10, 200  # of a search
 
 
@@ -173,26 +174,29 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[row.pk])
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        return [self._as_moment(each) for each in super().get_list_display(request)]
+        return [self._readable(each) for each in super().get_list_display(request)]
 
-    def _as_moment(self, name: Any) -> Any:
-        """A column that shows a time as `moment` does, if this is a field with a time. Otherwise the name itself."""
+    def _readable(self, name: Any) -> Any:
+        """A column that shows a time as `moment` does, or a count with separators, if the field has one. Otherwise the
+        name itself."""
         try:
             field = self.opts.get_field(name)
         except FieldDoesNotExist:
             return name
-        if not isinstance(field, DateTimeField):
+        is_count = isinstance(field, IntegerField) and name not in NUMBERS
+        if not (is_count or isinstance(field, DateTimeField)):
             return name
 
         def show(row: Any) -> str | None:
-            return moment(getattr(row, name)) or None
+            value = getattr(row, name)
+            return None if value is None else f"{value:,}" if is_count else moment(value)
 
         show.__name__ = name
         return display(description=str(field.verbose_name), ordering=name, empty_value="")(show)
 
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> list[Any]:
         return [
-            (heading, {"fields": [self._as_moment(each) for each in fields]})
+            (heading, {"fields": [self._readable(each) for each in fields]})
             for heading, fields in self.sections.items()
         ]
 
