@@ -76,7 +76,8 @@ def test_a_refinement_is_rolled_back(walk: Walk, past: Agent) -> None:
     walk.open(page_of(past))
     walk.follow("session 1")
     timeline = walk.page.get_by_role("region", name="The session's calls")
-    expect(timeline.get_by_role("row")).to_have_count(1 + RefinementSession.objects.get().timeline.count())
+    calls = RefinementSession.objects.get().timeline.count()
+    expect(timeline.locator("tbody tr")).to_have_count(1 + calls)  # duplicates are removed before the first call
     walk.press("Roll back session")
     walk.sees("Preview: roll back one session: 1", "Restored")
     assert len(kept(past)) == len(ALL) - 1
