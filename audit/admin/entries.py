@@ -132,11 +132,8 @@ def _shown(agent_id: int, name: str, value: Any) -> str | None:
     if name in ("request", "proposal") and isinstance(value, int):
         return links.link(agent_id, "entry", value)
     if name == "memories" and isinstance(value, list) and all(isinstance(each, int) for each in value):
-        return format_html_join(", ", "{}", ([links.link(agent_id, "memory", each)] for each in value[:MOST_LINKS]))
+        return links.memories(agent_id, value)
     return in_words(value)
-
-
-MOST_LINKS = 50
 
 
 def in_words(value: Any) -> str:

@@ -9,7 +9,6 @@ from django.contrib.admin import register
 from django.db.models import F, OuterRef, Subquery
 from django.http import HttpRequest
 from django.template.loader import render_to_string
-from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
@@ -199,11 +198,7 @@ class MemoryPage(ScopedAdmin):
     @display(description="made from", empty_value="")
     def sources(self, memory: Memory) -> SafeString:
         """Links to the memories that it was made from."""
-        numbers = sorted(lineage.sources(memory.agent, [memory.number]))[:MOST_SOURCES]
-        return format_html_join(", ", "{}", ([links.link(memory.agent_id, "memory", number)] for number in numbers))
-
-
-MOST_SOURCES = 50
+        return links.memories(memory.agent_id, sorted(lineage.sources(memory.agent, [memory.number])))
 
 
 def _history(memory: Memory) -> SafeString:

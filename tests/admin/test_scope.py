@@ -12,11 +12,12 @@ from django.urls import reverse
 from audit.models import AccessRequest, AuditEntry
 from memory.access import tenants
 from memory.accounts import invitations
+from memory.admin.base import export
 from memory.models import Agent, AgentKey, Invitation, Membership, Memory, Person, Role, Tenant, TenantKey
 from refinement import loop
 from refinement.models import RefinementSession
 from tests import steps
-from tests.admin.actions import html
+from tests.admin.actions import html, messages_of
 from tests.admin.conftest import Enter
 from tests.conftest import House
 from tests.members import join
@@ -204,3 +205,13 @@ def test_an_error_page_keeps_messages_for_the_next_page(house: House, client: Cl
     assert client.post("/admin/memory/agent/", form).status_code == 302
     assert "acme/ada: paused." not in html(client.get("/admin/nothing/"))
     assert "acme/ada: paused." in html(client.get("/admin/memory/agent/"))
+
+
+def test_an_export_of_too_many_rows_is_refused(agents: House, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = address_of(AuditEntry, "changelist")
+    monkeypatch.setattr(export, "MOST", 1)
+    response = client.get(f"{address}?export=csv")
+    assert (response.status_code, response.headers["Location"].partition("?")[0]) == (302, address)
+    assert "An export can have 1 rows. Use filters" in messages_of(response)
+    monkeypatch.undo()
+    assert html(client.get(f"{address}?export=csv")).startswith("seq,agent_label,operation")

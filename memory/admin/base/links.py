@@ -1,14 +1,16 @@
 """Links between the pages of an agent, its sessions, entries, memories and access requests."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.apps import apps
 from django.contrib import admin
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+MOST = 50  # memories in one line
 KINDS = {  # the model of each kind of row, and the field with its number
     "memory": ("memory.Memory", "number"),
     "session": ("refinement.RefinementSession", "number"),
@@ -42,6 +44,13 @@ def link(agent_id: int, kind: str, number: int | None, text: str = "") -> SafeSt
     if number is None:
         return None
     return format_html('<a href="{}">{}</a>', url(agent_id, kind, number), text or number)
+
+
+def memories(agent_id: int, numbers: Sequence[int]) -> SafeString:
+    """Links to memories. Of many, the first MOST, and how many more there are."""
+    found = format_html_join(", ", "{}", ([link(agent_id, "memory", number)] for number in numbers[:MOST]))
+    more = len(numbers) - MOST
+    return format_html("{} and {} more", found, f"{more:,}") if more > 0 else found
 
 
 def agent_link(agent_id: int, label: str) -> SafeString:

@@ -134,6 +134,10 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             rows = self.get_changelist_instance(request).queryset
         except IncorrectLookupParameters:
             return HttpResponseRedirect(request.path)
+        if (count := rows.count()) > export.MOST:
+            advice = f"An export can have {export.MOST:,} rows. Use filters, such as one month."
+            messages.warning(request, f"This list has {count:,} rows. {advice}")
+            return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
         return export.response(rows, self.exported, str(form), str(self.opts.verbose_name_plural).replace(" ", "-"))
 
     def _without_unknown_filters(self, request: HttpRequest) -> HttpResponseRedirect:
