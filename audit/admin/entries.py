@@ -58,7 +58,7 @@ class EntryPage(ScopedAdmin):
     exported = ("seq", "agent_label", "operation", "actor_kind", "actor_label", "session", "changes", "at", "detail")
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
-        "": ["agent", "operation_text", "who", "at", "in_session", "undone", "changes", "details"],
+        "": ["agent", "operation_text", "actor", "at", "in_session", "undone", "changes", "details"],
         "Proof": ["key_id", "mac_hex"],
     }
     folded = ("Proof",)
@@ -81,7 +81,8 @@ class EntryPage(ScopedAdmin):
     def related_pages(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:
         url = ask_access_url(row.agent_id, kind="entries", first=row.seq, last=row.seq)
         is_offered = row.has_agent and row.changes and self.may(request, Action.ASK, row)
-        return [("Ask to read it", url)] if is_offered else []
+        found = [("Ask to read it", url)] if is_offered else []
+        return found + links.to_person(request, row.actor_label) if row.actor_kind == ActorKind.PERSON else found
 
     number = column("seq", "entry", ordering="seq")
     owner = column("agent_label", "agent", ordering="agent_label")
@@ -99,11 +100,6 @@ class EntryPage(ScopedAdmin):
         return (
             links.agent_link(entry.agent_id, entry.agent_label) if entry.has_agent else f"{entry.agent_label} (erased)"
         )
-
-    @display(description="actor")
-    def who(self, entry: Any) -> str:
-        label = entry.actor_label
-        return links.person_link(entry.reader, label) if entry.actor_kind == ActorKind.PERSON else self.actor(entry)
 
     @display(description="session")
     def in_session(self, entry: AuditEntry) -> SafeString | None:

@@ -78,7 +78,7 @@ class AccessPage(ScopedAdmin):
     )
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
-        "": ["agent", "asker", "purpose", "covers", "minutes", "own_entry"],
+        "": ["agent", "person", "purpose", "covers", "minutes", "own_entry"],
         "State": ["current_state", "asked_at", "deciding", "decided_at", "until", "ended_at"],
     }
 
@@ -95,7 +95,8 @@ class AccessPage(ScopedAdmin):
 
     def related_pages(self, request: HttpRequest, row: AccessRequest) -> list[tuple[str, str]]:
         is_own = row.person_id == request.user.pk and state_now(row) == State.ACTIVE
-        return [("Read", reading.grant_url(row.agent_label, row.number))] if is_own else []
+        own = [("Read", reading.grant_url(row.agent_label, row.number))] if is_own else []
+        return own + links.to_person(request, row.person)
 
     @display(
         description="state",
@@ -110,10 +111,6 @@ class AccessPage(ScopedAdmin):
     @display(description="agent")
     def agent(self, row: AccessRequest) -> str:
         return links.agent_link(row.agent_id, row.agent_label)
-
-    @display(description="person")
-    def asker(self, row: Any) -> str:
-        return links.person_link(row.reader, row.person)
 
     @display(description="entry")
     def own_entry(self, row: AccessRequest) -> SafeString | None:

@@ -2,7 +2,7 @@
 the agent's first key."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 
@@ -76,29 +76,16 @@ class SettingsForm(BudgetForm):
     paused = forms.BooleanField(required=False, help_text="while it is paused, no refinement starts automatically")
 
 
-class NewAgentForm(BudgetForm, TenantChoiceForm):
-    title, button = "Add an agent", "Add the agent"
-    lead = ("Later, only the agent's side can change the model, the steward and the language.",)
-    field_order = ("tenant", "agent", "model", "other_model", "budget_tokens", "language", "steward", *TENANT_SETS)
-    groups = {
-        "Memories": ("language", "target_tokens", "refine_every"),
-        "Consent": ("steward",),
-        **RARELY_SET,
-    }
-    advanced = [name for names in groups.values() for name in names]
+class ModelChoiceForm(AdminForm):
+    """A choice of the models that this service can call, and a field for another model."""
+
+    model_is_required: ClassVar[bool] = False
     shown_if = [("other_model", "model", "")]
-    agent = forms.CharField(
-        max_length=64, label="Name", help_text="name of the agent: lower-case letters, digits, '-' and '_'"
+    model = forms.ChoiceField(
+        required=False,
+        help_text="the models that this service can call; the provider can read memories when they are refined",
     )
-    model = forms.ChoiceField(required=False, help_text="the models that this service can call")
     other_model = forms.CharField(max_length=200, required=False, label="Another model")
-    language = forms.CharField(
-        max_length=32,
-        initial="english",
-        widget=forms.Select(choices=[(name, name) for name in sorted(LANGUAGES)]),
-        help_text="language of the memories, for search; if it is not in the list, choose 'other'",
-    )
-    steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
 
     def __init__(self, *args: Any, models: Iterable[str], providers: Iterable[str], **options: Any) -> None:
         super().__init__(*args, **options)
@@ -111,16 +98,40 @@ class NewAgentForm(BudgetForm, TenantChoiceForm):
 
     def clean(self) -> dict[str, Any]:
         """Combine the two fields for the model into `model`."""
-        cleaned = super().clean()
+        cleaned: dict[str, Any] = super().clean() or {}
         chosen, other = cleaned.get("model", ""), cleaned.pop("other_model", "")
+        is_missing = self.model_is_required and not (chosen or other)
         if chosen and other:
             self.add_error("other_model", "Choose a model, or write one here, but not both.")
-        elif not (chosen or other or "model" in self.errors or "other_model" in self.errors):
+        elif is_missing and not {"model", "other_model"} & set(self.errors):
             self.add_error("model", "Choose a model, or write one below.")
         return cleaned | {"model": chosen or other}
 
 
-class ProposalForm(AdminForm):
+class NewAgentForm(ModelChoiceForm, BudgetForm, TenantChoiceForm):
+    title, button = "Add an agent", "Add the agent"
+    lead = ("Later, only the agent's side can change the model, the steward and the language.",)
+    field_order = ("tenant", "agent", "model", "other_model", "budget_tokens", "language", "steward", *TENANT_SETS)
+    groups = {
+        "Memories": ("language", "target_tokens", "refine_every"),
+        "Consent": ("steward",),
+        **RARELY_SET,
+    }
+    advanced = [name for names in groups.values() for name in names]
+    model_is_required = True
+    agent = forms.CharField(
+        max_length=64, label="Name", help_text="name of the agent: lower-case letters, digits, '-' and '_'"
+    )
+    language = forms.CharField(
+        max_length=32,
+        initial="english",
+        widget=forms.Select(choices=[(name, name) for name in sorted(LANGUAGES)]),
+        help_text="language of the memories, for search; if it is not in the list, choose 'other'",
+    )
+    steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
+
+
+class ProposalForm(ModelChoiceForm):
     """Settings that only the agent's side can change. A tenant can only propose a change."""
 
     title, button = "Propose a change to {row.label}", "Propose"
@@ -129,11 +140,7 @@ class ProposalForm(AdminForm):
         "changes until the agent's runtime or steward accepts the proposal. After 72 hours, the proposal lapses. A new "
         "proposal replaces an earlier open proposal.",
     )
-    model = forms.CharField(
-        max_length=200,
-        required=False,
-        help_text="provider/model-name; the provider can read memories when they are refined",
-    )
+    field_order = ("model", "other_model")
     steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
     is_steward_only = forms.BooleanField(
         required=False, label="Only the steward consents", help_text="the runtime cannot consent"

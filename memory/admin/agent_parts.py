@@ -36,7 +36,7 @@ def parts(request: HttpRequest, agent: Agent, state: str | None) -> list[Part]:
     marks = session_marks(agent, MARKED)
     if chart := charts.tokens_over_time(agent, charts.points(agent), marks, name="Core memory over time"):
         found.append(Part("chart", "Core memory over time", chart))
-    if picture := charts.lineage(agent, _merged(agent)):
+    if (merged := _merged(agent)) and (picture := charts.lineage(agent, merged)):
         found.append(Part("lineage", "Latest merges", picture))
     return found
 
@@ -77,12 +77,13 @@ def _summary(request: HttpRequest, agent: Agent, state: str | None) -> SafeStrin
     last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
     if last:
         undone_sessions.mark([last])
+    problem = probe.problems([agent.model]).get(agent.model, "") if agent.model else ""
     context = {
         "agent": agent,
         "state": state,
         "bar": charts.bar(agent.core_tokens, marks),
-        "due": why_due(agent),
-        "problem": probe.problems([agent.model]).get(agent.model, "") if agent.model else "",
+        "due": why_due(agent, problem),
+        "problem": problem,
         "last": last and links.link(agent.pk, "session", last.number, f"session {last.number}"),
         "result": last and _result(last),
         "lists": [(name, _list_url(model, agent)) for name, model in LISTS.items() if links.may_open(request, model)],
@@ -100,13 +101,13 @@ def in_words(every: timedelta) -> str:
     return several(hours // 24, "day") if hours and hours % 24 == 0 else several(hours, "hour")
 
 
-def why_due(agent: Agent) -> str:
-    """Whether the agent is due, why, and what it waits for."""
+def why_due(agent: Agent, problem: str) -> str:
+    """Whether the agent is due, why, and what it waits for. `problem` says why its model cannot be used."""
     due = DUE_REASONS.get(schedule.why(agent))
     if RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists():
         return f"{due or 'not due'}; a session is open"
-    if problem := probe.problems([agent.model]):
-        return f"{due or 'not due'}; {problem[agent.model]}"
+    if problem:
+        return f"{due or 'not due'}; {problem}"
     if due and agent.due_reason != DueReason.MANUAL and allowance.is_used_up(agent.tenant):
         first = f"{allowance.next_month(timezone.now()):%Y-%m-%d}"
         return f"{due}; waits until {first}, because the tenant's model tokens for this month are used up"

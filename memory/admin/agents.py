@@ -130,14 +130,13 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     @action(description="Add an agent", url_path="new", permissions=["configure"])
     def add_agent(self, request: HttpRequest) -> HttpResponse:
         def save(values: dict[str, Any]) -> HttpResponse:
-            _require_model(values["model"], "other_model")
+            _require_model(values["model"])
             tenant, slug, actor = values.pop("tenant"), values.pop("agent"), actor_of(request.user)
             agent, key = lifecycle.create(tenant.slug, slug, actor=actor, tenant_id=tenant.pk, **values)
             return _first_key_page(request, agent, key, self.row_url(agent))
 
         tenants, initial = visible_tenants(request, Action.CONFIGURE), {"tenant": request.GET.get("tenant")}
-        models = probe.usable(Agent.objects.filter(tenant__in=tenants).values_list("model", flat=True).distinct())
-        fields: dict[str, Any] = {"models": models, "providers": probe.configured_providers(), "tenants": tenants}
+        fields: dict[str, Any] = _models(tenants) | {"tenants": tenants}
         return form_page(self, request, NewAgentForm, save, warning=_mail_warning(), initial=initial, **fields)
 
     @action(description="Settings", url_path="settings", permissions=["configure"])
@@ -155,13 +154,14 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         agent = self.row_or_404(request, object_id)
 
         def save(values: dict[str, Any]) -> str:
-            if values["model"]:
+            if values["model"] not in ("", agent.model):
                 _require_model(values["model"])
             requests.propose(agent, actor_of(request.user), **values)
             return "Proposal sent to the agent's side. You can withdraw it here until the agent's side decides."
 
         initial, warning = model_to_dict(agent, PROPOSABLE), ask_access.mail_warning(agent) or _mail_warning()
-        return form_page(self, request, ProposalForm, save, row=agent, warning=warning, initial=initial)
+        models = _models(Tenant.objects.filter(pk=agent.tenant_id), agent.model)
+        return form_page(self, request, ProposalForm, save, row=agent, warning=warning, initial=initial, **models)
 
     @action(description="Keys", url_path="keys", permissions=["configure"])
     def keys(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -285,8 +285,15 @@ def _mail_warning() -> str:
     return why if letters.are_printed() else ""
 
 
-def _require_model(model: str, field: str = "model") -> None:
+def _models(tenants: QuerySet[Tenant], current: str = "") -> dict[str, list[str]]:
+    """What a form offers as models: those that can be called, and the current one."""
+    usable = probe.usable(Agent.objects.filter(tenant__in=tenants).values_list("model", flat=True).distinct())
+    models = sorted({*usable, current} - {""})
+    return {"models": models, "providers": probe.configured_providers()}
+
+
+def _require_model(model: str) -> None:
     try:
         parse_model(model)
     except ModelNotConfigured as refusal:
-        raise Invalid(field, f"is not available. {str(refusal).rstrip('.')}") from None
+        raise Invalid("other_model", f"is not available. {str(refusal).rstrip('.')}") from None

@@ -19,13 +19,14 @@ from memory.admin.base.permissions import visible_tenant_ids
 from memory.admin.base.texts import DUE_REASONS, budget_bar
 from memory.models import Agent
 from refinement import schedule, undone_sessions
-from refinement.admin import attention
 from refinement.models import Outcome, RefinementSession
 from refinement.monitoring.health import problems
+from refinement.notices import attention
 
 WEEKS = 12
 DAYS = 30  # covered by the chart of outcomes
 MOST_AGENTS = 200  # with rollbacks
+MOST_ATTENTION = 20  # agents
 HEAVIEST = 12  # agents in the table of the fullest memories
 
 
@@ -38,7 +39,8 @@ def figures(request: HttpRequest) -> dict[str, Any]:
         "can_add_tenants": manages(request.user),  # type: ignore[arg-type]  # the site requires sign-in
         "counts": _counts(agents, tenants),
         "troubles": problems(),
-        "attention": attention.items(request, agents),
+        "attention": attention.items(tenants, MOST_ATTENTION),
+        "may_steer": set(visible_tenant_ids(request, Action.STEER)),
         "heaviest": _heaviest(agents),
         "charts": [_saved(tenants), _outcomes(tenants)],
         "next_steps": _next_steps(request),

@@ -1,42 +1,41 @@
-"""What needs the attention of a tenant's people: failed sessions, full memories, suspended keys, waiting requests."""
+"""Agents that need attention: why, and what to do. The overview and the digest show them. Nothing here has content."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
-from audit.consent import LAPSES
-from audit.models import AccessRequest, State
-from config.wording import several
 from memory.models import Agent
+from refinement import probe, schedule
 from refinement.models import Outcome, RefinementSession
 from refinement.notices import webhooks
 from refinement.notices.models import OverBudget, Webhook
-from refinement.session import INTERRUPTED
 
 LONG = timedelta(hours=24)  # over budget
-MOST = 50  # items of each kind
 ROWS = 1_000  # in one statement
-_FAILED = Q(outcome__in=(Outcome.FAILED, Outcome.ABANDONED)) & ~Q(reason=INTERRUPTED)
+_IS_OVER = Q(core_tokens__gt=F("budget_tokens"))
+_TROUBLED = (Outcome.FAILED, Outcome.INCOMPLETE, Outcome.ABANDONED)
 
 
 class Item(NamedTuple):
-    """An agent that needs attention, why, and the URL of a page about it."""
+    """An agent, why it needs attention, and what to do. `path` leads to the page where this is done. If `steers` is
+    true, this needs the permission STEER."""
 
-    agent: str
-    text: str
-    url: str
+    agent: Agent
+    why: str
+    advice: str
+    path: str
+    steers: bool = True
 
 
 def watch() -> None:
     """Note which agents are over their budgets. Once an agent is over its budget for 24 hours, its tenant's webhook
     gets an event. A task calls this every minute."""
     now, seen = timezone.now(), OverBudget.objects.all()
-    over = _agents().filter(core_tokens__gt=F("budget_tokens"))
+    over = _agents().filter(_IS_OVER)
     if gone := list(seen.exclude(pk__in=over.values("pk")).values_list("pk", flat=True)[:ROWS]):
         seen.filter(pk__in=gone).delete()
     new = over.exclude(pk__in=seen.values("pk")).values_list("pk", flat=True)[:ROWS]
@@ -44,41 +43,73 @@ def watch() -> None:
     if ahead := list(seen.filter(since__gt=now).values_list("pk", flat=True)):
         seen.filter(pk__in=ahead).update(since=now)  # the clock was ahead
     waiting = seen.filter(is_reported=False).values("pk")
-    for agent in _long_over(now).filter(pk__in=waiting, tenant__in=Webhook.objects.exclude(url="").values("pk"))[:ROWS]:
+    long = over.filter(pk__in=waiting, since__lte=now - LONG)
+    for agent in long.filter(tenant__in=Webhook.objects.exclude(url="").values("pk"))[:ROWS]:
         with transaction.atomic():
             if seen.filter(pk=agent.pk, is_reported=False).update(is_reported=True):
                 webhooks.add_over_budget(agent, vars(agent)["since"])
 
 
-def items(tenants: Sequence[int]) -> Iterator[Item]:
-    """What needs attention in these tenants. Everybody who sees a tenant also sees its access requests."""
-    agents, now = _agents().filter(tenant__in=tenants), timezone.now()
-    newer = RefinementSession.objects.filter(agent=OuterRef("agent"), number__gt=OuterRef("number"))
-    failed = RefinementSession.objects.filter(~Exists(newer.exclude(outcome=Outcome.OPEN)), _FAILED, agent__in=agents)
-    for session in failed.select_related("agent__tenant").order_by("agent__tenant__slug", "agent__slug")[:MOST]:
-        reason = session.reason.replace("_", " ")
-        text = f"session {session.number} {session.outcome} ({reason})"
-        yield Item(session.agent.label, text, webhooks.admin_url(session))
-    for agent in _long_over(now).filter(tenant__in=tenants)[:MOST]:
-        since = f"{vars(agent)['since']:%d %B %Y at %H:%M} UTC"
-        text = f"over its budget since {since} ({agent.core_tokens:,} of {agent.budget_tokens:,} tokens)"
-        yield Item(agent.label, text, webhooks.admin_url(agent))
-    for agent in agents.filter(keys_suspended=True)[:MOST]:
-        yield Item(agent.label, "its keys are suspended", webhooks.admin_url(agent))
-    waiting: Any = AccessRequest.objects.filter(tenant_id__in=tenants, state=State.REQUESTED, asked_at__gt=now - LAPSES)
-    counted = waiting.values_list("agent_label").annotate(Count("pk")).order_by("agent_label")
-    for label, count in counted[:MOST]:
-        url = f"{settings.PUBLIC_URL}/admin/audit/accessrequest/?agent={label}&state__exact=requested"
-        yield Item(label, several(count, "access request waits", "access requests wait"), url)
+def items(tenants: Collection[int], most: int) -> list[Item]:
+    """What needs attention in these tenants: for at most `most` agents, in the order of their names.
+
+    An agent over its budget is in the list if it has no model that can be called, if it is paused, or after 24 hours.
+    """
+    agents = _agents().filter(tenant__in=tenants)
+    models = set(agents.filter(_IS_OVER).exclude(model="").values_list("model", flat=True).distinct())
+    problems = probe.problems(models)
+    is_stuck = Q(paused=True) | Q(model__in=["", *problems]) | Q(since__lte=timezone.now() - LONG)
+    listed = Q(keys_suspended=True) | Q(failures_in_a_row__gt=0) | _IS_OVER & is_stuck
+    rows = list(agents.filter(listed)[:most])
+    last = RefinementSession.objects.in_bulk({vars(each)["last_id"] for each in rows} - {None})
+    return [
+        item
+        for agent in rows
+        for item in _items(agent, problems.get(agent.model, ""), last.get(vars(agent)["last_id"]))
+    ]
 
 
 def _agents() -> QuerySet[Agent]:
+    """The agents that can be refined. `since` is the time from which an agent is over its budget, and `last_id` the id
+    of its last session with trouble."""
+    since = OverBudget.objects.filter(pk=OuterRef("pk")).values("since")
+    last = (
+        RefinementSession.objects.filter(agent=OuterRef("pk"), outcome__in=_TROUBLED).order_by("-number").values("pk")
+    )
     agents = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
-    return agents.order_by("tenant__slug", "slug")
+    return agents.annotate(since=Subquery(since), last_id=Subquery(last[:1])).order_by("tenant__slug", "slug")
 
 
-def _long_over(now: datetime) -> QuerySet[Agent]:
-    """The agents that are over their budgets for 24 hours, with the column `since`."""
-    since = Subquery(OverBudget.objects.filter(pk=OuterRef("pk")).values("since"))
-    agents = _agents().annotate(since=since).filter(since__lte=now - LONG)
-    return agents.filter(core_tokens__gt=F("budget_tokens"))
+def _items(agent: Agent, problem: str, last: RefinementSession | None) -> Iterator[Item]:
+    page = webhooks.admin_path(agent)
+    if agent.keys_suspended:
+        why = "Its keys are suspended, so its runtime cannot store or read."
+        yield Item(agent, why, "Lift the suspension", page)
+    is_over = agent.core_tokens > agent.budget_tokens
+    if is_over and problem:
+        yield Item(agent, f"Its model {agent.model} cannot be used. {problem}", "Propose another model", page)
+    elif agent.failures_in_a_row and last:
+        why = last.problem or (last.reason.replace("_", " ") if last.reason else last.outcome)
+        yield Item(
+            agent,
+            f"Its last session failed: {why.rstrip('.')}.",
+            "See the session",
+            webhooks.admin_path(last),
+            steers=False,
+        )
+    elif is_over:
+        yield _over_budget(agent, page)
+
+
+def _over_budget(agent: Agent, page: str) -> Item:
+    since: datetime | None = vars(agent)["since"]
+    long = f" since {since:%d %B %Y at %H:%M} UTC" if since else ""
+    over = f"Over its budget{long}: {agent.core_tokens:,} of {agent.budget_tokens:,} tokens"
+    if agent.paused:
+        return Item(agent, f"{over}, and paused.", "Resume it", page)
+    if not agent.model:
+        return Item(agent, f"{over}, and it has no model.", "Propose a model", page)
+    if schedule.why(agent):
+        return Item(agent, f"{over}. It is due, and waits for a worker.", "See why it waits", page, steers=False)
+    after = f" Its next refinement is due on {agent.due_at:%d %B %Y}." if agent.due_at else ""
+    return Item(agent, f"{over}.{after}", "Refine it now", page)

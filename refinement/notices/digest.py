@@ -1,15 +1,19 @@
-"""A mail to each person who chose it, about the agents that need attention. It has names, numbers and codes only."""
+"""A mail to each person who chose it, about the agents that need attention. It has names, numbers and reasons, and no content."""
 
 import time
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
+from typing import Any
 
 import structlog
 from django.conf import settings
 from django.core.mail import send_mail
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
+from audit.consent import LAPSES
+from audit.models import AccessRequest, State
 from config.queue import SEND_DIGESTS, is_ending, put
 from config.wording import several
 from memory.access.roles import Action, tenant_ids
@@ -19,6 +23,7 @@ from refinement.notices import attention
 
 PERIODS = {Digest.DAILY: timedelta(days=1), Digest.WEEKLY: timedelta(days=7)}
 RETRY = timedelta(hours=1)  # after the mail server failed
+MOST = 50  # agents in a mail
 TASK_SECONDS = 20.0  # then other tasks of the queue get their turn
 
 log = structlog.get_logger("palimpsest.mail")
@@ -65,14 +70,25 @@ def _due(now: datetime) -> QuerySet[Person]:
 
 def _send(person: Person) -> None:
     """Mail a person what needs attention, if there is something."""
-    found = sorted(set(attention.items(tenant_ids(person)[Action.SEE])))
+    tenants = tenant_ids(person)[Action.SEE]
+    found = [(item.agent.label, f"{item.why} {item.advice}", item.path) for item in attention.items(tenants, MOST)]
+    found = sorted([*found, *_requests(tenants)])
     if not found:
         return
     parts = [f"You get this {person.digest} mail because you chose it at {settings.PUBLIC_URL}/admin/account/.\n"]
-    for tenant, items in groupby(found, lambda item: item.agent.partition("/")[0]):
-        lines = "\n".join(f"- {item.agent}: {item.text}\n  {item.url}" for item in items)
+    for tenant, items in groupby(found, lambda item: item[0].partition("/")[0]):
+        lines = "\n".join(f"- {agent}: {text}:\n  {settings.PUBLIC_URL}{path}" for agent, text, path in items)
         parts.append(f"{tenant}\n\n{lines}\n")
-    if len(found) >= attention.MOST:
-        parts.append(f"This mail lists at most {attention.MOST} agents for each reason.\n")
-    agents = several(len({item.agent for item in found}), "agent needs", "agents need")
+    if len(found) >= MOST:
+        parts.append(f"This mail lists at most {MOST} agents.\n")
+    agents = several(len({agent for agent, _, _ in found}), "agent needs", "agents need")
     send_mail(f"Palimpsest: {agents} attention", "\n".join(parts), None, [person.email])
+
+
+def _requests(tenants: Sequence[int]) -> Iterator[tuple[str, str, str]]:
+    """The agents with open access requests. Everybody who sees a tenant also sees its requests."""
+    rows = AccessRequest.objects.filter(tenant_id__in=tenants, state=State.REQUESTED)
+    waiting: Any = rows.filter(asked_at__gt=timezone.now() - LAPSES)
+    for label, count in waiting.values_list("agent_label").annotate(Count("pk")).order_by("agent_label")[:MOST]:
+        text = several(count, "access request waits", "access requests wait")
+        yield label, f"{text}. See", f"/admin/audit/accessrequest/?agent={label}&state__exact=requested"

@@ -86,14 +86,20 @@ def add_failed(session: Any) -> None:
     """Store an event about a failed session, if its tenant has a webhook. Call this in the transaction that ends the
     session."""
     values = {"session": session.number, "outcome": session.outcome, "tokens": session.tokens_after}
-    values |= {"budget": session.budget_tokens, "reason": session.reason, "url": admin_url(session)}
+    values |= {
+        "budget": session.budget_tokens,
+        "reason": session.reason,
+        "url": f"{settings.PUBLIC_URL}{admin_path(session)}",
+    }
     _add(session.agent, Event.SESSION_FAILED, values)
 
 
 def add_over_budget(agent: Agent, since: datetime) -> None:
     """Store an event about an agent that is over its budget for long, if its tenant has a webhook."""
     values = {"tokens": agent.core_tokens, "budget": agent.budget_tokens, "since": since.isoformat()}
-    _add(agent, Event.OVER_BUDGET, values | {"reason": "over_budget", "url": admin_url(agent)})
+    _add(
+        agent, Event.OVER_BUDGET, values | {"reason": "over_budget", "url": f"{settings.PUBLIC_URL}{admin_path(agent)}"}
+    )
 
 
 def _add(agent: Agent, event: Event, values: dict[str, Any]) -> None:
@@ -104,9 +110,10 @@ def _add(agent: Agent, event: Event, values: dict[str, Any]) -> None:
         hook.deliveries.create(message=message, type=event, at=now, data=data, wait_until=now)
 
 
-def admin_url(row: models.Model) -> str:
-    """The URL of a row's page in the admin. Workers do not load the URLs of the service, because this takes seconds."""
-    return f"{settings.PUBLIC_URL}/admin/{row._meta.label_lower.replace('.', '/')}/{row.pk}/change/"
+def admin_path(row: models.Model) -> str:
+    """The path of a row's page in the admin. Workers do not load the URLs of the service, because this takes
+    seconds."""
+    return f"/admin/{row._meta.label_lower.replace('.', '/')}/{row.pk}/change/"
 
 
 # --- deliveries

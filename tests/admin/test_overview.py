@@ -202,16 +202,23 @@ def test_the_overview_says_why_an_agent_needs_attention(house: House, enter: Ent
     steps.remember(house.ada, f"{MARKER} tea")
     steps.signed_update(Agent.objects.filter(pk=house.ada.pk), target_tokens=1, budget_tokens=1)
     refining.change(house.ada, paused=True)
-    [item] = overview_of(enter("admin"))["attention"]
+    overview = overview_of(enter("admin"))
+    [item] = overview["attention"]
     assert (item.agent, item.why, item.advice) == (
         house.ada,
         "Over its budget: 5 of 1 tokens, and paused.",
         "Resume it",
     )
-    assert item.url
-    [seen] = overview_of(enter("auditor"))["attention"]
-    assert not seen.url  # an auditor cannot resume
+    assert (item.steers, overview["may_steer"]) == (True, {house.ada.tenant_id})
+    assert overview_of(enter("auditor"))["may_steer"] == set(), "an auditor cannot resume"
     session = sessions.open_session(fresh(house.ada), trigger="manual")
     sessions.close(session, "failed", "no_tool_call", problem="The model answered in text.")
-    [item] = overview_of(enter("owner"))["attention"]
+    owner = enter("owner")
+    [item] = overview_of(owner)["attention"]
     assert (item.why, item.advice) == ("Its last session failed: The model answered in text.", "See the session")
+    refining.change(house.ada, paused=False, failures_in_a_row=0)
+    assert overview_of(owner)["attention"] == [], "a refinement is due, and nothing prevents it yet"
+    refining.change(house.ada, model="openai/large")
+    [item] = overview_of(owner)["attention"]
+    assert item.why.startswith("Its model openai/large cannot be used."), item.why
+    assert item.advice == "Propose another model"

@@ -16,7 +16,7 @@ from memory.admin.base import export
 from memory.models import Agent, AgentKey, Invitation, Membership, Memory, Person, Role, Tenant, TenantKey
 from refinement import loop
 from refinement.models import RefinementSession
-from tests import steps
+from tests import many_rows, steps
 from tests.admin.actions import html, messages_of
 from tests.admin.conftest import Enter
 from tests.conftest import House
@@ -28,6 +28,7 @@ OTHER_TIME_FORMATS = re.compile(r"\d [ap]\.m\.|\b(?:noon|midnight)\b|\b[A-Z][a-z
 DESCRIBED = re.compile(r'aria-describedby="([^"]+)"')
 LINK = re.compile(r'href="(/admin/[^"#]*|\?[^"#]*)"')
 SAME_PAGE = re.compile(r"/logout|\?o=|\?_changelist_filters=|=.*=")  # another order, or several filters at a time
+OF_AGENTS = (AuditEntry, AccessRequest, Memory, RefinementSession)
 MODELS = {Agent, Memory, RefinementSession, AuditEntry, AccessRequest, AgentKey, TenantKey}
 MODELS |= {Membership, Invitation, Tenant, Person}
 
@@ -150,16 +151,20 @@ def test_a_missing_page_of_search_results_is_404(house: House, client: Client) -
 
 
 def test_the_number_of_queries_does_not_grow_with_the_rows(
-    house: House, client: Client, django_assert_max_num_queries: Any
+    house: House, enter: Enter, django_assert_max_num_queries: Any
 ) -> None:
+    client = enter("superuser")
     acme = house.ada.tenant
-    steps.remember(fresh(house.ada), *(f"{MARKER} {n}" for n in range(40)))
-    AgentKey.objects.bulk_create(AgentKey(prefix=f"a{n}", mac=b"", agent=house.ada) for n in range(200))
-    TenantKey.objects.bulk_create(TenantKey(prefix=f"t{n}", mac=b"", tenant=acme) for n in range(200))
-    Agent.objects.bulk_create(Agent(tenant=acme, slug=f"a{n}", model="builtin/dedupe") for n in range(200))
+    many_rows.add(house.ada, 1_000)
+    TenantKey.objects.bulk_create(TenantKey(prefix=f"t{n}", mac=b"", tenant=acme) for n in range(1_000))
+    Agent.objects.bulk_create(Agent(tenant=acme, slug=f"a{n}", model="builtin/dedupe") for n in range(1_000))
     for model in MODELS:
         with django_assert_max_num_queries(12):
-            client.get(address_of(model, "changelist"))
+            assert client.get(address_of(model, "changelist")).status_code == 200
+    pages = [(model, model.objects.filter(agent_id=house.ada.pk).latest("pk").pk) for model in OF_AGENTS]
+    for model, pk in [*pages, (Agent, house.ada.pk)]:
+        with django_assert_max_num_queries(30):
+            assert client.get(address_of(model, "change", pk)).status_code == 200
 
 
 # --- error pages: they do not depend on what exists

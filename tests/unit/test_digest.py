@@ -69,17 +69,21 @@ def test_a_digest_lists_what_needs_attention_in_the_persons_tenants(pat: Person,
     lifecycle.suspend_keys(fresh(ada), PERSON)
     [message] = send()
     assert (message.to, message.subject) == (["pat@acme.test"], "Palimpsest: 1 agent needs attention")
-    page, tokens = url("memory_agent_change", ada.pk), fresh(ada).core_tokens
+    page = url("memory_agent_change", ada.pk)
     requests = f"{url('audit_accessrequest_changelist')}?agent=acme/ada&state__exact=requested"
+    session = url("refinement_refinementsession_change", RefinementSession.objects.get(agent=ada).pk)
     assert AccessRequest.objects.count() == 1
     assert message.body == (
         "You get this daily mail because you chose it at http://127.0.0.1:8000/admin/account/.\n\nacme\n\n"
-        f"- acme/ada: 1 access request waits\n  {requests}\n"
-        f"- acme/ada: its keys are suspended\n  {page}\n"
-        f"- acme/ada: over its budget since {since:%d %B %Y at %H:%M} UTC ({tokens} of 100 tokens)\n  {page}\n"
-        "- acme/ada: session 1 failed (model unavailable)\n"
-        f"  {url('refinement_refinementsession_change', RefinementSession.objects.get(agent=ada).pk)}\n"
+        f"- acme/ada: 1 access request waits. See:\n  {requests}\n"
+        "- acme/ada: Its keys are suspended, so its runtime cannot store or read. Lift the suspension:\n"
+        f"  {page}\n"
+        f"- acme/ada: Its last session failed: model unavailable. See the session:\n  {session}\n"
     )
+    refining.change(ada, failures_in_a_row=0)
+    later(DAY)
+    over = f"Over its budget since {since:%d %B %Y at %H:%M} UTC: {fresh(ada).core_tokens} of 100 tokens"
+    assert f"- acme/ada: {over}" in send()[0].body
 
 
 def test_a_digest_comes_once_in_a_period(pat: Person, ada: Agent) -> None:

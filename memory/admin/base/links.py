@@ -63,9 +63,8 @@ def may_open(request: HttpRequest, name: str) -> bool:
     return bool(page.has_view_permission(request))
 
 
-def person_link(request: HttpRequest, address: str) -> str:
-    """A link to the members with this address, if the reader may see members. Otherwise the address."""
+def to_person(request: HttpRequest, address: str) -> list[tuple[str, str]]:
+    """The link to the members with this address, if the reader may see members."""
     if not may_open(request, "memory.Membership"):
-        return address
-    url = reverse("admin:memory_membership_changelist", query={"q": address})
-    return format_html('<a href="{}">{}</a>', url, address)
+        return []
+    return [("The person", reverse("admin:memory_membership_changelist", query={"q": address}))]

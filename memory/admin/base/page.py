@@ -154,7 +154,6 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         row = context["original"]
         offered = [each for each in self.row_actions if each.is_offered(row) and each.may(self, request, row)]
         context |= {"title": self.describe(row), "buttons": offered, "links": self.related_pages(request, row)}
-        row.reader = request  # for columns with links that not every reader may open
         context |= {"parts": self.parts(request, row), "folded": self.folded}
         return super().render_change_form(request, context, *args, **options)
 
