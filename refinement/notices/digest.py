@@ -1,4 +1,4 @@
-"""A mail to each person who chose it, about the agents that need attention. It has names, numbers and reasons, and no content."""
+"""A mail to each person who chose it, about the agents that need attention. It has names, numbers and reasons only."""
 
 import time
 from collections.abc import Iterator, Sequence
