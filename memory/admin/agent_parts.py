@@ -77,7 +77,7 @@ def _summary(request: HttpRequest, agent: Agent, state: str | None) -> SafeStrin
     last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
     if last:
         undone_sessions.mark([last])
-    problem = probe.problems([agent.model]).get(agent.model, "") if agent.model else ""
+    problem = probe.problems([agent.model]).get(agent.model, "")
     context = {
         "agent": agent,
         "state": state,

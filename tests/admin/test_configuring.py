@@ -73,7 +73,7 @@ def test_an_agent_is_added_with_its_settings_and_a_key(house: House, client: Cli
 
 
 def test_a_proposal_changes_nothing_until_the_agents_side_accepts(ada: Agent, client: Client) -> None:
-    client.post(page(ada, "propose"), {"model": "openai/gpt", "steward": "sue@else.test"})
+    client.post(page(ada, "propose"), {"other_model": "openai/gpt", "steward": "sue@else.test"})
     assert count_of(Operation.CHANGE_PROPOSED, agent_id=ada.pk) == 1
     assert (fresh(ada).model, fresh(ada).steward) == ("builtin/dedupe", "")
 
@@ -155,8 +155,9 @@ def test_a_bad_agent_is_refused(house: House, client: Client) -> None:
 
 BAD_PROPOSALS = [
     ({}, "changes nothing"),
-    ({"model": "gpt"}, "provider/name"),
-    ({"model": "\0"}, "Null characters"),
+    ({"model": "gpt"}, "Select a valid choice"),
+    ({"model": "", "other_model": "gpt"}, "provider/name"),
+    ({"model": "", "other_model": "\0"}, "Null characters"),
     ({"model": ""}, "Must have 1 to 200 of these"),
     ({"steward": "a%b.test@c.test"}, "plain email address"),
     ({"memory_path": "/etc/passwd"}, "Must be under"),
