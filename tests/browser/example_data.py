@@ -3,8 +3,12 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+import time_machine
+from django.utils import timezone
 
 import refinement.demo
 from audit.consent import Person as Asking
@@ -24,6 +28,7 @@ from tests.members import join
 from tests.steps import ME, fresh
 
 LEDGER = Path(refinement.demo.__file__).parent / "ledger.jsonl"
+WEEKS = 8
 OPERATOR = Actor.operator("operations")
 PURPOSE = "Customers were told an opening hour that changed in spring: I look for where it comes from."
 
@@ -42,7 +47,7 @@ def furnish(mark: str = "") -> Home:
     """Fill an empty database. Each text starts with `mark`, so that tests can search pages for it."""
     owner, auditor = enrolled("mirela@quayside.test"), enrolled("jonas@quayside.test")
     person = Actor.person(owner.email)
-    ada = _agent("quayside", "ada", mark, steward="lindiwe@stewards.test")
+    ada = _grown(mark)
     ines = _agent("quayside", "ines", mark, lines=slice(60, 130))
     _agent("quayside", "wren", mark)
     _agent("quayside", "otto", mark, lines=slice(0, 200, 2), paused=True)
@@ -57,7 +62,7 @@ def furnish(mark: str = "") -> Home:
     invitations.invite(ada.tenant, "tomasz@quayside.test", Role.AUDITOR, owner)
     backlog.request(noor)
     operations.protect(ada, [1, 2], person)
-    for agent in (ada, ines, bela):
+    for agent in (ines, bela):
         loop.refine(fresh(agent), trigger=DueReason.WEEKLY)
     operations.remember(ines, [Draft(f"{mark} The pier closes at nine.", kind="journal")], ME)
     operations.discard(ines, [5], ME)
@@ -65,6 +70,24 @@ def furnish(mark: str = "") -> Home:
     _add_requests(ada, ines, owner, auditor)
     root = enrolled("root@service.test", is_superuser=True)
     return Home(owner, auditor, root, fresh(ada))
+
+
+def _grown(mark: str) -> Agent:
+    """An agent that has got memories for WEEKS weeks, and was refined after each of them."""
+    now = timezone.now()
+    with time_machine.travel(now - timedelta(weeks=WEEKS, hours=5), tick=True):
+        sizes = {"budget_tokens": 6_000, "target_tokens": 5_000}
+        ada = _agent("quayside", "ada", mark, lines=slice(0, 0), steward="lindiwe@stewards.test", **sizes)
+    lines, size = LEDGER.read_bytes().splitlines(), 216 // WEEKS
+    for week in range(WEEKS):
+        monday = now - timedelta(weeks=WEEKS - 1 - week, hours=5)
+        for day in range(3):
+            with time_machine.travel(monday - timedelta(days=6 - 2 * day), tick=True):
+                part = lines[week * size + day * size // 3 : week * size + (day + 1) * size // 3]
+                importing.check_lines(_marked(part, mark)).store(fresh(ada), OPERATOR)
+        with time_machine.travel(monday, tick=True):
+            loop.refine(fresh(ada), trigger=DueReason.WEEKLY)
+    return fresh(ada)
 
 
 def _agent(tenant: str, slug: str, mark: str, *, lines: slice = slice(None), **settings: Any) -> Agent:

@@ -6,7 +6,7 @@ from typing import Any
 from django.urls import reverse
 
 from audit.consent import REMOVALS
-from audit.models import AccessRequest, AuditEntry
+from audit.models import AccessRequest, AuditEntry, Change, Operation
 from memory.accounts import invitations
 from memory.admin.base.texts import ask_access_url, time_machine_url
 from memory.admin.plain_pages import reading
@@ -46,8 +46,18 @@ def _joining(home: Home) -> str:
     return reverse("join", args=[token])
 
 
-def _constitutional(home: Home) -> Any:
-    return Memory.objects.filter(agent=home.ada, constitutional=True).first()
+def _last_session(home: Home) -> RefinementSession:
+    return RefinementSession.objects.filter(agent=home.ada).latest("number")
+
+
+def _merge(home: Home) -> AuditEntry:
+    merges = AuditEntry.objects.filter(agent_id=home.ada.pk, operation=Operation.CONSOLIDATED)
+    return merges.order_by("-changes", "-seq")[0]  # the largest one
+
+
+def _merged(home: Home) -> Any:
+    made = Change.objects.get(agent_id=home.ada.pk, seq=_merge(home).seq, before_digest=None)
+    return Memory.objects.get(agent=home.ada, number=made.number)
 
 
 FOR_OWNERS: dict[str, Address] = {
@@ -55,14 +65,14 @@ FOR_OWNERS: dict[str, Address] = {
     "agents": _page("memory_agent_changelist"),
     "agent": _row("memory_agent_change", lambda home: home.ada),
     "time-machine": lambda home: time_machine_url(home.ada.pk),
-    "time-machine-preview": lambda home: time_machine_url(home.ada.pk, "session", 1),
+    "time-machine-preview": lambda home: time_machine_url(home.ada.pk, "session", _last_session(home).number),
     "ask-for-access": lambda home: f"{ask_access_url(home.ada.pk)}?kind=session&session=1",
     "memories": _page("memory_memory_changelist"),
-    "memory": _row("memory_memory_change", _constitutional),
+    "memory": _row("memory_memory_change", _merged),
     "sessions": _page("refinement_refinementsession_changelist"),
-    "session": _row("refinement_refinementsession_change", lambda home: RefinementSession.objects.get(agent=home.ada)),
+    "session": _row("refinement_refinementsession_change", _last_session),
     "audit-entries": _page("audit_auditentry_changelist"),
-    "audit-entry": _row("audit_auditentry_change", lambda home: AuditEntry.objects.filter(agent_id=home.ada.pk).last()),
+    "audit-entry": _row("audit_auditentry_change", _merge),
     "access-requests": _page("audit_accessrequest_changelist"),
     "access-request": _row("audit_accessrequest_change", lambda _: AccessRequest.objects.get(state="active")),
     "reading": _reading,
