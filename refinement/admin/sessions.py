@@ -163,7 +163,7 @@ def _summary(session: RefinementSession, problem: str) -> SafeString:
 def _counts(session: RefinementSession) -> list[tuple[str, int]]:
     return [
         ("duplicates removed", session.duplicates_removed),
-        ("merges", session.merged),
+        ("memories merged", session.merged),
         ("rewritten", session.updated),
         ("moved beneath", session.demoted),
         ("discarded", session.deleted),

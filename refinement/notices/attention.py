@@ -53,12 +53,15 @@ def watch() -> None:
 def items(tenants: Collection[int], most: int) -> list[Item]:
     """What needs attention in these tenants: for at most `most` agents, in the order of their names.
 
-    An agent over its budget is in the list if it has no model that can be called, if it is paused, or after 24 hours.
+    An agent over its budget is in the list if it has no model that can be called, if no refinement is due, or after
+    24 hours.
     """
     agents = _agents().filter(tenant__in=tenants)
     models = set(agents.filter(_IS_OVER).exclude(model="").values_list("model", flat=True).distinct())
     problems = probe.problems(models)
-    is_stuck = Q(paused=True) | Q(model__in=["", *problems]) | Q(since__lte=timezone.now() - LONG)
+    now = timezone.now()
+    is_stuck = Q(paused=True) | Q(model__in=["", *problems]) | Q(since__lte=now - LONG)
+    is_stuck |= Q(due_at=None) | Q(due_at__gt=now)
     listed = Q(keys_suspended=True) | Q(failures_in_a_row__gt=0) | _IS_OVER & is_stuck
     rows = list(agents.filter(listed)[:most])
     last = RefinementSession.objects.in_bulk({vars(each)["last_id"] for each in rows} - {None})

@@ -217,6 +217,9 @@ def test_the_overview_says_why_an_agent_needs_attention(house: House, enter: Ent
     [item] = overview_of(owner)["attention"]
     assert (item.why, item.advice) == ("Its last session failed: The model answered in text.", "See the session")
     refining.change(house.ada, paused=False, failures_in_a_row=0)
+    [item] = overview_of(owner)["attention"]
+    assert (item.why.startswith("Over its budget: 5 of 1 tokens. Its next"), item.advice) == (True, "Refine it now")
+    Agent.objects.filter(pk=house.ada.pk).update(due_at=timezone.now())
     assert overview_of(owner)["attention"] == [], "a refinement is due, and nothing prevents it yet"
     refining.change(house.ada, model="openai/large")
     [item] = overview_of(owner)["attention"]

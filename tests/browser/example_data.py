@@ -23,6 +23,8 @@ from memory.time_machine.rollback import What, roll_back
 from memory.transfer import importing
 from memory.writing import operations
 from refinement import backlog, loop
+from refinement import session as sessions
+from refinement.models import Outcome
 from tests.admin.conftest import enrolled
 from tests.members import join
 from tests.steps import ME, fresh
@@ -49,7 +51,7 @@ def furnish(mark: str = "") -> Home:
     person = Actor.person(owner.email)
     ada = _grown(mark)
     ines = _agent("quayside", "ines", mark, lines=slice(60, 130))
-    _agent("quayside", "wren", mark)
+    wren = _agent("quayside", "wren", mark)
     _agent("quayside", "otto", mark, lines=slice(0, 200, 2), paused=True)
     bela = _agent("harbourmaster", "bela", mark, lines=slice(100, 216), budget_tokens=2_000, target_tokens=1_500)
     noor = _agent("harbourmaster", "noor", mark, lines=slice(0, 12))
@@ -64,6 +66,12 @@ def furnish(mark: str = "") -> Home:
     operations.protect(ada, [1, 2], person)
     for agent in (ines, bela):
         loop.refine(fresh(agent), trigger=DueReason.WEEKLY)
+    for agent, outcome, reason, problem in (
+        (wren, Outcome.FAILED, "model_unavailable", "The server of ollama/qwen3 could not be reached."),
+        (bela, Outcome.INCOMPLETE, "limit_seconds", "It reached its limit of 1,800 seconds."),
+    ):
+        opened = sessions.open_session(fresh(agent), trigger=DueReason.OVER_BUDGET)
+        sessions.close(opened, outcome, reason, problem=problem)
     operations.remember(ines, [Draft(f"{mark} The pier closes at nine.", kind="journal")], ME)
     operations.discard(ines, [5], ME)
     roll_back(ines, What("session", 1), person, reason="two merges went too far")
