@@ -43,7 +43,7 @@ class SessionPage(ScopedAdmin):
     tenant = "agent__tenant_id"
     deferred = ("shown", "plan", "summaries")
     row_actions = (RollBack(),)
-    list_display = ("number", "owner", "result", "why_ended", "undone", "why", "opened_at", "weight", "changes")
+    list_display = ("number", "owner", "result", "what_followed", "why", "opened_at", "weight")
     list_select_related = ("agent__tenant",)
     list_filter = ("outcome", PeriodFilter, TenantFilter, AgentFilter, "mode", "driver", "trigger")
     time, numbered_by = "opened_at", "number"
@@ -120,13 +120,19 @@ class SessionPage(ScopedAdmin):
             return "The model's server refused the key or the name of the model."
         return session.problem or session.reason
 
+    @display(description="why it ended so", empty_value="")
+    def what_followed(self, session: RefinementSession) -> str:
+        return f"rolled back by entry {session.undone_by}" if session.undone_by else self.why_ended(session)
+
     @display(description="started because", ordering="trigger")
     def why(self, session: RefinementSession) -> str:
         return DueReason(session.trigger).value.replace("_", " ")
 
     @display(description="core tokens")
     def weight(self, session: RefinementSession) -> str:
-        return f"{session.tokens_before:,} \N{RIGHTWARDS ARROW} {session.tokens_after:,}"
+        return (
+            f"{session.tokens_before:,}\N{NO-BREAK SPACE}\N{RIGHTWARDS ARROW}\N{NO-BREAK SPACE}{session.tokens_after:,}"
+        )
 
     @display(description="expected cost")
     def expected(self, session: RefinementSession) -> str:

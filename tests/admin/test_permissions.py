@@ -24,7 +24,7 @@ NEW_AGENT = SETTINGS | {"agent": "eve", "model": "builtin/dedupe", "language": "
 FORMS: dict[str, tuple[Any, tuple[str, ...], dict[str, str], int, bool]] = {
     "agent_change_settings": (Agent, MANAGERS, SETTINGS, 302, True),
     "agent_create_first_key": (Agent, MANAGERS, {"label": "x"}, 200, True),
-    "agent_propose": (Agent, MANAGERS, {"model": "openai/gpt", "steward": "sue@else.test"}, 302, True),
+    "agent_propose": (Agent, MANAGERS, {"other_model": "openai/gpt", "steward": "sue@else.test"}, 302, True),
     "agent_time_machine": (Agent, MANAGERS, {"head": "1"}, 200, False),
     "agent_ask": (Agent, (*MANAGERS, "auditor"), {}, 200, False),
     "agent_add_agent": (None, MANAGERS, NEW_AGENT, 200, True),

@@ -17,9 +17,11 @@ DUE_REASONS = {
 
 
 def budget_bar(agent: Agent) -> SafeString:
-    """A bar that shows core tokens and budget. It is yellow above the target, and red above the budget."""
-    most = max(1, agent.core_tokens, agent.budget_tokens)
-    return render_to_string("admin/budget_bar.html", {"agent": agent, "most": most})
+    """A bar that shows core tokens and budget. It is orange above the target, and red above the budget."""
+    tokens = agent.core_tokens
+    state = "budget" if tokens > agent.budget_tokens else "target" if tokens > agent.target_tokens else "within"
+    width = min(100, round(100 * tokens / max(1, agent.budget_tokens), 1))
+    return render_to_string("admin/budget_bar.html", {"agent": agent, "state": state, "width": width})
 
 
 def ask_access_url(agent_id: int, **fields: int | str) -> str:
