@@ -6,16 +6,17 @@ from typing import Any, ClassVar
 from django.contrib.admin import register
 from django.db.models import Exists, OuterRef
 from django.http import HttpRequest
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from audit.models import ActorKind, AuditEntry, Operation
+from config.templatetags.moments import moment
 from memory.access.roles import Action
 from memory.admin.base import changes, links
 from memory.admin.base.actions import LinkAction
 from memory.admin.base.filters import AgentFilter, PeriodFilter, SessionFilter, TenantFilter
-from memory.admin.base.page import Part, ScopedAdmin, column
+from memory.admin.base.page import Part, ScopedAdmin, Status, column
 from memory.admin.base.texts import ask_access_url, time_machine_url
 from memory.models import Agent
 from memory.time_machine.selection import Undone
@@ -58,13 +59,20 @@ class EntryPage(ScopedAdmin):
     exported = ("seq", "agent_label", "operation", "actor_kind", "actor_label", "session", "changes", "at", "detail")
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
-        "": ["agent", "operation_text", "actor", "at", "in_session", "undone", "changes", "details"],
+        "": ["undone", "details"],
         "Proof": ["key_id", "mac_hex"],
     }
     folded = ("Proof",)
 
     def describe(self, row: AuditEntry) -> str:
         return f"entry {row.seq} of {row.agent_label}"
+
+    def status(self, request: HttpRequest, row: Any) -> Status:
+        session = links.link(row.agent_id, "session", row.session, f"session {row.session}")
+        by = format_html("{} in {}", row.actor_kind, session) if session else self.actor(row)
+        return Status(
+            self.operation_text(row), "faint", format_html("{}, by {}, {}.", self.agent(row), by, moment(row.at))
+        )
 
     def parts(self, request: HttpRequest, row: Any) -> list[Part]:
         if not row.changes:
@@ -82,6 +90,10 @@ class EntryPage(ScopedAdmin):
         url = ask_access_url(row.agent_id, kind="entries", first=row.seq, last=row.seq)
         is_offered = row.has_agent and row.changes and self.may(request, Action.ASK, row)
         found = [("Ask to read it", url)] if is_offered else []
+        others = AuditEntry.objects.filter(agent_id=row.agent_id, seq__in=(row.seq - 1, row.seq + 1))
+        for seq in others.order_by("seq").values_list("seq", flat=True):
+            label = "Previous entry" if seq < row.seq else "Next entry"
+            found.append((label, links.url(row.agent_id, "entry", seq)))
         return found + links.to_person(request, row.actor_label) if row.actor_kind == ActorKind.PERSON else found
 
     number = column("seq", "entry", ordering="seq")
@@ -95,15 +107,10 @@ class EntryPage(ScopedAdmin):
     def actor(self, entry: AuditEntry) -> str:
         return f"{entry.actor_kind} {entry.actor_label}".strip()
 
-    @display(description="agent")
     def agent(self, entry: Any) -> str:
         return (
             links.agent_link(entry.agent_id, entry.agent_label) if entry.has_agent else f"{entry.agent_label} (erased)"
         )
-
-    @display(description="session")
-    def in_session(self, entry: AuditEntry) -> SafeString | None:
-        return links.link(entry.agent_id, "session", entry.session)
 
     @display(description="rolled back")
     def undone(self, entry: Any) -> SafeString | None:

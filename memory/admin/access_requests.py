@@ -87,7 +87,7 @@ class AccessPage(ScopedAdmin):
         """A text that says who decided. For an open request, it says who can decide, how, and until when."""
         if state_now(row) != State.REQUESTED:
             return row.decided_by or "nobody"
-        who = who_decides(Agent.objects.get(pk=row.agent_id), f"access-requests/{row.number}/approve or /deny")
+        who = who_decides(Agent.objects.get(pk=row.agent_id))
         return f"nobody yet. Until {localize(row.asked_at + LAPSES)}, {who} can decide. After that, the answer is no."
 
     def describe(self, row: AccessRequest) -> str:

@@ -11,13 +11,15 @@ from django.utils.formats import localize
 from django.utils.safestring import SafeString
 
 from audit.models import AuditEntry, Change, Operation
+from config.templatetags.moments import moment
 from config.wording import several
 from memory.admin.base import charts, links
-from memory.admin.base.page import Part
+from memory.admin.base.page import Part, Status
 from memory.admin.base.texts import DUE_REASONS
 from memory.models import Agent, DueReason
 from refinement import allowance, limits, probe, providers, schedule, scheduling, undone_sessions
 from refinement.models import Outcome, RefinementSession, Waiting
+from refinement.notices import attention, webhooks
 
 MARKED = 60  # latest sessions that the chart marks
 MERGES = 4  # latest merges in the picture of the lineage
@@ -30,9 +32,10 @@ LISTS = {
 }
 
 
-def parts(request: HttpRequest, agent: Agent, state: str | None) -> list[Part]:
+def parts(agent: Agent, notes: list[str]) -> list[Part]:
+    """`notes` has sentences about what waits for a decision."""
     is_running = RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists()
-    found = [Part("summary", "Core memory", _summary(request, agent, state), live=is_running)]
+    found = [Part("summary", "Core memory", _summary(agent, notes), live=is_running)]
     marks = session_marks(agent, MARKED)
     if chart := charts.tokens_over_time(agent, charts.points(agent), marks, name="Core memory over time"):
         found.append(Part("chart", "Core memory over time", chart))
@@ -71,7 +74,26 @@ def _merged(agent: Agent) -> list[int]:
     return list(made.order_by("number").values_list("number", flat=True)[: 2 * MERGES])
 
 
-def _summary(request: HttpRequest, agent: Agent, state: str | None) -> SafeString:
+def tabs(request: HttpRequest, agent: Agent) -> list[tuple[str, str]]:
+    """The lists of an agent that the person may see."""
+    return [(name, _list_url(model, agent)) for name, model in LISTS.items() if links.may_open(request, model)]
+
+
+def status(agent: Agent, state: str | None) -> Status:
+    """`state` says why an agent is not refined or used, such as "paused"."""
+    tokens, over = agent.core_tokens, agent.core_tokens - agent.budget_tokens
+    if over > 0:
+        label, meaning, where = "over budget", "bad", f"{over:,} tokens over its budget of {agent.budget_tokens:,}"
+    elif tokens > agent.target_tokens:
+        label, meaning, where = "within budget", "warn", f"{-over:,} tokens below its budget of {agent.budget_tokens:,}"
+    else:
+        label, meaning, where = "within target", "good", f"below its target of {agent.target_tokens:,} tokens"
+    if state:
+        label, meaning = state, "warn" if state in ("paused", "memory off") else "bad"
+    return Status(label, meaning, f"Core memory has {tokens:,} tokens: {where}.")
+
+
+def _summary(agent: Agent, notes: list[str]) -> SafeString:
     floor = limits.floor(agent.retention, agent.target_tokens, agent.high_water_tokens)
     marks = {"floor": floor, "target": agent.target_tokens, "budget": agent.budget_tokens}
     last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
@@ -80,13 +102,15 @@ def _summary(request: HttpRequest, agent: Agent, state: str | None) -> SafeStrin
     problem = probe.problems([agent.model]).get(agent.model, "")
     context = {
         "agent": agent,
-        "state": state,
+        "attention": attention.items([agent.tenant_id], 1, pk=agent.pk),
+        "page": webhooks.admin_path(agent),
+        "notes": notes,
         "bar": charts.bar(agent.core_tokens, marks),
         "due": why_due(agent, problem),
         "problem": problem,
         "last": last and links.link(agent.pk, "session", last.number, f"session {last.number}"),
+        "at": last and (last.closed_at or last.opened_at),
         "result": last and _result(last),
-        "lists": [(name, _list_url(model, agent)) for name, model in LISTS.items() if links.may_open(request, model)],
     }
     return SafeString(render_to_string("admin/parts/agent.html", context))
 
@@ -111,7 +135,9 @@ def why_due(agent: Agent, problem: str) -> str:
     if due and agent.due_reason != DueReason.MANUAL and allowance.is_used_up(agent.tenant):
         first = f"{allowance.next_month(timezone.now()):%Y-%m-%d}"
         return f"{due}; waits until {first}, because the tenant's model tokens for this month are used up"
-    return f"{due}; {_queue_state(agent)}" if due else _cooldown(agent) or "not due"
+    if due:
+        return f"{due}; {_queue_state(agent)}"
+    return _cooldown(agent) or (moment(agent.due_at) if agent.due_at else "not due")
 
 
 def _queue_state(agent: Agent) -> str:

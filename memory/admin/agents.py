@@ -3,6 +3,7 @@
 Only the agent's side can change the settings that decide who can read. A tenant can only propose such a change.
 """
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from django.contrib.admin import SimpleListFilter, register
@@ -23,7 +24,7 @@ from memory.admin import agent_actions, agent_parts, ask_access, removal
 from memory.admin.agent_forms import TENANT_SETS, FirstKeyForm, NewAgentForm, ProposalForm, SettingsForm
 from memory.admin.base.filters import TenantFilter
 from memory.admin.base.forms import form_page, secret_page
-from memory.admin.base.page import Part, ScopedAdmin, column
+from memory.admin.base.page import Part, ScopedAdmin, Status, column
 from memory.admin.base.permissions import actor_of, permission, visible_tenants
 from memory.admin.base.texts import DUE_REASONS, ask_access_url, budget_bar, time_machine_url, who_decides
 from memory.admin.time_machine import TimeMachinePage
@@ -83,18 +84,23 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     )
     ordering = ("tenant__slug", "slug")
     sections: ClassVar[Any] = {
-        "Refinement": ["due_at", "every", "last_refined_at", "retention", "high_water_tokens", "instruction_tokens"],
-        "Agent's side": [
-            *("model", "searched_by", "language", "steward", "is_steward_only"),
-            *("proposed", "removal_requests", "claimed"),
-        ],
+        "Refinement": ["every", "kept_share", "high_water_tokens", "instruction_tokens"],
+        "Set by the agent's side": ["searched_by", "language", "steward", "who_consents", "claimed"],
         "Files": ["logged_in", "kept_entries", "most_entries", "context_tokens", "files_in"],
         "Trail": ["audit_seq", "audit_at", "created_at"],
     }
     folded = ("Files", "Trail")
 
+    main_actions = ("refine_now", "resume", "lift_suspension")
+
+    def tabs(self, request: HttpRequest, row: Agent) -> list[tuple[str, str]]:
+        return agent_parts.tabs(request, row)
+
+    def status(self, request: HttpRequest, row: Agent) -> Status:
+        return agent_parts.status(row, self.state(row))
+
     def parts(self, request: HttpRequest, row: Agent) -> list[Part]:
-        return agent_parts.parts(request, row, self.state(row))
+        return agent_parts.parts(row, list(_waiting(row)))
 
     @property
     def empty_text(self) -> str:
@@ -202,7 +208,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         return budget_bar(agent)
 
     def share(self, agent: Agent) -> str:
-        return f"{100 * agent.core_tokens / max(1, agent.budget_tokens):.0f}\N{NO-BREAK SPACE}%"
+        return f"{100 * agent.core_tokens // max(1, agent.budget_tokens)}\N{NO-BREAK SPACE}%"
 
     @display(description="due", label=dict.fromkeys(DUE_REASONS.values(), "info") | {"over budget": "warning"})
     def due(self, agent: Agent) -> str | None:
@@ -238,15 +244,6 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def claimed(self, agent: Agent) -> str | None:
         return f"{localize(agent.claimed_at)} with {agent.claimed_by}" if agent.claimed_at else None
 
-    @display(description="open proposal")
-    def proposed(self, agent: Agent) -> str | None:
-        proposal = requests.open_proposal(agent)
-        if proposal is None:
-            return None
-        what = "; ".join(wording.proposed(proposal.proposed))
-        who = who_decides(agent, f"proposals/{proposal.number}/accept")
-        return f"{what}. Until {localize(proposal.decide_until)}, {who} can accept the proposal."
-
     @display(description="stored in")
     def logged_in(self, agent: Agent) -> str:
         return f"{agent.memory_path}, in clear text" if agent.memory_path else "the agent's memory, encrypted"
@@ -260,9 +257,15 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         text = f"{several(written, 'file')} in {agent.vault_path}, in clear text except private memories"
         return f"{text}. The last write failed ({state.fault}); the service retries" if state and state.fault else text
 
-    @display(description="removal requests")
-    def removal_requests(self, agent: Agent) -> str | None:
-        return removal.status(agent)
+    @display(description="keeps at least")
+    def kept_share(self, agent: Agent) -> str:
+        return f"{agent.retention:.0%} of its target, or of the largest size so far if that is less"
+
+    @display(description="who consents")
+    def who_consents(self, agent: Agent) -> str:
+        if not agent.steward:
+            return "the agent's runtime"
+        return "only the steward" if agent.is_steward_only else "the steward or the agent's runtime"
 
 
 def _first_key_page(request: HttpRequest, agent: Agent, key: str, back: str) -> HttpResponse:
@@ -277,6 +280,16 @@ def _first_key_page(request: HttpRequest, agent: Agent, key: str, back: str) -> 
         ],
         back=back,
     )
+
+
+def _waiting(agent: Agent) -> Iterator[str]:
+    """What waits for a decision of the agent's side."""
+    if proposal := requests.open_proposal(agent):
+        what = "; ".join(wording.proposed(proposal.proposed))
+        until = localize(proposal.decide_until)
+        yield f"A change is proposed: {what}. Until {until}, {who_decides(agent)} can accept it."
+    if removals := removal.status(agent):
+        yield f"Removal of content: {removals}"
 
 
 def _mail_warning() -> str:

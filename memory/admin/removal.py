@@ -146,11 +146,11 @@ _NOTHING_YET = "Nothing is deleted now: the agent's side decides first. Nobody c
 
 
 def _filed(agent: Agent, request: Request) -> str:
-    return f"requested, as entry {request.number} of the audit trail. {_who_decides(agent, request)}"
+    return f"requested, as entry {request.number} of the audit trail. {_who_decides(agent)}"
 
 
-def _who_decides(agent: Agent, request: Request) -> str:
-    return f"Next, {who_decides(agent, f'removal-requests/{request.number}/agree')} decides."
+def _who_decides(agent: Agent) -> str:
+    return f"Next, {who_decides(agent)} decides."
 
 
 def status(agent: Agent) -> str | None:
@@ -160,7 +160,7 @@ def status(agent: Agent) -> str | None:
     if not opened:
         return _last_settled(found)
     lines = [
-        f"{_description(each, len(each.left))} (entry {each.number}). {_who_decides(agent, each)}"
+        f"{_description(each, len(each.left))} (entry {each.number}). {_who_decides(agent)}"
         for each in opened[:MAX_LISTED]
     ]
     if len(opened) > MAX_LISTED:

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from audit.consent import open_and_active
 from audit.models import AccessRequest, AuditEntry, Operation
+from config.templatetags.moments import moment
 from memory.access.roles import Action, manages
 from memory.admin.base import charts
 from memory.admin.base.charts import Chart
@@ -90,11 +91,16 @@ def _heaviest(agents: Any) -> list[dict[str, Any]]:
         {
             "agent": row,
             "bar": budget_bar(row),
-            "share": f"{100 * row.core_tokens / row.budget_tokens:.0f}\N{NO-BREAK SPACE}%",
-            "due": ", ".join(filter(None, (DUE_REASONS.get(schedule.why(row)), "paused" if row.paused else None))),
+            "share": f"{100 * row.core_tokens // row.budget_tokens}\N{NO-BREAK SPACE}%",
+            "due": _due(row),
         }
         for row in rows
     ]
+
+
+def _due(agent: Agent) -> str:
+    why = ", ".join(filter(None, (DUE_REASONS.get(schedule.why(agent)), "paused" if agent.paused else None)))
+    return why or moment(agent.due_at)
 
 
 def _saved(tenants: list[int]) -> Chart:

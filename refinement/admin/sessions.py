@@ -7,21 +7,24 @@ from django.contrib.admin import register
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from audit.models import AuditEntry, Operation
+from config.templatetags.moments import moment
 from memory.access.roles import Action
 from memory.admin.base import changes, charts, links
 from memory.admin.base.actions import LinkAction
 from memory.admin.base.filters import AgentFilter, PeriodFilter, TenantFilter
-from memory.admin.base.page import Part, ScopedAdmin, column
+from memory.admin.base.page import Part, ScopedAdmin, Status, column
 from memory.admin.base.texts import ask_access_url, time_machine_url
 from memory.models import DueReason
 from refinement import cost, undone_sessions
 from refinement.models import Outcome, RefinementSession
 from refinement.schedule import NOT_CONFIGURED
 
+_MEANINGS = {Outcome.COMPLETED: "good", Outcome.FAILED: "bad", Outcome.INCOMPLETE: "warn", Outcome.ABANDONED: "warn"}
 MAX_STEPS = 500  # in the timeline of a session's page
 CHANGED = ("duplicates_removed", "changes", "protected", "promoted")  # counters of a session's changes to memories
 
@@ -56,14 +59,21 @@ class SessionPage(ScopedAdmin):
     )
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
-        "": ["agent_page", "result", "undone", "why", "mode", "driver", "model", "opened_at", "closed_at"],
         "Limits and model": [
+            *("mode", "driver", "model", "opened_at", "closed_at"),
             *("repeated_tokens", "memories_before", "memories_after", "breaker_state"),
             *("model_calls", "prompt_tokens", "cached_tokens", "completion_tokens", "model_seconds"),
             *("expected", "replies", "searches", "failed_calls", "floor_refusals"),
         ],
     }
     folded = ("Limits and model",)
+
+    def status(self, request: HttpRequest, row: RefinementSession) -> Status:
+        undone = format_html(" Rolled back {}.", self.undone(row)) if row.undone_by else ""
+        text = '{} session of <a href="{}">{}</a> with {}, {}.{}'
+        why, agent = self.why(row).capitalize(), reverse("admin:memory_agent_change", args=[row.agent_id])
+        said = format_html(text, why, agent, row.agent.label, row.model, moment(row.opened_at), undone)
+        return Status(self.result(row), _MEANINGS.get(row.outcome, "faint"), said)
 
     def parts(self, request: HttpRequest, row: RefinementSession) -> list[Part]:
         is_open = row.outcome == Outcome.OPEN
@@ -90,10 +100,6 @@ class SessionPage(ScopedAdmin):
         return [*own, ("Ask to read it", url)] if self.may(request, Action.ASK, row) else own
 
     owner = column("agent.label", "agent")
-
-    @display(description="agent")
-    def agent_page(self, session: RefinementSession) -> str:
-        return links.agent_link(session.agent_id, session.agent.label)
 
     replies = column("steps", "model replies")
 
@@ -187,7 +193,8 @@ def _costs(session: RefinementSession) -> list[tuple[str, str]]:
     if price is not None and used.prompt:
         found.append(("price", f"{price:,.4f}"))
     if session.closed_at:
-        found.append(("duration", f"{(session.closed_at - session.opened_at).total_seconds():,.0f} s"))
+        seconds = (session.closed_at - session.opened_at).total_seconds()
+        found.append(("duration", f"{seconds:,.0f} s" if seconds >= 1 else "under 1 s"))
     return found
 
 
@@ -200,7 +207,6 @@ def _timeline(session: RefinementSession) -> SafeString:
     rows: list[Any] = []
     for step in steps[:MAX_STEPS]:
         step.name, step.said = step.tool.replace("_", " "), step.result.replace("_", " ")
-        step.milliseconds = f"{step.microseconds / 1_000:,.1f}"
         made = [seq for seq, at, operation in entries if at <= step.at and operation != Operation.DEDUPLICATED]
         entries = [each for each in entries if each[0] not in made]
         rows.append((step, [(seq, changes.line(changed[seq])) for seq in made]))

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery
@@ -17,7 +17,7 @@ from refinement.notices.models import OverBudget, Webhook
 LONG = timedelta(hours=24)  # over budget
 ROWS = 1_000  # in one statement
 _IS_OVER = Q(core_tokens__gt=F("budget_tokens"))
-_TROUBLED = (Outcome.FAILED, Outcome.INCOMPLETE, Outcome.ABANDONED)
+_TROUBLED = {Outcome.FAILED: "failed", Outcome.INCOMPLETE: "ended early", Outcome.ABANDONED: "was abandoned"}
 
 
 class Item(NamedTuple):
@@ -50,13 +50,14 @@ def watch() -> None:
                 webhooks.add_over_budget(agent, vars(agent)["since"])
 
 
-def items(tenants: Collection[int], most: int) -> list[Item]:
-    """What needs attention in these tenants: for at most `most` agents, in the order of their names.
+def items(tenants: Collection[int], most: int, **only: Any) -> list[Item]:
+    """What needs attention in these tenants: for at most `most` agents, in the order of their names. `only` has more
+    conditions for the agents.
 
     An agent over its budget is in the list if it has no model that can be called, if no refinement is due, or after
     24 hours.
     """
-    agents = _agents().filter(tenant__in=tenants)
+    agents = _agents().filter(tenant__in=tenants, **only)
     models = set(agents.filter(_IS_OVER).exclude(model="").values_list("model", flat=True).distinct())
     problems = probe.problems(models)
     now = timezone.now()
@@ -76,9 +77,8 @@ def _agents() -> QuerySet[Agent]:
     """The agents that can be refined. `since` is the time from which an agent is over its budget, and `last_id` the id
     of its last session with trouble."""
     since = OverBudget.objects.filter(pk=OuterRef("pk")).values("since")
-    last = (
-        RefinementSession.objects.filter(agent=OuterRef("pk"), outcome__in=_TROUBLED).order_by("-number").values("pk")
-    )
+    sessions = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome__in=[*_TROUBLED])
+    last = sessions.order_by("-number").values("pk")
     agents = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
     return agents.annotate(since=Subquery(since), last_id=Subquery(last[:1])).order_by("tenant__slug", "slug")
 
@@ -95,7 +95,7 @@ def _items(agent: Agent, problem: str, last: RefinementSession | None) -> Iterat
         why = last.problem or (last.reason.replace("_", " ") if last.reason else last.outcome)
         yield Item(
             agent,
-            f"Its last session failed: {why.rstrip('.')}.",
+            f"Its last session {_TROUBLED[Outcome(last.outcome)]}: {why.rstrip('.')}.",
             "See the session",
             webhooks.admin_path(last),
             steers=False,

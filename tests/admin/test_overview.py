@@ -128,11 +128,11 @@ def test_an_agent_over_its_budget_is_marked_as_paused(house: House, enter: Enter
 
 def test_it_shows_why_due_agents_wait(house: House, enter: Enter) -> None:
     client = enter("auditor")
-    assert "Due agents wait: no worker has started yet" in html(client.get("/admin/"))
+    assert "<b>Due agents wait:</b> no worker has started yet" in html(client.get("/admin/"))
     queue.keep_schedules()
     assert "Due agents wait" not in html(client.get("/admin/"))
     Provider.objects.create(name="openai", failures=2, shut_until=timezone.now() + timedelta(minutes=1))
-    assert "Due agents wait: openai does not respond and is not called until" in html(client.get("/admin/"))
+    assert "<b>Due agents wait:</b> openai does not respond and is not called until" in html(client.get("/admin/"))
 
 
 @pytest.mark.parametrize("wrong", ["No OpenAI key on this server: set OPENAI_API_KEY", "answered 404: no such model"])

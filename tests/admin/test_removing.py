@@ -65,7 +65,7 @@ def test_an_owner_requests_a_redaction_and_the_runtime_carries_it_out(kept: Agen
     response = confirm(client, "ask_redaction", *rows(kept, 1, 3))
     [request] = open_requests(kept)
     assert (request.asker, request.memories, request.reason) == (OWNER.label, (1, 3), "requested by the owner")
-    assert f"POST /api/v1/removal-requests/{request.number}/agree" in messages_of(response)
+    assert "Next, the agent's runtime decides." in messages_of(response)
     assert all(row.sealed for row in rows(kept, 1, 3)), "nothing is deleted yet"
     line = f"2 memories, requested by {OWNER.label} (entry {request.number})"
     assert line in page(client, kept)
@@ -149,10 +149,13 @@ def test_the_pages_of_open_requests_show_who_decides(
     requests.ask_erasure(fresh(kept), OWNER, reason="request 17")
     removal = page(client, kept)
     requests.propose(fresh(kept), OWNER, model="openai/gpt")
-    pages = (reading, "access-requests", 1), (removal, "removal-requests", 1), (page(client, kept), "proposals", 2)
-    for text, path, times in pages:
-        assert text.count("steward (by the mailed link)") == times * link, path
-        assert (f"/api/v1/{path}/" in text) is runtime, path
+    for text, decides, times in (
+        (reading, " can decide.", 1),
+        (removal, " decides.", 1),
+        (page(client, kept), " can accept it.", 2),
+    ):
+        assert text.count("steward (by the mailed link)") == times * link, decides
+        assert (f"agent&#x27;s runtime{decides}" in text) is runtime, decides
 
 
 # --- proposals

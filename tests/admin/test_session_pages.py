@@ -62,7 +62,7 @@ def test_the_figures_count_the_duplicates_removed_at_the_start(agents: House, en
     client, session = enter("auditor"), RefinementSession.objects.get(agent=agents.ada)
     assert session.repeated_tokens == 100
     assert "Repeated tokens 100" in text_of(client, session_page(agents.ada))
-    line = f"session 1 : {session.tokens_before:,} → {session.tokens_before - 100:,} tokens, completed"
+    line = f"UTC : {session.tokens_before:,} → {session.tokens_before - 100:,} tokens, completed"
     assert line in text_of(client, agent_page(agents.ada))
 
 
@@ -151,7 +151,7 @@ def test_the_agents_page_shows_a_cool_down_and_a_retry(house: House, client: Cli
     for values, text in (
         (over, cool_down),
         (failed, retry),
-        (over | {"due_at": timezone.now() - timedelta(hours=1)}, "Due over budget"),
+        (over | {"due_at": timezone.now() - timedelta(hours=1)}, "Next refinement over budget"),
         (over | {"budget_tokens": heavy, "due_reason": "weekly"}, ""),
         (over | {"paused": True}, ""),
         (failed | {"memory_enabled": False}, ""),

@@ -1,5 +1,5 @@
 // Loads a part of a page again while something runs: <section data-live="URL" data-part="NAME" id="part-NAME">. It stops
-// when the new part has no data-live.
+// when the new part has no data-live. It also scrolls wide pictures with data-from-end to their ends.
 "use strict";
 (() => {
   const SECONDS = 3;
@@ -19,6 +19,7 @@
     start();
   }
   const start = () => {
+    for (const each of document.querySelectorAll("[data-from-end]")) each.scrollLeft = each.scrollWidth;
     const part = document.querySelector("[data-live]");
     if (part) setTimeout(refresh, SECONDS * 1000, part);
   };

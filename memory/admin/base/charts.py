@@ -168,7 +168,7 @@ def _edge(source: tuple[int, int], made: tuple[int, int]) -> str:
 def bar(tokens: int, marks: dict[str, int], *, before: int = 0) -> SafeString:
     """A bar of tokens, with marks such as the target and the budget. Its colour says whether the tokens are above the
     target or the budget. `before` is the size before a session."""
-    most = max([1, tokens, before, *marks.values()])
+    most = 1.02 * max([1, tokens, before, *marks.values()])  # with space for the last mark
     context = {
         "tokens": tokens,
         "before": before,

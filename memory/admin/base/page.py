@@ -43,6 +43,15 @@ class Part:
     live: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a row's page says below its title: a label in the colour of its meaning, and a sentence."""
+
+    label: str
+    meaning: str  # good, warn, bad or faint
+    text: str
+
+
 NUMBERS = {"number", "seq", "session", "version", "audit_seq", "superseded_by"}  # fields that name a row
 MOST_WORDS, MOST_CHARACTERS = 10, 200  # of a search
 
@@ -53,6 +62,7 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     tenant: ClassVar[str] = ""  # lookup of a row's tenant id; empty if rows belong to no tenant
     needs: ClassVar[Action] = Action.SEE  # permission to open the page
     row_actions: ClassVar[Sequence[Any]] = ()  # memory/admin/base/actions.py
+    main_actions: ClassVar[Sequence[str]] = ()  # those beside the others' menu; empty: all, and no menu
     deferred: ClassVar[Sequence[str]] = ()  # columns not to load
     sections: ClassVar[dict[str, list[str]]]  # the fields of a row's page, by heading; the first heading is empty
     folded: ClassVar[Sequence[str]] = ()  # headings of sections that are closed at first
@@ -66,6 +76,7 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     list_per_page = 50
     show_full_result_count = False
     show_facets = False
+    empty_value_display = ""
     list_fullwidth = True
     list_filter_sheet = False
 
@@ -153,13 +164,23 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
         row = context["original"]
         offered = [each for each in self.row_actions if each.is_offered(row) and each.may(self, request, row)]
-        context |= {"title": self.describe(row), "buttons": offered, "links": self.related_pages(request, row)}
-        context |= {"parts": self.parts(request, row), "folded": self.folded}
+        main = [each for each in offered if not self.main_actions or each.name in self.main_actions]
+        context |= {"title": self.describe(row), "links": self.related_pages(request, row), "buttons": main}
+        context |= {"more": [each for each in offered if each not in main], "tabs": self.tabs(request, row)}
+        context |= {"status": self.status(request, row), "parts": self.parts(request, row), "folded": self.folded}
         return super().render_change_form(request, context, *args, **options)
 
     def related_pages(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:
         """The pairs (label, URL) of the links on a row's page."""
         return []
+
+    def tabs(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:
+        """The pairs (label, URL) of the lists that belong to the row."""
+        return []
+
+    def status(self, request: HttpRequest, row: Any) -> Status | None:
+        """What the page says below its title."""
+        return None
 
     def parts(self, request: HttpRequest, row: Any) -> list[Part]:
         """The parts of a row's page above its fields."""

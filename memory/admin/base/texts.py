@@ -34,12 +34,9 @@ def time_machine_url(agent_id: int, kind: str = "", at: int | str = "") -> str:
     return reverse("admin:memory_agent_time_machine", args=[agent_id], query=query)
 
 
-def who_decides(agent: Agent, path: str) -> str:
-    """A text that says who may decide: the agent's steward, its runtime, or one of these two.
-
-    `path` is the API path for the runtime, without `/api/v1/`.
-    """
-    runtime = f"the agent's runtime (POST /api/v1/{path} with the agent's key)"
+def who_decides(agent: Agent) -> str:
+    """A text that says who may decide: the agent's steward, its runtime, or one of these two."""
+    runtime = "the agent's runtime"
     link = "the agent's steward (by the mailed link)"
     if agent.steward and agent.is_steward_only:
         return link
