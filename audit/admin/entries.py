@@ -52,7 +52,7 @@ class EntryPage(ScopedAdmin):
     deferred = ("sealed", "sealed_digest")
     row_actions = (RollBackEntry(), RollBackBefore())
     list_display = ("number", "owner", "operation_text", "actor", "session", "changes", "at")
-    list_filter = (PeriodFilter, "operation", "actor_kind", TenantFilter, AgentFilter, SessionFilter)
+    list_filter = (PeriodFilter, TenantFilter, AgentFilter, SessionFilter, "operation", "actor_kind")
     time, numbered_by = "at", "seq"
     search_fields = ("agent_label", "actor_label")
     search_help_text = "an agent, an actor, or the number of an entry"
@@ -90,6 +90,8 @@ class EntryPage(ScopedAdmin):
         url = ask_access_url(row.agent_id, kind="entries", first=row.seq, last=row.seq)
         is_offered = row.has_agent and row.changes and self.may(request, Action.ASK, row)
         found = [("Ask to read it", url)] if is_offered else []
+        if row.operation == Operation.ROLLED_BACK and row.has_agent and self.may(request, Action.STEER, row):
+            found.append(("Time Machine", time_machine_url(row.agent_id)))
         others = AuditEntry.objects.filter(agent_id=row.agent_id, seq__in=(row.seq - 1, row.seq + 1))
         for seq in others.order_by("seq").values_list("seq", flat=True):
             label = "Previous entry" if seq < row.seq else "Next entry"

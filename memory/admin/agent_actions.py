@@ -35,13 +35,16 @@ class RefineNow(AdminAction):
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         rows = self.changed(rows)
-        tokens = sum(row.core_tokens for row in rows)
-        yield f"Starts a refinement session for {several(len(rows), 'agent')}, with {tokens:,} core tokens in total."
-        yield "A session may merge, rewrite and discard memories, except protected ones. You can roll the session back."
+        problems = probe.problems(row.model for row in rows)
+        ready = [row for row in rows if row.model not in problems]
+        if ready:
+            agents, tokens = several(len(ready), "agent"), sum(row.core_tokens for row in ready)
+            yield f"Starts a refinement session for {agents}, with {tokens:,} core tokens in total."
+            yield "A session may merge, rewrite and discard memories, except protected ones. You can roll it back."
         if paused := sum(row.paused for row in rows):
             yield f"{several(paused, 'agent is', 'agents are')} paused. The session starts anyway."
-        for problem in set(probe.problems(row.model for row in rows).values()):
-            yield f"A session cannot start: {problem}"
+        for problem in set(problems.values()):
+            yield f"A session cannot start: {problem} Propose another model, or ask the operator of the service."
         if why := unattended():
             yield f"The sessions do not start until a worker runs: {why}."
 

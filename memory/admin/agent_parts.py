@@ -129,9 +129,11 @@ def why_due(agent: Agent, problem: str) -> str:
     """Whether the agent is due, why, and what it waits for. `problem` says why its model cannot be used."""
     due = DUE_REASONS.get(schedule.why(agent))
     if RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists():
-        return f"{due or 'not due'}; a session is open"
+        return "a session is open now"
     if problem:
-        return f"{due or 'not due'}; {problem}"
+        return f"cannot start: {problem}"
+    if agent.paused and agent.due_reason != DueReason.MANUAL:
+        return "none while the agent is paused"
     if due and agent.due_reason != DueReason.MANUAL and allowance.is_used_up(agent.tenant):
         first = f"{allowance.next_month(timezone.now()):%Y-%m-%d}"
         return f"{due}; waits until {first}, because the tenant's model tokens for this month are used up"

@@ -91,7 +91,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     }
     folded = ("Files", "Trail")
 
-    main_actions = ("refine_now", "resume", "lift_suspension")
+    main_actions = ("refine_now", "pause", "resume", "lift_suspension")
 
     def tabs(self, request: HttpRequest, row: Agent) -> list[tuple[str, str]]:
         return agent_parts.tabs(request, row)

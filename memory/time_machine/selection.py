@@ -15,13 +15,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Literal
 
-from django.db.models import Max, Q
+from django.db.models import Max, Q, QuerySet
 
 from audit.models import AuditEntry, Operation
 from memory import errors
 from memory.models import Agent
 
-Part = Literal["entry", "session", "import", "since_entry", "moment"]
+Part = Literal["entry", "session", "session_from", "import", "since_entry", "moment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class What:
     """The part of the trail that a rollback undoes.
 
     `at` is the number of the entry or session, or a moment. An import or a migration has the number of its first entry.
+    `session_from` selects entry `at` and the later entries of its session.
     `since_entry` selects all entries after entry `at`. With 0, all entries are selected. `moment` selects all entries
     after this moment.
     """
@@ -58,14 +59,8 @@ def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
     if what.kind == "since_entry":
         since = range(at + 1, agent.audit_seq + 1)
         return since, since
-    if what.kind == "session":
-        name = f"Session {at}"
-        found = list(entries.filter(session=at).values_list("seq", "operation", "changes"))
-        if not found:
-            raise errors.UnknownEntry(f"The trail has no session {at}.")
-        if not any(operation == Operation.SESSION_CLOSED for _, operation, _ in found):
-            raise errors.SessionRunning(f"Session {at} has not ended yet.")
-        seqs = [seq for seq, _, changes in found if changes > 0]
+    if what.kind in ("session", "session_from"):
+        name, seqs = _of_session(entries, what.kind, at)
     elif what.kind == "import":
         name = f"The import of entry {at}"
         seqs = list(entries.filter(seq__gte=at, detail__import=at).values_list("seq", flat=True))
@@ -80,6 +75,22 @@ def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
         rollbacks = ", ".join(map(str, sorted(set(undone.values()))))
         raise errors.AlreadyUndone(f"{name} was already undone, by entry {rollbacks}. You can roll back that entry.")
     return left, seqs
+
+
+def _of_session(entries: QuerySet[AuditEntry], kind: Part, at: int) -> tuple[str, list[int]]:
+    """The name and the changes of a session, or of its part from an entry on. Raises UnknownEntry, SessionRunning."""
+    number, first, name = at, 0, f"Session {at}"
+    if kind == "session_from":
+        found = entries.filter(seq=at).exclude(session=None).values_list("session", flat=True).first()
+        if found is None:
+            raise errors.UnknownEntry(f"Entry {at} does not exist, or belongs to no session.")
+        number, first, name = found, at, f"Session {found} from entry {at}"
+    rows = list(entries.filter(session=number).values_list("seq", "operation", "changes"))
+    if not rows:
+        raise errors.UnknownEntry(f"The trail has no session {number}.")
+    if not any(operation == Operation.SESSION_CLOSED for _, operation, _ in rows):
+        raise errors.SessionRunning(f"Session {number} has not ended yet.")
+    return name, [seq for seq, _, changes in rows if changes > 0 and seq >= first]
 
 
 class Undone:

@@ -20,6 +20,7 @@ from memory.admin.base.filters import AgentFilter, PeriodFilter, TenantFilter
 from memory.admin.base.page import Part, ScopedAdmin, Status, column
 from memory.admin.base.texts import ask_access_url, time_machine_url
 from memory.models import DueReason
+from memory.time_machine.selection import Undone
 from refinement import cost, undone_sessions
 from refinement.models import Outcome, RefinementSession
 from refinement.schedule import NOT_CONFIGURED
@@ -78,7 +79,8 @@ class SessionPage(ScopedAdmin):
     def parts(self, request: HttpRequest, row: RefinementSession) -> list[Part]:
         is_open = row.outcome == Outcome.OPEN
         summary = Part("summary", "Before and after", _summary(row, self.why_ended(row)), live=is_open)
-        return [summary, Part("timeline", "Timeline", _timeline(row))]
+        may_undo = not is_open and self.may(request, Action.STEER, row)
+        return [summary, Part("timeline", "Timeline", _timeline(row, may_undo=may_undo))]
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         found = super().get_changelist_instance(request)
@@ -198,27 +200,38 @@ def _costs(session: RefinementSession) -> list[tuple[str, str]]:
     return found
 
 
-def _timeline(session: RefinementSession) -> SafeString:
+def _timeline(session: RefinementSession, *, may_undo: bool) -> SafeString:
     """The calls of a session, each with the entries that it made: those since the call before it."""
     steps: list[Any] = list(session.timeline.order_by("pk")[: MAX_STEPS + 1])
     own = AuditEntry.objects.filter(agent_id=session.agent_id, session=session.number, changes__gt=0)
     entries = list(own.order_by("seq").values_list("seq", "at", "operation")[:MAX_STEPS])
     changed = changes.of_entries(session.agent_id, [seq for seq, _, _ in entries])
     rows: list[Any] = []
+    undone = Undone.of(session.agent)
     for step in steps[:MAX_STEPS]:
         step.name, step.said = step.tool.replace("_", " "), step.result.replace("_", " ")
         made = [seq for seq, at, operation in entries if at <= step.at and operation != Operation.DEDUPLICATED]
         entries = [each for each in entries if each[0] not in made]
-        rows.append((step, [(seq, changes.line(changed[seq])) for seq in made]))
+        rows.append((step, [_change(session, seq, changed[seq], undone) for seq in made]))
     opening = [
-        (seq, changes.line(changed[seq])) for seq, _, operation in entries if operation == Operation.DEDUPLICATED
+        _change(session, seq, changed[seq], undone)
+        for seq, _, operation in entries
+        if operation == Operation.DEDUPLICATED
     ]
     if opening:
         first = {"at": session.opened_at, "name": "duplicates removed", "result": "ok"}
         rows.insert(0, (first, opening))
-    context = {"rows": rows, "agent_id": session.agent_id, "is_cut": len(steps) > MAX_STEPS}
+    context = {"rows": rows, "agent_id": session.agent_id, "is_cut": len(steps) > MAX_STEPS, "may_undo": may_undo}
+    made = [each for _, found in rows for each in found]
+    context |= {"undone": sum(1 for each in made if each["undone_by"]), "made": len(made)}
     context["entries_url"] = entries_url(session)
     return SafeString(render_to_string("admin/timeline.html", context))
+
+
+def _change(session: RefinementSession, seq: int, changed: Any, undone: Undone) -> dict[str, Any]:
+    """What an entry changed, the rollback that undid it, and the URL that undoes it and the rest of the session."""
+    undo = time_machine_url(session.agent_id, "session_from", seq)
+    return {"seq": seq, "line": changes.line(changed), "undone_by": undone.by(seq), "undo": undo}
 
 
 def entries_url(session: RefinementSession) -> str:

@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
+from audit.models import AuditEntry, Operation
 from memory.models import Agent
 from refinement import probe, schedule
 from refinement.models import Outcome, RefinementSession
@@ -75,12 +76,20 @@ def items(tenants: Collection[int], most: int, **only: Any) -> list[Item]:
 
 def _agents() -> QuerySet[Agent]:
     """The agents that can be refined. `since` is the time from which an agent is over its budget, and `last_id` the id
-    of its last session with trouble."""
+    of its last session with trouble. `last_after` is the size of core memory after its last session, and
+    `is_rolled_back` says whether there was a rollback after that."""
     since = OverBudget.objects.filter(pk=OuterRef("pk")).values("since")
     sessions = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome__in=[*_TROUBLED])
     last = sessions.order_by("-number").values("pk")
+    ended = RefinementSession.objects.filter(agent=OuterRef("pk"), closed_at__isnull=False, store=None)
+    rollbacks = AuditEntry.objects.filter(agent_id=OuterRef("pk"), operation=Operation.ROLLED_BACK)
     agents = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
-    return agents.annotate(since=Subquery(since), last_id=Subquery(last[:1])).order_by("tenant__slug", "slug")
+    return agents.annotate(
+        since=Subquery(since),
+        last_id=Subquery(last[:1]),
+        last_after=Subquery(ended.order_by("-number").values("tokens_after")[:1]),
+        is_rolled_back=Exists(rollbacks.filter(at__gt=OuterRef("last_refined_at"))),
+    ).order_by("tenant__slug", "slug")
 
 
 def _items(agent: Agent, problem: str, last: RefinementSession | None) -> Iterator[Item]:
@@ -90,7 +99,8 @@ def _items(agent: Agent, problem: str, last: RefinementSession | None) -> Iterat
         yield Item(agent, why, "Lift the suspension", page)
     is_over = agent.core_tokens > agent.budget_tokens
     if is_over and problem:
-        yield Item(agent, f"Its model {agent.model} cannot be used. {problem}", "Propose another model", page)
+        why = f"Its model {agent.model} cannot be used. {problem} The operator of the service can change this."
+        yield Item(agent, why, "Propose another model", _form(agent, "propose"))
     elif agent.failures_in_a_row and last:
         why = last.problem or (last.reason.replace("_", " ") if last.reason else last.outcome)
         yield Item(
@@ -111,8 +121,18 @@ def _over_budget(agent: Agent, page: str) -> Item:
     if agent.paused:
         return Item(agent, f"{over}, and paused.", "Resume it", page)
     if not agent.model:
-        return Item(agent, f"{over}, and it has no model.", "Propose a model", page)
+        return Item(agent, f"{over}, and it has no model.", "Propose a model", _form(agent, "propose"))
     if schedule.why(agent):
         return Item(agent, f"{over}. It is due, and waits for a worker.", "See why it waits", page, steers=False)
+    if (vars(agent)["last_after"] or 0) > agent.budget_tokens:
+        why = f"{over}. Its last refinement could not make it smaller."
+        return Item(agent, why, "Raise its budget, or propose another model", _form(agent, "settings"))
     after = f" Its next refinement is due on {agent.due_at:%d %B %Y}." if agent.due_at else ""
+    if vars(agent)["is_rolled_back"]:
+        why = f"{over}, after a rollback.{after} It would probably make the same changes again."
+        return Item(agent, why, "Pause it, or raise its budget", page)
     return Item(agent, f"{over}.{after}", "Refine it now", page)
+
+
+def _form(agent: Agent, name: str) -> str:
+    return webhooks.admin_path(agent).replace("/change/", f"/{name}/")

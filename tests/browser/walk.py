@@ -52,7 +52,10 @@ class Walk:
 
     def read(self, button: str) -> None:
         """Press a button that leads to a page with content."""
-        found, menu = self.page.get_by_role("button", name=button, exact=True).first, self.page.locator(".pal-menu summary")
+        found, menu = (
+            self.page.get_by_role("button", name=button, exact=True).first,
+            self.page.locator(".pal-menu summary"),
+        )
         if not found.is_visible() and menu.is_visible():
             menu.click()
         with self.window.leaving():

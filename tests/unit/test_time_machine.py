@@ -119,6 +119,24 @@ def test_a_session_is_undone_as_a_whole_after_its_end(past: Agent) -> None:
     assert steps.active(past) == [1, 2, 3, 4, 5]
 
 
+def test_the_rest_of_a_session_is_undone_from_an_entry_on(past: Agent) -> None:
+    operations.revise(past, 1, ME, content="green tea", session=SESSION)
+    kept = states(past)
+    operations.discard(past, [3], ME, session=SESSION)
+    first = seq(past)
+    operations.consolidate(past, [1, 2], "green tea with milk", ME, session=SESSION)
+    with refused(past, errors.SessionRunning):
+        roll_back(past, What("session_from", first), PERSON)
+    end_session(past)
+    operations.protect(past, [4], PERSON)  # a later edit, which stays
+    undo(past, What("session_from", first))
+    assert is_restored(past, {number: kept[number] for number in (1, 2, 3, 5)})
+    assert row(past, 4).constitutional
+    for number in (1, first + 3, seq(past) + 1):  # no entry of a session
+        with refused(past, errors.UnknownEntry):
+            roll_back(past, What("session_from", number), PERSON)
+
+
 def test_everything_since_a_moment_is_undone(past: Agent, time_machine: Any) -> None:
     before, moment = states(past), last_entry(past).at
     time_machine.move_to(moment + timedelta(hours=1))

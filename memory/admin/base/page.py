@@ -17,11 +17,12 @@ from django.contrib import messages
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.views.main import ERROR_FLAG, IGNORED_PARAMS, PAGE_VAR
+from django.contrib.admin.views.main import ERROR_FLAG, IGNORED_PARAMS, PAGE_VAR, ChangeList
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import DateTimeField, IntegerField, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.text import slugify
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
@@ -72,7 +73,7 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     numbered_by: ClassVar[str] = ""  # the field with the number that people know, for a search
     exported: ClassVar[Sequence[str]] = ()  # columns of an export; may contain dots
     export_formats = export.FORMATS
-    list_after_template = "admin/parts/export.html"
+    list_before_template = "admin/parts/above_list.html"
     list_per_page = 50
     show_full_result_count = False
     show_facets = False
@@ -133,6 +134,8 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         except DisallowedModelAdminLookup:
             return self._without_unknown_filters(request)
         found = getattr(response, "context_data", {}).get("cl")
+        if found:
+            found.shown_filters = _shown_filters(found)
         if found and is_number(found.query) and found.result_count == 1 and self.numbered_by:
             return HttpResponseRedirect(self.row_url(found.result_list[0]))  # a jump to a number
         return response
@@ -142,14 +145,17 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         form = query.pop("export")[-1]
         request.GET = query  # type: ignore[assignment]
         try:
-            rows = self.get_changelist_instance(request).queryset
+            found = self.get_changelist_instance(request)
         except IncorrectLookupParameters:
             return HttpResponseRedirect(request.path)
-        if (count := rows.count()) > export.MOST:
+        if (count := found.queryset.count()) > export.MOST:
             advice = f"An export can have {export.MOST:,} rows. Use filters, such as one month."
             messages.warning(request, f"This list has {count:,} rows. {advice}")
             return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
-        return export.response(rows, self.exported, str(form), str(self.opts.verbose_name_plural).replace(" ", "-"))
+        name = slugify(
+            " ".join([str(self.opts.verbose_name_plural), *(value for _, value, _ in _shown_filters(found))])
+        )
+        return export.response(found.queryset, self.exported, str(form), name)
 
     def _without_unknown_filters(self, request: HttpRequest) -> HttpResponseRedirect:
         """Redirect to the list, without the filters of the address that this list does not have."""
@@ -256,6 +262,15 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
 
     def get_form(self, request: HttpRequest, obj: Model | None = None, change: bool = False, **options: Any) -> Any:
         return super().get_form(request, obj, change, help_texts=HELP_TEXTS, **options)
+
+
+def _shown_filters(found: ChangeList) -> list[tuple[str, str, str]]:
+    """The chosen filters of a list: the title, the value, and the query without this filter."""
+    shown = []
+    for each in found.filter_specs:
+        every, *choices = each.choices(found)
+        shown += [(str(each.title), str(one["display"]), every["query_string"]) for one in choices if one["selected"]]
+    return shown
 
 
 def column(path: str, description: str, **options: Any) -> Any:

@@ -30,6 +30,8 @@ class Command(Task):
         what = parser.add_mutually_exclusive_group(required=True)
         what.add_argument("--entry", type=int, metavar="SEQ", help="undo only this entry of the trail")
         what.add_argument("--session", type=int, metavar="ID", help="undo all entries of this refinement session")
+        rest = "undo this entry and the later entries of its refinement session"
+        what.add_argument("--session-from", type=int, metavar="SEQ", help=rest)
         first = "undo the import or migration that begins with this entry"
         what.add_argument("--import", type=int, metavar="SEQ", help=first)
         moment = "undo everything after this time (ISO 8601; default: UTC)"
@@ -51,7 +53,7 @@ class Command(Task):
         if options["include_constitutional"] and not options["reason"].strip():
             self.fail("--include-constitutional needs a --reason", USAGE)
         target, what = agent_named(agent), _what(options)
-        if what.kind == "session" and not options["preview"]:
+        if what.kind.startswith("session") and not options["preview"]:
             end_lapsed(target)  # ends a session whose lease has expired
         choices = {name: options[name] for name in ("skip_conflicts", "force", "include_constitutional")}
         preview = rollback.preview(target, what, **choices)
@@ -103,6 +105,7 @@ class Command(Task):
 _KINDS: dict[Part, str] = {
     "entry": "entry",
     "session": "session",
+    "session_from": "the rest of a session, from entry",
     "import": "the import of entry",
     "since_entry": "everything after entry",
     "moment": "everything after",
