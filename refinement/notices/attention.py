@@ -76,12 +76,12 @@ def items(tenants: Collection[int], most: int, **only: Any) -> list[Item]:
 
 def _agents() -> QuerySet[Agent]:
     """The agents that can be refined. `since` is the time from which an agent is over its budget, and `last_id` the id
-    of its last session with trouble. `last_after` is the size of core memory after its last session, and
+    of its last session with trouble. `last_after` is the size of core memory after its last completed session, and
     `is_rolled_back` says whether there was a rollback after that."""
     since = OverBudget.objects.filter(pk=OuterRef("pk")).values("since")
     sessions = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome__in=[*_TROUBLED])
     last = sessions.order_by("-number").values("pk")
-    ended = RefinementSession.objects.filter(agent=OuterRef("pk"), closed_at__isnull=False, store=None)
+    ended = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.COMPLETED, store=None)
     rollbacks = AuditEntry.objects.filter(agent_id=OuterRef("pk"), operation=Operation.ROLLED_BACK)
     agents = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
     return agents.annotate(
