@@ -74,7 +74,7 @@ class SessionPage(ScopedAdmin):
         text = '{} session of <a href="{}">{}</a> with {}, {}.{}'
         why, agent = self.why(row).capitalize(), reverse("admin:memory_agent_change", args=[row.agent_id])
         said = format_html(text, why, agent, row.agent.label, row.model, moment(row.opened_at), undone)
-        return Status(self.result(row), _MEANINGS.get(row.outcome, "faint"), said)
+        return Status(self.result(row), _MEANINGS.get(Outcome(row.outcome), "faint"), said)
 
     def parts(self, request: HttpRequest, row: RefinementSession) -> list[Part]:
         is_open = row.outcome == Outcome.OPEN
@@ -222,8 +222,8 @@ def _timeline(session: RefinementSession, *, may_undo: bool) -> SafeString:
         first = {"at": session.opened_at, "name": "duplicates removed", "result": "ok"}
         rows.insert(0, (first, opening))
     context = {"rows": rows, "agent_id": session.agent_id, "is_cut": len(steps) > MAX_STEPS, "may_undo": may_undo}
-    made = [each for _, found in rows for each in found]
-    context |= {"undone": sum(1 for each in made if each["undone_by"]), "made": len(made)}
+    shown = [each for _, found in rows for each in found]
+    context |= {"undone": sum(1 for each in shown if each["undone_by"]), "made": len(shown)}
     context["entries_url"] = entries_url(session)
     return SafeString(render_to_string("admin/timeline.html", context))
 

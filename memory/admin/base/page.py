@@ -269,7 +269,9 @@ def _shown_filters(found: ChangeList) -> list[tuple[str, str, str]]:
     shown = []
     for each in found.filter_specs:
         every, *choices = each.choices(found)
-        shown += [(str(each.title), str(one["display"]), every["query_string"]) for one in choices if one["selected"]]
+        shown += [
+            (str(each.title), str(one["display"]), str(every["query_string"])) for one in choices if one["selected"]
+        ]
     return shown
 
 
