@@ -219,6 +219,14 @@ def test_the_overview_says_why_an_agent_needs_attention(house: House, enter: Ent
     refining.change(house.ada, paused=False, failures_in_a_row=0)
     [item] = overview_of(owner)["attention"]
     assert (item.why.startswith("Over its budget: 5 of 1 tokens. Its next"), item.advice) == (True, "Refine it now")
+    RefinementSession.objects.update(outcome="completed", tokens_after=5)
+    [item] = overview_of(owner)["attention"]
+    assert "Its last refinement could not make it smaller." in item.why
+    assert item.path == reverse("admin:memory_agent_change_settings", args=[house.ada.pk])
+    RefinementSession.objects.update(tokens_after=1)
+    steps.remember(house.ada, f"{MARKER} boats")
+    roll_back(fresh(house.ada), What("entry", steps.last_entry(house.ada).seq), steps.PERSON)
+    assert "after a rollback." in overview_of(owner)["attention"][0].why
     Agent.objects.filter(pk=house.ada.pk).update(due_at=timezone.now())
     assert overview_of(owner)["attention"] == [], "a refinement is due, and nothing prevents it yet"
     refining.change(house.ada, model="openai/large")

@@ -8,6 +8,7 @@ import pytest
 from django.contrib.admin import site
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from audit.models import AccessRequest, AuditEntry
 from memory.access import tenants
@@ -210,6 +211,14 @@ def test_an_error_page_keeps_messages_for_the_next_page(house: House, client: Cl
     assert client.post("/admin/memory/agent/", form).status_code == 302
     assert "acme/ada: paused." not in html(client.get("/admin/nothing/"))
     assert "acme/ada: paused." in html(client.get("/admin/memory/agent/"))
+
+
+def test_a_list_shows_its_filters_and_an_export_is_named_after_them(agents: House, client: Client) -> None:
+    address, month = address_of(AuditEntry, "changelist"), timezone.now().strftime("%Y-%m")
+    page = html(client.get(f"{address}?agent=acme/ada&time={month}&q=ada"))
+    assert re.search(r'href="\?q=ada&amp;time=[^"]*" title="Remove this filter">agent: <b>acme/ada</b>', page)
+    response = client.get(f"{address}?agent=acme/ada&time={month}&export=csv")
+    assert re.search(r'"audit-entries-.*acmeada.*\.csv"', response["Content-Disposition"])
 
 
 def test_an_export_of_too_many_rows_is_refused(agents: House, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import localize
 
+from audit.models import AuditEntry
 from memory.admin.base.texts import time_machine_url
 from memory.agents import lifecycle
 from memory.models import Agent, Embedding
@@ -105,6 +106,18 @@ def test_a_session_that_was_rolled_back_is_marked_on_every_page(role: str, agent
     assert all(f"by entry {entry}" in text_of(client, page) for page in pages)
     undo(agents.ada, What("entry", entry))
     assert not any("by entry" in text_of(client, page) for page in pages)
+
+
+def test_the_timeline_says_which_entries_were_rolled_back(agents: House, enter: Enter) -> None:
+    page = session_page(agents.ada)
+    changes = AuditEntry.objects.filter(agent_id=agents.ada.pk, session=1, changes__gt=0)
+    seq = changes.earliest("seq").seq
+    assert f"kind=session_from&amp;at={seq}" in html(enter("owner").get(page))
+    assert "session_from" not in html(enter("auditor").get(page))
+    by = undo(agents.ada, What("session_from", seq))
+    shown = text_of(enter("superuser"), page)
+    assert f"entry {seq} rolled back by entry {by}" in shown
+    assert "All entries were rolled back." in shown
 
 
 def test_only_a_session_with_changes_in_force_can_be_rolled_back(agents: House, client: Client) -> None:
