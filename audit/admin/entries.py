@@ -103,7 +103,9 @@ class EntryPage(ScopedAdmin):
 
     @display(description="what", ordering="operation")
     def operation_text(self, entry: AuditEntry) -> str:
-        return entry.operation.replace("_", " ")
+        changed = entry.detail.get("changed")
+        what = f": {', '.join(changed).replace('_', ' ')}" if isinstance(changed, dict) else ""
+        return entry.operation.replace("_", " ") + what
 
     @display(description="actor")
     def actor(self, entry: AuditEntry) -> str:
