@@ -24,7 +24,7 @@ from memory.time_machine.selection import Undone
 class RollBackEntry(LinkAction):
     """A link to the Time Machine, with a preview of the rollback of this entry."""
 
-    name, label, needs, is_destructive = "roll_back_entry", "Roll back this entry", Action.STEER, True
+    name, label, needs = "roll_back_entry", "Undo only this entry", Action.STEER
 
     def is_offered(self, row: Any) -> bool:
         return bool(row.has_agent and row.changes) and row.operation != Operation.REDACTED
@@ -36,13 +36,14 @@ class RollBackEntry(LinkAction):
 class RollBackBefore(LinkAction):
     """A link to the Time Machine, with a preview of the rollback of this entry and all later entries."""
 
-    name, label, needs, is_destructive = "roll_back_before", "Roll back to before this entry", Action.STEER, True
+    name, label = "roll_back_before", "Undo this entry and everything later"
+    needs, is_destructive = Action.STEER, True
 
     def is_offered(self, row: Any) -> bool:
         return bool(row.has_agent)
 
     def address(self, rows: Sequence[AuditEntry]) -> str:
-        return time_machine_url(rows[0].agent_id, "since_entry", rows[0].seq - 1)
+        return time_machine_url(rows[0].agent_id, "from_entry", rows[0].seq)
 
 
 @register(AuditEntry)
