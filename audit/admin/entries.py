@@ -25,7 +25,7 @@ from memory.time_machine.selection import Undone
 class RollBackEntry(LinkAction):
     """A link to the Time Machine, with a preview of the rollback of this entry."""
 
-    name, label, needs, is_destructive = "roll_back_entry", "Roll back this entry", Action.STEER, True
+    name, label, needs = "roll_back_entry", "Undo only this entry", Action.STEER
 
     def is_offered(self, row: Any) -> bool:
         return bool(row.has_agent and row.changes) and row.operation != Operation.REDACTED
@@ -34,23 +34,36 @@ class RollBackEntry(LinkAction):
         return time_machine_url(rows[0].agent_id, "entry", rows[0].seq)
 
 
+class RollBackRest(LinkAction):
+    """A link to the Time Machine, with a preview of the rollback of this entry and the rest of its session."""
+
+    name, label, needs = "roll_back_rest", "Undo from here to the end of the session", Action.STEER
+
+    def is_offered(self, row: Any) -> bool:
+        return bool(row.has_agent and row.changes and row.session)
+
+    def address(self, rows: Sequence[AuditEntry]) -> str:
+        return time_machine_url(rows[0].agent_id, "session_from", rows[0].seq)
+
+
 class RollBackBefore(LinkAction):
     """A link to the Time Machine, with a preview of the rollback of this entry and all later entries."""
 
-    name, label, needs, is_destructive = "roll_back_before", "Roll back to before this entry", Action.STEER, True
+    name, label = "roll_back_before", "Undo this entry and everything later"
+    needs, is_destructive = Action.STEER, True
 
     def is_offered(self, row: Any) -> bool:
         return bool(row.has_agent)
 
     def address(self, rows: Sequence[AuditEntry]) -> str:
-        return time_machine_url(rows[0].agent_id, "since_entry", rows[0].seq - 1)
+        return time_machine_url(rows[0].agent_id, "from_entry", rows[0].seq)
 
 
 @register(AuditEntry)
 class EntryPage(ScopedAdmin):
     tenant = "tenant_id"
     deferred = ("sealed", "sealed_digest")
-    row_actions = (RollBackEntry(), RollBackBefore())
+    row_actions = (RollBackEntry(), RollBackRest(), RollBackBefore())
     list_display = ("number", "owner", "operation_text", "actor", "session", "changes", "at")
     list_filter = (PeriodFilter, TenantFilter, AgentFilter, SessionFilter, "operation", "actor_kind")
     time, numbered_by = "at", "seq"

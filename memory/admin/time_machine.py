@@ -5,31 +5,34 @@ audit trail has grown since the preview.
 """
 
 from datetime import UTC
+from math import ceil
 from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.db.models import OuterRef, Subquery, Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.template.response import TemplateResponse
 from django.utils import timezone
-from django.utils.formats import localize
+from django.utils.html import format_html
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminRadioSelectWidget
 
-from audit.models import AuditEntry
+from audit.models import AuditEntry, Change
 from config.errors import DomainError
+from config.templatetags.moments import moment
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin import agent_parts
-from memory.admin.base import charts
+from memory.admin.base import charts, links
 from memory.admin.base.forms import AdminForm
 from memory.admin.base.permissions import actor_of, permission
 from memory.admin.base.texts import time_machine_url
 from memory.errors import Conflict, Constitutional
 from memory.models import Agent
 from memory.time_machine import rollback
-from memory.time_machine.selection import Undone, What
+from memory.time_machine.selection import Undone, What, entries_of
 from refinement import session as sessions
 from refinement import undone_sessions
 from refinement.models import Outcome, RefinementSession
@@ -38,15 +41,24 @@ MAX_ENTRIES = 50  # entries in the list; for older entries, the person enters a 
 MAX_SESSIONS = 10  # sessions in the list
 MAX_NUMBER = 2**53
 KINDS = {
-    "moment": "everything since a date and time",
-    "since_entry": "everything after an entry",
-    "entry": "one entry",
+    "moment": "everything after a date and time",
+    "from_entry": "one entry and everything later",
+    "entry": "only one entry",
     "session": "one session",
-    "import": "one import or migration, by its first entry",
+    "session_from": "one entry and the rest of its session",
+    "import": "one import or migration",
 }
-FORMATS = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
+LABELS = {
+    "moment": "undo everything after {}",
+    "from_entry": "undo entry {} and everything later",
+    "entry": "undo only entry {}",
+    "session": "roll back session {}",
+    "session_from": "undo entry {} and the rest of its session",
+    "import": "undo the import that began with entry {}",
+}
+OTHERS = {"entry": "from_entry", "from_entry": "entry"}  # the other choice for the same entry
 ADVICE = {
-    Conflict.code: "Later entries changed some of these memories again. Choose below what to do with such memories.",
+    Conflict.code: "Choose below what to do with the memories that later entries changed.",
     Constitutional.code: "The rollback changes protected memories. Tick the box below and give a reason.",
 }
 
@@ -54,20 +66,44 @@ ADVICE = {
 class ChooseForm(AdminForm):
     """The form in which a person chooses what to roll back."""
 
-    kind = forms.ChoiceField(choices=KINDS.items(), label="Roll back", initial="moment")
-    at = forms.CharField(max_length=40, label="Which", help_text="a number, or a time such as 2026-11-22 14:30:00 UTC")
+    shown_if = [
+        ("moment", "kind", "moment"),
+        ("session", "kind", "session"),
+        ("entry", "kind", "from_entry entry session_from import"),
+    ]
+    kind = forms.ChoiceField(choices=KINDS.items(), label="Undo", initial="moment")
+    moment = forms.DateTimeField(
+        required=False,
+        label="Date and time in UTC",
+        widget=forms.DateTimeInput({"type": "datetime-local", "step": 1}, format="%Y-%m-%dT%H:%M:%S"),
+    )
+    session = forms.IntegerField(
+        min_value=0,
+        max_value=MAX_NUMBER,
+        required=False,
+        widget=forms.Select,
+        help_text="one of the latest sessions; you can roll back an older session on its page",
+    )
+    entry = forms.IntegerField(
+        min_value=1,
+        max_value=MAX_NUMBER,
+        required=False,
+        label="Number of the entry",
+        help_text="for an import or a migration, the number of its first entry",
+    )
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
-        kind, at = cleaned.get("kind"), cleaned.get("at")
-        try:
-            if kind == "moment" and at:
-                moment = forms.DateTimeField(input_formats=FORMATS).clean(at.strip().removesuffix(" UTC"))
-                cleaned["what"] = What("moment", moment.astimezone(UTC))
-            elif kind and at:
-                cleaned["what"] = What(kind, forms.IntegerField(min_value=0, max_value=MAX_NUMBER).clean(at))
-        except forms.ValidationError as wrong:
-            self.add_error("at", wrong)
+        kind = cleaned.get("kind", "")
+        name = kind if kind in self.fields else "entry"
+        at = cleaned.get(name)
+        if at is None:
+            if name not in self.errors:
+                self.add_error(name, "Enter a value.")
+        elif kind == "from_entry":
+            cleaned |= {"at": at, "what": What("since_entry", at - 1)}
+        elif kind:
+            cleaned |= {"at": at, "what": What(kind, at.astimezone(UTC) if kind == "moment" else at)}
         return cleaned
 
 
@@ -76,12 +112,11 @@ class RollBackForm(AdminForm):
 
     conflicts = forms.ChoiceField(
         choices=[
-            ("", "Stop if there are such memories"),
-            ("skip", "Skip these memories"),
-            ("force", "Roll these memories back anyway"),
+            ("skip", "Leave these memories as they are"),
+            ("force", "Undo the later changes of these memories, too"),
         ],
         required=False,
-        label="Memories changed by later entries",
+        label="Memories that later entries changed",
         widget=UnfoldAdminRadioSelectWidget,
     )
     include_constitutional = forms.BooleanField(required=False, label="Also roll back protected memories")
@@ -92,6 +127,13 @@ class RollBackForm(AdminForm):
         help_text="the reason stays in the audit trail; it is required for protected memories. Do not quote memories.",
     )
     head = forms.IntegerField(min_value=0, max_value=MAX_NUMBER, widget=forms.HiddenInput({"id": "head"}))
+
+    def keep_needed(self, figures: rollback.Figures) -> None:
+        """Remove the options that make no difference to this rollback."""
+        if not figures.conflicts:
+            del self.fields["conflicts"]
+        if not figures.constitutional:
+            del self.fields["include_constitutional"]
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
@@ -116,8 +158,9 @@ def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     if not choose.is_valid():
         if "panel" in request.GET:
             raise Http404
-        return _render(admin, request, agent, {"choose": choose} | _latest(agent))
-    what: What = choose.cleaned_data["what"]
+        return _render(admin, request, agent, _latest(agent, choose))
+    chosen = choose.cleaned_data
+    what: What = chosen["what"]
     form, refusal = RollBackForm(request.POST or None), ""
     options = form.cleaned_data if form.is_valid() else {}
     choices = {
@@ -130,43 +173,73 @@ def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
             return _roll_back(request, agent, what, reason=options["reason"], head=options["head"], **choices)
         except DomainError as refused:
             refusal = str(refused)
-    at = localize(what.at) if what.kind == "moment" else what.at
-    text = f"{KINDS[what.kind]}: {at}"
+    context = _labels(agent, chosen["kind"], chosen["at"])
     try:
         figures = rollback.preview(agent, what, **choices)
+        context |= _preview(agent, what, figures)
     except DomainError as refused:
         if "panel" in request.GET:
-            return _panel(request, text, {"refused": str(refused)})
-        context = {"choose": choose, "refused": refusal or str(refused)}
-        return _render(admin, request, agent, context | _latest(agent))
-    change = f"{figures.tokens_after - figures.tokens_before:+,}"
+            return render(request, "admin/parts/panel.html", context | {"refused": str(refused)})
+        context = _latest(agent, choose) | {"refused": refusal or str(refused)}
+        return _render(admin, request, agent, context)
     if "panel" in request.GET:
-        address = time_machine_url(agent.pk, what.kind, str(what.at))
-        return _panel(request, text, {"figures": figures, "agent": agent, "change": change, "address": address})
+        context["address"] = time_machine_url(agent.pk, "moment", chosen["at"].isoformat())
+        return render(request, "admin/parts/panel.html", context)
     if "look" in request.POST:
         form = RollBackForm(request.POST.dict() | {"head": figures.head})
     elif not form.is_bound:
         form = RollBackForm(initial={"head": figures.head})
-    context = {"figures": figures, "form": form, "refused": refusal, "advice": ADVICE.get(figures.refused, "")}
-    context |= {"what": text, "change": change}
+    form.keep_needed(figures)
+    context |= {"form": form, "refused": refusal, "advice": ADVICE.get(figures.refused, "")}
     return _render(admin, request, agent, context)
 
 
-def _panel(request: HttpRequest, text: str, context: dict[str, Any]) -> HttpResponse:
-    """The preview that the timeline shows beside it. It changes nothing and cannot be confirmed there."""
-    return render(request, "admin/parts/panel.html", {"what": text} | context)
+def _labels(agent: Agent, kind: str, at: Any) -> dict[str, Any]:
+    """The label of the preview and of its button. For an entry, also the other choice for this entry."""
+    shown = moment(at, "Y-m-d H:i:s") if kind == "moment" else at
+    found = {"agent": agent, "what": format_html(LABELS[kind], shown)}
+    if other := OTHERS.get(kind):
+        found |= {"other": format_html(LABELS[other], shown), "other_url": time_machine_url(agent.pk, other, at)}
+    return found
+
+
+def _preview(agent: Agent, what: What, figures: rollback.Figures) -> dict[str, Any]:
+    """What the rollback would do, in words, and the memories."""
+    entries, _ = entries_of(agent, what)
+    changes = Change.objects.filter(agent_id=agent.pk, seq__among=list(entries))
+    numbers = list(changes.order_by("number").values_list("number", flat=True).distinct())
+    change, over = figures.tokens_after - figures.tokens_before, figures.tokens_after - agent.budget_tokens
+    size = f"Core memory {'becomes' if change else 'stays at'} {several(figures.tokens_after, 'token')}"
+    size += f" ({change:+,})" if change else ""
+    return {
+        "figures": figures,
+        "sentence": f"This undoes {several(len(entries), 'entry', 'entries')}: {_effects(figures)}.",
+        "size": f"{size}, {over:,} over its budget." if over > 0 else f"{size}.",
+        "is_over": over > 0,
+        "has_later": what.kind in ("entry", "session", "session_from", "import"),
+        "memories": (len(numbers), links.memories(agent.pk, numbers)),
+    }
+
+
+def _effects(figures: rollback.Figures) -> str:
+    """What happens to how many memories."""
+    counts = (
+        (figures.restored, "memory comes back", "memories come back"),
+        (figures.discarded, "memory is discarded", "memories are discarded"),
+        (figures.rewritten, "memory is rewritten", "memories are rewritten"),
+        (figures.moved, "memory moves to another layer", "memories move to another layer"),
+        (figures.protection_changed, "memory gets or loses protection", "memories get or lose protection"),
+        (len(figures.redacted), "redacted memory stays as it is", "redacted memories stay as they are"),
+    )
+    return ", ".join(several(count, one, many) for count, one, many in counts if count) or "no memory changes"
 
 
 def _roll_back(request: HttpRequest, agent: Agent, what: What, **options: Any) -> HttpResponse:
-    if what.kind == "session":
+    if what.kind in ("session", "session_from"):
         sessions.end_lapsed(agent)  # the program that runs an open session may have stopped
     done = rollback.roll_back(agent, what, actor_of(request.user), **options)
-    figures = (
-        f"{done.restored:,} restored, {done.discarded:,} discarded, {done.rewritten:,} rewritten, "
-        f"{done.moved:,} moved, protection of "
-        f"{done.protection_changed:,} changed; {done.tokens_before:,} → {done.tokens_after:,} core tokens."
-    )
-    messages.success(request, f"{agent.label}: rolled back, as entry {done.entry} of the audit trail. {figures}")
+    text = f"{_effects(done)}; {done.tokens_before:,} → {done.tokens_after:,} core tokens."
+    messages.success(request, f"{agent.label}: rolled back, as entry {done.entry} of the audit trail. {text}")
     entry = AuditEntry.objects.only("pk").get(agent_id=agent.pk, seq=done.entry or 0)
     return redirect("admin:audit_auditentry_change", entry.pk)
 
@@ -175,26 +248,40 @@ def _render(admin: Any, request: HttpRequest, agent: Agent, context: dict[str, A
     base = admin.admin_site.each_context(request) | {
         "title": f"Time Machine of {agent.label}",
         "opts": admin.opts,
+        "original": agent,  # for the theme's breadcrumbs
+        "crumb": "Time Machine",
         "agent": agent,
         "agent_url": admin.row_url(agent),
     }
     return TemplateResponse(request, "admin/time_machine.html", base | context)
 
 
-def _latest(agent: Agent) -> dict[str, Any]:
-    """The latest entries and sessions, for the person to choose from.
+def _latest(agent: Agent, choose: ChooseForm) -> dict[str, Any]:
+    """The form, and the latest entries and sessions, for the person to choose from.
 
     Each undone entry or session has the number of the rollback that undid it.
     """
     undone = Undone.of(agent)
     changing = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).defer("sealed", "sealed_digest")
     entries = changing.order_by("-seq")[:MAX_ENTRIES]
+    own = changing.filter(session=OuterRef("number")).order_by().values("session")
     ended = RefinementSession.objects.filter(agent=agent).exclude(outcome=Outcome.OPEN)
-    rows = ended.defer("shown", "plan", "summaries").order_by("-number")[:MAX_SESSIONS]
-    undone_sessions.mark(rows)
+    ended = ended.defer("shown", "plan", "summaries").annotate(
+        sum=Subquery(own.annotate(sum=Sum("changes")).values("sum"))
+    )
+    rows = [
+        (row, row.outcome.replace("_", " "), vars(row)["sum"] or 0) for row in ended.order_by("-number")[:MAX_SESSIONS]
+    ]
+    undone_sessions.mark([row for row, *_ in rows])
+    choose.fields["session"].widget.choices = [
+        (row.number, f"{row.number}: {row.opened_at:%Y-%m-%d}, {row.tokens_before:,} → {row.tokens_after:,} tokens")
+        for row, _, changes in rows
+        if changes and not row.undone_by
+    ]
     return _timeline(agent, undone, list(entries)) | {
+        "choose": choose,
         "entries": [(entry, entry.operation.replace("_", " "), undone.by(entry.seq)) for entry in entries],
-        "sessions": [(row, row.outcome.replace("_", " "), row.changes + row.duplicates_removed) for row in rows],
+        "sessions": rows,
     }
 
 
@@ -217,9 +304,9 @@ def _timeline(agent: Agent, undone: Undone, latest: list[AuditEntry]) -> dict[st
     sessions = agent_parts.session_marks(
         agent, MAX_ENTRIES, lambda row: time_machine_url(agent.pk, "session", row.number)
     )
-    chart = charts.tokens_over_time(agent, points, [*edits, *sessions], name="Core memory over time")
-    until = max(timezone.now(), points[-1].at).timestamp() * 1_000
-    moments = [{"seq": each.seq, "at": each.at.isoformat(), "tokens": each.tokens} for each in points]
-    moments[0]["until"] = until
-    context = {"chart": chart, "points": moments, "last_point": len(points) - 1}
-    return context | {"left": charts.LEFT, "right": charts.RIGHT, "width": charts.WIDTH}
+    first, last = (1_000 * at.timestamp() for at in (points[0].at, max(timezone.now(), points[-1].at)))
+    step = max(1, int(last - first) // 1_000)  # milliseconds; a key moves the slider by one step
+    return {
+        "chart": charts.tokens_over_time(agent, points, [*edits, *sessions], name="Core memory over time"),
+        "slider": {"min": int(last) - step * ceil((last - first) / step), "max": int(last), "step": step},
+    }

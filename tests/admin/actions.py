@@ -1,10 +1,13 @@
 """Send admin actions as the admin's forms do, and read the responses."""
 
+import re
 from typing import Any
 
 from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
+
+from tests.privacy.marker import MARKER
 
 
 def pages_of(row: Any) -> tuple[str, str]:
@@ -31,6 +34,14 @@ def state_of(*models: Any) -> list[Any]:
 def html(response: Any) -> str:
     text: str = response.getvalue().decode()  # also of an export, which is streamed
     return text
+
+
+def text_of(client: Client, address: str) -> str:
+    """The words of a page, without its markup."""
+    response = client.get(address)
+    assert response.status_code == 200
+    assert MARKER not in html(response)
+    return " ".join(re.sub(r"<[^>]+>", " ", html(response)).split())
 
 
 def messages_of(response: Any) -> str:

@@ -18,7 +18,7 @@ from memory.time_machine.rollback import What, roll_back
 from refinement import loop
 from refinement.models import RefinementSession
 from tests import refining, steps
-from tests.admin.actions import html
+from tests.admin.actions import text_of
 from tests.admin.conftest import Enter
 from tests.conftest import House
 from tests.privacy.marker import MARKER
@@ -49,14 +49,6 @@ def session_page(agent: Agent) -> str:
 
 def agent_page(agent: Agent) -> str:
     return reverse("admin:memory_agent_change", args=[agent.pk])
-
-
-def text_of(client: Client, address: str) -> str:
-    """The words of a page, without its markup."""
-    response = client.get(address)
-    assert response.status_code == 200
-    assert MARKER not in html(response)
-    return " ".join(re.sub(r"<[^>]+>", " ", html(response)).split())
 
 
 def test_the_figures_count_the_duplicates_removed_at_the_start(agents: House, enter: Enter) -> None:

@@ -14,7 +14,7 @@ from memory.models import Agent, Memory
 from memory.writing import operations
 from refinement import loop
 from tests import steps
-from tests.admin.actions import html
+from tests.admin.actions import html, text_of
 from tests.admin.conftest import Enter
 from tests.conftest import House
 from tests.privacy.marker import MARKER
@@ -43,8 +43,13 @@ def test_a_session_is_rolled_back(past: Agent, enter: Enter) -> None:
     client, address = enter("admin"), time_machine_url(past.pk, "session", 1)
     assert "session 1" in html(client.get(time_machine_url(past.pk))).lower()
     before, preview = active(past), html(client.get(address))
-    assert "Preview: roll back one session: 1" in preview
-    assert re.search(r"<dt>Core tokens</dt><dd>\d+ → \d+ \(\+\d+\)</dd>", preview)
+    assert "Preview: roll back session 1<" in preview
+    assert "This undoes 2 entries: 1 memory comes back, 1 memory is discarded." in preview
+    assert re.search(r"Core memory becomes \d+ tokens \(\+\d+\)\.", preview)
+    assert "Memories that later entries changed: none" in preview
+    assert 'name="conflicts"' not in preview
+    assert 'name="include_constitutional"' not in preview
+    assert "<span>Roll back session 1</span></button>" in preview
     assert MARKER not in preview
     assert client.post(address, {"conflicts": ""}).status_code == 200, "without the head of a preview"
     assert active(past) == before
@@ -72,7 +77,10 @@ def test_conflicts_are_listed_and_forced(past: Agent, client: Client) -> None:
     seq = head(past)
     operations.revise(fresh(past), 3, steps.ME, content=f"{MARKER} sails further")
     address, force = time_machine_url(past.pk, "entry", seq), {"head": seq + 1, "conflicts": "force"}
-    assert f"memory 3, changed by entry {seq + 1}" in html(client.get(address))
+    preview = html(client.get(address))
+    assert "Memories that later entries changed: 1" in preview
+    assert f"memory 3, changed by entry {seq + 1}" in preview
+    assert 'name="conflicts"' in preview
     assert "Later entries changed the same memories" in html(client.post(address, force | {"conflicts": ""}))
     assert client.post(address, force | {"look": "1"}).status_code == 200
     assert head(past) == seq + 1
@@ -82,7 +90,7 @@ def test_conflicts_are_listed_and_forced(past: Agent, client: Client) -> None:
 
 def test_protected_memories_need_the_box_and_a_reason(past: Agent, client: Client) -> None:
     operations.protect(past, [3], steps.PERSON)
-    address, form = time_machine_url(past.pk, "since_entry", 0), {"head": head(past)}
+    address, form = time_machine_url(past.pk, "from_entry", 1), {"head": head(past)}
     assert "Tick the box" in html(client.get(address))
     assert client.post(address, form).status_code == 200
     form["include_constitutional"] = "on"
@@ -94,20 +102,37 @@ def test_protected_memories_need_the_box_and_a_reason(past: Agent, client: Clien
 
 def test_everything_since_a_moment_is_rolled_back(past: Agent, client: Client) -> None:
     now = timezone.now()
-    shown = f"{now:%Y-%m-%d %H:%M:%S} UTC"  # as pages write a time
     steps.remember(past, f"{MARKER} tea")
-    page = html(client.get(time_machine_url(past.pk, "moment", shown)))
-    assert f"Preview: roll back everything since a date and time: {shown}" in page
-    address = time_machine_url(past.pk, "moment", f"{now - timedelta(days=1):%Y-%m-%d %H:%M}")
-    assert "Preview: roll back everything since" in html(client.get(address))
+    page = text_of(client, time_machine_url(past.pk, "moment", f"{now:%Y-%m-%dT%H:%M:%S}"))  # as browsers write it
+    assert f"Preview: undo everything after {now:%Y-%m-%d %H:%M:%S} UTC" in page
+    address = time_machine_url(past.pk, "moment", f"{now - timedelta(days=1):%Y-%m-%dT%H:%M}")
+    assert "Preview: undo everything after" in html(client.get(address))
     assert client.post(address, {"head": head(past)}).status_code == 302
     assert active(past) == []
+
+
+def test_an_entry_is_undone_alone_or_with_everything_later(past: Agent, client: Client) -> None:
+    steps.remember(past, f"{MARKER} tea")
+    seq = head(past)
+    steps.remember(fresh(past), f"{MARKER} boats")
+    alone, more = (text_of(client, time_machine_url(past.pk, kind, seq)) for kind in ("entry", "from_entry"))
+    assert f"Preview: undo only entry {seq} This undoes 1 entry: 1 memory is discarded." in alone
+    assert f"Or undo entry {seq} and everything later" in alone
+    assert f"Preview: undo entry {seq} and everything later This undoes 2 entries: 2 memories are discarded." in more
+    assert f"Or undo only entry {seq}" in more
+
+
+def test_each_count_of_changes_agrees_with_the_preview(past: Agent, client: Client) -> None:
+    page = text_of(client, time_machine_url(past.pk))
+    count = sum(AuditEntry.objects.filter(agent_id=past.pk, session=1).values_list("changes", flat=True))
+    assert re.search(rf"→ \d+ {count} Roll back session 1", page)
+    assert f"Memories that these entries changed: {count}" in text_of(client, time_machine_url(past.pk, "session", 1))
 
 
 BAD = [
     *(("entry", at) for at in ("x", "-1", "9" * 30, "0", "999")),
     *(("moment", at) for at in ("yesterday", "9999-12-31 23:59", "2026-02-30", "\0")),
-    *(("session", "999"), ("since_entry", "999"), ("nothing", "1"), ("", "")),
+    *(("session", "999"), ("from_entry", "999"), ("from_entry", "0"), ("nothing", "1"), ("", "")),
 ]
 
 

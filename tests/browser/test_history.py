@@ -95,20 +95,44 @@ def test_a_moment_is_chosen_with_the_keyboard(walk: Walk, past: Agent) -> None:
     slider.focus()
     walk.page.keyboard.press("Home")  # the first edit
     panel = walk.page.locator("#time-panel")
-    expect(panel).to_contain_text("Preview: everything after an entry", timeout=15_000)
-    expect(panel).to_contain_text("Restored")
+    expect(panel).to_contain_text("Preview: undo everything after", timeout=15_000)
+    expect(panel).to_contain_text("are discarded")
     assert MARKER not in walk.page.content()
-    walk.follow("Continue to roll back")
-    walk.sees("Preview: roll back everything after an entry")
+    walk.follow("Continue")
+    walk.sees("Preview: undo everything after")
+
+
+def test_the_slider_and_the_chart_fit_the_page_and_have_the_same_edges(walk: Walk, past: Agent) -> None:
+    walk.open(time_machine_url(past.pk))
+    chart, slider = (walk.page.locator(each).bounding_box() for each in ("#time-chart .pal-svg", "#time-slider"))
+    assert chart
+    assert slider
+    assert (slider["x"] + 8, slider["width"] - 16) == (chart["x"], chart["width"]), "without both halves of its thumb"
+    assert chart["x"] + chart["width"] < walk.page.viewport_size["width"]  # type: ignore[index]
+    expect(walk.page.locator("#time-chosen")).to_have_text(re.compile("20[0-9]{2}"))
+    target = walk.page.locator(".pal-target").first.bounding_box()
+    assert target
+    assert min(target["width"], target["height"]) >= 24
+
+
+def test_the_form_shows_only_the_field_of_the_choice(walk: Walk, past: Agent) -> None:
+    walk.open(time_machine_url(past.pk))
+    for kind, label in (("moment", "Date and time in UTC"), ("import", "Number of the entry"), ("session", "Session")):
+        walk.page.get_by_label("Undo *").select_option(kind)
+        for each in ("Date and time in UTC", "Number of the entry", "Session"):
+            expect(walk.page.get_by_label(each, exact=True)).to_be_visible(visible=each == label)
+    walk.press("Preview")  # the latest session is chosen
+    walk.sees("Preview: roll back session 1")
 
 
 def test_the_time_machine_offers_only_changes(walk: Walk, past: Agent) -> None:
     walk.open(time_machine_url(past.pk))
     rows = walk.page.get_by_role("region", name="Latest changes")
     expect(rows.get_by_text(re.compile("session opened|content read"))).to_have_count(0)
-    button = rows.get_by_role("link", name=re.compile("^Roll back entry")).first
+    button = rows.get_by_role("link", name=re.compile("^Undo only entry")).first
     box = button.bounding_box()
     assert box
+    assert box["height"] >= 40
     assert box["x"] + box["width"] <= walk.page.viewport_size["width"]  # type: ignore[index]
 
 

@@ -79,9 +79,9 @@ def test_a_refinement_is_rolled_back(walk: Walk, past: Agent) -> None:
     calls = RefinementSession.objects.get().timeline.count()
     expect(timeline.locator("tbody tr")).to_have_count(1 + calls)  # duplicates are removed before the first call
     walk.press("Roll back session")
-    walk.sees("Preview: roll back one session: 1", "Restored")
+    walk.sees("Preview: roll back session 1", "comes back")
     assert len(kept(past)) == len(ALL) - 1
-    walk.press("Roll back")
+    walk.press("Roll back session 1")
     assert kept(past) == ALL
     entry = steps.last_entry(past)
     walk.sees(f"acme/ada: rolled back, as entry {entry.seq} of the audit trail.", "rolled back")

@@ -1,12 +1,13 @@
 // Hides the fields of a form that another field makes useless. Such a field names the other field and the value that it
-// needs (AdminForm.shown_if). The browser does not send a hidden field. Without this script, the form shows all fields.
+// needs, or several values with spaces between them (AdminForm.shown_if). The browser does not send a hidden field. Without this script, the form shows all fields.
 "use strict";
 (() => {
   const fields = document.querySelectorAll("[data-shown-if]");
 
   const update = () =>
     fields.forEach((field) => {
-      const isShown = field.form.elements[field.dataset.shownIf].value === field.dataset.shownValue;
+      const { shownIf, shownValue } = field.dataset;
+      const isShown = shownValue.split(" ").includes(field.form.elements[shownIf].value);
       field.closest(".pal-field").hidden = field.disabled = !isShown;
     });
 

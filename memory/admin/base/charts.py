@@ -19,8 +19,8 @@ from memory.admin.base import links
 from memory.models import Agent, Memory
 from memory.time_machine.lineage import Walk
 
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 230, 60, 12, 28  # pixels of a chart, before it is scaled
-RIGHT = WIDTH - 12
+HEIGHT = 200  # pixels of the plot of tokens over time. Its width is the width of the page.
+LEFT, TOP, BOTTOM = 60, 12, 28  # pixels around the plot of a chart with columns, before it is scaled
 COLUMNS = (420, 230)  # width and height of a chart with columns
 MOST_LABELS = 8
 MOST_POINTS = 400
@@ -72,30 +72,30 @@ def tokens_over_time(agent: Agent, found: Sequence[Point], marks: Iterable[Mark]
     """A chart of core memory over time, with the budget, the target and linked marks. It is "" without entries."""
     if not found:
         return SafeString("")
-    marks = list(marks)
+    marks, limits = list(marks), {"target": agent.target_tokens, "budget": agent.budget_tokens}
     first, last = found[0].at, max(timezone.now(), found[-1].at)
     span = max((last - first).total_seconds(), 1.0)
     scale = ticks(max([agent.budget_tokens, *(each.tokens for each in found), *(each.tokens for each in marks), 1]))
 
     def x(at: datetime) -> float:
-        share = min(1.0, max(0.0, (at - first).total_seconds() / span))
-        return round(LEFT + (RIGHT - LEFT) * share, 1)
+        """The place in percent of the width."""
+        return round(100 * min(1.0, max(0.0, (at - first).total_seconds() / span)), 2)
 
     def y(tokens: int) -> float:
-        return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * tokens / scale[-1], 1)
+        return round(HEIGHT - HEIGHT * tokens / scale[-1], 1)
 
-    steps = [f"M{x(first)} {y(found[0].tokens)}"] + [f"H{x(each.at)}V{y(each.tokens)}" for each in found]
+    steps = [f"M0 {y(found[0].tokens)}"] + [f"H{x(each.at)}V{y(each.tokens)}" for each in found]
     context = {
         "name": name,
-        "size": (WIDTH, HEIGHT),
-        "left": LEFT,
-        "right": RIGHT,
-        "floor": HEIGHT - BOTTOM,
-        "line": "".join([*steps, f"H{RIGHT}"]),
+        "height": HEIGHT,
+        "line": "".join([*steps, "H100"]),
         "y_ticks": [(y(each), f"{each:,}") for each in scale],
         "x_ticks": [(x(each), text) for each, text in _dates(first, last)],
-        "limits": [("target", y(agent.target_tokens)), ("budget", y(agent.budget_tokens))],
+        "limits": [(limit, y(tokens), tokens) for limit, tokens in limits.items()],
         "marks": [(x(each.at), y(each.tokens), each) for each in marks],
+        "kinds": {
+            each.kind: each.kind if each.kind in ("edit", "undone") else f"session {each.kind}" for each in marks
+        },
     }
     return SafeString(render_to_string("admin/parts/tokens.html", context))
 

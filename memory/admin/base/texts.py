@@ -30,7 +30,8 @@ def ask_access_url(agent_id: int, **fields: int | str) -> str:
 
 
 def time_machine_url(agent_id: int, kind: str = "", at: int | str = "") -> str:
-    query = {"kind": kind, "at": at} if kind else None
+    """The URL of the Time Machine, or of a preview there. `at` is a moment, or the number of a session or an entry."""
+    query = {"kind": kind, kind if kind in ("moment", "session") else "entry": at} if kind else None
     return reverse("admin:memory_agent_time_machine", args=[agent_id], query=query)
 
 
