@@ -47,7 +47,7 @@ ACTIONS: dict[str, tuple[set[str], type[Any]]] = {
     **dict.fromkeys(("protect", "unprotect", "restore"), (MANAGERS, Memory)),
     "ask_to_read": (VIEWERS, Memory),
     "roll_back": (MANAGERS, RefinementSession),
-    **dict.fromkeys(("roll_back_entry", "roll_back_before"), (MANAGERS, AuditEntry)),
+    **dict.fromkeys(("roll_back_entry", "roll_back_rest", "roll_back_before"), (MANAGERS, AuditEntry)),
     "revoke": (MANAGERS, AccessRequest),
     "ask_redaction": ({"owner"}, Memory),
     **dict.fromkeys(("ask_erasure", "withdraw_removals", "lift_suspension"), ({"owner"}, Agent)),
@@ -58,7 +58,7 @@ ACTIONS: dict[str, tuple[set[str], type[Any]]] = {
 }
 FOR_SUPERUSERS = {"deactivate", "reactivate"}  # tests/admin/test_people.py
 OFFERED_TO_ALL = {"revoke", "withdraw_proposal"}  # the lists do not know yet whose rows are selected
-LEADS_TO_A_FORM = {"ask_to_read", "roll_back", "roll_back_entry", "roll_back_before"}
+LEADS_TO_A_FORM = {"ask_to_read", "roll_back", "roll_back_entry", "roll_back_rest", "roll_back_before"}
 NOT_IN_THE_TRAIL = LEADS_TO_A_FORM | {"verify", "remove", "withdraw"}
 
 
@@ -111,6 +111,7 @@ def row_for(action: str, agent: Agent) -> Any:
         "ask_redaction": lambda: memories.get(number=4),
         "roll_back": lambda: RefinementSession.objects.get(agent=agent),
         "roll_back_entry": entries.last,
+        "roll_back_rest": entries.filter(session__isnull=False).first,
         "roll_back_before": entries.last,
         "revoke": lambda: AccessRequest.objects.get(agent_id=agent.pk),
         "revoke_key": lambda: AgentKey.objects.filter(agent=agent).first(),

@@ -18,7 +18,7 @@ from memory.time_machine.rollback import What, roll_back
 from refinement import loop
 from refinement.models import RefinementSession
 from tests import refining, steps
-from tests.admin.actions import text_of
+from tests.admin.actions import html, text_of
 from tests.admin.conftest import Enter
 from tests.conftest import House
 from tests.privacy.marker import MARKER
