@@ -15,11 +15,12 @@ register = Library()
 def moment(time: datetime | None, layout: str = "Y-m-d H:i") -> SafeString | str:
     """The time as a `<time>` element with its text in UTC, or "" if there is no time.
 
-    `layout` is a format of Django's filter `date`. If it has seconds, the local time has seconds too.
+    `layout` is a format of Django's filter `date`. If it has seconds, the local time has seconds too. If it has no
+    hours, only a date.
     """
     if time is None:
         return ""
     utc = time.astimezone(UTC)
     text, title = (format_date(utc, each) for each in (layout, "Y-m-d H:i:s"))
-    element = '<time datetime="{}" title="{} UTC">{} UTC</time>'
-    return format_html(element, utc.isoformat(timespec="seconds"), title, text)
+    element = '<time datetime="{}" title="{} UTC">{}</time>'
+    return format_html(element, utc.isoformat(timespec="seconds"), title, f"{text} UTC" if "H" in layout else text)

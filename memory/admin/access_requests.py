@@ -5,19 +5,19 @@ from typing import Any, ClassVar
 
 from django.contrib.admin import register
 from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils import timezone
-from django.utils.formats import localize
-from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from audit.consent import LAPSES, Scope, state_at
-from audit.models import AccessRequest, State
+from audit.models import READS, AccessRequest, ActorKind, AuditEntry, Operation, State
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base import links
 from memory.admin.base.actions import AdminAction, Result
 from memory.admin.base.filters import AgentFilter, PeriodFilter, TenantFilter
-from memory.admin.base.page import ScopedAdmin, column
+from memory.admin.base.page import Part, ScopedAdmin, column
 from memory.admin.base.permissions import actor_of
 from memory.admin.base.texts import who_decides
 from memory.admin.plain_pages import reading
@@ -77,26 +77,32 @@ class AccessPage(ScopedAdmin):
         *("asked_at", "decided_at", "decided_by", "until", "ended_at"),
     )
     ordering = ("-pk",)
-    sections: ClassVar[Any] = {
-        "": ["agent", "person", "purpose", "covers", "minutes", "own_entry"],
-        "State": ["current_state", "asked_at", "deciding", "decided_at", "until", "ended_at"],
-    }
+    sections: ClassVar[Any] = {"": ["agent", "purpose", "covers"]}
 
-    @display(description="decided by")
-    def deciding(self, row: AccessRequest) -> str:
-        """A text that says who decided. For an open request, it says who can decide, how, and until when."""
-        if state_now(row) != State.REQUESTED:
-            return row.decided_by or "nobody"
-        who = who_decides(Agent.objects.get(pk=row.agent_id))
-        return f"nobody yet. Until {localize(row.asked_at + LAPSES)}, {who} can decide. After that, the answer is no."
+    def parts(self, request: HttpRequest, row: AccessRequest) -> list[Part]:
+        """The state in words, the steps so far, and the reader's link to read."""
+        state = state_now(row)
+        is_reader = row.person_id == request.user.pk and state == State.ACTIVE
+        context = {
+            "row": row,
+            "state": state,
+            "who": who_decides(Agent.objects.get(pk=row.agent_id)) if state == State.REQUESTED else "",
+            "decide_until": row.asked_at + LAPSES,
+            "decided_by": f"the agent’s {'steward' if row.decided_by == ActorKind.STEWARD else 'runtime'}",
+            "duration": wording.duration(row.seconds),
+            "entry": links.link(row.agent_id, "entry", row.number, f"entry {row.number}"),
+            "read": _read(row),
+            "reads_url": reverse("admin:audit_auditentry_changelist", query=_reads_query(row)),
+            "reading_url": reading.grant_url(row.agent_label, row.number) if is_reader else "",
+        }
+        content = render_to_string("admin/parts/access.html", context)
+        return [Part("state", "State", content, live=state == State.REQUESTED)]
 
     def describe(self, row: AccessRequest) -> str:
         return f"access request {row.number} to {row.agent_label}"
 
     def related_pages(self, request: HttpRequest, row: AccessRequest) -> list[tuple[str, str]]:
-        is_own = row.person_id == request.user.pk and state_now(row) == State.ACTIVE
-        own = [("Read", reading.grant_url(row.agent_label, row.number))] if is_own else []
-        return own + links.to_person(request, row.person)
+        return links.to_person(request, row.person)
 
     @display(
         description="state",
@@ -112,14 +118,19 @@ class AccessPage(ScopedAdmin):
     def agent(self, row: AccessRequest) -> str:
         return links.agent_link(row.agent_id, row.agent_label)
 
-    @display(description="entry")
-    def own_entry(self, row: AccessRequest) -> SafeString | None:
-        return links.link(row.agent_id, "entry", row.number)
-
     @display(description="scope")
     def covers(self, row: AccessRequest) -> str:
         return wording.scope(Scope.from_json(row.scope))
 
-    @display(description="duration")
-    def minutes(self, row: AccessRequest) -> str:
-        return f"{row.seconds // 60} minutes"
+
+def _read(row: AccessRequest) -> str:
+    """How many memories the person has read under the grant, and in how many reads. "" if there is no read."""
+    entries = AuditEntry.objects.filter(READS, agent_id=row.agent_id, seq__gt=row.number, detail__request=row.number)
+    details = list(entries.values_list("detail", flat=True))
+    read = {number for detail in details for number in detail.get("memories", ())}
+    return f"{several(len(read), 'memory', 'memories')}, in {several(len(details), 'read')}" if details else ""
+
+
+def _reads_query(row: AccessRequest) -> dict[str, str]:
+    """The filters of the audit trail for the person's reads of this agent."""
+    return {"agent": row.agent_label, "operation": Operation.CONTENT_READ, "q": row.person}

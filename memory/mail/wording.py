@@ -26,6 +26,17 @@ def scope(requested: Scope) -> str:
     }[requested.kind]
 
 
+def contents(requested: Scope, agent: str) -> str:
+    """Return a short text that says what the person could read, for a question to the steward."""
+    many, entries = len(requested.numbers), requested.last - requested.first + 1
+    return {
+        "silo": f"everything that {agent} remembers",
+        "memories": f"{several(many, 'memory', 'memories')} of {agent}",
+        "session": f"what changed in one session of {agent}",
+        "entries": f"what {several(entries, 'audit entry', 'audit entries')} changed in {agent}",
+    }[requested.kind]
+
+
 def numbered(memories: Sequence[int]) -> str:
     """List at most 20 of the numbers, and say how many more there are. Return "" if there are no numbers."""
     more = len(memories) - _MAX_LISTED

@@ -1,19 +1,25 @@
 """The form that requests access to an agent's memories."""
 
 import re
+from html import unescape
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils.dateformat import format as date_format
 
 from audit.models import AccessRequest, AuditEntry
+from memory.admin import ask_access
 from memory.admin.base.texts import ask_access_url
-from memory.consent import requests
-from memory.models import Agent
+from memory.consent import approval, requests
+from memory.models import Agent, DueReason
+from refinement import session as sessions
+from refinement.models import Outcome
 from tests import steps
 from tests.admin.actions import html
 from tests.admin.conftest import Enter, Staff
+from tests.admin.reading import asked, at, read
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, signed_update
 
@@ -82,7 +88,48 @@ def test_the_form_and_the_request_show_who_decides(
     page = html(client.get(address))
     assert text in page
     assert f'<a href="/admin/memory/agent/{ada.pk}/change/">acme/ada</a>' in page
+    crumbs = re.sub(r"<[^>]+>|chevron_right", " ", page.split("<h1", 2)[1].split("</h1>")[0])
+    assert crumbs.split()[-5:] == ["Agents", "acme/ada", "Ask", "for", "access"]
     assert text in html(client.get(client.post(address, FORM)["Location"]))
+
+
+def test_the_form_lists_the_latest_sessions_and_the_one_of_the_address(
+    address: str, ada: Agent, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ask_access, "LATEST", 2)
+    assert "This agent has had no session" in html(client.get(address))
+    for _ in range(3):
+        session = sessions.open_session(fresh(ada), trigger=DueReason.WEEKLY)
+        sessions.close(session, Outcome.COMPLETED)
+    day = date_format(session.opened_at, "j M Y H:i")
+    sizes = f"{session.tokens_before} \N{RIGHTWARDS ARROW} {session.tokens_after} tokens"
+    page = html(client.get(address))
+    assert f"Session 3, {day} UTC, {sizes}" in page
+    assert re.findall(r"Session (\d),", page) == ["3", "2"]
+    older = f"{address}?kind=session&session=1"
+    assert re.findall(r"Session (\d),", html(client.get(older))) == ["3", "2", "1"]
+    assert client.post(older, FORM | {"kind": "session", "session": "1"}).status_code == 302
+    assert AccessRequest.objects.get().scope == {"kind": "session", "session": 1}
+
+
+def test_the_page_of_a_request_shows_its_state_and_steps(
+    address: str, ada: Agent, staff: Staff, enter: Enter, client: Client
+) -> None:
+    own, number = enter("auditor"), asked(ada, staff["auditor"])
+    row = reverse("admin:audit_accessrequest_change", args=[AccessRequest.objects.get().pk])
+    assert "Waits for a decision until" in html(own.get(row))
+    approval.approve(fresh(ada), number, ME)
+    page, link = html(own.get(row)), f'href="{at(ada, number)}">Read</a>'
+    for text in ("Active: 59\xa0minutes left", "by the agent’s runtime", "for 1 hour", "nothing so far", link):
+        assert text in page
+    for numbers in ((1, 2), (2,)):
+        assert read(own, ada, number, *numbers).status_code == 200
+    [reads] = re.findall(r'href="([^"]+)">2 memories, in 2 reads</a>', html(own.get(row)))
+    assert html(own.get(unescape(reads))).count("content read") >= 2
+    assert link not in html(client.get(row)), "another person"
+    requests.revoke(fresh(ada), number, ME)
+    page = html(own.get(row))
+    assert ("Revoked" in page, "Ended" in page, link in page) == (True, True, False)
 
 
 def test_a_steward_does_not_request_access_for_themselves(

@@ -193,7 +193,7 @@ def test_lists_have_pages_and_take_a_fixed_number_of_queries(
     assert offered(page("?show=beneath")[0])[0] == [4]
     discarded, following = page("?show=discarded")
     assert (offered(discarded)[0], following) == ([2], [])
-    [every] = re.findall(r'value="([\d,]+)">Read these 50<', first)
+    [every] = re.findall(r'value="([\d,]+)">Read all 50 on this page<', first)
     assert len(contents(page_of(reader.post(f"{address}memories/", {"numbers": every})))) == 50
     with django_assert_max_num_queries(26):
         reader.post(f"{address}memories/", {"numbers": every})

@@ -69,12 +69,12 @@ def test_a_request_is_approved_used_and_revoked(
     reader.page.get_by_label("Numbers").fill("1")
     reader.page.get_by_label("For how long").select_option("15 minutes")
     reader.press("Send the request")
-    reader.sees("The agent's steward or its runtime decides.", "waiting")
+    reader.sees("The agent's steward or its runtime decides.", "Waits for a decision")
     request = reader.page.url
 
     link = mailed_link()
     steward.open(link)
-    steward.sees("May pat@acme.test read what acme/ada remembers?", PURPOSE, "15 minutes", "one memory and its history")
+    steward.sees("May pat@acme.test read 1 memory of acme/ada?", PURPOSE, "15 minutes", "one memory and its history")
     assert steward.page.context.cookies(reader.window.origin + "/admin/") != [], "the form's cookie only"
     steward.press("Approve")
     steward.sees("The agent’s steward approved this", "has read nothing so far")
@@ -83,7 +83,7 @@ def test_a_request_is_approved_used_and_revoked(
     assert re.search(r"The access holds until \d+ \w+ 20\d\d at \d\d:\d\d UTC\. To revoke it earlier", letter)
 
     reader.open(request)
-    reader.sees("active")
+    reader.sees("Active:")
     reader.follow("Read")
     grant = reader.page.url
     reader.read("Read memory 1")

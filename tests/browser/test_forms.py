@@ -89,6 +89,9 @@ def test_the_form_for_access_shows_the_fields_of_the_scope(walk: Walk, house: Ho
     }.items():
         walk.page.get_by_label(scope).check()
         assert shown(walk) == [*always[:2], *names, always[2]]
+        choice = walk.page.locator("fieldset div", has=walk.page.get_by_label(scope)).last
+        for name in names:
+            expect(choice.locator(f"#id_{name}")).to_be_visible()  # below its choice
         walk.arrive()
     walk.page.get_by_label("selected memories").check()
     field(walk, "numbers").fill("none")

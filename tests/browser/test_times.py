@@ -53,7 +53,10 @@ def test_parts_that_come_later_show_local_times(new_window: NewWindow, past: Age
     window = new_window(zone="Asia/Kolkata")
     window.sign_in(pat)
     window.open(reverse("admin:memory_agent_change", args=[past.pk]))
-    window.page.evaluate(
-        "document.body.insertAdjacentHTML('beforeend', '<time datetime=\"2026-01-02T20:00:00+00:00\">x</time>')"
-    )
-    expect(window.page.locator("time").last).to_have_text("3 Jan 2026, 01:30 GMT+5:30")
+    for utc, local in (("20:00", "3 Jan 2026, 01:30 GMT+5:30"), ("2 Jan 2026", "3 Jan 2026")):
+        window.page.evaluate(
+            "utc => document.body.insertAdjacentHTML('beforeend', "
+            '`<time datetime="2026-01-02T20:00:00+00:00">${utc}</time>`)',
+            utc,
+        )
+        expect(window.page.locator("time").last).to_have_text(local)

@@ -21,6 +21,7 @@ from memory.agents import lifecycle
 from memory.consent import approval, granted_reads, requests
 from memory.consent import redaction as redactions
 from memory.models import Agent
+from memory.writing import operations
 from tests import steps
 from tests.conftest import OPERATOR, drop_guards
 from tests.consent.visiting import (
@@ -53,6 +54,24 @@ def test_the_page_of_a_request(agent: Agent, visitor: Client) -> None:
         assert word in text
     assert (buttons(text), "mail domain" in text) == (["Approve", "Deny"], False)
     assert "has the same mail domain as yours" in page(visitor, request(agent, Person(2, "pat@ACME.test"))[1])
+
+
+@pytest.mark.parametrize(
+    ("scope", "title", "figures"),
+    [
+        (Scope("silo"), "everything that acme/ada remembers", "<br>4 memories\n"),
+        (Scope("memories", numbers=(1, 2)), "2 memories of acme/ada", ""),
+        (Scope("session", session=7), "what changed in one session of acme/ada", "2 memories, changed on "),
+        (Scope("entries", first=1, last=3), "what 3 audit entries changed in acme/ada", ", changed on "),
+    ],
+)
+def test_the_page_says_what_the_person_could_read_and_how_long_is_left(
+    scope: Scope, title: str, figures: str, agent: Agent, visitor: Client
+) -> None:
+    operations.revise(fresh(agent), 1, ME, content=f"{MARKER} green tea", session=7)
+    text = page(visitor, request(agent, scope=scope)[1])
+    for words in (f"May {PAT.address} read {title}?", figures, "(2\xa0days, 23\xa0hours left)"):
+        assert words in text
 
 
 def test_one_address_loads_a_few_pages_at_once(agent: Agent, visitor: Client, settings: Any) -> None:

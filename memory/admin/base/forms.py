@@ -34,6 +34,7 @@ class AdminForm(forms.Form):
     form. Fields in no group come first."""
 
     title: ClassVar[str] = ""
+    crumb: ClassVar[str] = ""  # the last breadcrumb, after the row
     button: ClassVar[str] = "Save"
     lead: ClassVar[Sequence[str]] = ()
     groups: ClassVar[dict[str, Sequence[str]]] = {}  # fields by heading
@@ -117,8 +118,10 @@ def form_page(
         "lines": form.lead if lead is None else lead,
         "warning": warning,
         "form": form,
+        "original": row,  # with `crumb` and `opts`, for the theme's breadcrumbs
+        "crumb": form.crumb,
         "back": back,
-        "opts": page.opts,  # for the theme's breadcrumbs
+        "opts": page.opts,
     }
     return TemplateResponse(request, "admin/form.html", context)
 

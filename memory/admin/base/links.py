@@ -67,4 +67,4 @@ def to_person(request: HttpRequest, address: str) -> list[tuple[str, str]]:
     """The link to the members with this address, if the reader may see members."""
     if not may_open(request, "memory.Membership"):
         return []
-    return [("The person", reverse("admin:memory_membership_changelist", query={"q": address}))]
+    return [("See this person", reverse("admin:memory_membership_changelist", query={"q": address}))]

@@ -6,6 +6,7 @@ cookie is the CSRF cookie.
 
 from typing import Any
 
+from django.db.models import Count, Max, Min
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import get_token
 from django.template.loader import render_to_string
@@ -14,11 +15,11 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from audit.consent import OPEN, PROPOSAL, Request, same_domain
-from audit.models import ActorKind, State
+from audit.models import ActorKind, Change, State
 from config import at_once
 from config.errors import DomainError
 from config.plain import plain
-from memory.consent import links, notices, redaction, requests
+from memory.consent import grants, links, notices, redaction, requests
 from memory.consent.links import Opened
 from memory.errors import InvalidLink
 from memory.mail import letters, wording
@@ -107,11 +108,24 @@ def _template(opened: Opened) -> tuple[str, dict[str, Any]]:
         changes = wording.changes(opened.agent, request.proposed) if opened.request.state == State.OPEN else None
         return "proposal", {"changes": changes or wording.proposed(request.proposed)}
     return "request", {
+        "contents": wording.contents(request.scope, opened.agent.label),
         "scope": wording.scope(request.scope),
+        "is_session": request.scope.kind == "session",
+        "figures": _figures(opened) if _may_decide(opened) else None,
         "numbers": wording.numbered(request.scope.numbers),
         "duration": wording.duration(request.seconds),
         "reads": notices.reads(opened.agent, request.number).count(),
     }
+
+
+def _figures(opened: Opened) -> dict[str, Any]:
+    """How many memories the person could read. If the request is about changes: also when the changes were made."""
+    if opened.request.scope.kind in grants.OF_MEMORIES:
+        return {"memories": grants.readable_memories(opened.agent, opened.request.scope).count()}
+    entries = grants.readable_entries(opened.agent, opened.request.scope)
+    changes = Change.objects.filter(agent_id=opened.agent.pk, seq__in=entries.values("seq"))
+    memories = changes.aggregate(memories=Count("number", distinct=True))
+    return memories | entries.order_by().aggregate(first=Min("at"), last=Max("at"))
 
 
 def _removal(opened: Opened, request: Request) -> dict[str, Any]:
