@@ -194,8 +194,9 @@ def test_an_empty_limit_shows_its_default(house: House, root: Person, signed_in:
     for name, label in LIMITS.items():
         default = USUAL[name]
         assert default.startswith(f"{defaults[name]:,}"), "the value that a session uses"
-        assert f"{label}; default: {default}" in tenant
-        assert escape(f"{label}; default: the tenant's limit, or {default} if the tenant has no limit") in agent
+        said = label[:1].upper() + label[1:]
+        assert f"{said}; default: {default}" in tenant
+        assert escape(f"{said}; default: the tenant's limit, or {default} if the tenant has no limit") in agent
 
 
 def test_the_overview_says_why_an_agent_needs_attention(house: House, enter: Enter) -> None:

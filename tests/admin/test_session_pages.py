@@ -104,7 +104,7 @@ def test_the_timeline_says_which_entries_were_rolled_back(agents: House, enter: 
     page = session_page(agents.ada)
     changes = AuditEntry.objects.filter(agent_id=agents.ada.pk, session=1, changes__gt=0)
     seq = changes.earliest("seq").seq
-    assert f"kind=session_from&amp;at={seq}" in html(enter("owner").get(page))
+    assert f"kind=session_from&amp;entry={seq}" in html(enter("owner").get(page))
     assert "session_from" not in html(enter("auditor").get(page))
     by = undo(agents.ada, What("session_from", seq))
     shown = text_of(enter("superuser"), page)
