@@ -320,6 +320,13 @@ def test_no_module_is_longer_than_400_lines() -> None:
     assert {module: lines for module, lines in length.items() if lines > 400} == {}
 
 
+def test_a_short_comment_of_a_template_ends_on_its_line() -> None:
+    """Otherwise Django shows it on the page."""
+    templates = (ROOT / "templates").rglob("*.html")
+    lines = [line for file in templates for line in file.read_text("utf-8").splitlines()]
+    assert [line for line in lines if line.count("{#") != line.count("#}")] == []
+
+
 def arguments_of(parser: ArgumentParser) -> Iterator[Action]:
     """The arguments of a command and of its subcommands."""
     for action in parser._actions:
