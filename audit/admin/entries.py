@@ -64,6 +64,7 @@ class EntryPage(ScopedAdmin):
     tenant = "tenant_id"
     deferred = ("sealed", "sealed_digest")
     row_actions = (RollBackEntry(), RollBackRest(), RollBackBefore())
+    main_actions, menu = (), "Undo"
     list_display = ("number", "owner", "operation_text", "actor", "session", "changes", "at")
     list_filter = (PeriodFilter, TenantFilter, AgentFilter, SessionFilter, "operation", "actor_kind")
     time, numbered_by = "at", "seq"
@@ -82,7 +83,7 @@ class EntryPage(ScopedAdmin):
 
     def status(self, request: HttpRequest, row: Any) -> Status:
         session = links.link(row.agent_id, "session", row.session, f"session {row.session}")
-        by = format_html("{} in {}", row.actor_kind, session) if session else self.actor(row)
+        by = format_html("the {} in {}", row.actor_kind, session) if session else self.actor(row)
         return Status(
             self.operation_text(row), "faint", format_html("{}, by {}, {}.", self.agent(row), by, moment(row.at))
         )
@@ -105,11 +106,17 @@ class EntryPage(ScopedAdmin):
         found = [("Ask to read it", url)] if is_offered else []
         if row.operation == Operation.ROLLED_BACK and row.has_agent and self.may(request, Action.STEER, row):
             found.append(("Time Machine", time_machine_url(row.agent_id)))
-        others = AuditEntry.objects.filter(agent_id=row.agent_id, seq__in=(row.seq - 1, row.seq + 1))
-        for seq in others.order_by("seq").values_list("seq", flat=True):
-            label = "Previous entry" if seq < row.seq else "Next entry"
-            found.append((label, links.url(row.agent_id, "entry", seq)))
         return found + links.to_person(request, row.actor_label) if row.actor_kind == ActorKind.PERSON else found
+
+    def neighbours(self, row: Any) -> list[tuple[str, str]]:
+        near = AuditEntry.objects.filter(agent_id=row.agent_id, seq__in=(row.seq - 1, row.seq + 1)).order_by("seq")
+        return [
+            (
+                f"{'‹ ' if seq < row.seq else ''}Entry {seq}{' ›' if seq > row.seq else ''}",
+                links.url(row.agent_id, "entry", seq),
+            )
+            for seq in near.values_list("seq", flat=True)
+        ]
 
     number = column("seq", "entry", ordering="seq")
     owner = column("agent_label", "agent", ordering="agent_label")

@@ -85,7 +85,7 @@ def status(agent: Agent, state: str | None) -> Status:
     if over > 0:
         label, meaning, where = "over budget", "bad", f"{over:,} tokens over its budget of {agent.budget_tokens:,}"
     elif tokens > agent.target_tokens:
-        label, meaning, where = "within budget", "warn", f"{-over:,} tokens below its budget of {agent.budget_tokens:,}"
+        label, meaning, where = "above target", "warn", f"{-over:,} tokens below its budget of {agent.budget_tokens:,}"
     else:
         label, meaning, where = "within target", "good", f"below its target of {agent.target_tokens:,} tokens"
     if state:
@@ -123,6 +123,12 @@ def _list_url(model: str, agent: Agent) -> str:
 def in_words(every: timedelta) -> str:
     hours = round(every.total_seconds() / 3600)
     return several(hours // 24, "day") if hours and hours % 24 == 0 else several(hours, "hour")
+
+
+def next_refinement(agent: Agent) -> str:
+    """When the next refinement is, or why it is due, in a few words."""
+    why = ", ".join(filter(None, (DUE_REASONS.get(schedule.why(agent)), "paused" if agent.paused else None)))
+    return why or moment(agent.due_at)
 
 
 def why_due(agent: Agent, problem: str) -> str:

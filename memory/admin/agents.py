@@ -26,7 +26,7 @@ from memory.admin.base.filters import TenantFilter
 from memory.admin.base.forms import form_page, secret_page
 from memory.admin.base.page import Part, ScopedAdmin, Status, column
 from memory.admin.base.permissions import actor_of, permission, visible_tenants
-from memory.admin.base.texts import DUE_REASONS, ask_access_url, budget_bar, time_machine_url, who_decides
+from memory.admin.base.texts import ask_access_url, budget_bar, time_machine_url, who_decides
 from memory.admin.time_machine import TimeMachinePage
 from memory.agents import lifecycle
 from memory.consent import requests
@@ -39,6 +39,7 @@ from refinement.llm.base import ModelNotConfigured
 from refinement.llm.catalog import parse as parse_model
 
 _STATES = {"erased": "danger", "keys suspended": "danger", "paused": "warning", "memory off": "warning"}
+_STATES |= {"over budget": "danger", "above target": "warning", "within target": "success"}
 
 
 class AttentionFilter(SimpleListFilter):
@@ -73,7 +74,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     )
     actions_list = ("add_agent",)
     actions_detail = ("change_settings", "propose", "keys", "create_first_key", "time_machine", "ask")
-    list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "called_model")
+    list_display = ("name", "standing", "weight", "next_refinement", "last_refined_at", "called_model")
     list_select_related = ("tenant",)
     list_filter = (AttentionFilter, "paused", "memory_enabled", TenantFilter)
     search_fields = ("slug", "tenant__slug")
@@ -115,7 +116,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
         """The actions in the header, without those that `related_pages` shows beside the buttons."""
         actions = super().get_actions_detail(request, object_id)
-        return [each for each in actions if each.path not in ("time-machine", "ask")]
+        return [each for each in actions if each.path not in ("time-machine", "ask", "keys")]
 
     def related_pages(self, request: HttpRequest, row: Agent) -> list[tuple[str, str]]:
         links = []
@@ -207,14 +208,12 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def weight(self, agent: Agent) -> SafeString:
         return budget_bar(agent)
 
-    def share(self, agent: Agent) -> str:
-        return f"{100 * agent.core_tokens // max(1, agent.budget_tokens)}\N{NO-BREAK SPACE}%"
-
-    @display(description="due", label=dict.fromkeys(DUE_REASONS.values(), "info") | {"over budget": "warning"})
-    def due(self, agent: Agent) -> str | None:
-        return DUE_REASONS.get(schedule.why(agent))
+    next_refinement = display(description="next refinement")(lambda _, agent: agent_parts.next_refinement(agent))
 
     @display(description="state", label=_STATES)
+    def standing(self, agent: Agent) -> str:
+        return agent_parts.status(agent, self.state(agent)).label
+
     def state(self, agent: Agent) -> str | None:
         if not agent.wrapped_key:
             return "erased"
@@ -289,7 +288,7 @@ def _waiting(agent: Agent) -> Iterator[str]:
         until = localize(proposal.decide_until)
         yield f"A change is proposed: {what}. Until {until}, {who_decides(agent)} can accept it."
     if removals := removal.status(agent):
-        yield f"Removal of content: {removals}"
+        yield format_html("Removal of content: {}", removals)
 
 
 def _mail_warning() -> str:

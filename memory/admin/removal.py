@@ -7,12 +7,15 @@ from typing import Any
 
 from django import forms
 from django.utils.formats import localize
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from audit.consent import REMOVALS, Request
 from audit.models import ActorKind, State
 from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
+from memory.admin.base import links
 from memory.admin.base.actions import MAX_LISTED, AdminAction, MemoryAction, by_agent
 from memory.admin.base.forms import AdminForm
 from memory.admin.base.permissions import actor_of
@@ -160,12 +163,16 @@ def status(agent: Agent) -> str | None:
     if not opened:
         return _last_settled(found)
     lines = [
-        f"{_description(each, len(each.left))} (entry {each.number}). {_who_decides(agent)}"
+        format_html("{} ({}). {}", _description(each, len(each.left)), _entry(agent, each), _who_decides(agent))
         for each in opened[:MAX_LISTED]
     ]
     if len(opened) > MAX_LISTED:
-        lines.append(f"And {len(opened) - MAX_LISTED:,} more.")
-    return " ".join(lines)
+        lines.append(format_html("And {} more.", f"{len(opened) - MAX_LISTED:,}"))
+    return format_html_join(" ", "{}", ([line] for line in lines))
+
+
+def _entry(agent: Agent, request: Request) -> SafeString | None:
+    return links.link(agent.pk, "entry", request.number, f"entry {request.number}")
 
 
 def _description(request: Request, memories: int) -> str:

@@ -12,12 +12,12 @@ from django.utils import timezone
 
 from audit.consent import open_and_active
 from audit.models import AccessRequest, AuditEntry, Operation
-from config.templatetags.moments import moment
 from memory.access.roles import Action, manages
+from memory.admin import agent_parts
 from memory.admin.base import charts
 from memory.admin.base.charts import Chart
 from memory.admin.base.permissions import visible_tenant_ids
-from memory.admin.base.texts import DUE_REASONS, budget_bar
+from memory.admin.base.texts import budget_bar
 from memory.models import Agent
 from refinement import schedule, undone_sessions
 from refinement.models import Outcome, RefinementSession
@@ -77,9 +77,9 @@ def _counts(agents: Any, tenants: list[int]) -> list[tuple[str, int, str, str]]:
     return [
         ("agents", totals["all"], lists, ""),
         ("over budget", totals["over"], f"{lists}?need=over", paused_note),
-        ("due for refinement", due, f"{lists}?need=due", ""),
+        ("due", due, f"{lists}?need=due", ""),
         ("paused", totals["paused_count"], f"{lists}?paused__exact=1", ""),
-        ("open access requests", opened, f"{requests}?state__exact=requested", ""),
+        ("open requests", opened, f"{requests}?state__exact=requested", ""),
         ("active grants", active, f"{requests}?state__exact=active", ""),
     ]
 
@@ -92,15 +92,10 @@ def _heaviest(agents: Any) -> list[dict[str, Any]]:
             "agent": row,
             "bar": budget_bar(row),
             "share": f"{100 * row.core_tokens // row.budget_tokens}\N{NO-BREAK SPACE}%",
-            "due": _due(row),
+            "due": agent_parts.next_refinement(row),
         }
         for row in rows
     ]
-
-
-def _due(agent: Agent) -> str:
-    why = ", ".join(filter(None, (DUE_REASONS.get(schedule.why(agent)), "paused" if agent.paused else None)))
-    return why or moment(agent.due_at)
 
 
 def _saved(tenants: list[int]) -> Chart:

@@ -98,7 +98,7 @@ class SessionPage(ScopedAdmin):
 
     def related_pages(self, request: HttpRequest, row: RefinementSession) -> list[tuple[str, str]]:
         url = ask_access_url(row.agent_id, kind="session", session=row.number)
-        own = [("Its entries", entries_url(row))]
+        own = [("Audit entries", entries_url(row))]
         return [*own, ("Ask to read it", url)] if self.may(request, Action.ASK, row) else own
 
     owner = column("agent.label", "agent")
@@ -169,6 +169,9 @@ def _summary(session: RefinementSession, problem: str) -> SafeString:
         "headline": f"{session.tokens_before:,} \N{RIGHTWARDS ARROW} {session.tokens_after:,} tokens ({-saved:+,})",
         "bar": charts.bar(session.tokens_after, marks, before=session.tokens_before),
         "problem": problem,
+        "above": f"{session.tokens_after - session.target_tokens:,}"
+        if session.tokens_after > session.target_tokens
+        else "",
         "figures": [(name, f"{value:,}") for name, value in _counts(session) if value] + _costs(session),
     }
     return SafeString(render_to_string("admin/parts/session.html", context))

@@ -60,11 +60,11 @@ def test_it_counts_what_needs_attention(house: House, staff: Staff, enter: Enter
     lifecycle.change(fresh(house.ada), ME, paused=True, target_tokens=1, budget_tokens=1)
     granted(house.ada, staff["auditor"])
     asked(house.ada, staff["auditor"])
-    paused = {"over budget": 1, "paused": 1, "open access requests": 1, "active grants": 1}
+    paused = {"over budget": 1, "paused": 1, "open requests": 1, "active grants": 1}
     assert counts(client) == {"agents": 1} | paused
     lifecycle.change(fresh(house.ada), ME, paused=False)
     backlog.request(fresh(house.ada))
-    assert counts(client)["due for refinement"] == 1
+    assert counts(client)["due"] == 1
     assert counts(enter("superuser"))["agents"] == 2
 
 

@@ -63,7 +63,8 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     tenant: ClassVar[str] = ""  # lookup of a row's tenant id; empty if rows belong to no tenant
     needs: ClassVar[Action] = Action.SEE  # permission to open the page
     row_actions: ClassVar[Sequence[Any]] = ()  # memory/admin/base/actions.py
-    main_actions: ClassVar[Sequence[str]] = ()  # those beside the others' menu; empty: all, and no menu
+    main_actions: ClassVar[Sequence[str] | None] = None  # those beside the menu of the others; None: all, and no menu
+    menu: ClassVar[str] = "More"
     deferred: ClassVar[Sequence[str]] = ()  # columns not to load
     sections: ClassVar[dict[str, list[str]]]  # the fields of a row's page, by heading; the first heading is empty
     folded: ClassVar[Sequence[str]] = ()  # headings of sections that are closed at first
@@ -170,14 +171,19 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
         row = context["original"]
         offered = [each for each in self.row_actions if each.is_offered(row) and each.may(self, request, row)]
-        main = [each for each in offered if not self.main_actions or each.name in self.main_actions]
+        main = [each for each in offered if self.main_actions is None or each.name in self.main_actions]
         context |= {"title": self.describe(row), "links": self.related_pages(request, row), "buttons": main}
         context |= {"more": [each for each in offered if each not in main], "tabs": self.tabs(request, row)}
+        context |= {"menu": self.menu, "neighbours": self.neighbours(row), "has_main": bool(self.main_actions)}
         context |= {"status": self.status(request, row), "parts": self.parts(request, row), "folded": self.folded}
         return super().render_change_form(request, context, *args, **options)
 
     def related_pages(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:
         """The pairs (label, URL) of the links on a row's page."""
+        return []
+
+    def neighbours(self, row: Any) -> list[tuple[str, str]]:
+        """The pairs (label, URL) of the rows before and after this one."""
         return []
 
     def tabs(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:
