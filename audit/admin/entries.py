@@ -125,6 +125,8 @@ class EntryPage(ScopedAdmin):
     def operation_text(self, entry: AuditEntry) -> str:
         changed = entry.detail.get("changed")
         what = f": {', '.join(changed).replace('_', ' ')}" if isinstance(changed, dict) else ""
+        if isinstance(changed, dict) and changed.get("paused") is False:
+            what = what.replace("paused", "resumed")
         return entry.operation.replace("_", " ") + what
 
     @display(description="actor")

@@ -83,13 +83,15 @@ class ModelChoiceForm(AdminForm):
     shown_if = [("other_model", "model", "")]
     model = forms.ChoiceField(
         required=False,
-        help_text="the models that this service can call; the provider can read memories when they are refined",
+        help_text="the models that this service can call, and the present one. The provider can read memories when they "
+        "are refined. builtin/dedupe merges near duplicates, and builtin/archive moves memories beneath: both need no "
+        "provider",
     )
     other_model = forms.CharField(max_length=200, required=False, label="Another model")
 
     def __init__(self, *args: Any, models: Iterable[str], providers: Iterable[str], **options: Any) -> None:
         super().__init__(*args, **options)
-        choices = [("", "Choose a model, or write one below"), *((each, each) for each in models)]
+        choices = [("", "Another model: write it below"), *((each, each) for each in models)]
         self.fields["model"].choices = choices  # type: ignore[attr-defined]
         self.fields["other_model"].help_text = (
             "a model that is not in the list, as provider/model-name. This service has a configuration for these "

@@ -74,7 +74,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     )
     actions_list = ("add_agent",)
     actions_detail = ("change_settings", "propose", "keys", "create_first_key", "time_machine", "ask")
-    list_display = ("name", "standing", "weight", "next_refinement", "last_refined_at", "called_model")
+    list_display = ("name", "standing", "weight", "next_refinement", "called_model")
     list_select_related = ("tenant",)
     list_filter = (AttentionFilter, "paused", "memory_enabled", TenantFilter)
     search_fields = ("slug", "tenant__slug")
@@ -167,6 +167,8 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
             return "Proposal sent to the agent's side. You can withdraw it here until the agent's side decides."
 
         initial, warning = model_to_dict(agent, PROPOSABLE), ask_access.mail_warning(agent) or _mail_warning()
+        if requests.open_proposal(agent):
+            warning = "A proposal is open. A new one replaces it. The agent's page shows the open proposal."
         models = _models(Tenant.objects.filter(pk=agent.tenant_id), agent.model)
         return form_page(self, request, ProposalForm, save, row=agent, warning=warning, initial=initial, **models)
 

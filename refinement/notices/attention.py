@@ -118,6 +118,9 @@ def _over_budget(agent: Agent, page: str) -> Item:
     since: datetime | None = vars(agent)["since"]
     long = f" since {since:%d %B %Y at %H:%M} UTC" if since else ""
     over = f"Over its budget{long}: {agent.core_tokens:,} of {agent.budget_tokens:,} tokens"
+    if agent.paused and vars(agent)["is_rolled_back"]:
+        why = f"{over}, and paused after a rollback. A refinement would probably make the same changes again."
+        return Item(agent, why, "Raise its budget", _form(agent, "settings"))
     if agent.paused:
         return Item(agent, f"{over}, and paused.", "Resume it", page)
     if not agent.model:
@@ -125,7 +128,7 @@ def _over_budget(agent: Agent, page: str) -> Item:
     if schedule.why(agent):
         return Item(agent, f"{over}. It is due, and waits for a worker.", "See why it waits", page, steers=False)
     if (vars(agent)["last_after"] or 0) > agent.budget_tokens:
-        why = f"{over}. Its last refinement could not make it smaller."
+        why = f"{over}. Its last refinement could not make it small enough."
         return Item(agent, why, "Raise its budget, or propose another model", _form(agent, "settings"))
     after = f" Its next refinement is due on {agent.due_at:%d %B %Y}." if agent.due_at else ""
     if vars(agent)["is_rolled_back"]:

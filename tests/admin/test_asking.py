@@ -119,8 +119,8 @@ def test_the_page_of_a_request_shows_its_state_and_steps(
     row = reverse("admin:audit_accessrequest_change", args=[AccessRequest.objects.get().pk])
     assert "Waits for a decision until" in html(own.get(row))
     approval.approve(fresh(ada), number, ME)
-    page, link = html(own.get(row)), f'href="{at(ada, number)}">Read</a>'
-    for text in ("Active: 59\xa0minutes left", "by the agent’s runtime", "for 1 hour", "nothing so far", link):
+    page, link = html(own.get(row)), f'href="{at(ada, number)}">Open the memories</a>'
+    for text in ("Active: 59\xa0minutes left", "by the agent’s runtime", "for 1 hour", "<dd>nothing</dd>", link):
         assert text in page
     for numbers in ((1, 2), (2,)):
         assert read(own, ada, number, *numbers).status_code == 200

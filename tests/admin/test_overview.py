@@ -222,7 +222,7 @@ def test_the_overview_says_why_an_agent_needs_attention(house: House, enter: Ent
     assert (item.why.startswith("Over its budget: 5 of 1 tokens. Its next"), item.advice) == (True, "Refine it now")
     RefinementSession.objects.update(outcome="completed", tokens_after=5)
     [item] = overview_of(owner)["attention"]
-    assert "Its last refinement could not make it smaller." in item.why
+    assert "Its last refinement could not make it small enough." in item.why
     assert item.path == reverse("admin:memory_agent_change_settings", args=[house.ada.pk])
     RefinementSession.objects.update(tokens_after=1)
     steps.remember(house.ada, f"{MARKER} boats")

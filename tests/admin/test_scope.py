@@ -218,7 +218,7 @@ def test_a_list_shows_its_filters_and_an_export_is_named_after_them(agents: Hous
     page = html(client.get(f"{address}?agent=acme/ada&time={month}&q=ada"))
     assert re.search(r'href="\?q=ada&amp;time=[^"]*" title="Remove this filter">agent: <b>acme/ada</b>', page)
     response = client.get(f"{address}?agent=acme/ada&time={month}&export=csv")
-    assert re.search(r'"audit-entries-.*acmeada.*\.csv"', response["Content-Disposition"])
+    assert re.search(r'"audit-entries-.*acme-ada.*\.csv"', response["Content-Disposition"])
 
 
 def test_an_export_of_too_many_rows_is_refused(agents: House, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def test_a_session_is_rolled_back(past: Agent, enter: Enter) -> None:
     assert "Preview: roll back session 1<" in preview
     assert "This undoes 2 entries: 1 memory comes back, 1 memory is discarded." in preview
     assert re.search(r"Core memory becomes \d+ tokens \(\+\d+\)\.", preview)
-    assert "Memories that later entries changed: none" in preview
+    assert "No later entry changed these memories." in preview
     assert 'name="conflicts"' not in preview
     assert 'name="include_constitutional"' not in preview
     assert "<span>Roll back session 1</span></button>" in preview

@@ -154,7 +154,12 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             messages.warning(request, f"This list has {count:,} rows. {advice}")
             return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
         name = slugify(
-            " ".join([str(self.opts.verbose_name_plural), *(value for _, value, _ in _shown_filters(found))])
+            " ".join(
+                [
+                    str(self.opts.verbose_name_plural),
+                    *(value.replace("/", " ") for _, value, _ in _shown_filters(found)),
+                ]
+            )
         )
         return export.response(found.queryset, self.exported, str(form), name)
 
