@@ -83,9 +83,9 @@ class ModelChoiceForm(AdminForm):
     shown_if = [("other_model", "model", "")]
     model = forms.ChoiceField(
         required=False,
-        help_text="the models that this service can call, and the present one. The provider can read memories when they "
-        "are refined. builtin/dedupe merges near duplicates, and builtin/archive moves memories beneath: both need no "
-        "provider",
+        help_text="the models that this service can call, and the present one. The provider can read memories when "
+        "they are refined. builtin/dedupe merges near duplicates, and builtin/archive moves memories beneath: both "
+        "need no provider",
     )
     other_model = forms.CharField(max_length=200, required=False, label="Another model")
 

@@ -174,6 +174,14 @@ def test_each_read_is_in_the_trail_and_the_agent_gets_one_notice(past: Agent, pa
 # --- lists
 
 
+def test_the_memories_that_a_request_names_are_in_one_list(past: Agent, pat: Person, reader: Client) -> None:
+    operations.discard(past, [2], ME)
+    page = page_of(reader.get(at(past, granted(past, pat, Scope("memories", numbers=(1, 2, 4))))))
+    assert offered(page)[0] == [1, 2, 4]
+    for text in ("<b>Memory 2</b>, discarded", "<b>Memory 4</b>, beneath", ">Read all 3<"):
+        assert text in page
+
+
 def test_lists_have_pages_and_take_a_fixed_number_of_queries(
     past: Agent, pat: Person, reader: Client, django_assert_max_num_queries: Any
 ) -> None:

@@ -40,7 +40,8 @@ from memory.mail import wording
 from memory.models import Agent, Kind, Layer, layer_of
 
 PAGE_SIZE = 50  # memories or entries per list page
-LISTS = ("active", "beneath", "discarded", "edits")
+LISTS = {"active": "Active memories", "beneath": "Memories beneath", "discarded": "Discarded memories"}
+CHANGES = {"edits": "Changes"}
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 
@@ -62,8 +63,12 @@ class Grant:
         return self.request.state == RequestState.ACTIVE and bool(self.agent.wrapped_key)
 
     @property
-    def lists(self) -> tuple[str, ...]:
-        return LISTS if self.request.scope.kind in grants.OF_MEMORIES else LISTS[3:]
+    def lists(self) -> dict[str, str]:
+        """The lists of the page. Memories that the request names are in one list."""
+        scope = self.request.scope
+        if scope.kind not in grants.OF_MEMORIES:
+            return CHANGES
+        return ({"listed": "Memories"} if scope.numbers else LISTS) | CHANGES
 
     def context(self) -> dict[str, Any]:
         """The template context of every page of the grant. The clock on the page uses milliseconds."""
@@ -159,7 +164,9 @@ def _list_rows(grant: Grant, which: str, after: int) -> list[Any]:
     scope = grant.request.scope
     if which == "edits":
         return list(grants.readable_entries(grant.agent, scope).filter(seq__gt=after)[: PAGE_SIZE + 1])
-    rows = grants.readable_memories(grant.agent, scope).in_layers(Kind.values if which == "active" else [which])
+    rows = grants.readable_memories(grant.agent, scope)
+    if which != "listed":
+        rows = rows.in_layers(Kind.values if which == "active" else [which])
     return list(rows.filter(number__gt=after)[: PAGE_SIZE + 1])
 
 
@@ -219,7 +226,7 @@ def _number(field: str, text: str) -> int:
 def _list_position(grant: Grant, query: Any) -> tuple[str, int]:
     """The chosen list, and the number after which the page starts. The default replaces a value that is not valid."""
     which, after = query.get("show", ""), query.get("after", "")
-    return (which if which in grant.lists else grant.lists[0]), (int(after) if _NUMBER.fullmatch(after) else 0)
+    return (which if which in grant.lists else next(iter(grant.lists))), (int(after) if _NUMBER.fullmatch(after) else 0)
 
 
 def _back_url(grant: Grant, request: HttpRequest) -> str:
