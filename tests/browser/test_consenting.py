@@ -84,7 +84,7 @@ def test_a_request_is_approved_used_and_revoked(
 
     reader.open(request)
     reader.sees("Active:")
-    reader.follow("Read")
+    reader.follow("Open the memories")
     grant = reader.page.url
     reader.read("Read memory 1")
     reader.sees(TEA)
