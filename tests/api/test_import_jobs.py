@@ -18,6 +18,7 @@ from memory.consent import redaction, requests
 from memory.models import Agent, ImportBody, ImportJob, Memory
 from memory.time_machine import rollback
 from memory.transfer import import_jobs
+from memory.writing import operations
 from refinement.tasks import close_stale
 from tests import queueing, steps
 from tests.api.calling import NDJSON, Answer, Caller
@@ -46,6 +47,32 @@ def test_a_job_restores_the_lineage(runtime: Caller, ada: Agent) -> None:
     entry = AuditEntry.objects.filter(agent_id=ada.pk, operation="imported").earliest("seq").seq
     rollback.roll_back(steps.fresh(ada), rollback.What("import", entry), steps.ME)
     assert not memories.kept().exists()
+
+
+def test_the_lineage_is_restored_in_batches(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One edit set the successors of 20,000 memories, while all other writers waited. The next worker continues after a
+    worker that is killed."""
+    monkeypatch.setattr(import_jobs, "BATCH", 100)
+    rows: list[Any] = [{"id": n, "content": f"tea {n}", "layer": "beneath"} for n in range(1, 501)]
+    rows += [{"id": 501, "content": "tea", "sources": list(range(1, 501))}]
+    assert send(runtime, b"".join(json.dumps(row).encode() + b"\n" for row in rows)).status == 202
+    link, linked = operations.link, []
+
+    def until_killed(row: Agent, found: dict[int, int], *rest: Any) -> None:
+        linked.append(len(found))
+        if len(linked) == 3:
+            raise ConnectionError
+        link(row, found, *rest)
+
+    monkeypatch.setattr(operations, "link", until_killed)
+    queueing.work()
+    memories = Memory.objects.of(ada).filter(superseded_by=501)
+    assert (memories.count(), ImportJob.objects.get().state) == (200, "running")
+    with time_machine.travel(timezone.now() + import_jobs.LATE * 2):
+        import_jobs.queue_late()
+        queueing.work()
+    assert (linked, memories.count(), ImportJob.objects.get().state) == ([100] * 8, 500, "done")
+    assert (memories.values("version").distinct().count(), steps.problems(ada)) == (5, [])
 
 
 def ended(runtime: Caller, body: bytes) -> Any:
