@@ -330,20 +330,15 @@ def test_actions_on_an_erased_agent_are_refused(agents: House, client: Client) -
 
 
 def test_many_large_memories_are_restored_in_several_edits(agents: House, enter: Enter) -> None:
-    """Other writers waited for 2.7 s for one edit of 500 memories of 95 kB. The whole is one line for each edit."""
-    drafts = [Draft("x" * 90_000, is_beneath=True) for _ in range(70)]
-    numbers = [each.number for each in operations.remember(fresh(agents.ada), drafts, ME).memories]
-    operations.discard(fresh(agents.ada), numbers[:30], ME)
-    operations.discard(fresh(agents.ada), numbers[30:], ME)
-    rows = Memory.objects.of(agents.ada).filter(number__in=numbers).order_by("number")
-    client = enter("owner")
+    """Other writers waited for 2.7 s for one edit of 500 memories of 95 kB."""
+    drafts, client = [Draft("x" * 90_000, is_beneath=True)] * 70, enter("owner")
+    numbers = [row.number for row in operations.remember(fresh(agents.ada), drafts, ME).memories]
+    rows = operations.discard(fresh(agents.ada), numbers, ME).memories
     for action, changes in (("restore", [33, 33, 4]), ("ask_redaction", [0])):
         before = fresh(agents.ada).audit_seq
-        said = messages_of(confirm(client, action, *rows))
+        assert messages_of(confirm(client, action, *rows)).count("acme/ada: 33 memories restored") == 2
         entries = AuditEntry.objects.filter(agent_id=agents.ada.pk, seq__gt=before).order_by("seq")
         assert [entry.changes for entry in entries] == changes
-        assert said.count("acme/ada: 33 memories restored") == 2
-    assert steps.problems(agents.ada) == []
 
 
 def test_an_auditor_ends_their_own_grant_only(agents: House, staff: Staff, signed_in: SignedIn) -> None:

@@ -36,43 +36,33 @@ def send(runtime: Caller, body: bytes) -> Answer:
     return runtime.post("import", raw=body, kind=NDJSON)
 
 
-def test_a_job_restores_the_lineage(runtime: Caller, ada: Agent) -> None:
-    rows = [{"id": n, "content": f"tea {n}", "layer": "beneath"} for n in range(1, 3)]
-    rows += [{"id": n, "content": f"milk {n}"} for n in range(3, 700)]
-    rows += [{"id": 700, "content": "tea 1 and 2", "sources": [1, 2]}]
-    assert ended(runtime, b"".join(json.dumps(row).encode() + b"\n" for row in rows))["state"] == "done"
+def test_a_job_restores_the_lineage(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In batches: one edit of 20,000 memories made all other writers wait. A worker continues after one that ended."""
+    monkeypatch.setattr(import_jobs, "BATCH", 100)
+    rows: list[Any] = [{"id": n, "content": f"tea {n}", "layer": "beneath"} for n in range(1, 251)]
+    rows += [{"id": n, "content": f"milk {n}"} for n in range(251, 700)]
+    rows += [{"id": 700, "content": "much tea", "sources": list(range(1, 251))}]
+    link, linked = operations.link, []
+
+    def until_killed(*call: Any) -> None:
+        linked.append(len(call[1]))
+        if len(linked) == 2:
+            raise ConnectionError
+        link(*call)
+
+    monkeypatch.setattr(operations, "link", until_killed)
+    send(runtime, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    queueing.work()
     memories = Memory.objects.of(ada)
-    assert set(memories.filter(superseded_by=700).values_list("number", flat=True)) == {1, 2}
+    assert memories.filter(superseded_by=700).count() == 100
+    with time_machine.travel(timezone.now() + import_jobs.LATE * 2):
+        import_jobs.queue_late()
+        queueing.work()
+    assert (linked, memories.filter(superseded_by=700).count()) == ([100, 100, 100, 100, 50], 250)
     assert redaction.preview(steps.fresh(ada), [1]).memories == (1, 700)
     entry = AuditEntry.objects.filter(agent_id=ada.pk, operation="imported").earliest("seq").seq
     rollback.roll_back(steps.fresh(ada), rollback.What("import", entry), steps.ME)
     assert not memories.kept().exists()
-
-
-def test_the_lineage_is_restored_in_batches(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One edit set the successors of 20,000 memories, while all other writers waited. The next worker continues after a
-    worker that is killed."""
-    monkeypatch.setattr(import_jobs, "BATCH", 100)
-    rows: list[Any] = [{"id": n, "content": f"tea {n}", "layer": "beneath"} for n in range(1, 501)]
-    rows += [{"id": 501, "content": "tea", "sources": list(range(1, 501))}]
-    assert send(runtime, b"".join(json.dumps(row).encode() + b"\n" for row in rows)).status == 202
-    link, linked = operations.link, []
-
-    def until_killed(row: Agent, found: dict[int, int], *rest: Any) -> None:
-        linked.append(len(found))
-        if len(linked) == 3:
-            raise ConnectionError
-        link(row, found, *rest)
-
-    monkeypatch.setattr(operations, "link", until_killed)
-    queueing.work()
-    memories = Memory.objects.of(ada).filter(superseded_by=501)
-    assert (memories.count(), ImportJob.objects.get().state) == (200, "running")
-    with time_machine.travel(timezone.now() + import_jobs.LATE * 2):
-        import_jobs.queue_late()
-        queueing.work()
-    assert (linked, memories.count(), ImportJob.objects.get().state) == ([100] * 8, 500, "done")
-    assert (memories.values("version").distinct().count(), steps.problems(ada)) == (5, [])
 
 
 def ended(runtime: Caller, body: bytes) -> Any:
