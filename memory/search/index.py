@@ -191,6 +191,9 @@ class Index(Holdings):
     def _affordable(self, terms: frozenset[int], left: int) -> tuple[frozenset[int], int]:
         """Return the rarest of the terms, as many as `left` allows, and what is left after them."""
         postings = self.vocabulary.postings
+        cost = _TERM * len(terms) + self._commonness(terms)[1]
+        if cost <= left:
+            return terms, left - cost
         rarest = sorted(terms, key=lambda term: (len(postings[term]), term))
         costs = accumulate(_TERM + len(postings[term]) for term in rarest)
         paid = [cost for cost in costs if cost <= left]
