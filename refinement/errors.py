@@ -19,6 +19,15 @@ class SessionEnded(RefinementError):
     code = "session_ended"
 
 
+class ResultNotKept(RefinementError):
+    """The call was repeated with its Idempotency-Key, but its result was too large to be stored."""
+
+    code = "result_not_kept"
+
+    def __init__(self) -> None:
+        super().__init__("The call was made before, but its result was too large to keep. Read the session.")
+
+
 class BackingOff(RefinementError):
     """The agent's last session failed, or the agent's side requested it and it changed almost nothing. If the
     agent's side requests a refinement, the cool-down does not become shorter."""

@@ -31,7 +31,7 @@ from memory.writing import edits
 from refinement import ledger, limits, prompts, schedule, tools
 from refinement import session as sessions
 from refinement.effects import EFFECTS, CallContext, explain
-from refinement.errors import FloorReached, LimitReached, SessionEnded, UnknownSession
+from refinement.errors import FloorReached, LimitReached, ResultNotKept, SessionEnded, UnknownSession
 from refinement.llm.base import Message, Tool, arguments_of
 from refinement.models import Driver, Outcome, RefinementSession, SessionStep
 
@@ -91,7 +91,7 @@ class Knife:
         except (SessionEnded, errors.MemoryDisabled) as ended:
             reason = schedule.MODEL_CHANGED if isinstance(ended, SessionEnded) else ended.code
             sessions.close(self._session, Outcome.INCOMPLETE, reason)  # if it is still open
-            return Result(ended.code, _refusal(ended) | _ENDED, is_over=True)
+            return Result(ended.code, _refusal(ended) | {"session_ended": True}, is_over=True)
 
     @contextmanager
     def _locked(self) -> Iterator[tuple[Agent, RefinementSession]]:
@@ -176,14 +176,16 @@ def call(
     MAX_CALLS_PER_REPLY such calls end the session. Without `reply`, each call counts as a step. If
     `is_last` is true, the result has the session's figures.
 
-    With `kept`, the result is stored, sealed. If a result is already stored, it is returned, and nothing is called.
-    If the call is refused, the result says why. Raises UnknownSession, SessionEnded, MemoryDisabled. MemoryDisabled
-    also ends the session.
+    With `kept`, the result is stored, sealed, unless the call only reads. If a result is already stored, it is
+    returned, and nothing is called. If the call is refused, the result says why. Raises UnknownSession, SessionEnded,
+    ResultNotKept, MemoryDisabled. MemoryDisabled also ends the session.
     """
     try:
         with edits.locked(agent) as locked:
             place = f"call/{redactions.last(locked.pk)}" if kept else ""  # a redaction makes earlier results invalid
             if locked.memory_enabled and kept and (made := kept.find(locked)):
+                if not made[0]:
+                    raise ResultNotKept
                 return Result(*json.loads(Silo.for_agent(locked).open_text(place, number, bytes.fromhex(made[0]))))
             row = _driven(locked, number)
             if locked.memory_enabled:
@@ -191,8 +193,9 @@ def call(
                 # A runtime chooses the reply's name, and the name may quote the reply.
                 digest = silo.digest(reply, "reply").hex() if reply else ""
                 result = _carry_out(locked, row, tool, arguments, reply=digest, with_figures=is_last)
-                if kept:
-                    kept.store(locked, [silo.seal_text(place, number, json.dumps(astuple(result))).hex()])
+                if kept and tool.removeprefix(tools.PREFIX) not in tools.READING:
+                    text = silo.seal_text(place, number, json.dumps(astuple(result))).hex()
+                    kept.store(locked, [text if len(text) <= MOST_KEPT else ""])
                 return result
             sessions.end(locked, row, Outcome.INCOMPLETE, errors.MemoryDisabled.code)
     except cache.Behind as behind:
@@ -268,7 +271,7 @@ def _carry_out(
         return Result(call.code, call.answer | figures, is_batch_done=call.is_batch_done)
     sessions.end(agent, row, *call.ends)
     figures = {"session": row.outcome, **sessions.figures(row)} if call.code == "ok" else {}
-    return Result(call.code, call.answer | figures | _ENDED, is_over=True)
+    return Result(call.code, call.answer | figures | {"session_ended": True}, is_over=True)
 
 
 def _make(
@@ -322,6 +325,7 @@ def _savepoint(agent: Agent) -> Iterator[None]:
         raise
 
 
+MOST_KEPT = 256_000  # characters of a stored result: other writers wait while it is deleted
 APPLY_SECONDS = 1.5  # for the edits of one call, because the agent is locked; 100 merges take 0.8 s
 _NOT_MADE = {"ok": False, "code": "not_made", "error": "This edit was not made, because time or a limit ran out."}
 
@@ -352,9 +356,6 @@ def _apply(call: CallContext, wanted: tools.Apply) -> None:
     if not any(answer["ok"] for answer in answers):
         call.code, error = "no_edit", "No edit was made. The answer of each edit says why."
         call.answer |= {"code": call.code, "error": error}
-
-
-_ENDED = {"session_ended": True}
 
 
 def _refusal(error: DomainError) -> dict[str, Any]:

@@ -36,6 +36,7 @@ MAX_EDITS = 100  # in one call of `apply`
 EDITING = [  # the tools that `apply` accepts
     *("consolidate_memories", "update_memory", "delete_memory", "demote_memory", "protect_memory", "promote_memory")
 ]
+READING = ["search_memories"]  # a repeated call is made again
 
 
 def _number(value: object) -> object:

@@ -54,6 +54,7 @@ _NUMBER = re.compile("[1-9][0-9]{0,17}")
 
 class AskRedaction(MemoryAction):
     name, label, needs, form, is_destructive = ("ask_redaction", "Ask for removal", Action.REMOVE, RedactionForm, True)
+    is_split = False  # it makes one request, and changes no memory
 
     def is_offered(self, row: Memory) -> bool:
         return row.redacted_at is None or not versions.gone(row.agent, [row])

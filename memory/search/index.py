@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import nsmallest
+from itertools import accumulate
 
 from memory.models import Layer
 from memory.search.holdings import Holdings
@@ -15,6 +16,10 @@ from memory.search.words import split, without_tails
 
 # At most this many distinct words of a query are used for ranking. If there are more, the rarest words are used.
 WORD_LIMIT = 64
+# A single CJK character can mean thousands of terms. This is the most work for all such characters of a query. A term
+# costs `_TERM` and one for each memory that has it. So these characters can mean 20,000 terms, if these are rare.
+MOST_WORK = 1_000_000
+_TERM = 50
 _FIRST_LOOK = 50
 _BOOSTED = 30
 _LOOK_WITH_VECTORS = 200
@@ -168,15 +173,31 @@ class Index(Holdings):
 
     def _words(self, query: Query) -> dict[str, frozenset[int]]:
         """Return the words that are used for ranking, and the terms of each word. Stop words are used only if the query
-        has no other words."""
+        has no other words. Of single CJK characters, the first ones count (MOST_WORK)."""
         vocabulary = self.vocabulary
         words = dict.fromkeys(word for part in (query.text, *query.phrases) for word in without_tails(split(part)))
         telling = [word for word in words if not vocabulary.is_stop(word)]
-        by_word = {word: readings(vocabulary, word) for word in telling or words}
+        by_word: dict[str, frozenset[int]] = {}
+        left = MOST_WORK
+        for word in telling or words:
+            by_word[word] = readings(vocabulary, word, left // _TERM)
+            if len(by_word[word]) > 1:
+                by_word[word], left = self._affordable(by_word[word], left)
         if len(by_word) <= WORD_LIMIT:
             return by_word
         kept = set(sorted(by_word, key=lambda word: self._commonness(by_word[word]))[:WORD_LIMIT])
         return {word: terms for word, terms in by_word.items() if word in kept}
+
+    def _affordable(self, terms: frozenset[int], left: int) -> tuple[frozenset[int], int]:
+        """Return the rarest of the terms, as many as `left` allows, and what is left after them."""
+        postings = self.vocabulary.postings
+        cost = _TERM * len(terms) + self._commonness(terms)[1]
+        if cost <= left:
+            return terms, left - cost
+        rarest = sorted(terms, key=lambda term: (len(postings[term]), term))
+        costs = accumulate(_TERM + len(postings[term]) for term in rarest)
+        paid = [cost for cost in costs if cost <= left]
+        return frozenset(rarest[: len(paid)]), left - max(paid, default=0)
 
     def _commonness(self, terms: frozenset[int]) -> tuple[bool, int]:
         """Return a sort key for a word that has these terms. Rare words come first. Words that are in no document come

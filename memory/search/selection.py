@@ -75,11 +75,11 @@ class Filters:
 EVERYTHING = Filters()
 
 
-def readings(vocabulary: Vocabulary, word: str) -> frozenset[int]:
+def readings(vocabulary: Vocabulary, word: str, most: int | None = None) -> frozenset[int]:
     """Return the terms that a word of a query can mean. A single CJK character can mean every term that begins with
-    this character."""
+    this character, or `most` of them."""
     if len(word) == 1 and is_cjk(word):
-        return vocabulary.starting_with(word)
+        return vocabulary.starting_with(word, most)
     term = vocabulary.find(word)
     return frozenset() if term is None else frozenset([term])
 

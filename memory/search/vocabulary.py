@@ -1,5 +1,7 @@
 """The terms of one silo. Each stem of a word has a number. This number is called a term."""
 
+from itertools import islice
+
 from memory.search.words import is_cjk, stemmer, stop_words
 
 # This word is put before each tag. No text contains it, so a phrase cannot match the end of a text and a tag together.
@@ -92,10 +94,10 @@ class Vocabulary(dict[str, int]):
         self.postings[term] = []
         self._free.append(term)
 
-    def starting_with(self, character: str) -> frozenset[int]:
-        """Return the terms that begin with this CJK character. Such a term is a pair of characters, or the character
-        alone."""
-        return frozenset(self.terms[stem] for stem in self._families.get(character, ()))
+    def starting_with(self, character: str, most: int | None = None) -> frozenset[int]:
+        """Return the terms that begin with this CJK character, or `most` of them. Such a term is a pair of characters,
+        or the character alone."""
+        return frozenset(self.terms[stem] for stem in islice(self._families.get(character, ()), most))
 
     def relatives(self, word: str) -> list[int]:
         """Return terms that are related to the word. The most frequent terms come first. Two words are related if their

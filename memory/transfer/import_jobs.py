@@ -152,7 +152,7 @@ def _run(job: ImportJob) -> str:
         if not _store(job, drafts[start : start + most]):
             return "taken"
         time.sleep(edits.PAUSE)
-    _link(job, found.done)
+    _link(job, found.done, most)
     found.done.imported, found.done.tokens = len(drafts), sum(tokens.count(draft.content) for draft in drafts)
     figures = json.dumps(found.done.figures(job.format)).encode()
     return _end(job, DONE, result=silo.seal_data(_RESULT, job.number, figures))
@@ -175,18 +175,21 @@ def _store(job: ImportJob, batch: list[Draft]) -> bool:
     return True
 
 
-def _link(job: ImportJob, done: Imported) -> None:
-    """Restore the lineage, when all batches are stored. Raises AlreadyUndone."""
+def _link(job: ImportJob, done: Imported, most: int) -> None:
+    """Restore the lineage, when all batches are stored, `most` memories at a time. If this is repeated, memories that
+    have their successors do not change. Raises AlreadyUndone."""
     if job.entry is None or not done.sources:
         return
-    with edits.locked(job.agent) as row:
-        entries = AuditEntry.objects.filter(agent_id=row.pk, seq__gte=job.entry, detail__import=job.entry)
-        made = Change.objects.filter(agent_id=row.pk, seq__in=entries.values("seq"), before_digest__isnull=True)
-        found = done.successors(list(made.order_by("seq", "number").values_list("number", flat=True)))
-        if Undone.of(row).by(job.entry):
-            raise AlreadyUndone("The import was rolled back before it ended. Its lineage was not restored.")
-        if found:
-            operations.link(row, found, Actor.agent(job.key.prefix), {"import": job.entry})
+    entries = AuditEntry.objects.filter(agent_id=job.agent_id, seq__gte=job.entry, detail__import=job.entry)
+    made = Change.objects.filter(agent_id=job.agent_id, seq__in=entries.values("seq"), before_digest__isnull=True)
+    found = list(done.successors(list(made.order_by("seq", "number").values_list("number", flat=True))).items())
+    for start in range(0, len(found), most):
+        with edits.locked(job.agent) as row:
+            if Undone.of(row).by(job.entry):
+                raise AlreadyUndone("The import was rolled back before it ended. Its lineage was not restored.")
+            _row_of(job).update(moved_at=timezone.now())
+            operations.link(row, dict(found[start : start + most]), Actor.agent(job.key.prefix), {"import": job.entry})
+        time.sleep(edits.PAUSE)
 
 
 def _end(job: ImportJob, state: str, **values: Any) -> str:

@@ -23,6 +23,7 @@ from memory.accounts import invitations
 from memory.agents import lifecycle, rule_changes
 from memory.consent import approval, requests
 from memory.models import Agent, AgentKey, Invitation, Membership, Memory, Person, Tenant, TenantKey
+from memory.policy.validation import Draft
 from memory.writing import operations
 from refinement import backlog, loop, schedule, scheduling
 from refinement.models import Provider, RefinementSession, Waiting
@@ -326,6 +327,18 @@ def test_actions_on_an_erased_agent_are_refused(agents: House, client: Client) -
         response = confirm(client, action, row_for(action, agents.ada))
         assert response.status_code == 302
         assert "erased" in messages_of(response).lower(), action
+
+
+def test_many_large_memories_are_restored_in_several_edits(agents: House, enter: Enter) -> None:
+    """Other writers waited for 2.7 s for one edit of 500 memories of 95 kB."""
+    drafts, client = [Draft("x" * 90_000, is_beneath=True)] * 70, enter("owner")
+    numbers = [row.number for row in operations.remember(fresh(agents.ada), drafts, ME).memories]
+    rows = operations.discard(fresh(agents.ada), numbers, ME).memories
+    for action, changes in (("restore", [33, 33, 4]), ("ask_redaction", [0])):
+        before = fresh(agents.ada).audit_seq
+        assert messages_of(confirm(client, action, *rows)).count("acme/ada: 33 memories restored") == 2
+        entries = AuditEntry.objects.filter(agent_id=agents.ada.pk, seq__gt=before).order_by("seq")
+        assert [entry.changes for entry in entries] == changes
 
 
 def test_an_auditor_ends_their_own_grant_only(agents: House, staff: Staff, signed_in: SignedIn) -> None:

@@ -18,6 +18,7 @@ from memory.consent import redaction, requests
 from memory.models import Agent, ImportBody, ImportJob, Memory
 from memory.time_machine import rollback
 from memory.transfer import import_jobs
+from memory.writing import operations
 from refinement.tasks import close_stale
 from tests import queueing, steps
 from tests.api.calling import NDJSON, Answer, Caller
@@ -35,13 +36,29 @@ def send(runtime: Caller, body: bytes) -> Answer:
     return runtime.post("import", raw=body, kind=NDJSON)
 
 
-def test_a_job_restores_the_lineage(runtime: Caller, ada: Agent) -> None:
-    rows = [{"id": n, "content": f"tea {n}", "layer": "beneath"} for n in range(1, 3)]
-    rows += [{"id": n, "content": f"milk {n}"} for n in range(3, 700)]
-    rows += [{"id": 700, "content": "tea 1 and 2", "sources": [1, 2]}]
-    assert ended(runtime, b"".join(json.dumps(row).encode() + b"\n" for row in rows))["state"] == "done"
+def test_a_job_restores_the_lineage(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In batches: one edit of 20,000 memories made all other writers wait. A worker continues after one that ended."""
+    monkeypatch.setattr(import_jobs, "BATCH", 100)
+    rows: list[Any] = [{"id": n, "content": f"tea {n}", "layer": "beneath"} for n in range(1, 251)]
+    rows += [{"id": n, "content": f"milk {n}"} for n in range(251, 700)]
+    rows += [{"id": 700, "content": "much tea", "sources": list(range(1, 251))}]
+    link, linked = operations.link, []
+
+    def until_killed(*call: Any) -> None:
+        linked.append(len(call[1]))
+        if len(linked) == 2:
+            raise ConnectionError
+        link(*call)
+
+    monkeypatch.setattr(operations, "link", until_killed)
+    send(runtime, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    queueing.work()
     memories = Memory.objects.of(ada)
-    assert set(memories.filter(superseded_by=700).values_list("number", flat=True)) == {1, 2}
+    assert memories.filter(superseded_by=700).count() == 100
+    with time_machine.travel(timezone.now() + import_jobs.LATE * 2):
+        import_jobs.queue_late()
+        queueing.work()
+    assert (linked, memories.filter(superseded_by=700).count()) == ([100, 100, 100, 100, 50], 250)
     assert redaction.preview(steps.fresh(ada), [1]).memories == (1, 700)
     entry = AuditEntry.objects.filter(agent_id=ada.pk, operation="imported").earliest("seq").seq
     rollback.roll_back(steps.fresh(ada), rollback.What("import", entry), steps.ME)

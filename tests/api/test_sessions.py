@@ -142,6 +142,23 @@ def test_a_repeated_apply_with_the_same_key_gets_the_first_result(runtime: Calle
     assert (apply("k1").json, apply("k2").codes) == (first.json, ["session_ended"])
 
 
+def test_a_large_result_is_not_kept(driver: Driver, ada: Agent) -> None:
+    """A search could store 12 MB, which somebody's request deleted a day later, while all other writers waited."""
+    steps.remember(ada, *[f"{number} " + "\U0001f600" * 9_000 for number in range(3)])
+    large = steps.active(ada)[-3:]
+    driver.brief()
+
+    def call(tool: str, **arguments: Any) -> Answer:
+        return driver.runtime.post(f"{driver.path}/tools/{tool}", {"arguments": arguments}, idempotency_key=tool)
+
+    assert [len(call("search_memories", query="0 1 2").json["result"]["found"]) for _ in range(2)] == [3, 3]
+    assert [driver.runtime.patch(f"memories/{number}", {"tags": ["new"]}).status for number in large] == [200] * 3
+    edits = [{"tool": "update_memory", "arguments": {"id": each, "content": "tea"}} for each in large]
+    assert [edit["code"] for edit in call("apply", edits=edits).json["result"]["edits"]] == ["stale_memory"] * 3
+    assert call("apply", edits=edits).codes == ["result_not_kept"]
+    assert len(str(list(Creation.objects.values_list("numbers")))) < 100
+
+
 def test_too_many_calls_under_one_reply_end_the_session(driver: Driver, ada: Agent, monkeypatch: Any) -> None:
     """Without this limit, a runtime that gives all calls the same reply would never reach its last step."""
     monkeypatch.setattr(limits, "MAX_CALLS_PER_REPLY", 3)

@@ -9,7 +9,7 @@ import pytest
 from memory.errors import SlowSearch
 from memory.search import holdings, selection, words
 from memory.search.holdings import Document
-from memory.search.index import WORD_LIMIT, Index
+from memory.search.index import MOST_WORK, WORD_LIMIT, Index
 from memory.search.query import QUERY_LIMIT, Query, parse
 from memory.search.selection import Filters
 from memory.search.words import split, split_any
@@ -295,3 +295,17 @@ def test_many_stop_words_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(selection, "MOST_SECONDS", -1)
     with pytest.raises(SlowSearch):
         numbers(index, '"the"')
+
+
+def test_characters_that_can_mean_many_terms_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 characters that began two million terms made a search take minutes."""
+    heads = [chr(0x4E00 + n) for n in range(64)]
+    index, ranked = index_of(*["".join(head + chr(0x5000 + n) for n in range(400)) for head in heads]), []
+    best = Index._best
+    monkeypatch.setattr(Index, "_best", lambda self, *rest: ranked.append(len(rest[0].scales)) or best(self, *rest))
+    assert (len(numbers(index, " ".join(heads), limit=64)), numbers(index, heads[0])) == (50, [1])
+    assert ranked == [MOST_WORK // 51, 400]
+    usual = index_of(*["漢字"] * 30, "漢文")
+    assert numbers(usual, "漢", limit=40) == [31, *range(1, 31)]
+    monkeypatch.setattr("memory.search.index.MOST_WORK", 100)
+    assert numbers(usual, "漢", limit=40) == [31], "the rarest terms count"

@@ -5,6 +5,7 @@ queryset, which contains only rows of the person's tenants. If the person may no
 404 as for a row that does not exist.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,7 +24,9 @@ from memory.access.roles import Action
 from memory.admin.base.forms import AdminForm
 from memory.admin.base.permissions import actor_of, clear_tenant_cache
 from memory.errors import NumbersError
-from memory.models import Agent
+from memory.models import Agent, Memory
+from memory.writing.edits import PAUSE
+from memory.writing.stores import MOST_BYTES_AT_ONCE
 
 MAX_ROWS = 500  # rows per action
 MAX_LISTED = 20  # rows that the confirmation page lists
@@ -145,7 +148,10 @@ class LinkAction(AdminAction):
 
 
 class MemoryAction(AdminAction):
-    """An action on memories. It makes one edit for each agent."""
+    """An action on memories. It makes one edit for each agent. If its memories are large, it makes several edits, so
+    that other writers do not wait for long."""
+
+    is_split: ClassVar[bool] = True
 
     def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
         raise NotImplementedError
@@ -154,9 +160,12 @@ class MemoryAction(AdminAction):
         for agent, numbers in by_agent(rows).items():
             left = sorted(numbers)
             while left:
+                rows_left = Memory.objects.of(agent).numbered(left).order_by("number").only("number")
+                fit = len(rows_left.fitting(MAX_ROWS, MOST_BYTES_AT_ONCE) if self.is_split else left) or MAX_ROWS
                 try:
-                    yield Result(f"{agent.label}: {self.do_to(agent, left, actor_of(by), values)}")
-                    break
+                    yield Result(f"{agent.label}: {self.do_to(agent, left[:fit], actor_of(by), values)}")
+                    left = left[fit:]
+                    time.sleep(PAUSE if left else 0)
                 except DomainError as refusal:  # retry without the memories that the error lists
                     yield Result(f"{agent.label}: {refusal}", ok=False)
                     refused = refusal.numbers if isinstance(refusal, NumbersError) else left

@@ -57,7 +57,7 @@ LARGE_BODY = 50_000  # bytes
 TURNS = 2  # requests of an agent that a process works on at the same time: Python gives each thread the same CPU time
 DOWNLOADS = 2  # exports of an agent that a process makes at the same time, and one more of its tenant
 MAX_KEY = 200  # characters of an Idempotency-Key
-MOST_EXPIRED = 1_000  # rows that one request deletes, because another writer may wait
+MOST_EXPIRED = 20  # rows that one request deletes, because another writer may wait
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
