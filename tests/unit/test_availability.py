@@ -126,6 +126,24 @@ def test_a_person_has_a_few_requests_at_once(
         assert client.get("/admin/").status_code == 200
 
 
+def test_an_export_of_a_list_counts_until_it_is_closed(
+    ada: Agent, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(ada, "tea")
+    person = enrolled("ann@acme.test")
+    join(person, ada.tenant, Role.AUDITOR)
+    sign_in(client, person)
+    monkeypatch.setattr(at_once, "MAX_WAIT", 0)
+    export = partial(client.get, "/admin/memory/memory/", {"agent": "acme/ada", "export": "csv"})
+    for _ in range(2):
+        one, other = export(), export()
+        assert export().status_code == client.get("/admin/").status_code == 429
+        assert len(list(one)) == 2, "it is sent"
+        next(iter(other))
+        other._iterator.close()  # the client goes away
+    assert list(export())
+
+
 def test_a_key_has_a_few_exports_at_once(house: House) -> None:
     remember(house.ada, "tea")
     caller, mine = Caller(house.ada_key), ("download", ("agent", house.ada.pk))
