@@ -200,7 +200,9 @@ def test_a_steward_gets_a_limited_number_of_letters_a_day(ada: Agent, monkeypatc
     lifecycle.change(ada, ME, steward="sue@acme.example")
     for number in range(3):
         lifecycle.change(ada, ME, model=f"openai/m{number}")
-    codes = [tasks.tell_steward(*numbers, 0) for _, numbers in waiting()]
+    seqs = [numbers[1] for _, numbers in waiting()]
+    assert len(seqs) == 2, "one key does not fill the queue"
+    codes = [tasks.tell_steward(ada.pk, seqs[0] + number, letters.BEFORE + (not number)) for number in range(4)]
     assert (codes, len(mail.outbox)) == (["sent", "sent", "too_many", "too_many"], 2)
 
 
