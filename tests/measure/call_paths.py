@@ -132,7 +132,7 @@ def _roll_back(runtime: Any) -> None:
     for number in (1, 2):
         assert runtime.delete(f"memories/{number}").status == 204
         agent.refresh_from_db()
-        address = f"{reverse('admin:memory_agent_time_machine', args=[agent.pk])}?kind=entry&at={agent.audit_seq}"
+        address = f"{reverse('admin:memory_agent_time_machine', args=[agent.pk])}?kind=entry&entry={agent.audit_seq}"
         assert client.post(address, {"head": agent.audit_seq, "conflicts": "", "reason": ""}).status_code == 302
 
 
