@@ -320,13 +320,9 @@ def test_a_withdrawn_invitation_is_invalid(token: str, owner: Person, signed_in:
 def test_joining_hashes_a_password_without_a_lock_and_only_after_the_right_code(
     token: str, browser: NewClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_locked, encode = [], Quick.encode
-
-    def record(*args: Any) -> str:
-        is_locked.append(connection.in_atomic_block)
-        return encode(*args)
-
-    monkeypatch.setattr(Quick, "encode", record)
+    is_locked, encode = list[bool](), Quick.encode
+    note = lambda *args: is_locked.append(connection.in_atomic_block) or encode(*args)  # noqa: E731
+    monkeypatch.setattr(Quick, "encode", note)
     browser().post(link(token), form(token, code="000000"))
     assert is_locked == []
     browser().post(link(token), form(token))

@@ -331,16 +331,11 @@ def test_no_writer_waits_for_a_reader_after_a_redaction(ada: Agent) -> None:
     database = connection.settings_dict["NAME"]
     reader, writer = (sqlite3.connect(database, timeout=0, isolation_level=None) for _ in range(2))
     log, locked = Path(f"{database}-wal"), list[bool]()
-
-    def empty_log() -> None:
-        with closing(connection):
-            assert not disk.empty_log()
-
     with closing(reader), closing(writer):
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM memory_memory").fetchall()
         redaction.redact(ada, request, ME)
-        thread = Thread(target=empty_log)
+        thread = Thread(target=disk.empty_log)
         thread.start()
         while thread.is_alive():
             try:

@@ -308,10 +308,7 @@ def test_a_tenant_has_few_keys_and_invitations_and_ended_ones_are_not_read(
         tenants.issue_key("acme")
         tenants.revoke_key("acme", TenantKey.objects.latest("pk").prefix)
     read: list[Any] = []
-
-    def note(**_: Any) -> None:
-        read.append(1)
-
+    note = lambda **_: read.append(1)  # noqa: E731
     post_init.connect(note, sender=TenantKey)
     tenants.issue_key("acme")
     post_init.disconnect(note, sender=TenantKey)
