@@ -1,13 +1,15 @@
 """Removes deleted content from the database's own files, as far as possible.
 
-SQLite overwrites deleted content (`secure_delete`, on every connection). After each removal, this module empties
-SQLite's write-ahead log. PostgreSQL keeps old row versions until its next vacuum. Backups, replicas and archived logs
-keep their copies.
+SQLite overwrites deleted content (`secure_delete`, on every connection). After each removal, and once a minute, this
+module empties SQLite's write-ahead log. PostgreSQL keeps old row versions until its next vacuum. Backups, replicas and
+archived logs keep their copies.
 """
+
+import time
 
 from django.db import OperationalError, connection, transaction
 
-_WAIT = 2_000  # milliseconds to wait for readers
+_TRIES, _PAUSE = 20, 0.1  # while readers prevent it, and the seconds between two attempts
 
 
 def empty_log_on_commit() -> None:
@@ -16,7 +18,7 @@ def empty_log_on_commit() -> None:
 
 
 def empty_log() -> bool:
-    """Move SQLite's write-ahead log into the database and empty it.
+    """Move SQLite's write-ahead log into the database and empty it. No writer waits for readers meanwhile.
 
     Return False if a reader or the caller's transaction prevents this. The log then still contains removed content.
     Raises no error.
@@ -24,11 +26,18 @@ def empty_log() -> bool:
     if connection.vendor != "sqlite":
         return True
     with connection.cursor() as cursor:
+        [[timeout]] = cursor.execute("PRAGMA busy_timeout").fetchall()
+        cursor.execute("PRAGMA busy_timeout = 0")  # SQLite itself would wait with the lock of all writers
         try:
-            [[timeout]] = cursor.execute("PRAGMA busy_timeout").fetchall()
-            cursor.execute(f"PRAGMA busy_timeout = {_WAIT}")
-            [[busy, *_]] = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            cursor.execute(f"PRAGMA busy_timeout = {timeout}")
+            for _ in range(_TRIES):
+                [[_, frames, moved]] = cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # without this lock
+                if frames == moved:
+                    [[is_busy, *_]] = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                    if not is_busy:
+                        return True
+                time.sleep(_PAUSE)
         except OperationalError:  # inside a transaction of the caller
-            return False
-    return not busy
+            pass
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {timeout}")
+    return False

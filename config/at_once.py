@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from ipaddress import IPv6Address, ip_address
 from threading import Condition
 from typing import Any
@@ -61,11 +61,13 @@ def client_address(request: HttpRequest) -> str:
 def limited(
     view: Callable[..., HttpResponseBase], sender: Callable[[HttpRequest], object] = client_address
 ) -> Callable[..., HttpResponseBase]:
-    """A view that refuses a request if its sender already has too many requests. It answers PAGES of them at a time."""
+    """A view that refuses a request if its sender already has too many requests. It answers PAGES of them at a time.
+    A streamed response counts until it is closed: its body takes time, too."""
 
     @wraps(view)
     def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         counted, turn, begun = ("page", sender(request)), ("page turn", sender(request)), list[object]()
+        response: HttpResponseBase | None = None
         try:
             for each, most, seconds in ((counted, max(1, settings.WEB_THREADS // 4), 0), (turn, PAGES, MAX_WAIT)):
                 if not begin({each: most}, seconds=seconds):
@@ -75,7 +77,10 @@ def limited(
             response = view(request, *args, **kwargs)
             return response.render() if hasattr(response, "render") else response  # this can take long, too
         finally:
-            end(begun)
+            if response is not None and response.streaming:
+                response._resource_closers.append(partial(end, begun))  # type: ignore[attr-defined]  # as Django does
+            else:
+                end(begun)
 
     return respond
 

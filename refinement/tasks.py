@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 
+from audit import disk
 from config.queue import keep_schedules, task
 from memory.recording import automatic
 from memory.search.embedding import queue_late
@@ -49,8 +50,8 @@ def close_stale() -> str:
     """End sessions whose lease has expired, and wake workers for the waiting agents.
 
     This task also writes missing vault files, reminds agents of overdue memories, stores the memories of recorded
-    sessions that have ended, continues import jobs and vectors that a killed worker left, and queues digests and the
-    deliveries of webhooks.
+    sessions that have ended, continues import jobs and vectors that a killed worker left, queues digests and the
+    deliveries of webhooks, and empties SQLite's log, which may still have content that was removed.
     """
     ended = sessions.close_stale()
     backlog.add_lost()
@@ -66,4 +67,5 @@ def close_stale() -> str:
         each.callback(digest.queue_due)
         each.callback(webhooks.queue_late)
         each.callback(attention.watch)
+        each.callback(disk.empty_log)
     return "closed"

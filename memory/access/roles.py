@@ -18,8 +18,10 @@ from django.db.models import Prefetch, QuerySet
 from audit import guards
 from audit.verify import Problem, ill_formed
 from config.keyring import is_proven, macs
-from memory.errors import NotAllowed
+from memory.errors import Invalid, NotAllowed
 from memory.models import Invitation, Membership, Person, Role, Tenant, TenantKey
+
+MOST_LIVE = 50  # keys of a tenant that are not revoked, and open invitations, because each change signs them all
 
 
 class Action(Enum):
@@ -124,12 +126,20 @@ def whole_roles(tenant: Tenant) -> dict[int, str]:
 
 
 def set_live(tenant_id: int, added: str = "", *, removed: Iterable[str] = ()) -> None:
-    """Sign a new key or invitation of the tenant, and end others. The arguments are their prefixes."""
+    """Sign a new key or invitation of the tenant, and end others. The arguments are their prefixes. Raises Invalid if
+    the tenant already has MOST_LIVE of this kind."""
     with transaction.atomic():
         tenant = lock(tenant_id)
-        rows: Any = (*tenant.keys.all(), *tenant.invitations.all())  # SQL may have hidden the row of a prefix that ends
-        known = {row.fingerprint: row.prefix for row in rows}
-        live = [each for each in tenant.live_prefixes.split() if known.get(each, "") not in ("", *removed)]
+        live = tenant.live_prefixes.split()
+        prefixes = {added, *(each.partition("-")[0] for each in live)}  # without the many rows that ended before
+        known: dict[str, str] = {}  # SQL may have hidden the row of a prefix that ends
+        kinds: Any = (tenant.keys, "keys. Revoke one"), (tenant.invitations, "open invitations. Withdraw one")
+        for rows, what in kinds:
+            found = {row.fingerprint: row.prefix for row in rows.filter(prefix__in=prefixes)}
+            if added in found.values() and len(found) > MOST_LIVE:
+                raise Invalid("tenant", f"already has {MOST_LIVE} {what} first")
+            known |= found
+        live = [each for each in live if known.get(each, "") not in ("", *removed)]
         live += [each for each, prefix in known.items() if prefix == added]
         sign_roles(tenant, whole_roles(tenant), live)
 

@@ -63,7 +63,7 @@ _ADVICE = {
 
 def issue_key(slug: str, *, pk: int | None = None, label: str = "") -> str:
     """Issue a key of the tenant with this name, and with this number if it is given: SQL can exchange names. Returns
-    the key, which is not stored. Raises NotFound."""
+    the key, which is not stored. Raises NotFound, and Invalid if the tenant has too many keys."""
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(no_key=True).filter(slug=slug).first()
         if tenant is None or tenant.slug != slug or pk not in (None, tenant.pk):

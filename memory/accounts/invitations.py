@@ -10,6 +10,8 @@ import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.contrib.auth.hashers import make_password
+from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
@@ -109,6 +111,10 @@ def join(token: str, nonce: str, *, name: str, password: str, code: str) -> Pers
 
     Raises InvalidLink, NotAllowed, Invalid, AlreadyExists. For a weak password, it raises ValidationError.
     """
+    if not people.is_present_code(candidate(token, nonce), code):
+        raise Invalid("code", "is not the current code of the authenticator app")
+    validate_password(password, Person(email=look(token).address, name=name))
+    hashed = make_password(password)  # it takes long, so no lock is held, and the code is right
     try:
         with transaction.atomic():
             row = _proven(token, is_locked=True)
@@ -116,7 +122,8 @@ def join(token: str, nonce: str, *, name: str, password: str, code: str) -> Pers
             if opened.person is not None:
                 raise NotAllowed("Sign in, then open the link again.")
             person = Person.objects.create_user(opened.address, name=name)
-            people.set_password(person, password)
+            person.password = hashed
+            person.save(update_fields=["password"])
             people.install(people.candidate(person, f"joining/{token}/{nonce}"), code)
             _use(row, person)
             return person

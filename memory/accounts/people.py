@@ -31,8 +31,8 @@ ISSUER = "Palimpsest"
 def set_password(person: Person, password: str) -> None:
     """Set a password, and end the person's sessions and grants. Raises ValidationError for a weak password."""
     validate_password(password, person)
+    person.set_password(password)  # it takes long, so no lock is held
     with transaction.atomic():
-        person.set_password(password)
         person.save(update_fields=["password"])
         requests.withdraw_all(person.pk, "password")
 

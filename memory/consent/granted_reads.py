@@ -34,10 +34,18 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
         if not grant.scope.covers_memories(numbers):
             raise errors.NotGranted("The grant does not cover all of these memories.")
         redactions = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.REDACTED)
-        redactions = redactions.exclude(detail__has_key="version")  # the present content stays
-        gone = Change.objects.filter(agent_id=row.pk, seq__in=redactions.values("seq"), number__in=numbers)
-        redacted = set(gone.values_list("number", flat=True))  # also if SQL put back a row
-        found = [m for m in edits.fetch(row, numbers) if not (m.redacted_at or m.number in redacted)]
+        of_version = redactions.filter(detail__has_key="version").values("seq")
+        changes = Change.objects.filter(agent_id=row.pk, number__in=numbers)
+        gone = changes.filter(seq__in=redactions.values("seq"))
+        redacted = set(gone.exclude(seq__in=of_version).values_list("number", flat=True))
+        # SQL may have put back a row. If a version was redacted, the row must have a content that the trail still has.
+        partly = set(gone.filter(seq__in=of_version).values_list("number", flat=True))
+        found = [
+            m
+            for m in edits.fetch(row, numbers)
+            if not (m.redacted_at or m.number in redacted)
+            and (m.number not in partly or changes.filter(number=m.number, seq=m.version, after=edits.snapshot(m)))
+        ]
         _record(row, grant, person, {"memories": list(numbers)})
         silo = Silo.for_agent(row)
         return [Read(memory, silo.open(memory)) for memory in found]

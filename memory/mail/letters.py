@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.core.mail import send_mail
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from audit.consent import LAPSES, OPEN, requests, same_address
@@ -51,7 +51,7 @@ def notify_key(agent: Agent, seq: int) -> None:
     """Queue a mail to the steward about a new or revoked key. Call this function in the transaction that writes the
     entry."""
     if agent.steward:
-        put(TELL_STEWARD, agent.pk, seq, BEFORE)
+        _queue(agent, seq, BEFORE)
 
 
 def notify_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
@@ -60,14 +60,23 @@ def notify_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
     if not changed.keys() & _SETTINGS.keys():
         return
     if agent.steward:
-        put(TELL_STEWARD, agent.pk, seq, BEFORE)
+        _queue(agent, seq, BEFORE)
     if changed.get("steward"):
-        put(TELL_STEWARD, agent.pk, seq, AFTER)
+        _queue(agent, seq, AFTER)
         changes = AuditEntry.objects.filter(agent_id=agent.pk, at__gt=timezone.now() - timedelta(days=1))
         is_too_much = changes.filter(detail__changed__has_key="steward").count() > MOST_STEWARDS
         for request in () if is_too_much else requests(agent.pk).values():
             if request.state in OPEN:  # the new steward needs links to the open requests
                 put(ASK_STEWARD, agent.pk, request.number)
+
+
+def _queue(agent: Agent, seq: int, whose: int) -> None:
+    """Queue a mail, unless it is clear that `send` would not send it. Otherwise one key could fill the queue of all
+    tenants."""
+    entry = AuditEntry.objects.get(agent_id=agent.pk, seq=seq)
+    recent = _counted(agent, entry).filter(agent_id=agent.pk, seq__gt=seq - RECENT)  # a lock is held, so only a few
+    if entry.detail.get("changed", {}).get("keys_lifted_at") or recent.count() < MOST_A_DAY:
+        put(TELL_STEWARD, agent.pk, seq, whose)
 
 
 def are_printed() -> bool:
@@ -91,15 +100,8 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     address = steward_at(agent, seq, whose)
     if not address:
         return "no_steward"
-    stewards = Agent.objects.filter(pk=agent_id).values("steward")  # not as a value, which a log may contain
-    agents = Agent.objects.filter(tenant=agent.tenant, steward__in=stewards).values("pk")
-    today = AuditEntry.objects.filter(operation__in=_NOTICED, at__gt=entry.at - timedelta(days=1), at__lt=entry.at)
     changes, code = _changes(entry), _recovery(agent, entry, address)
-    # A claim and a change of the steward have a limit of their own. So other changes cannot hide them.
-    important = today.filter(_IMPORTANT, agent_id=agent_id)
-    is_important = entry.operation == Operation.CLAIMED or "steward" in entry.detail.get("changed", {})
-    counted = important if is_important else today.filter(agent_id__in=agents)
-    if not code and counted.count() >= MOST_A_DAY:
+    if not code and _counted(agent, entry).count() >= MOST_A_DAY:
         log.warning("letter not sent: too many changes in a day", agent=agent_id, seq=seq)
         return "too_many"
     body = (
@@ -112,6 +114,16 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     subject = f"{agent.label}: {changes[0].partition(': ')[0]}"  # without a text of the sender's choice
     send_mail(subject, body, None, [address])
     return "sent"
+
+
+def _counted(agent: Agent, entry: AuditEntry) -> QuerySet[AuditEntry]:
+    """The changes in the 24 hours before this entry that count for the limit of letters."""
+    stewards = Agent.objects.filter(pk=agent.pk).values("steward")  # not as a value, which a log may contain
+    agents = Agent.objects.filter(tenant=agent.tenant, steward__in=stewards).values("pk")
+    today = AuditEntry.objects.filter(operation__in=_NOTICED, at__gt=entry.at - timedelta(days=1), at__lt=entry.at)
+    # A claim and a change of the steward have a limit of their own. So other changes cannot hide them.
+    is_important = entry.operation == Operation.CLAIMED or "steward" in entry.detail.get("changed", {})
+    return today.filter(_IMPORTANT, agent_id=agent.pk) if is_important else today.filter(agent_id__in=agents)
 
 
 def steward_at(agent: Agent, seq: int, whose: int) -> str:
@@ -128,6 +140,7 @@ _IMPORTANT = Q(operation=Operation.CLAIMED) | Q(detail__changed__has_key="stewar
 SETTLED = timedelta(hours=72)  # a steward whom a key named less than this before a suspension gets no code
 MOST_STEWARDS = 10  # changes of a steward in 24 hours after which the new one gets links to open requests
 MOST_A_DAY = 50  # changes in 24 hours that a steward is informed about
+RECENT = 1_000  # entries before a change that are counted before its letter is queued
 
 
 def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:

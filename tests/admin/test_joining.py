@@ -18,11 +18,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from config import at_once as limits
 from memory.accounts import invitations, memberships
 from memory.errors import AlreadyExists, DomainError, Invalid, InvalidLink, NotAllowed, NotFound
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 from tests.admin.actions import confirm, html, post
-from tests.admin.conftest import NEW_PASSWORD, PASSWORD, NewClient, SignedIn, code_of, enrolled, sign_in
+from tests.admin.conftest import NEW_PASSWORD, PASSWORD, NewClient, Quick, SignedIn, code_of, enrolled, sign_in
 from tests.admin.test_account import nonce_of
 from tests.conftest import House
 from tests.members import join
@@ -313,6 +314,33 @@ def test_a_withdrawn_invitation_is_invalid(token: str, owner: Person, signed_in:
     assert confirm(client, "withdraw", row).status_code == 302
     with pytest.raises(InvalidLink):
         invitations.look(token)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_joining_hashes_a_password_without_a_lock_and_only_after_the_right_code(
+    token: str, browser: NewClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_locked, encode = list[bool](), Quick.encode
+    note = lambda *args: is_locked.append(connection.in_atomic_block) or encode(*args)  # noqa: E731
+    monkeypatch.setattr(Quick, "encode", note)
+    browser().post(link(token), form(token, code="000000"))
+    assert is_locked == []
+    browser().post(link(token), form(token))
+    assert (is_locked, nobody_joined()) == ([False], False)
+
+
+def test_one_address_has_a_few_pages_of_invitations_at_once(
+    token: str, browser: NewClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_WAIT", 0)
+    mine = {("page turn", "127.0.0.1"): limits.PAGES}
+    for _ in range(limits.PAGES):
+        assert limits.begin(mine)
+    try:
+        assert browser().post(link(token), form(token)).status_code == 429
+        assert Client(REMOTE_ADDR="10.0.0.9").get(link(token)).status_code == 200
+    finally:
+        limits.end([*mine] * limits.PAGES)
 
 
 # --- races

@@ -1,8 +1,10 @@
 """What one key or one person asks for makes no other wait."""
 
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from time import sleep, thread_time
 from timeit import timeit
@@ -15,11 +17,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from audit import disk
 from config import at_once
 from memory import tasks
 from memory.admin.base.page import MOST_WORDS
 from memory.agents import lifecycle
 from memory.api.base import views
+from memory.consent import redaction, requests
 from memory.errors import Invalid
 from memory.mail import letters
 from memory.masking.neutral import neutral
@@ -34,13 +38,14 @@ from refinement import backlog, knife, scheduling, worker
 from refinement import session as sessions
 from refinement.llm.base import arguments_of
 from refinement.models import Driver, Waiting
+from refinement.tasks import close_stale
 from tests.access_requests import ask
 from tests.admin.conftest import enrolled, sign_in
 from tests.api.calling import Caller
 from tests.conftest import House
 from tests.members import join
 from tests.queueing import waiting
-from tests.steps import ME, fresh, remember
+from tests.steps import ME, PERSON, fresh, remember
 
 pytestmark = pytest.mark.database
 
@@ -126,6 +131,24 @@ def test_a_person_has_a_few_requests_at_once(
         assert client.get("/admin/").status_code == 200
 
 
+def test_an_export_of_a_list_counts_until_it_is_closed(
+    ada: Agent, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(ada, "tea")
+    person = enrolled("ann@acme.test")
+    join(person, ada.tenant, Role.AUDITOR)
+    sign_in(client, person)
+    monkeypatch.setattr(at_once, "MAX_WAIT", 0)
+    export = partial(client.get, "/admin/memory/memory/", {"agent": "acme/ada", "export": "csv"})
+    for _ in range(2):
+        one, other = export(), export()
+        assert export().status_code == client.get("/admin/").status_code == 429
+        assert len(list(one)) == 2, "it is sent"
+        next(iter(other))
+        other._iterator.close()  # the client goes away
+    assert list(export())
+
+
 def test_a_key_has_a_few_exports_at_once(house: House) -> None:
     remember(house.ada, "tea")
     caller, mine = Caller(house.ada_key), ("download", ("agent", house.ada.pk))
@@ -177,7 +200,9 @@ def test_a_steward_gets_a_limited_number_of_letters_a_day(ada: Agent, monkeypatc
     lifecycle.change(ada, ME, steward="sue@acme.example")
     for number in range(3):
         lifecycle.change(ada, ME, model=f"openai/m{number}")
-    codes = [tasks.tell_steward(*numbers, 0) for _, numbers in waiting()]
+    seqs = [numbers[1] for _, numbers in waiting()]
+    assert len(seqs) == 2, "one key does not fill the queue"
+    codes = [tasks.tell_steward(ada.pk, seqs[0] + number, letters.BEFORE + (not number)) for number in range(4)]
     assert (codes, len(mail.outbox)) == (["sent", "sent", "too_many", "too_many"], 2)
 
 
@@ -295,3 +320,34 @@ def test_after_a_long_edit_on_sqlite_the_agent_waits_in_longer_steps(
     edits._long_edits.clear()
     longer = edits.PAUSE if connection.vendor == "sqlite" else None
     assert steps == [("ada", None), ("bob", None), ("ada", longer)]
+
+
+@pytest.mark.sqlite
+@pytest.mark.own_database
+@pytest.mark.django_db(transaction=True)
+def test_no_writer_waits_for_a_reader_after_a_redaction(ada: Agent) -> None:
+    remember(ada, "A memory.")
+    request = requests.ask_redaction(ada, [1], PERSON, reason="x").number
+    database = connection.settings_dict["NAME"]
+    reader, writer = (sqlite3.connect(database, timeout=0, isolation_level=None) for _ in range(2))
+    log, locked = Path(f"{database}-wal"), list[bool]()
+    with closing(reader), closing(writer):
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM memory_memory").fetchall()
+        redaction.redact(ada, request, ME)
+        thread = Thread(target=disk.empty_log)
+        thread.start()
+        while thread.is_alive():
+            try:
+                writer.execute("BEGIN IMMEDIATE")
+                writer.execute("ROLLBACK")
+                locked.append(False)
+            except sqlite3.OperationalError:
+                locked.append(True)
+            sleep(0.01)
+        assert len(locked) > 20
+        assert locked.count(True) < len(locked) / 5
+        assert log.stat().st_size
+        reader.execute("COMMIT")
+        close_stale()
+        assert log.stat().st_size == 0

@@ -4,16 +4,17 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.db.models.signals import post_init
 from django.utils import timezone
 
 from audit import guards
 from config.keyfiles import new_key, read_key_file
-from memory.access import tenants
+from memory.access import roles, tenants
 from memory.access.authentication import agent_named, either_key
 from memory.access.roles import Action, live_fingerprints, manages, may, tenant_ids
 from memory.accounts import invitations, memberships, people
 from memory.agents import lifecycle
-from memory.errors import InvalidLink, KeyRejected, NotAllowed, NotFound
+from memory.errors import Invalid, InvalidLink, KeyRejected, NotAllowed, NotFound
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
 from tests.commands.calling import failed, run
 from tests.conftest import OPERATOR
@@ -297,3 +298,28 @@ def test_a_key_whose_prefix_sql_changes_while_it_is_revoked_stays_revoked(acme: 
     TenantKey.objects.filter(pk=row.pk).update(prefix=row.prefix, revoked_at=None)
     with pytest.raises(KeyRejected):
         either_key(key)
+
+
+def test_a_tenant_has_few_keys_and_invitations_and_ended_ones_are_not_read(
+    acme: Tenant, ann: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roles, "MOST_LIVE", 2, raising=False)
+    for _ in range(6):
+        tenants.issue_key("acme")
+        tenants.revoke_key("acme", TenantKey.objects.latest("pk").prefix)
+    read: list[Any] = []
+    note = lambda **_: read.append(1)  # noqa: E731
+    post_init.connect(note, sender=TenantKey)
+    tenants.issue_key("acme")
+    post_init.disconnect(note, sender=TenantKey)
+    assert len(read) == 2, "the new row, before and after it is stored"
+    tenants.issue_key("acme")
+    with pytest.raises(Invalid):
+        tenants.issue_key("acme")
+    tenants.revoke_key("acme", TenantKey.objects.latest("pk").prefix)
+    tenants.issue_key("acme")
+    for name in ("a", "b", "a"):
+        invitations.invite(acme, f"{name}@acme.test", Role.ADMIN, ann)
+    with pytest.raises(Invalid):
+        invitations.invite(acme, "c@acme.test", Role.ADMIN, ann)
+    assert Invitation.objects.count() == 2

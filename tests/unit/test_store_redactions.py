@@ -254,3 +254,17 @@ def test_an_agent_without_a_steward_redacts_as_many_versions_as_it_wants(ada: Ag
         stores.revise(fresh(ada), store, 1, ME, content=content)
         redact_version(ada, 1, seq)
     assert [content for _, content in versions(ada, store)] == ["coffee", None, None, None]
+
+
+@pytest.mark.parametrize("changed", [{}, {"place": b"x"}])
+def test_a_redacted_version_that_sql_puts_back_is_not_read(ada: Agent, changed: dict[str, Any]) -> None:
+    store = new(ada, a="quince", b="milk")
+    seq = row(ada, 1).version
+    stores.discard(fresh(ada), store, 1, ME)
+    former = Memory.objects.filter(agent=ada, number=1)
+    old = former.values("sealed", "digest", "store", "place", "version", "redacted_at", "discarded_at").get()
+    number = access_requests.granted(ada)
+    assert access_requests.read(ada, number, 1, 2) == ["quince", "milk"]
+    redact_version(ada, 1, seq)
+    former.update(**old | changed)
+    assert access_requests.read(ada, number, 1, 2) == ["milk"]

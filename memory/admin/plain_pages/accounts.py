@@ -176,6 +176,7 @@ class JoinForm(NewPasswordForm, NonceForm):
     code = code_field("Code", "the six digits that the app shows now")
 
 
+@at_once.limited
 @require_http_methods(["GET", "HEAD", "POST"])
 @plain
 def join(request: HttpRequest, token: str) -> HttpResponse:
