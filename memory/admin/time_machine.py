@@ -238,7 +238,7 @@ def _roll_back(request: HttpRequest, agent: Agent, what: What, **options: Any) -
     if what.kind in ("session", "session_from"):
         sessions.end_lapsed(agent)  # the program that runs an open session may have stopped
     done = rollback.roll_back(agent, what, actor_of(request.user), **options)
-    text = f"{_effects(done)}; {done.tokens_before:,} → {done.tokens_after:,} core tokens."
+    text = f"Core memory: {done.tokens_before:,} → {done.tokens_after:,} tokens."
     messages.success(request, f"{agent.label}: rolled back, as entry {done.entry} of the audit trail. {text}")
     entry = AuditEntry.objects.only("pk").get(agent_id=agent.pk, seq=done.entry or 0)
     return redirect("admin:audit_auditentry_change", entry.pk)
